@@ -1,0 +1,1 @@
+//! The preloaded shared object.
