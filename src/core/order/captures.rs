@@ -1,0 +1,120 @@
+//! The streams that capture now, in the whole process: while there is one, no barrier is made.
+//!
+//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the
+//! begin calls on its origin stream and ends with End (successful or not), with its stream, or
+//! with its context. Because End may happen where we do not see it, the runtime asks the driver
+//! again (`cuStreamIsCapturing`) for each entry whenever the set decides something.
+//!
+//! * C1: entries are told apart by stream id; handles are used again for other streams.
+//! * C2: the set is never smaller than the truth: an entry is made before the real Begin.
+//! * C3: a set that once was too full counts as capturing for good.
+//!
+//! The set is guarded by the runtime's lock. For the quick question "any at all?" the runtime
+//! mirrors `is_empty` into an atomic under that lock.
+
+/// Streams that capture at the same time. A program uses one for each of its threads.
+pub const CAPTURES_MAX: usize = 64;
+
+/// An origin stream of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capture {
+    /// `cuStreamGetId`.
+    pub stream_id: u64,
+    /// The handle to ask the driver with.
+    pub stream_handle: u64,
+    /// `cuCtxGetId` of the stream's context.
+    pub context_id: u64,
+}
+
+/// What `begin` found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// The entry is new. If the real Begin fails, `end` it.
+    New,
+    /// The stream was there: the real Begin will fail, and the first capture goes on. Keep it.
+    Already,
+    /// No room (C3).
+    Full,
+}
+
+/// The set.
+#[derive(Debug)]
+pub struct Captures {
+    entries: [Option<Capture>; CAPTURES_MAX],
+    count: usize,
+    was_full: bool,
+}
+
+impl Captures {
+    pub const fn new() -> Captures {
+        Captures { entries: [None; CAPTURES_MAX], count: 0, was_full: false }
+    }
+
+    /// Call before the real Begin.
+    pub fn begin(&mut self, capture: Capture) -> Begun {
+        if self.iter().any(|entry| entry.stream_id == capture.stream_id) {
+            return Begun::Already;
+        }
+        let Some(slot) = self.entries.iter_mut().find(|slot| slot.is_none()) else {
+            self.was_full = true;
+            return Begun::Full;
+        };
+        *slot = Some(capture);
+        self.count += 1;
+        Begun::New
+    }
+
+    /// Call after the real End if the stream no longer captures, or after a failed Begin that was
+    /// `New`. True if the stream was in the set.
+    ///
+    /// An End that fails with "unjoined work" or "invalidated" ends the capture; one that fails
+    /// because it came from the wrong thread or stream does not. Ask the driver which it was.
+    pub fn end(&mut self, stream_id: u64) -> bool {
+        self.drop_where(|entry| entry.stream_id == stream_id) != 0
+    }
+
+    /// The stream was destroyed; its capture went with it.
+    pub fn stream_destroyed(&mut self, stream_id: u64) -> bool {
+        self.end(stream_id)
+    }
+
+    /// The context was destroyed with all its streams. Answers how many captures went with it.
+    pub fn context_destroyed(&mut self, context_id: u64) -> usize {
+        self.drop_where(|entry| entry.context_id == context_id)
+    }
+
+    /// Drops every capture that is over. `still` asks the driver; when the driver will not say
+    /// (an error such as 906), it must answer true. Answers how many were dropped.
+    pub fn keep(&mut self, mut still: impl FnMut(&Capture) -> bool) -> usize {
+        self.drop_where(|entry| !still(entry))
+    }
+
+    /// Whether no stream captures: only then may a barrier be made.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && !self.was_full
+    }
+
+    /// The entries, for the driver to be asked outside of the lock.
+    pub fn iter(&self) -> impl Iterator<Item = &Capture> {
+        self.entries.iter().flatten()
+    }
+
+    fn drop_where(&mut self, mut over: impl FnMut(&Capture) -> bool) -> usize {
+        let mut dropped = 0;
+        for slot in &mut self.entries {
+            if slot.as_ref().is_some_and(&mut over) {
+                *slot = None;
+                dropped += 1;
+            }
+        }
+        debug_assert!(dropped <= self.count, "more captures dropped than counted");
+        self.count -= dropped;
+        dropped
+    }
+}
+
+impl Default for Captures {
+    fn default() -> Captures {
+        Captures::new()
+    }
+}

@@ -1,0 +1,97 @@
+//! Debts: what later calls owe to a free that made a barrier and did not wait.
+//!
+//! Natively the work before a free is over when the free returns, and some calls need that: to
+//! destroy what the work used, to ask an event or a stream whether it is done. They wait for the
+//! *free's* barrier, never for "now": work submitted after the free may run for ever.
+//!
+//! Barriers have numbers; the runtime maps a number to its event.
+//! * D1: a number is taken (`take`) before its barrier is recorded, and noted once it is in.
+//! * D2: hence the event of number n completes only after all work submitted before any number up
+//!   to n was taken, whatever the order of the records: n complete means all up to n are.
+//! * D3: noted before the `Cover` passes: who skips its barrier finds here the one it leans on.
+
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// A barrier of one context. Counts from 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct BarrierNumber(pub u64);
+
+/// Per context: the last barrier, and the last known to be complete.
+#[derive(Debug, Default)]
+pub struct Debts {
+    taken: AtomicU64,
+    noted: AtomicU64,
+    complete: AtomicU64,
+}
+
+impl Debts {
+    pub const fn new() -> Debts {
+        Debts { taken: AtomicU64::new(0), noted: AtomicU64::new(0), complete: AtomicU64::new(0) }
+    }
+
+    /// The number of the barrier about to be recorded.
+    pub fn take(&self) -> BarrierNumber {
+        BarrierNumber(self.taken.fetch_add(1, SeqCst) + 1)
+    }
+
+    /// The barrier is in, and the runtime knows its event under this number. A barrier that
+    /// failed is never noted.
+    pub fn note(&self, number: BarrierNumber) {
+        debug_assert!(number.0 >= 1, "a number that was not taken");
+        debug_assert!(number.0 <= self.taken.load(SeqCst), "D1: noted before it was taken");
+        self.noted.fetch_max(number.0, SeqCst);
+    }
+
+    /// The event of this barrier is complete. Also: a wait for everything returned (the context's
+    /// synchronisation, a native free) that began when this number was the pending one.
+    pub fn complete(&self, number: BarrierNumber) {
+        self.complete.fetch_max(number.0, SeqCst);
+    }
+
+    /// The last barrier, unless known to be complete: what a teardown waits for, and what the
+    /// call waits for that shows an agent.
+    #[inline]
+    pub fn pending(&self) -> Option<BarrierNumber> {
+        let noted = self.noted.load(SeqCst);
+        (noted > self.complete.load(SeqCst)).then_some(BarrierNumber(noted))
+    }
+
+    /// Whether this barrier is not yet known to be complete.
+    #[inline]
+    pub fn is_pending(&self, number: BarrierNumber) -> bool {
+        number.0 > self.complete.load(SeqCst)
+    }
+}
+
+/// Per thread: the barrier of this thread's last free. A query that answers "not ready" waits for
+/// it and asks again.
+///
+/// Other threads do not: their query may be the poll of a loop that feeds the very kernel which
+/// this thread's free would have waited for. One slot is enough: barriers without a wait are made
+/// in a plain process only, and there only in the one context that submits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadDebt {
+    owed: Option<(u64, BarrierNumber)>,
+}
+
+impl ThreadDebt {
+    pub const fn new() -> ThreadDebt {
+        ThreadDebt { owed: None }
+    }
+
+    /// This thread's free made the barrier, or skipped its own and leans on this one.
+    pub fn owes(&mut self, context_id: u64, number: BarrierNumber) {
+        self.owed = Some((context_id, number));
+    }
+
+    /// The context and the barrier, for the runtime to find their `Debts`.
+    #[inline]
+    pub fn owed(&self) -> Option<(u64, BarrierNumber)> {
+        self.owed
+    }
+
+    /// It was waited for, or its context is gone.
+    pub fn clear(&mut self) {
+        self.owed = None;
+    }
+}

@@ -1,0 +1,214 @@
+//! The ledger: the parts of this module put together in the only order that is sound.
+//!
+//! One `Ledger` per process, one `Covers` per context. A submission:
+//!
+//! ```text
+//! if ledger.submits(context, visible) { wait for Covers::pending of all; ledger.settled() }
+//! real call
+//! ledger.submitted(visible)
+//! ```
+//!
+//! A free with a barrier:
+//!
+//! ```text
+//! facts = ledger.facts(covers, situation)          route(facts) says Barrier
+//! seen  = ledger.before_barrier(covers)            takes the number, reads the marks
+//! record, wait; the runtime files the event under seen.number()
+//! match ledger.barrier_is_in(covers, seen, context)
+//!     MayPublish  => publish; thread.owes(seen.number())
+//!     WaitFirst   => wait for the event; covers.waited(seen); publish
+//! ```
+//!
+//! A wait for everything (context synchronisation, settle, the barrier's event): `before_barrier`
+//! first, the wait, then `covers.waited(seen)`. A wait for one stream or event covers nothing.
+
+use crate::order::debts::{BarrierNumber, Debts};
+use crate::order::marks::{Cover, Marks, Seen};
+use crate::order::plain::{Agent, Plain};
+use crate::order::route::{Facts, Mode};
+use crate::order::visible::{Skipping, Visible, VisibleCause};
+use crate::rules::{Rule, rule_holds};
+
+/// What the whole process shares.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Everything submitted.
+    pub submitted: Marks,
+    /// What of it the host could see without synchronising.
+    pub looked_at: Marks,
+    pub plain: Plain,
+    pub visible: Visible,
+    pub skipping: Skipping,
+}
+
+/// What each context has.
+#[derive(Debug, Default)]
+pub struct Covers {
+    /// Behind a barrier whose wait is in.
+    pub ordered: Cover,
+    /// Waited for by the host.
+    pub waited: Cover,
+    /// Waited for by the host, of what it could see.
+    pub looked: Cover,
+    pub debts: Debts,
+}
+
+/// What only the runtime knows about a free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Situation {
+    pub mode: Mode,
+    /// The block's context, by `cuCtxGetId`.
+    pub context_id: u64,
+    pub capturing: bool,
+    pub barrier_calls: bool,
+    pub in_driver_callback: bool,
+}
+
+/// The marks before a barrier or a wait, and the number of the barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeenAll {
+    submitted: Seen,
+    looked_at: Seen,
+    number: BarrierNumber,
+}
+
+/// What a free does once its barrier is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterBarrier {
+    MayPublish,
+    /// An agent has shown meanwhile: wait for the barrier's event before publishing.
+    WaitFirst,
+}
+
+impl Ledger {
+    pub const fn new() -> Ledger {
+        Ledger {
+            submitted: Marks::new(),
+            looked_at: Marks::new(),
+            plain: Plain::new(),
+            visible: Visible::new(),
+            skipping: Skipping::new(),
+        }
+    }
+
+    /// Before the real call of class submit or order. `look`: the host could see its effect
+    /// without synchronising, by what the call is; a kernel passes `every_kernel()` or better.
+    /// True: first wait for the pending barriers of every context, then `plain.settled()`.
+    #[inline]
+    #[must_use]
+    pub fn submits(&self, context_id: u64, look: bool) -> bool {
+        let wait_first = self.plain.submits(context_id);
+        if look {
+            self.looked_at.begin();
+            if !rule_holds(Rule::LookMarksBothSides) {
+                self.looked_at.end();
+            }
+        }
+        self.submitted.begin();
+        wait_first
+    }
+
+    /// After the real call, whatever it returned, with the same `look`.
+    #[inline]
+    pub fn submitted(&self, look: bool) {
+        if look && rule_holds(Rule::LookMarksBothSides) {
+            self.looked_at.end();
+        }
+        self.submitted.end();
+    }
+
+    /// Every kernel counts as visible from now on; true the first time.
+    ///
+    /// Kernels already in flight may have written host memory unseen, through an address inside
+    /// their data. The first cause therefore counts as one visible submission itself: the next
+    /// free waits once.
+    pub fn visible_shows(&self, cause: VisibleCause) -> bool {
+        let first = self.visible.shows(cause);
+        if first {
+            self.looked_at.begin();
+            self.looked_at.end();
+        }
+        first
+    }
+
+    /// An agent shows. True as in `submits`.
+    #[must_use]
+    pub fn agent_shows(&self, agent: Agent) -> bool {
+        self.plain.shows(agent)
+    }
+
+    /// What the route of a free is decided on. Call inside the free, once.
+    pub fn facts(&self, covers: &Covers, situation: Situation) -> Facts {
+        // The marks before the agents: a barrier of another thread that the marks lean on is then
+        // noted before this thread finds the process plain, and whoever shows an agent after that
+        // finds the barrier pending. The other way round both could miss it.
+        let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
+        let waited_quiet = self.submitted.quiet_since(&covers.waited);
+        let look_quiet = self.looked_at.quiet_since(&covers.looked);
+        Facts {
+            mode: situation.mode,
+            plain: self.plain.is_plain(situation.context_id),
+            capturing: situation.capturing,
+            barrier_calls: situation.barrier_calls,
+            in_driver_callback: situation.in_driver_callback,
+            ordered_quiet,
+            waited_quiet,
+            look_quiet,
+            skipping: self.skipping.is_allowed(),
+        }
+    }
+
+    /// Before the barrier is recorded, or before a wait for everything in the context.
+    pub fn before_barrier(&self, covers: &Covers) -> SeenAll {
+        SeenAll {
+            submitted: self.submitted.before_barrier(),
+            looked_at: self.looked_at.before_barrier(),
+            number: covers.debts.take(),
+        }
+    }
+
+    /// After the barrier's wait is in and its event is filed, before the block is published.
+    /// Noted, then covered, then asked for agents: the order of D3 and Note [Showing an agent].
+    #[must_use]
+    pub fn barrier_is_in(&self, covers: &Covers, seen: SeenAll, context_id: u64) -> AfterBarrier {
+        covers.debts.note(seen.number);
+        covers.ordered.passed(seen.submitted);
+        match self.plain.is_plain(context_id) {
+            true => AfterBarrier::MayPublish,
+            false => AfterBarrier::WaitFirst,
+        }
+    }
+}
+
+impl Covers {
+    pub const fn new() -> Covers {
+        Covers {
+            ordered: Cover::new(),
+            waited: Cover::new(),
+            looked: Cover::new(),
+            debts: Debts::new(),
+        }
+    }
+
+    /// The host has waited for everything in this context that was submitted before `seen` was
+    /// read. What is over is ordered as well, and its debts are paid.
+    pub fn waited(&self, seen: SeenAll) {
+        self.debts.complete(seen.number);
+        self.ordered.passed(seen.submitted);
+        self.waited.passed(seen.submitted);
+        self.looked.passed(seen.looked_at);
+    }
+
+    /// The barrier that a skipping free leans on, for `ThreadDebt::owes`; also what a teardown
+    /// waits for.
+    pub fn pending(&self) -> Option<BarrierNumber> {
+        self.debts.pending()
+    }
+}
+
+impl SeenAll {
+    /// Of the barrier that is recorded after these reads.
+    pub fn number(&self) -> BarrierNumber {
+        self.number
+    }
+}

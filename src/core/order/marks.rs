@@ -1,0 +1,171 @@
+//! Marks: was anything submitted since the last barrier?
+//!
+//! A flag "something was submitted" cannot answer this (Note [Why not a flag]). Two counters can:
+//! every call that submits or orders work adds one to `begun` before the real call and one to
+//! `ended` after it. A barrier reads `ended`, then `begun`, before it is recorded; once it is in
+//! and if both were the same number s, then everything begun up to s is behind it: it is *covered*.
+//!
+//! Invariants:
+//! * M1: `ended <= begun` at every moment, and both only grow.
+//! * M2: a `Cover` holds s only if, at one moment before its barrier was recorded, exactly s
+//!   calls had begun and all of them had ended.
+//! * M3: hence `begun == s` later on means: nothing has begun since that moment, and all that
+//!   had begun before is behind the barrier.
+//!
+//! Each method that touches several atomics is a sequence of the single steps `begun`, `ended`,
+//! `covered`; the tests interleave exactly these steps.
+
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::rules::{Rule, rule_holds};
+
+/// The two counters over all submissions of the process, or over those that the host could see.
+///
+/// Both counters share a cache line on purpose: a launch touches both, so one transfer of the
+/// line between cores pays for both; nothing else may share it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Marks {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// The counters as a barrier or a wait found them before it was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    ended: u64,
+    begun: u64,
+}
+
+/// "Everything begun up to here is behind a barrier" (or was waited for). One per context and
+/// purpose.
+#[derive(Debug, Default)]
+pub struct Cover(AtomicU64);
+
+impl Marks {
+    pub const fn new() -> Marks {
+        Marks { begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+
+    /// Call before the real call, with nothing between that could submit.
+    ///
+    /// The addition must be visible before the device can start the work: a kernel may raise a
+    /// flag in pinned memory before its own launch returns, and a thread that saw the flag may
+    /// free. No acquire or release pairs up there, so the addition is `SeqCst`: a locked
+    /// instruction on x86 and a full barrier (`ldaddal`) on ARM, before the driver's doorbell.
+    #[inline(always)]
+    pub fn begin(&self) {
+        self.begun.fetch_add(1, SeqCst);
+    }
+
+    /// Call after the real call returned, whatever it returned.
+    ///
+    /// A call that never gets here (a thread killed inside the driver) leaves `ended` behind for
+    /// good: no barrier is ever skipped again, which is the safe side.
+    #[inline(always)]
+    pub fn end(&self) {
+        self.ended.fetch_add(1, SeqCst);
+    }
+
+    /// Call before the barrier is recorded, or before the call that waits.
+    ///
+    /// The order of the reads is part of M2: `ended` first. If `begun`, read later, is the same
+    /// number, then at the moment of the second read nothing was between begin and end.
+    #[inline]
+    pub fn before_barrier(&self) -> Seen {
+        let ended = self.ended();
+        let begun = self.begun();
+        Seen::new(ended, begun)
+    }
+
+    /// Whether everything begun has ended and is covered, so that a barrier would add nothing.
+    #[inline]
+    pub fn quiet_since(&self, cover: &Cover) -> bool {
+        let begun = self.begun();
+        let ended = self.ended();
+        let covered = cover.covered();
+        quiet(begun, ended, covered)
+    }
+
+    /// One step: how many calls have begun.
+    #[inline]
+    pub fn begun(&self) -> u64 {
+        self.begun.load(SeqCst)
+    }
+
+    /// One step: how many calls have ended.
+    #[inline]
+    pub fn ended(&self) -> u64 {
+        self.ended.load(SeqCst)
+    }
+
+    /// Marks in a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(begun: u64, ended: u64) -> Marks {
+        Marks { begun: AtomicU64::new(begun), ended: AtomicU64::new(ended) }
+    }
+}
+
+impl Seen {
+    /// What was read, in this order.
+    #[inline]
+    pub fn new(ended: u64, begun: u64) -> Seen {
+        Seen { ended, begun }
+    }
+
+    /// Up to where a barrier recorded after these reads covers; none if a call was under way,
+    /// because the barrier may stand before or behind what that call submits.
+    #[inline]
+    pub fn covers(self) -> Option<u64> {
+        if !rule_holds(Rule::SkipNeedsEnded) || !rule_holds(Rule::CoverNeedsSeen) {
+            return Some(self.begun);
+        }
+        (self.begun == self.ended).then_some(self.ended)
+    }
+}
+
+impl Cover {
+    pub const fn new() -> Cover {
+        Cover(AtomicU64::new(0))
+    }
+
+    /// Call once the barrier's wait is in (or the host's wait has returned), never earlier:
+    /// another thread skips its own barrier as soon as it reads this.
+    ///
+    /// The greatest stays: two barriers may pass in the other order than they were recorded.
+    #[inline]
+    pub fn passed(&self, seen: Seen) {
+        if let Some(covered) = seen.covers() {
+            self.0.fetch_max(covered, SeqCst);
+        }
+    }
+
+    /// One step: up to where everything is covered.
+    #[inline]
+    pub fn covered(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+
+    /// A cover in a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(covered: u64) -> Cover {
+        Cover(AtomicU64::new(covered))
+    }
+}
+
+/// The decision of `quiet_since`, on its own so that the tests can take the reads apart.
+#[inline]
+pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
+    debug_assert!(covered <= begun || !rule_holds(Rule::CoverNeedsSeen), "M2: covered too far");
+    let ended_too = begun == ended || !rule_holds(Rule::SkipNeedsEnded);
+    ended_too && begun == covered
+}
+
+// Note [Why not a flag]
+//
+// "Set before the launch, cleared by a barrier" loses: T2 sets, T1 frees and clears, T2 launches
+// (behind T1's barrier), T2 frees and finds nothing new. "Set after the launch" loses: a kernel
+// raises a pinned flag before its launch returned, T3 frees and finds nothing new. Set on both
+// sides, but cleared before the record: T2 frees meanwhile, finds nothing new and hands out a
+// block that no barrier protects yet. Cleared after the record: a launch between the two is
+// forgotten. Counters have none of the four, because a barrier says *how much* it covers.

@@ -1,0 +1,126 @@
+//! Is the process plain: may a barrier of the context stand in for the wait of a native free?
+//!
+//! A barrier orders the later work of its own context, and nothing else. As soon as anything but
+//! one context's work can reach the memory (a second context, a peer, another process, a network
+//! card), only a real wait does. That is for good: what was once shown cannot be taken back.
+//!
+//! Note [Showing an agent]. Blocks were handed out behind barriers that may still be pending. The
+//! call that shows an agent therefore
+//!   1. calls `shows`; while that answers true:
+//!   2. waits for the pending barriers of every context (`Debts::pending`),
+//!   3. calls `settled`,
+//!   4. and only then forwards the real call.
+//!
+//! A free that found the process plain reads it *again* after its barrier is in and noted as
+//! pending, before it publishes (`Ledger::barrier_is_in`). Of the two threads one sees the other:
+//! either the shower finds the barrier pending, or the free finds the process not plain and waits.
+//! That holds in one total order of steps only, hence `SeqCst`.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use crate::rules::{Rule, rule_holds};
+
+/// Who could reach the memory past the barriers of its context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Agent {
+    /// A second context submitted work.
+    SecondContext,
+    /// `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`.
+    Ipc,
+    /// Peer access of contexts, or `cuMemPoolSetAccess` for another device.
+    PeerAccess,
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` was set.
+    SyncMemops,
+    /// `CU_POINTER_ATTRIBUTE_P2P_TOKENS` was asked for.
+    P2pTokens,
+    /// `cuMemGetHandleForAddressRange`.
+    AddressRangeHandle,
+    /// External memory or an external semaphore was imported.
+    External,
+    /// A library that lets other hardware read device memory (ibverbs, cufile, gdrcopy) is loaded.
+    RdmaLibrary,
+    /// A green context exists.
+    GreenContext,
+    /// The driver has no barrier calls (older than 12.5).
+    NoBarrierCalls,
+}
+
+/// Sticky: plain until an agent shows.
+#[derive(Debug)]
+pub struct Plain {
+    /// Bit n: the agent number n has shown. `SETTLED`: the waits of the note are done.
+    shown: AtomicU32,
+    /// The one context that has submitted; `NO_CONTEXT` before the first submission.
+    submitter: AtomicU64,
+}
+
+impl Plain {
+    pub const fn new() -> Plain {
+        Plain { shown: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
+    }
+
+    /// Whether a barrier of this context (by `cuCtxGetId`) may stand in for a wait.
+    #[inline]
+    pub fn is_plain(&self, context_id: u64) -> bool {
+        if self.shown.load(SeqCst) != 0 {
+            return false;
+        }
+        let submitter = self.submitter.load(SeqCst);
+        submitter == NO_CONTEXT || submitter == context_id || !rule_holds(Rule::PlainContextOnly)
+    }
+
+    /// Notes an agent. True: wait first, as in Note [Showing an agent]. Every thread that comes
+    /// before the first `settled` gets true, not only the first: none may go on unwaited.
+    pub fn shows(&self, agent: Agent) -> bool {
+        if agent == Agent::SecondContext && !rule_holds(Rule::PlainContextOnly) {
+            return false;
+        }
+        let bit = 1 << agent as u32;
+        let before = self.shown.load(SeqCst);
+        if before & bit != 0 && before & SETTLED != 0 {
+            return false;
+        }
+        self.shown.fetch_or(bit, SeqCst) & SETTLED == 0
+    }
+
+    /// Every barrier pending at some moment after `shows` is complete. From here on frees wait
+    /// themselves, so that no later agent finds a pending barrier on a published block.
+    pub fn settled(&self) {
+        debug_assert!(self.shown.load(SeqCst) != 0, "settled without an agent");
+        self.shown.fetch_or(SETTLED, SeqCst);
+    }
+
+    /// Call before every submission, ahead of its mark. True as in `shows`: this is work of a
+    /// second context.
+    #[inline]
+    pub fn submits(&self, context_id: u64) -> bool {
+        debug_assert!(context_id != NO_CONTEXT, "a context id that means none");
+        // The own id, once there, stays: this read may be as old as it likes.
+        if self.submitter.load(Relaxed) == context_id {
+            return false;
+        }
+        match self.submitter.compare_exchange(NO_CONTEXT, context_id, SeqCst, SeqCst) {
+            Ok(_) => false,
+            Err(first) if first == context_id => false,
+            Err(_) => self.shows(Agent::SecondContext),
+        }
+    }
+
+    /// Which agents have shown, for the report: bit n is the agent number n.
+    pub fn agents(&self) -> u32 {
+        self.shown.load(SeqCst) & !SETTLED
+    }
+}
+
+impl Default for Plain {
+    fn default() -> Plain {
+        Plain::new()
+    }
+}
+
+/// No context has this id; the driver counts up from small numbers.
+const NO_CONTEXT: u64 = u64::MAX;
+const SETTLED: u32 = 1 << 31;
+
+const _: () = assert!((Agent::NoBarrierCalls as u32) < 31, "one bit for each agent");

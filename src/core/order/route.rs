@@ -1,0 +1,161 @@
+//! The decision for one free: what must happen before the block may be handed out again.
+//!
+//! | the program freed | ordered, plain | not plain, or a capture runs | strict | relaxed |
+//! |---|---|---|---|---|
+//! | a context block by `cuMemFree` | barrier; wait if the host could look | settle | wait | park |
+//! | an async block by `cuMemFree` | park | park | park | park |
+//! | any block by `cuMemFreeAsync` | tag | tag; park during a capture | tag | tag |
+//!
+//! And in every cell: publish at once if the marks prove that there is nothing to wait for.
+
+use crate::rules::{Rule, rule_holds};
+
+/// Which of the promises of a native free are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// All three, with a barrier in place of the wait wherever no one can tell.
+    #[default]
+    Ordered,
+    /// All three, by a wait in every free.
+    Strict,
+    /// Only "no reuse while in use".
+    Relaxed,
+}
+
+/// What the runtime knows at the start of a free. Read once, then decided on: the marks must have
+/// been read inside the free (`Ledger::facts`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Facts {
+    pub mode: Mode,
+    /// A barrier may stand in for the wait (`Plain::is_plain` of the block's context).
+    pub plain: bool,
+    /// Somewhere in the process a stream captures.
+    pub capturing: bool,
+    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context.
+    pub barrier_calls: bool,
+    /// No driver call is legal here: a callback of ours, run by the driver.
+    pub in_driver_callback: bool,
+    /// Everything submitted is behind a barrier of the block's context.
+    pub ordered_quiet: bool,
+    /// Everything submitted has been waited for by the host.
+    pub waited_quiet: bool,
+    /// Everything the host could see has been waited for by the host.
+    pub look_quiet: bool,
+    /// The marks see every submission.
+    pub skipping: bool,
+}
+
+/// What a `cuMemFree` must do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Nothing: the block is free for anyone at once.
+    Publish,
+    /// Barrier of the block's context, then publish.
+    Barrier,
+    /// Barrier, wait for its event on the host, then publish.
+    BarrierThenWait,
+    /// Let the driver wait: free a sentinel with the real `cuMemFree`, then publish.
+    Settle,
+    /// Record a context event, do not wait; publish once it is complete.
+    ParkOnEvent,
+    /// No driver call now. Publish behind the next barrier or wait of the context that starts
+    /// after this, and only once that is complete on the host.
+    ParkForBarrier,
+}
+
+/// What a `cuMemFreeAsync` must do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamRoute {
+    /// Nothing: the block is free for anyone at once.
+    Publish,
+    /// Free for its stream at once, for others once an event recorded there now is complete.
+    Tag,
+    /// As `Route::ParkForBarrier`.
+    ParkForBarrier,
+}
+
+/// `cuMemFree` of a block that `cuMemAlloc` made: natively a wait for the context's earlier work.
+pub fn free_context_block(facts: &Facts) -> Route {
+    if facts.in_driver_callback {
+        return Route::ParkForBarrier;
+    }
+    // Whatever the mode, and whoever else could reach the memory: a native free would not wait.
+    if facts.skipping && facts.waited_quiet {
+        return Route::Publish;
+    }
+    match facts.mode {
+        Mode::Ordered => ordered(facts),
+        Mode::Strict if !rule_holds(Rule::StrictWaits) => ordered(facts),
+        Mode::Strict if can_barrier(facts) => Route::BarrierThenWait,
+        Mode::Strict => Route::Settle,
+        Mode::Relaxed if can_record(facts) => Route::ParkOnEvent,
+        Mode::Relaxed => Route::Settle,
+    }
+}
+
+/// `cuMemFree` of a block that `cuMemAllocAsync` made: natively no wait, in no mode. A barrier
+/// would make other streams wait for work that natively they need not wait for.
+pub fn free_async_block_plainly(facts: &Facts) -> Route {
+    if !rule_holds(Rule::PlainFreeOfAsyncParks) {
+        return free_context_block(facts);
+    }
+    if facts.in_driver_callback {
+        return Route::ParkForBarrier;
+    }
+    if nothing_in_use(facts) {
+        return Route::Publish;
+    }
+    // Without a context event there is no way to learn of the end but a wait, and a wait is what
+    // this call must not do.
+    if can_record(facts) { Route::ParkOnEvent } else { Route::ParkForBarrier }
+}
+
+/// `cuMemFreeAsync` of either kind of block on a stream that does not capture.
+///
+/// During a capture elsewhere the record of an event is legal on most streams, but on the legacy
+/// stream it can kill the capture; the block is parked on every stream.
+pub fn free_on_stream(facts: &Facts) -> StreamRoute {
+    if facts.in_driver_callback {
+        return StreamRoute::ParkForBarrier;
+    }
+    if nothing_in_use(facts) || !rule_holds(Rule::AsyncTagWaitsElsewhere) {
+        return StreamRoute::Publish;
+    }
+    if captures_forbid(facts) { StreamRoute::ParkForBarrier } else { StreamRoute::Tag }
+}
+
+fn ordered(facts: &Facts) -> Route {
+    if !can_barrier(facts) {
+        return Route::Settle;
+    }
+    // Where submissions pass unseen, "nothing visible in flight" is not known either.
+    let look_quiet = facts.look_quiet && facts.skipping || !rule_holds(Rule::LookWaits);
+    if !look_quiet {
+        return Route::BarrierThenWait;
+    }
+    if facts.skipping && facts.ordered_quiet || !rule_holds(Rule::BarrierOnFree) {
+        return Route::Publish;
+    }
+    Route::Barrier
+}
+
+/// Nothing in flight can use the block, or all of it stands before everything to come: then no
+/// event is needed to tell when the block is free. A barrier proves this in `ordered` only; in
+/// `relaxed` none is made, and in `strict` each is also waited for.
+fn nothing_in_use(facts: &Facts) -> bool {
+    let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
+    facts.skipping && (facts.waited_quiet || ordered)
+}
+
+fn can_barrier(facts: &Facts) -> bool {
+    facts.plain && can_record(facts)
+}
+
+/// A context event completes on the host, so it says the truth in a process that is not plain too.
+fn can_record(facts: &Facts) -> bool {
+    facts.barrier_calls && !captures_forbid(facts)
+}
+
+fn captures_forbid(facts: &Facts) -> bool {
+    facts.capturing && rule_holds(Rule::CaptureSettles)
+}

@@ -1,0 +1,108 @@
+//! What makes work visible to the host, and what we know that we do not see. Both are sticky.
+//!
+//! Most work is invisible until the host synchronises. Some is visible at once because of what it
+//! is (a copy with pinned memory, a host function, a graph launch): the runtime marks that call in
+//! the visible marks. After one of the causes here, *every* kernel may write what the host reads,
+//! and every kernel is marked so.
+//!
+//! When we know that work is submitted past our hooks, the marks prove nothing any more: no
+//! barrier may be skipped, and no free may take "nothing visible in flight" for an answer.
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use crate::rules::{Rule, rule_holds};
+
+/// Why every kernel from now on counts as visible to the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum VisibleCause {
+    /// A kernel argument points into pinned or registered memory.
+    PinnedArgument,
+    /// Pinned memory was allocated with `DEVICEMAP`.
+    DeviceMapped,
+    /// `cuMemHostGetDevicePointer`.
+    DevicePointer,
+    /// Managed memory exists, `__managed__` variables included.
+    Managed,
+    /// Virtual memory with its bytes on the host exists.
+    HostVirtualMemory,
+    /// The device reads pageable memory (`PAGEABLE_MEMORY_ACCESS`).
+    PageableAccess,
+    /// `CONCURRENT_MANAGED_ACCESS` is 0.
+    NoConcurrentManaged,
+    /// The argument sizes of a kernel could not be learned.
+    UnknownArguments,
+}
+
+/// Why there may be submissions that no hook of ours sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum UnseenCause {
+    /// A driver function that our list does not know was called.
+    UnknownFunction,
+    /// An export table that we do not know was handed out.
+    UnknownExportTable,
+    /// A library that submits past our hooks (OptiX, NVENC, NVDEC) is loaded.
+    BypassingLibrary,
+}
+
+/// Sticky: whether every kernel counts as visible.
+#[derive(Debug, Default)]
+pub struct Visible(AtomicU32);
+
+impl Visible {
+    pub const fn new() -> Visible {
+        Visible(AtomicU32::new(0))
+    }
+
+    /// Notes a cause; true if it is the first one. Call before the real call that is the cause
+    /// (and before the launch, for an argument), then see `Ledger::visible_shows`.
+    pub fn shows(&self, cause: VisibleCause) -> bool {
+        shows(&self.0, cause as u32)
+    }
+
+    /// Whether every kernel counts as visible to the host.
+    #[inline]
+    pub fn every_kernel(&self) -> bool {
+        self.0.load(SeqCst) != 0 && rule_holds(Rule::VisibleIsSticky)
+    }
+
+    /// Which causes have shown, for the report: bit n is the cause number n.
+    pub fn causes(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+}
+
+/// Sticky: whether skipping is still allowed.
+#[derive(Debug, Default)]
+pub struct Skipping(AtomicU32);
+
+impl Skipping {
+    pub const fn new() -> Skipping {
+        Skipping(AtomicU32::new(0))
+    }
+
+    /// Ends skipping for good; true the first time. Call before the first unseen submission could
+    /// happen: before the unknown function is forwarded, before the table is handed out.
+    pub fn ends(&self, cause: UnseenCause) -> bool {
+        shows(&self.0, cause as u32)
+    }
+
+    /// Whether the marks still see everything.
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        self.0.load(SeqCst) == 0
+    }
+
+    /// Which causes have shown, for the report: bit n is the cause number n.
+    pub fn causes(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+}
+
+/// Sets a sticky bit; true if it is the first of all.
+fn shows(bits: &AtomicU32, number: u32) -> bool {
+    // Asked by every kernel launch with a pinned argument: no write once it is known.
+    let bit = 1 << number;
+    bits.load(SeqCst) & bit == 0 && bits.fetch_or(bit, SeqCst) == 0
+}

@@ -1,0 +1,107 @@
+//! The safety rules by name. With the feature `break-rules` single rules can be switched off at
+//! run time, so that tests can show each of them to be needed. Without it every rule holds, at no
+//! cost: `rule_holds` is a constant.
+//!
+//! A new rule is one line in the list below, and `if rule_holds(Rule::X)` at its place.
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
+        /// A rule without which memory would be handed out too early, or returned too early.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Rule {
+            $($(#[doc = $doc])* $variant,)*
+        }
+
+        impl Rule {
+            pub const ALL: &'static [Rule] = &[$(Rule::$variant,)*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Rule::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    /// Free blocks coalesce only if both are for anyone, or both for the same stream.
+    MergeSameTagOnly = "merge_same_tag_only",
+    /// `cuMemAlloc` takes no block that still waits for something.
+    ContextTakesUntaggedOnly = "context_takes_untagged_only",
+    /// A stream takes no block that was freed on another stream.
+    StreamTakesOwnTagOnly = "stream_takes_own_tag_only",
+    /// What is left of a split block waits for what the block waited for.
+    SplitInheritsTag = "split_inherits_tag",
+    /// Of two coalesced blocks of one stream the later event counts.
+    LaterEventStays = "later_event_stays",
+    /// A barrier drops only the tags made before its mark was taken.
+    BarrierMark = "barrier_mark",
+    /// A segment leaves only when no block in it is allocated.
+    ReleaseOnlyFreeSegments = "release_only_free_segments",
+    /// A free of a context block makes a barrier.
+    BarrierOnFree = "barrier_on_free",
+    /// The marks count the ends of submissions, not only their begins.
+    SkipNeedsEnded = "skip_needs_ended",
+    /// A barrier covers only up to where everything begun had ended before it.
+    CoverNeedsSeen = "cover_needs_seen",
+    /// A free waits while work is in flight that the host could see.
+    LookWaits = "look_waits",
+    /// Visible work is marked before its real call and after it.
+    LookMarksBothSides = "look_marks_both_sides",
+    /// With a second context no barrier stands in for a wait.
+    PlainContextOnly = "plain_context_only",
+    /// While a capture runs no barrier is made.
+    CaptureSettles = "capture_settles",
+    /// In mode `strict` every free waits.
+    StrictWaits = "strict_waits",
+    /// A block freed on a stream is for that stream only until its event is complete.
+    AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
+    /// `cuMemFree` of an async block neither waits nor makes a barrier.
+    PlainFreeOfAsyncParks = "plain_free_of_async_parks",
+    /// After the first cause every kernel counts as visible to the host.
+    VisibleIsSticky = "visible_is_sticky",
+}
+
+impl Rule {
+    pub fn from_name(name: &str) -> Option<Rule> {
+        Rule::ALL.iter().copied().find(|rule| rule.name() == name)
+    }
+}
+
+/// Whether the rule is in force. Always, unless a test has broken it.
+#[cfg(not(feature = "break-rules"))]
+#[inline(always)]
+pub const fn rule_holds(_rule: Rule) -> bool {
+    true
+}
+
+#[cfg(feature = "break-rules")]
+pub use switches::{rule_holds, set_broken};
+
+#[cfg(feature = "break-rules")]
+mod switches {
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use super::Rule;
+
+    /// Bit n is set while the rule number n is broken.
+    static BROKEN: AtomicU64 = AtomicU64::new(0);
+
+    const _: () = assert!(Rule::ALL.len() <= u64::BITS as usize, "one bit for each rule");
+
+    pub fn rule_holds(rule: Rule) -> bool {
+        BROKEN.load(Ordering::Relaxed) & (1 << rule as u32) == 0
+    }
+
+    /// Breaks exactly the rules named in `names` (separated by commas, spaces ignored), for the
+    /// whole process; an empty text mends all. An unknown name is returned and changes nothing.
+    pub fn set_broken(names: &str) -> Result<(), &str> {
+        let mut broken = 0;
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            broken |= 1 << Rule::from_name(name).ok_or(name)? as u32;
+        }
+        BROKEN.store(broken, Ordering::Relaxed);
+        Ok(())
+    }
+}
