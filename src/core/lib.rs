@@ -1,8 +1,53 @@
-//! The pure allocator and the ordering rules. It never calls out.
+//! The allocator and the ordering rules of cachealloc, as pure computation.
+//!
+//! The nouns, from the outside in: an *allocator* keeps the memory of one CUDA context. It consists
+//! of *segments*, contiguous ranges obtained from the driver in one go. A segment is tiled by
+//! *blocks*: allocated, free, or freed with a *tag* that says who may use them again, and when.
+//!
+//! The promise: this crate never calls out. It knows no CUDA, no time, no threads, no files. What
+//! it needs from the driver it says as a [`Step`], and the caller comes back with the answer.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
-pub mod rules;
+// The route of a request, in reading order.
+mod types;
+
+pub mod policy;
+
+mod request;
+
+mod allocator;
+
+mod allocate;
+
+mod free;
+
+mod release;
+
+mod views;
+
+mod stats;
+
+// What these are made of.
+mod addresses;
+mod block;
+mod check;
+mod free_index;
+mod table;
+mod tags;
+
 pub mod order;
+pub mod rules;
+
+pub use allocator::Allocator;
+pub use policy::Policy;
+pub use request::{POLLS_COUNT_MAX, Request};
+pub use stats::{PoolStats, Stat, Stats};
+pub use tags::TagMark;
+pub use types::{
+    Address, Allocation, BlockId, EventId, Pool, Ready, Requester, Segment, SegmentId, Step,
+    StreamId,
+};
+pub use views::{BlockState, BlockView, SegmentView};

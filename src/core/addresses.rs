@@ -1,0 +1,96 @@
+//! From the address of an allocated block to the block: an open hash table with linear probing.
+//! Every free by the program asks it once, so it must cost less than an ordered map.
+
+use alloc::vec::Vec;
+
+use crate::types::{Address, BlockId};
+
+/// Addresses of blocks are multiples of 512, hence never this one.
+const VACANT: Address = Address(u64::MAX);
+const PLACES_COUNT_MIN: usize = 64;
+
+pub(crate) struct Addresses {
+    /// A power of two of places, at most half of them taken: probes stay short.
+    places: Vec<(Address, BlockId)>,
+    taken_count: usize,
+}
+
+impl Addresses {
+    pub(crate) fn new() -> Addresses {
+        Addresses { places: vacant_places(PLACES_COUNT_MIN), taken_count: 0 }
+    }
+
+    pub(crate) fn insert(&mut self, address: Address, id: BlockId) {
+        if (self.taken_count + 1) * 2 > self.places.len() {
+            self.grow();
+        }
+        let place = self.place_of(address);
+        assert!(self.places[place].0 == VACANT, "{address:?} is already allocated");
+        self.places[place] = (address, id);
+        self.taken_count += 1;
+    }
+
+    pub(crate) fn get(&self, address: Address) -> Option<BlockId> {
+        let (found, id) = self.places[self.place_of(address)];
+        (found == address && found != VACANT).then_some(id)
+    }
+
+    /// Later entries of the same run move up, so that no search stops at the hole.
+    pub(crate) fn remove(&mut self, address: Address) {
+        let mut hole = self.place_of(address);
+        assert!(self.places[hole].0 == address, "{address:?} is not allocated");
+        let mut place = hole;
+        loop {
+            place = (place + 1) & self.mask();
+            let entry = self.places[place];
+            if entry.0 == VACANT {
+                break;
+            }
+            // An entry may move into the hole unless its home lies between hole and entry.
+            let from_home = place.wrapping_sub(self.home(entry.0)) & self.mask();
+            let from_hole = place.wrapping_sub(hole) & self.mask();
+            if from_home >= from_hole {
+                self.places[hole] = entry;
+                hole = place;
+            }
+        }
+        self.places[hole].0 = VACANT;
+        self.taken_count -= 1;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.taken_count
+    }
+
+    /// Where the address is, or where it would be inserted.
+    fn place_of(&self, address: Address) -> usize {
+        let mut place = self.home(address);
+        while self.places[place].0 != VACANT && self.places[place].0 != address {
+            place = (place + 1) & self.mask();
+        }
+        place
+    }
+
+    fn home(&self, address: Address) -> usize {
+        // Fibonacci hashing: the upper bits of the product are well mixed.
+        let mixed = address.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 32) as usize & self.mask()
+    }
+
+    fn mask(&self) -> usize {
+        self.places.len() - 1
+    }
+
+    fn grow(&mut self) {
+        let grown = vacant_places(self.places.len() * 2);
+        let old = core::mem::replace(&mut self.places, grown);
+        for (address, id) in old.into_iter().filter(|(address, _)| *address != VACANT) {
+            let place = self.place_of(address);
+            self.places[place] = (address, id);
+        }
+    }
+}
+
+fn vacant_places(count: usize) -> Vec<(Address, BlockId)> {
+    alloc::vec![(VACANT, BlockId(0)); count]
+}

@@ -1,0 +1,202 @@
+//! From a request to a block: best fit, and the stages of a miss. The core never calls out; what
+//! it needs from the driver it says with a `Step`.
+//!
+//! Note [Pressure]. A program that fits natively should fit under us. Natively a freed 60 GiB
+//! array leaves 60 GiB; here it leaves a free segment of 60 GiB. If the program then asks for
+//! 40 GiB and gets a part of it, the other 20 GiB can be used only by what fits in there: a later
+//! request for 30 GiB fails, though natively it fits. So once memory is short, a large request no
+//! longer cuts into a whole free segment that is much larger than itself (by
+//! `max_non_split_rounding_bytes`). It reserves a segment of its own, and when that fails, the
+//! free segments go back first. While memory is plentiful, splitting is faster and costs nothing.
+
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::{Block, State};
+use crate::free_index::Rank;
+use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, pool_of};
+use crate::request::{Request, Stage};
+use crate::rules::{Rule, rule_holds};
+use crate::types::{Address, Allocation, BlockId, Pool, Requester, Segment, Step};
+
+impl Allocator {
+    /// Tries to serve the request and says what must happen next. Between two polls anything may
+    /// happen to the allocator: other requests, frees, releases, barriers.
+    pub fn poll(&mut self, request: &mut Request) -> Step {
+        if request.count_poll() {
+            self.requests_count += 1;
+        }
+        if let Some(allocation) = request.arrived.take() {
+            return Step::Done(allocation);
+        }
+        // A caller that polls without an answer has no segment for us.
+        request.awaited_bytes = None;
+        let Some(block_bytes) = self.policy.block_bytes(request.requested_bytes) else {
+            return self.out_of_memory();
+        };
+        match self.best_fit(block_bytes, request.requester) {
+            Some(id) => {
+                self.remove_free(id);
+                Step::Done(self.take(id, block_bytes, request.requested_bytes))
+            }
+            None => self.miss(request, block_bytes),
+        }
+    }
+
+    /// The segment asked for by `Step::Reserve` is there. The request gets its block at once, so
+    /// that no other request can take it before the next poll.
+    pub fn reserved(&mut self, request: &mut Request, base: Address, bytes: u64) {
+        let block_bytes = request.awaited_bytes.take().expect("the request asked for a segment");
+        assert!(base.0.is_multiple_of(BLOCK_BYTES_MIN), "{base:?} is not aligned");
+        assert!(bytes.is_multiple_of(BLOCK_BYTES_MIN), "{bytes} is not a number of blocks");
+        assert!(bytes >= block_bytes, "{bytes} bytes arrived for {block_bytes}");
+        let id = self.insert_segment(base, bytes, pool_of(block_bytes), request.requester);
+        request.arrived = Some(self.take(id, block_bytes, request.requested_bytes));
+    }
+
+    /// The driver has no memory for the segment asked for by `Step::Reserve`.
+    pub fn reserve_failed(&mut self, request: &mut Request) {
+        debug_assert!(request.awaited_bytes.is_some(), "nothing was asked for: {request:?}");
+        request.awaited_bytes = None;
+        self.pressure = true;
+    }
+
+    /// Goes through the stages until one has something to ask of the caller.
+    fn miss(&mut self, request: &mut Request, block_bytes: u64) -> Step {
+        loop {
+            let step = match request.next_stage() {
+                Stage::Search => unreachable!("every poll begins with a search"),
+                Stage::QueryEvents | Stage::QueryEventsAgain => {
+                    self.tags.have_events().then_some(Step::QueryEvents)
+                }
+                Stage::CollectGarbage => release_step(self.collect_garbage()),
+                Stage::Reserve | Stage::ReserveAfterOversize => self.reserve(request, block_bytes),
+                Stage::ReleaseOversize => {
+                    let step = release_step(self.release_oversize(block_bytes));
+                    if step.is_none() {
+                        request.skip_to(Stage::ReserveAfterOversize);
+                    }
+                    step
+                }
+                Stage::ReleaseAll => release_step(self.release_free()),
+                Stage::ReserveAfterRelease => {
+                    self.stats.num_alloc_retries += 1;
+                    self.reserve(request, block_bytes)
+                }
+                Stage::ReserveExact => self.reserve_exact(request, block_bytes),
+                Stage::OutOfMemory => Some(self.out_of_memory()),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn reserve(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        self.reserve_bytes(request, block_bytes, self.policy.segment_bytes(block_bytes))
+    }
+
+    /// The last attempt: a segment for this request alone, without room for others. Natively it
+    /// would have got no more either.
+    fn reserve_exact(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        let exact_bytes = exact_block_bytes(request.requested_bytes);
+        if exact_bytes >= self.policy.segment_bytes(block_bytes) {
+            return None;
+        }
+        self.reserve_bytes(request, exact_bytes, exact_bytes)
+    }
+
+    fn reserve_bytes(
+        &mut self,
+        request: &mut Request,
+        block_bytes: u64,
+        segment_bytes: u64,
+    ) -> Option<Step> {
+        let reserved_bytes = self.stats.reserved_bytes.all.current;
+        let limit_bytes = self.policy.limit_bytes.unwrap_or(u64::MAX);
+        if reserved_bytes.saturating_add(segment_bytes) > limit_bytes {
+            self.pressure = true;
+            return None;
+        }
+        request.awaited_bytes = Some(block_bytes);
+        Some(Step::Reserve { bytes: segment_bytes })
+    }
+
+    fn out_of_memory(&mut self) -> Step {
+        self.stats.num_ooms += 1;
+        Step::OutOfMemory
+    }
+
+    /// The block that serves the request best, if any may.
+    fn best_fit(&self, block_bytes: u64, requester: Requester) -> Option<BlockId> {
+        let index = self.index(pool_of(block_bytes));
+        let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes);
+        let on_stream = match requester {
+            Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
+                self.first_fit(index.on_any_stream(block_bytes), block_bytes)
+            }
+            Requester::Context if !rule_holds(Rule::ContextTakesUntaggedOnly) => {
+                self.first_fit(index.on_any_stream(block_bytes), block_bytes)
+            }
+            Requester::Stream(stream) => {
+                self.first_fit(index.on_stream(stream, block_bytes), block_bytes)
+            }
+            Requester::Context => None,
+        };
+        match (on_stream, for_anyone) {
+            // On a tie the stream's own: what is for anyone serves more requesters.
+            (Some(own), Some(any)) => Some(if own.0.bytes <= any.0.bytes { own.1 } else { any.1 }),
+            (own, any) => own.or(any).map(|(_, id)| id),
+        }
+    }
+
+    /// The first of the candidates, which come smallest first, that the policy lets us take.
+    fn first_fit(
+        &self,
+        candidates: impl Iterator<Item = (Rank, BlockId)>,
+        block_bytes: u64,
+    ) -> Option<(Rank, BlockId)> {
+        candidates
+            .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
+            .find(|(_, id)| !self.is_spared(*id, block_bytes))
+    }
+
+    /// Note [Pressure]: a whole segment that had better go back to the driver.
+    fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
+        if !self.pressure || pool_of(block_bytes) == Pool::Small {
+            return false;
+        }
+        let block = self.blocks.at(id.0);
+        !block.is_split() && self.policy.is_much_larger(block.bytes, block_bytes)
+    }
+
+    /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.
+    fn take(&mut self, id: BlockId, block_bytes: u64, requested_bytes: u64) -> Allocation {
+        let found = self.blocks.at(id.0);
+        assert!(found.state != State::Allocated, "{id:?} would be handed out twice");
+        if self.policy.splits(found.pool, found.bytes, block_bytes) {
+            let remainder = self.split(id, block_bytes);
+            self.insert_free(remainder);
+        }
+        let block = self.blocks.at_mut(id.0);
+        block.state = State::Allocated;
+        block.requested_bytes = requested_bytes;
+        self.addresses.insert(block.address, id);
+        self.segments.at_mut(block.segment.0).allocated_count += 1;
+        let (pool, bytes) = (block.pool, block.bytes);
+        self.stats.allocation.increase(pool, 1);
+        self.stats.allocated_bytes.increase(pool, bytes);
+        self.stats.active.increase(pool, 1);
+        self.stats.active_bytes.increase(pool, bytes);
+        self.stats.requested_bytes.increase(pool, requested_bytes);
+        if self.policy.is_oversize(bytes) {
+            self.stats.oversize_allocations.increase(1);
+        }
+        let Block { segment, address, .. } = *block;
+        Allocation { block: id, segment, address, bytes, requested_bytes }
+    }
+}
+
+fn release_step(segments: Vec<Segment>) -> Option<Step> {
+    (!segments.is_empty()).then_some(Step::Release(segments))
+}

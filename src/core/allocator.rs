@@ -1,0 +1,204 @@
+//! The allocator of one CUDA context: what it consists of, and the small operations on blocks that
+//! allocating, freeing and releasing share.
+
+use alloc::collections::BTreeMap;
+
+use crate::addresses::Addresses;
+use crate::block::{Block, SegmentRow, State};
+use crate::free_index::FreeIndex;
+use crate::policy::Policy;
+use crate::rules::{Rule, rule_holds};
+use crate::stats::Stats;
+use crate::table::Table;
+use crate::tags::Tags;
+use crate::types::{Address, BlockId, Pool, Requester, SegmentId};
+
+pub struct Allocator {
+    pub(crate) policy: Policy,
+    pub(crate) blocks: Table<Block>,
+    pub(crate) segments: Table<SegmentRow>,
+    pub(crate) segment_at: BTreeMap<Address, SegmentId>,
+    pub(crate) small: FreeIndex,
+    pub(crate) large: FreeIndex,
+    pub(crate) tags: Tags,
+    /// The allocated blocks by address.
+    pub(crate) addresses: Addresses,
+    pub(crate) stats: Stats,
+    pub(crate) segments_reserved_count: u64,
+    pub(crate) requests_count: u64,
+    pub(crate) pressure: bool,
+}
+
+impl Allocator {
+    pub fn new(policy: Policy) -> Allocator {
+        Allocator {
+            policy,
+            blocks: Table::new(),
+            segments: Table::new(),
+            segment_at: BTreeMap::new(),
+            small: FreeIndex::new(),
+            large: FreeIndex::new(),
+            tags: Tags::new(),
+            addresses: Addresses::new(),
+            stats: Stats::default(),
+            segments_reserved_count: 0,
+            requests_count: 0,
+            pressure: false,
+        }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What all segments together may take from now on. Segments above it stay until released.
+    pub fn set_limit(&mut self, limit_bytes: Option<u64>) {
+        self.policy.limit_bytes = limit_bytes;
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// Whether memory is known to be short. Set by the first reservation that fails, and by the
+    /// caller, who may also clear it. See Note [Pressure] in allocate.rs.
+    pub fn pressure(&self) -> bool {
+        self.pressure
+    }
+
+    pub fn set_pressure(&mut self, pressure: bool) {
+        self.pressure = pressure;
+    }
+
+    pub(crate) fn index(&self, pool: Pool) -> &FreeIndex {
+        match pool {
+            Pool::Small => &self.small,
+            Pool::Large => &self.large,
+        }
+    }
+
+    /// Lists a freed block where those who may take it look for it.
+    pub(crate) fn insert_free(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        match block.pool {
+            Pool::Small => self.small.insert(id, block),
+            Pool::Large => self.large.insert(id, block),
+        }
+        if let State::Tagged(tag) = block.state {
+            self.tags.insert(id, tag);
+        }
+        if block.is_split() && !block.is_pending() {
+            self.stats.inactive_split.increase(block.pool, 1);
+            self.stats.inactive_split_bytes.increase(block.pool, block.bytes);
+        }
+    }
+
+    /// The reverse of `insert_free`, to be called before anything about the block changes.
+    pub(crate) fn remove_free(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        match block.pool {
+            Pool::Small => self.small.remove(id, block),
+            Pool::Large => self.large.remove(id, block),
+        }
+        if let State::Tagged(tag) = block.state {
+            self.tags.remove(id, tag);
+        }
+        if block.is_pending() {
+            self.note_inactive(id);
+        } else if block.is_split() {
+            self.stats.inactive_split.decrease(block.pool, 1);
+            self.stats.inactive_split_bytes.decrease(block.pool, block.bytes);
+        }
+    }
+
+    /// The block is no longer active: neither allocated nor pending.
+    pub(crate) fn note_inactive(&mut self, id: BlockId) {
+        let block = self.blocks.at_mut(id.0);
+        self.stats.active.decrease(block.pool, 1);
+        self.stats.active_bytes.decrease(block.pool, block.bytes);
+        self.stats.requested_bytes.decrease(block.pool, block.requested_bytes);
+        block.requested_bytes = 0;
+    }
+
+    /// Adds a segment of one block, which is in no index yet.
+    pub(crate) fn insert_segment(
+        &mut self,
+        base: Address,
+        bytes: u64,
+        pool: Pool,
+        requester: Requester,
+    ) -> BlockId {
+        self.assert_apart(base, bytes);
+        let registration = self.segments_reserved_count;
+        self.segments_reserved_count += 1;
+        let segment = SegmentId(self.segments.insert(SegmentRow {
+            base,
+            bytes,
+            pool,
+            registration,
+            requester,
+            first: BlockId(u32::MAX),
+            allocated_count: 0,
+        }));
+        let first = BlockId(self.blocks.insert(Block {
+            segment,
+            pool,
+            address: base,
+            bytes,
+            requested_bytes: 0,
+            registration,
+            previous: None,
+            next: None,
+            state: State::Free,
+            freed_at_request: self.requests_count,
+        }));
+        self.segments.at_mut(segment.0).first = first;
+        self.segment_at.insert(base, segment);
+        self.stats.segment.increase(pool, 1);
+        self.stats.reserved_bytes.increase(pool, bytes);
+        if self.policy.is_oversize(bytes) {
+            self.stats.oversize_segments.increase(1);
+        }
+        first
+    }
+
+    /// Cuts a block that is in no index after `bytes`. What is left becomes a block of its own
+    /// that waits for whatever the whole waited for, and is not in an index either.
+    pub(crate) fn split(&mut self, id: BlockId, bytes: u64) -> BlockId {
+        let block = self.blocks.at_mut(id.0);
+        assert!(bytes > 0, "a block of nothing");
+        assert!(bytes < block.bytes, "{bytes} of {} bytes leave nothing", block.bytes);
+        let state = if rule_holds(Rule::SplitInheritsTag) { block.state } else { State::Free };
+        let next = block.next;
+        let remainder = Block {
+            address: Address(block.address.0 + bytes),
+            bytes: block.bytes - bytes,
+            previous: Some(id),
+            requested_bytes: 0,
+            state,
+            ..*block
+        };
+        block.bytes = bytes;
+        let remainder = BlockId(self.blocks.insert(remainder));
+        self.blocks.at_mut(id.0).next = Some(remainder);
+        if let Some(next) = next {
+            self.blocks.at_mut(next.0).previous = Some(remainder);
+        }
+        remainder
+    }
+
+    /// No byte may be in two segments, or it could be handed out twice.
+    fn assert_apart(&self, base: Address, bytes: u64) {
+        let end = base.0.checked_add(bytes).expect("the segment ends inside the address space");
+        let below = self.segment_at.range(..Address(end)).next_back();
+        if let Some((_, &segment)) = below {
+            let other = self.segments.at(segment.0);
+            let other_end = other.base.0 + other.bytes;
+            assert!(other_end <= base.0, "{base:?}+{bytes} overlaps {:?}", other.base);
+        }
+    }
+}

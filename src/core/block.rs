@@ -1,0 +1,78 @@
+//! What is kept for each block and each segment. The blocks of a segment form a list in address
+//! order and tile it:
+//!
+//! ```text
+//!   segment   |<----------------------- bytes ----------------------->|
+//!             first --next--> block --next--> block --next--> None
+//! ```
+
+use crate::types::{Address, BlockId, Pool, Ready, Requester, SegmentId};
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub segment: SegmentId,
+    pub pool: Pool,
+    pub address: Address,
+    pub bytes: u64,
+    /// Of an active block; 0 for any other.
+    pub requested_bytes: u64,
+    /// The segment's registration number, here because every index key needs it.
+    pub registration: u64,
+    pub previous: Option<BlockId>,
+    pub next: Option<BlockId>,
+    pub state: State,
+    /// The number of requests seen when the block was last freed: its age for garbage collection.
+    pub freed_at_request: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Allocated,
+    /// Free for anyone.
+    Free,
+    /// Freed, with a tag that says for whom.
+    Tagged(Tag),
+}
+
+/// Who may take a freed block. Tags are numbered in the order of the frees that made them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag {
+    /// Never `Ready::Anyone`: such a block has no tag.
+    pub ready: Ready,
+    pub sequence: u64,
+}
+
+impl Block {
+    pub(crate) fn end(&self) -> Address {
+        Address(self.address.0 + self.bytes)
+    }
+
+    /// Part of a segment of several blocks.
+    pub(crate) fn is_split(&self) -> bool {
+        self.previous.is_some() || self.next.is_some()
+    }
+
+    pub(crate) fn tag(&self) -> Option<Tag> {
+        match self.state {
+            State::Tagged(tag) => Some(tag),
+            State::Allocated | State::Free => None,
+        }
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.tag().is_some_and(|tag| tag.ready.is_pending())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SegmentRow {
+    pub base: Address,
+    pub bytes: u64,
+    pub pool: Pool,
+    /// Creation number. Among equally good blocks that of the oldest segment is taken, so that
+    /// younger segments empty and can be released.
+    pub registration: u64,
+    pub requester: Requester,
+    pub first: BlockId,
+    pub allocated_count: u32,
+}

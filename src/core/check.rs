@@ -1,0 +1,189 @@
+//! The invariants of the allocator, numbered, and `check()`, which walks everything and panics
+//! with the number of the first one that does not hold. For tests: it takes time for every block.
+//!
+//! * I1: the blocks of a segment tile it: the first at its base, each next at the end of the
+//!   previous, the last at its end.
+//! * I2: neighbours name each other, and all blocks of a segment name it and its pool.
+//! * I3: every block begins at a multiple of 512 and is a multiple of 512 long.
+//! * I4: segments do not overlap and are listed by their base.
+//! * I5: no two neighbours are left that could coalesce.
+//! * I6: a block is in the index of those who may take it, and in no other.
+//! * I7: exactly the tagged blocks are listed by age, and by event if they have one.
+//! * I8: exactly the allocated blocks are found by their address; a segment counts them.
+//! * I9: requested bytes fit into the block, and only an active block has any.
+//! * I10: every current statistic is what a walk over blocks and segments counts.
+//! * I11: no statistic exceeds its peak, and each is what came minus what went.
+//! * I12: every row belongs to a segment that is listed: no block is lost.
+
+use crate::allocator::Allocator;
+use crate::block::{Block, SegmentRow, State};
+use crate::policy::BLOCK_BYTES_MIN;
+use crate::stats::{PoolStats, Stat};
+use crate::tags::may_coalesce;
+use crate::types::{BlockId, Pool, SegmentId};
+
+impl Allocator {
+    pub fn check(&self) {
+        let mut count = Count::default();
+        for (&base, &id) in &self.segment_at {
+            let segment = self.segments.at(id.0);
+            assert!(segment.base == base, "I4: {id:?} is listed at {base:?}: {segment:?}");
+            self.check_segment(id, segment, &mut count);
+        }
+        self.check_apart();
+        self.check_counts(&count);
+        self.check_stats(&count);
+    }
+
+    fn check_segment(&self, id: SegmentId, segment: &SegmentRow, count: &mut Count) {
+        count.segment.add(segment.pool, 1);
+        count.reserved_bytes.add(segment.pool, segment.bytes);
+        let mut end = segment.base;
+        let mut previous = None;
+        let mut allocated_count = 0;
+        for block_id in self.blocks_from(segment.first) {
+            let block = self.blocks.at(block_id.0);
+            assert!(block.address == end, "I1: {block_id:?} should begin at {end:?}: {block:?}");
+            assert!(block.previous == previous, "I2: {block_id:?} after {previous:?}: {block:?}");
+            assert!(block.segment == id, "I2: {block_id:?} is in {id:?}: {block:?}");
+            assert!(block.pool == segment.pool, "I2: {block_id:?} is in a pool of its own");
+            self.check_block(block_id, block);
+            self.check_neighbours(previous, block_id, block);
+            count.block(block);
+            allocated_count += u32::from(block.state == State::Allocated);
+            (end, previous) = (block.end(), Some(block_id));
+        }
+        let segment_end = segment.base.0 + segment.bytes;
+        assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
+        assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
+    }
+
+    fn check_block(&self, id: BlockId, block: &Block) {
+        assert!(block.bytes > 0, "I3: {id:?} is empty: {block:?}");
+        assert!(block.bytes.is_multiple_of(BLOCK_BYTES_MIN), "I3: {id:?}: {block:?}");
+        assert!(block.address.0.is_multiple_of(BLOCK_BYTES_MIN), "I3: {id:?}: {block:?}");
+        assert!(self.index(block.pool).holds(id, block), "I6: {id:?} is not listed: {block:?}");
+        if let State::Tagged(tag) = block.state {
+            assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
+        }
+        let allocated = block.state == State::Allocated;
+        let found = self.addresses.get(block.address) == Some(id);
+        assert!(found == allocated, "I8: found by address: {found}: {block:?}");
+        let active = allocated || block.is_pending();
+        assert!(block.requested_bytes <= block.bytes, "I9: {id:?}: {block:?}");
+        assert!((block.requested_bytes > 0) == active, "I9: {id:?}: {block:?}");
+    }
+
+    fn check_neighbours(&self, previous: Option<BlockId>, id: BlockId, block: &Block) {
+        let Some(previous) = previous.map(|previous| self.blocks.at(previous.0)) else { return };
+        let both_free = previous.state != State::Allocated && block.state != State::Allocated;
+        let could = both_free && may_coalesce(previous.tag(), block.tag());
+        assert!(!could, "I5: {id:?} and the one before should be one: {previous:?} {block:?}");
+    }
+
+    fn check_apart(&self) {
+        let mut end = 0;
+        for (base, id) in &self.segment_at {
+            assert!(base.0 >= end, "I4: {id:?} at {base:?} begins before {end:#x}");
+            end = base.0 + self.segments.at(id.0).bytes;
+        }
+        let rows_count = self.segments.iter().count();
+        assert!(rows_count == self.segment_at.len(), "I4: {rows_count} segments, not all listed");
+    }
+
+    fn check_counts(&self, count: &Count) {
+        let listed = self.small.blocks_count() + self.large.blocks_count();
+        assert!(listed == count.takeable, "I6: {listed} listed, {} takeable", count.takeable);
+        let tagged = self.tags.blocks_count();
+        assert!(tagged == count.tagged, "I7: {tagged} listed, {} tagged", count.tagged);
+        let addresses = self.addresses.len() as u64;
+        let allocated = count.allocation.all();
+        assert!(addresses == allocated, "I8: {addresses} found by address, {allocated} allocated");
+        let rows = self.blocks.iter().count();
+        assert!(rows == count.blocks, "I12: {rows} rows, {} blocks", count.blocks);
+    }
+
+    fn check_stats(&self, count: &Count) {
+        let stats = &self.stats;
+        check_stat("allocation", &stats.allocation, &count.allocation);
+        check_stat("segment", &stats.segment, &count.segment);
+        check_stat("active", &stats.active, &count.active);
+        check_stat("inactive_split", &stats.inactive_split, &count.inactive_split);
+        check_stat("allocated_bytes", &stats.allocated_bytes, &count.allocated_bytes);
+        check_stat("reserved_bytes", &stats.reserved_bytes, &count.reserved_bytes);
+        check_stat("active_bytes", &stats.active_bytes, &count.active_bytes);
+        check_stat("requested_bytes", &stats.requested_bytes, &count.requested_bytes);
+        let split_bytes = &count.inactive_split_bytes;
+        check_stat("inactive_split_bytes", &stats.inactive_split_bytes, split_bytes);
+    }
+}
+
+fn check_stat(name: &str, stats: &PoolStats, count: &PerPool) {
+    for (stat, counted) in
+        [(&stats.small, count.small), (&stats.large, count.large), (&stats.all, count.all())]
+    {
+        assert!(stat.current == counted, "I10: {name} is {stat:?}, counted {counted}");
+        let Stat { current, peak, allocated, freed } = *stat;
+        assert!(current <= peak, "I11: {name} is above its peak: {stat:?}");
+        assert!(current >= allocated.saturating_sub(freed), "I11: {name}: {stat:?}");
+    }
+}
+
+#[derive(Default)]
+struct PerPool {
+    small: u64,
+    large: u64,
+}
+
+impl PerPool {
+    fn add(&mut self, pool: Pool, amount: u64) {
+        match pool {
+            Pool::Small => self.small += amount,
+            Pool::Large => self.large += amount,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.small + self.large
+    }
+}
+
+/// The statistics, counted anew.
+#[derive(Default)]
+struct Count {
+    blocks: usize,
+    takeable: usize,
+    tagged: usize,
+    segment: PerPool,
+    reserved_bytes: PerPool,
+    allocation: PerPool,
+    allocated_bytes: PerPool,
+    active: PerPool,
+    active_bytes: PerPool,
+    requested_bytes: PerPool,
+    inactive_split: PerPool,
+    inactive_split_bytes: PerPool,
+}
+
+impl Count {
+    fn block(&mut self, block: &Block) {
+        self.blocks += 1;
+        self.tagged += usize::from(block.tag().is_some());
+        let allocated = block.state == State::Allocated;
+        if allocated {
+            self.allocation.add(block.pool, 1);
+            self.allocated_bytes.add(block.pool, block.bytes);
+        }
+        if allocated || block.is_pending() {
+            self.active.add(block.pool, 1);
+            self.active_bytes.add(block.pool, block.bytes);
+            self.requested_bytes.add(block.pool, block.requested_bytes);
+        } else {
+            self.takeable += 1;
+            if block.is_split() {
+                self.inactive_split.add(block.pool, 1);
+                self.inactive_split_bytes.add(block.pool, block.bytes);
+            }
+        }
+    }
+}

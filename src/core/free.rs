@@ -1,0 +1,111 @@
+//! From an allocated block back to a free one: tags, coalescing, and how tags go away.
+
+use crate::allocator::Allocator;
+use crate::block::State;
+use crate::tags::{self, TagMark};
+use crate::types::{BlockId, EventId, Ready};
+
+impl Allocator {
+    /// The program has freed this block; `ready` says who may use it again, and when.
+    ///
+    /// Blocks freed on one stream must come in the order in which their events were recorded:
+    /// where two of them coalesce, only the event of the later free is kept.
+    pub fn free(&mut self, id: BlockId, ready: Ready) {
+        let block = self.blocks.at_mut(id.0);
+        assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
+        self.addresses.remove(block.address);
+        self.segments.at_mut(block.segment.0).allocated_count -= 1;
+        self.stats.allocation.decrease(block.pool, 1);
+        self.stats.allocated_bytes.decrease(block.pool, block.bytes);
+        if self.policy.is_oversize(block.bytes) {
+            self.stats.oversize_allocations.decrease(1);
+        }
+        block.freed_at_request = self.requests_count;
+        block.state = match self.tags.make(ready) {
+            None => State::Free,
+            Some(tag) => State::Tagged(tag),
+        };
+        if !ready.is_pending() {
+            self.note_inactive(id);
+        }
+        self.coalesce_and_insert(id);
+    }
+
+    /// A point between two frees. Take it before recording a barrier.
+    pub fn mark(&self) -> TagMark {
+        self.tags.mark()
+    }
+
+    /// A barrier that was recorded after `mark` was taken is in: all later work of the whole
+    /// process comes after everything that tags made before the mark waited for.
+    pub fn barrier_passed(&mut self, mark: TagMark) {
+        while let Some(id) = self.tags.oldest_before(mark) {
+            self.drop_tag(id);
+        }
+    }
+
+    /// The event is complete: what waited for it is free for anyone.
+    pub fn event_completed(&mut self, event: EventId) {
+        while let Some(id) = self.tags.waiting_for(event) {
+            self.drop_tag(id);
+        }
+    }
+
+    /// Calls `visit` with every event that a freed block waits for, once, oldest first.
+    pub fn events_pending(&self, visit: &mut dyn FnMut(EventId)) {
+        self.tags.events_oldest_first().for_each(visit);
+    }
+
+    /// The number of events that freed blocks wait for may be large; this says whether any.
+    pub fn has_events_pending(&self) -> bool {
+        self.tags.have_events()
+    }
+
+    fn drop_tag(&mut self, id: BlockId) {
+        self.remove_free(id);
+        self.blocks.at_mut(id.0).state = State::Free;
+        self.coalesce_and_insert(id);
+    }
+
+    /// Joins a freed block that is in no index with its neighbours where both are free for the
+    /// same, and lists the result.
+    fn coalesce_and_insert(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        let (previous, next) = (block.previous, block.next);
+        if let Some(next) = next.filter(|next| self.may_coalesce(id, *next)) {
+            self.remove_free(next);
+            self.absorb_next(id);
+        }
+        match previous.filter(|previous| self.may_coalesce(*previous, id)) {
+            Some(previous) => {
+                self.remove_free(previous);
+                self.absorb_next(previous);
+                self.insert_free(previous);
+            }
+            None => self.insert_free(id),
+        }
+    }
+
+    fn may_coalesce(&self, left: BlockId, right: BlockId) -> bool {
+        let (left, right) = (self.blocks.at(left.0), self.blocks.at(right.0));
+        left.state != State::Allocated
+            && right.state != State::Allocated
+            && tags::may_coalesce(left.tag(), right.tag())
+    }
+
+    /// The block takes over the bytes of the next one, whose row goes away.
+    fn absorb_next(&mut self, id: BlockId) {
+        let next = self.blocks.at(id.0).next.expect("the block has a next one");
+        let absorbed = self.blocks.remove(next.0);
+        let block = self.blocks.at_mut(id.0);
+        assert!(block.end() == absorbed.address, "{id:?} and {next:?} do not touch");
+        let tag = tags::later(block.tag(), absorbed.tag());
+        block.state = tag.map_or(State::Free, State::Tagged);
+        block.bytes += absorbed.bytes;
+        block.next = absorbed.next;
+        block.freed_at_request = block.freed_at_request.max(absorbed.freed_at_request);
+        if let Some(after) = absorbed.next {
+            self.blocks.at_mut(after.0).previous = Some(id);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Sizes and thresholds: how a request becomes block bytes, which pool serves it, how large a
+//! segment is reserved for it, what may be split. Pure parameters, no state.
+//!
+//! The constants and rules are those of PyTorch's CUDA caching allocator
+//! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
+//! read our numbers with its tools. The name of each constant there stands beside it.
+
+use crate::types::Pool;
+
+pub const MIB: u64 = 1 << 20;
+
+/// Unit of block bytes, and the alignment of every block (`kMinBlockSize`).
+pub const BLOCK_BYTES_MIN: u64 = 512;
+/// Block bytes up to this come from the small pool (`kSmallSize`). Also the largest remainder
+/// that is left unsplit in the large pool.
+pub const SMALL_BLOCK_BYTES_MAX: u64 = MIB;
+/// Segments of the small pool (`kSmallBuffer`).
+pub const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
+/// From here on a large request gets a segment of its own size (`kMinLargeAlloc`).
+pub const OWN_SEGMENT_BYTES_MIN: u64 = 10 * MIB;
+/// Segments for large requests below that (`kLargeBuffer`, today `large_segment_size`).
+pub const LARGE_SEGMENT_BYTES: u64 = 20 * MIB;
+/// Rounding of segments of a request's own size (`kRoundLarge`).
+pub const SEGMENT_ROUNDING_BYTES: u64 = 2 * MIB;
+/// Nothing larger is ever asked of the driver ("Tried to allocate more than 1EB memory").
+pub const REQUEST_BYTES_MAX: u64 = 1 << 60;
+/// Intervals of `roundup_power2_divisions`: from 1 MiB, from 2 MiB, and so on; smaller sizes count
+/// as the first, everything above as the last (`kRoundUpPowerOfTwoIntervals`).
+pub const ROUNDUP_INTERVALS: usize = 16;
+/// log2 of the first interval.
+const ROUNDUP_FIRST_LOG2: u32 = 20;
+
+const _: () = assert!(BLOCK_BYTES_MIN.is_power_of_two());
+const _: () = assert!(SMALL_BLOCK_BYTES_MAX < SMALL_SEGMENT_BYTES);
+const _: () = assert!(OWN_SEGMENT_BYTES_MIN < LARGE_SEGMENT_BYTES);
+const _: () = assert!(SMALL_SEGMENT_BYTES.is_multiple_of(BLOCK_BYTES_MIN));
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    /// Steps between two powers of two, per interval; 0 or 1 means rounding to 512 bytes.
+    pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
+    pub large_segment_bytes: u64,
+    /// Blocks this large are not split, and kept for requests this large. None: no limit.
+    pub max_split_bytes: Option<u64>,
+    /// How much larger than such a request a block may be and still serve it.
+    pub max_non_split_rounding_bytes: u64,
+    /// Share of the limit above which old free segments are released before a new one is
+    /// reserved. 0: off.
+    pub garbage_collection_threshold: f64,
+    /// What all segments together may take; a reservation beyond it fails without the driver
+    /// being asked. Set by the caller, who knows the device.
+    pub limit_bytes: Option<u64>,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            large_segment_bytes: LARGE_SEGMENT_BYTES,
+            max_split_bytes: None,
+            max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
+            garbage_collection_threshold: 0.0,
+            limit_bytes: None,
+        }
+    }
+}
+
+impl Policy {
+    /// Block bytes for a request, or None if it is beyond any device.
+    pub fn block_bytes(&self, requested_bytes: u64) -> Option<u64> {
+        if requested_bytes > REQUEST_BYTES_MAX {
+            return None;
+        }
+        let divisions = self.roundup_power2_divisions[roundup_interval(requested_bytes)];
+        // PyTorch's order: too small requests are never rounded to a division.
+        if divisions > 1 && requested_bytes > BLOCK_BYTES_MIN.saturating_mul(divisions) {
+            let rounded = round_to_division(requested_bytes, divisions);
+            return Some(round_up(rounded, BLOCK_BYTES_MIN));
+        }
+        Some(exact_block_bytes(requested_bytes))
+    }
+
+    /// Bytes of the segment that is reserved when no free block of `block_bytes` is there.
+    pub fn segment_bytes(&self, block_bytes: u64) -> u64 {
+        if block_bytes <= SMALL_BLOCK_BYTES_MAX {
+            SMALL_SEGMENT_BYTES
+        } else if block_bytes < OWN_SEGMENT_BYTES_MIN {
+            self.large_segment_bytes
+        } else {
+            round_up(block_bytes, SEGMENT_ROUNDING_BYTES)
+        }
+    }
+
+    /// Whether a free block of `found_bytes` is divided to serve `block_bytes`.
+    pub fn splits(&self, pool: Pool, found_bytes: u64, block_bytes: u64) -> bool {
+        let remaining_bytes = found_bytes - block_bytes;
+        match pool {
+            Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
+            Pool::Large => {
+                !self.is_oversize(block_bytes) && remaining_bytes > SMALL_BLOCK_BYTES_MAX
+            }
+        }
+    }
+
+    /// Whether a free block of `found_bytes` may serve `block_bytes` at all. Oversize blocks are
+    /// kept for oversize requests, and not wasted on much smaller ones.
+    pub fn fits(&self, found_bytes: u64, block_bytes: u64) -> bool {
+        if found_bytes < block_bytes {
+            return false;
+        }
+        if self.is_oversize(block_bytes) {
+            return !self.is_much_larger(found_bytes, block_bytes);
+        }
+        // At `max_split_bytes` = `large_segment_bytes` PyTorch keeps even its ordinary segments for
+        // oversize requests, and a small program then reserves a new one for every request.
+        !self.is_oversize(found_bytes) || found_bytes <= self.large_segment_bytes
+    }
+
+    pub fn is_oversize(&self, bytes: u64) -> bool {
+        self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
+    }
+
+    /// Whether serving `block_bytes` with all of `found_bytes` would waste more than the slack.
+    pub fn is_much_larger(&self, found_bytes: u64, block_bytes: u64) -> bool {
+        found_bytes >= block_bytes.saturating_add(self.max_non_split_rounding_bytes)
+    }
+
+    /// By how much `reserved_bytes` is above the garbage collection threshold.
+    pub fn garbage_bytes(&self, reserved_bytes: u64) -> u64 {
+        let Some(limit_bytes) = self.limit_bytes else { return 0 };
+        if self.garbage_collection_threshold <= 0.0 {
+            return 0;
+        }
+        let threshold_bytes = (self.garbage_collection_threshold * limit_bytes as f64) as u64;
+        reserved_bytes.saturating_sub(threshold_bytes)
+    }
+}
+
+/// The pool that serves blocks of this size.
+pub fn pool_of(block_bytes: u64) -> Pool {
+    if block_bytes <= SMALL_BLOCK_BYTES_MAX { Pool::Small } else { Pool::Large }
+}
+
+/// Block bytes without any generosity: the next multiple of 512.
+pub fn exact_block_bytes(requested_bytes: u64) -> u64 {
+    round_up(requested_bytes.max(1), BLOCK_BYTES_MIN)
+}
+
+fn round_up(bytes: u64, unit_bytes: u64) -> u64 {
+    bytes.div_ceil(unit_bytes) * unit_bytes
+}
+
+fn roundup_interval(bytes: u64) -> usize {
+    let log2 = bytes.max(1).ilog2();
+    (log2.saturating_sub(ROUNDUP_FIRST_LOG2) as usize).min(ROUNDUP_INTERVALS - 1)
+}
+
+/// The next of `divisions` steps between the two powers of two around `bytes`.
+/// 1200 with 4 divisions: steps of 256 from 1024, hence 1280.
+fn round_to_division(bytes: u64, divisions: u64) -> u64 {
+    if bytes.is_power_of_two() {
+        return bytes;
+    }
+    let floor = 1_u64 << bytes.ilog2();
+    match floor >> divisions.ilog2() {
+        0 => floor << 1,
+        step_bytes => round_up(bytes, step_bytes),
+    }
+}

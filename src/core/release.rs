@@ -1,0 +1,124 @@
+//! Which segments go back to the driver: on the user's order, above the garbage collection
+//! threshold, or because a reservation failed. A segment leaves the allocator at once; when its
+//! memory may really go back, its events say.
+
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::{SegmentRow, State};
+use crate::rules::{Rule, rule_holds};
+use crate::types::{BlockId, Pool, Ready, Segment, SegmentId};
+
+impl Allocator {
+    /// Takes every segment without an allocated block out of the allocator. Segments with a block
+    /// that waits for the next barrier stay: there is no event to wait for.
+    pub fn release_free(&mut self) -> Vec<Segment> {
+        self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
+    }
+
+    /// The bytes that `release_free` would take out.
+    pub fn reclaimable_bytes(&self) -> u64 {
+        let reclaimable = self.segments.iter().filter(|(_, segment)| self.is_reclaimable(segment));
+        reclaimable.map(|(_, segment)| segment.bytes).sum()
+    }
+
+    /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
+    /// least average age first, until what is reserved is below it.
+    pub(crate) fn collect_garbage(&mut self) -> Vec<Segment> {
+        let mut target_bytes = self.policy.garbage_bytes(self.stats.reserved_bytes.all.current);
+        let mut released = Vec::new();
+        while target_bytes > 0 {
+            let ages = self.segments.iter().filter_map(|(_, segment)| self.age(segment));
+            let (count, sum) = ages.fold((0, 0), |(count, sum), age| (count + 1, sum + age));
+            if count == 0 {
+                break;
+            }
+            let average_age = sum / count;
+            let old = self.release_where(|allocator, segment| {
+                allocator.age(segment).is_some_and(|age| age >= average_age)
+            });
+            let old_bytes = old.iter().map(|segment| segment.bytes).sum();
+            target_bytes = target_bytes.saturating_sub(old_bytes);
+            released.extend(old);
+        }
+        released
+    }
+
+    /// With `max_split_bytes` the oversize segments are kept whole: one that is large enough
+    /// makes room for the request, else several, largest first. None if all are not enough.
+    pub(crate) fn release_oversize(&mut self, block_bytes: u64) -> Vec<Segment> {
+        let Some(max_split_bytes) = self.policy.max_split_bytes else { return Vec::new() };
+        let wanted_bytes = block_bytes.max(max_split_bytes);
+        let mut oversize: Vec<(u64, SegmentId)> = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| segment.bytes >= max_split_bytes)
+            .filter(|(_, segment)| self.is_reclaimable(segment))
+            .map(|(number, segment)| (segment.bytes, SegmentId(number)))
+            .collect();
+        oversize.sort_unstable();
+        let one = oversize.iter().find(|(bytes, _)| *bytes >= wanted_bytes);
+        if let Some(&(_, id)) = one {
+            return alloc::vec![self.remove_segment(id)];
+        }
+        if oversize.iter().map(|(bytes, _)| bytes).sum::<u64>() < wanted_bytes {
+            return Vec::new();
+        }
+        let mut released_bytes = 0;
+        let enough = oversize.into_iter().rev().take_while(|(bytes, _)| {
+            let more = released_bytes < wanted_bytes;
+            released_bytes += bytes;
+            more
+        });
+        enough.map(|(_, id)| self.remove_segment(id)).collect()
+    }
+
+    fn release_where(&mut self, goes: impl Fn(&Allocator, &SegmentRow) -> bool) -> Vec<Segment> {
+        let going: Vec<SegmentId> = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| goes(self, segment))
+            .map(|(number, _)| SegmentId(number))
+            .collect();
+        going.into_iter().map(|id| self.remove_segment(id)).collect()
+    }
+
+    fn is_reclaimable(&self, segment: &SegmentRow) -> bool {
+        if segment.allocated_count > 0 {
+            return !rule_holds(Rule::ReleaseOnlyFreeSegments);
+        }
+        let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
+        blocks.all(|block| block.tag().is_none_or(|tag| tag.ready != Ready::NextBarrier))
+    }
+
+    /// How many requests have come since the segment became one free block; None if it is not.
+    fn age(&self, segment: &SegmentRow) -> Option<u64> {
+        let first = self.blocks.at(segment.first.0);
+        let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
+        let candidate = segment.pool == Pool::Large && whole;
+        candidate.then(|| self.requests_count - first.freed_at_request)
+    }
+
+    fn remove_segment(&mut self, id: SegmentId) -> Segment {
+        let first = self.segments.at(id.0).first;
+        let going: Vec<BlockId> = self.blocks_from(first).collect();
+        let mut events = Vec::new();
+        for block in going {
+            self.remove_free(block);
+            let block = self.blocks.remove(block.0);
+            let free = block.state != State::Allocated;
+            assert!(free || !rule_holds(Rule::ReleaseOnlyFreeSegments), "{block:?} is allocated");
+            events.extend(block.tag().and_then(|tag| tag.ready.event()));
+        }
+        events.sort_unstable();
+        events.dedup();
+        let segment = self.segments.remove(id.0);
+        self.segment_at.remove(&segment.base);
+        self.stats.segment.decrease(segment.pool, 1);
+        self.stats.reserved_bytes.decrease(segment.pool, segment.bytes);
+        if self.policy.is_oversize(segment.bytes) {
+            self.stats.oversize_segments.decrease(1);
+        }
+        Segment { id, base: segment.base, bytes: segment.bytes, events }
+    }
+}

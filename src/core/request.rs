@@ -1,0 +1,95 @@
+//! One request for memory on its way through the stages of a miss.
+
+use crate::types::{Allocation, Requester};
+
+/// No request is polled more often: each stage asks the caller for at most one thing.
+pub const POLLS_COUNT_MAX: u32 = 12;
+
+/// What the program asked for, and what has been tried for it. Poll it until `Step::Done` or
+/// `Step::OutOfMemory`; a request that is dropped before may hold a block that nobody else gets.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) requested_bytes: u64,
+    pub(crate) requester: Requester,
+    /// The last stage that was tried. Only moves forward, so every request ends.
+    pub(crate) stage: Stage,
+    /// The block bytes for which a segment was asked and is not there yet.
+    pub(crate) awaited_bytes: Option<u64>,
+    /// Taken out of the segment at its arrival, before another request can see it.
+    pub(crate) arrived: Option<Allocation>,
+    polls_count: u32,
+}
+
+/// What is tried, in this order, until a block is found. Every poll searches the free blocks
+/// first, so whatever was freed or completed while the caller was away is found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Stage {
+    Search,
+    QueryEvents,
+    CollectGarbage,
+    Reserve,
+    ReleaseOversize,
+    ReserveAfterOversize,
+    QueryEventsAgain,
+    ReleaseAll,
+    ReserveAfterRelease,
+    ReserveExact,
+    OutOfMemory,
+}
+
+impl Request {
+    /// `bytes` is what the program asked for, more than 0.
+    pub fn new(bytes: u64, requester: Requester) -> Request {
+        assert!(bytes > 0, "a request for nothing has no block");
+        Request {
+            requested_bytes: bytes,
+            requester,
+            stage: Stage::Search,
+            awaited_bytes: None,
+            arrived: None,
+            polls_count: 0,
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.requested_bytes
+    }
+
+    pub fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// True for the first poll.
+    pub(crate) fn count_poll(&mut self) -> bool {
+        self.polls_count += 1;
+        assert!(self.polls_count <= POLLS_COUNT_MAX, "polled too often: {self:?}");
+        self.polls_count == 1
+    }
+
+    pub(crate) fn next_stage(&mut self) -> Stage {
+        self.stage = self.stage.next();
+        self.stage
+    }
+
+    pub(crate) fn skip_to(&mut self, stage: Stage) {
+        assert!(stage > self.stage, "{stage:?} is not after {:?}", self.stage);
+        self.stage = stage;
+    }
+}
+
+impl Stage {
+    pub(crate) fn next(self) -> Stage {
+        match self {
+            Stage::Search => Stage::QueryEvents,
+            Stage::QueryEvents => Stage::CollectGarbage,
+            Stage::CollectGarbage => Stage::Reserve,
+            Stage::Reserve => Stage::ReleaseOversize,
+            Stage::ReleaseOversize => Stage::ReserveAfterOversize,
+            Stage::ReserveAfterOversize => Stage::QueryEventsAgain,
+            Stage::QueryEventsAgain => Stage::ReleaseAll,
+            Stage::ReleaseAll => Stage::ReserveAfterRelease,
+            Stage::ReserveAfterRelease => Stage::ReserveExact,
+            Stage::ReserveExact | Stage::OutOfMemory => Stage::OutOfMemory,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Rows addressed by a small number. Removed rows are used again, last removed first, so that the
+//! table stays as short as the largest number of rows that ever lived together.
+
+use alloc::vec::Vec;
+
+pub(crate) struct Table<T> {
+    rows: Vec<Option<T>>,
+    vacant: Vec<u32>,
+}
+
+impl<T> Table<T> {
+    pub(crate) fn new() -> Table<T> {
+        Table { rows: Vec::new(), vacant: Vec::new() }
+    }
+
+    pub(crate) fn insert(&mut self, row: T) -> u32 {
+        if let Some(number) = self.vacant.pop() {
+            debug_assert!(self.rows[number as usize].is_none(), "vacant row {number} is in use");
+            self.rows[number as usize] = Some(row);
+            return number;
+        }
+        let number = u32::try_from(self.rows.len()).expect("fewer than 2^32 rows");
+        self.rows.push(Some(row));
+        number
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> T {
+        let row = self.rows[number as usize].take().expect("the row is in use");
+        self.vacant.push(number);
+        row
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.rows.get(number as usize)?.as_ref()
+    }
+
+    /// A number without a row is a fault of this crate: better to stop than to guess.
+    #[inline]
+    pub(crate) fn at(&self, number: u32) -> &T {
+        self.rows[number as usize].as_ref().expect("the row is in use")
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, number: u32) -> &mut T {
+        self.rows[number as usize].as_mut().expect("the row is in use")
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.rows
+            .iter()
+            .enumerate()
+            .filter_map(|(number, row)| Some((number as u32, row.as_ref()?)))
+    }
+}

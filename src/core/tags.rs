@@ -1,0 +1,127 @@
+//! The tags of freed blocks, by age and by event: a barrier drops all up to an age, a completed
+//! event drops those that wait for it.
+//!
+//! Ages are numbers given in the order of the frees. That order stands for the order on the
+//! device, so the caller frees on one stream in the order in which it recorded the events.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::block::Tag;
+use crate::rules::{Rule, rule_holds};
+use crate::types::{BlockId, EventId, Ready};
+
+/// A point between two frees: tags made before it are older. Take it before recording a barrier,
+/// so that a free which comes between the recording and its report is not counted as covered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TagMark(u64);
+
+pub(crate) struct Tags {
+    next_sequence: u64,
+    /// Every tagged block. A split gives several blocks one age, hence the block in the key.
+    by_age: BTreeMap<(u64, BlockId), Option<EventId>>,
+    /// Those whose tag has an event.
+    by_event: BTreeSet<(EventId, u64, BlockId)>,
+}
+
+impl Tags {
+    pub(crate) fn new() -> Tags {
+        Tags { next_sequence: 0, by_age: BTreeMap::new(), by_event: BTreeSet::new() }
+    }
+
+    /// Gives the tag its age. A block for anyone gets none.
+    pub(crate) fn make(&mut self, ready: Ready) -> Option<Tag> {
+        if ready == Ready::Anyone {
+            return None;
+        }
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        Some(Tag { ready, sequence })
+    }
+
+    pub(crate) fn insert(&mut self, id: BlockId, tag: Tag) {
+        let event = tag.ready.event();
+        self.by_age.insert((tag.sequence, id), event);
+        if let Some(event) = event {
+            self.by_event.insert((event, tag.sequence, id));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: BlockId, tag: Tag) {
+        let known = self.by_age.remove(&(tag.sequence, id));
+        assert!(known.is_some(), "the tag {tag:?} of {id:?} is not listed");
+        if let Some(event) = tag.ready.event() {
+            self.by_event.remove(&(event, tag.sequence, id));
+        }
+    }
+
+    pub(crate) fn mark(&self) -> TagMark {
+        TagMark(self.next_sequence)
+    }
+
+    /// The oldest tagged block, if its tag was made before the mark.
+    pub(crate) fn oldest_before(&self, mark: TagMark) -> Option<BlockId> {
+        let (&(sequence, id), _) = self.by_age.first_key_value()?;
+        let covered = sequence < mark.0 || !rule_holds(Rule::BarrierMark);
+        covered.then_some(id)
+    }
+
+    /// A block that waits for this event.
+    pub(crate) fn waiting_for(&self, event: EventId) -> Option<BlockId> {
+        let first = self.first_of(event)?;
+        Some(first.2)
+    }
+
+    /// Every event that a tag waits for, once, in the order of the first tag that names it.
+    pub(crate) fn events_oldest_first(&self) -> impl Iterator<Item = EventId> {
+        self.by_age.iter().filter_map(|(&(sequence, id), &event)| {
+            let event = event?;
+            (self.first_of(event) == Some((event, sequence, id))).then_some(event)
+        })
+    }
+
+    pub(crate) fn have_events(&self) -> bool {
+        !self.by_event.is_empty()
+    }
+
+    pub(crate) fn blocks_count(&self) -> usize {
+        self.by_age.len()
+    }
+
+    /// Whether the block is listed as it should be. For `check()`.
+    pub(crate) fn holds(&self, id: BlockId, tag: Tag) -> bool {
+        let event = tag.ready.event();
+        let by_event = event.is_none_or(|event| {
+            let key = (event, tag.sequence, id);
+            self.by_event.contains(&key)
+        });
+        by_event && self.by_age.get(&(tag.sequence, id)) == Some(&event)
+    }
+
+    fn first_of(&self, event: EventId) -> Option<(EventId, u64, BlockId)> {
+        let first = *self.by_event.range((event, 0, BlockId(0))..).next()?;
+        (first.0 == event).then_some(first)
+    }
+}
+
+/// Whether two neighbours with these tags may become one block.
+pub(crate) fn may_coalesce(left: Option<Tag>, right: Option<Tag>) -> bool {
+    if !rule_holds(Rule::MergeSameTagOnly) {
+        return true;
+    }
+    match (left.map(|tag| tag.ready), right.map(|tag| tag.ready)) {
+        (None, None) => true,
+        (
+            Some(Ready::OnStream { stream: left, .. }),
+            Some(Ready::OnStream { stream: right, .. }),
+        ) => left == right,
+        _ => false,
+    }
+}
+
+/// The tag of two coalesced blocks. On one stream the later event includes the earlier.
+pub(crate) fn later(left: Option<Tag>, right: Option<Tag>) -> Option<Tag> {
+    let (left, right) = (left?, right?);
+    let left_is_later = left.sequence > right.sequence;
+    let keep_left = if rule_holds(Rule::LaterEventStays) { left_is_later } else { !left_is_later };
+    Some(if keep_left { left } else { right })
+}

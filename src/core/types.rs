@@ -1,0 +1,106 @@
+//! The nouns that cross the border of this crate: identities, who asks, when a freed block may be
+//! used again, and what the caller must do next. No behaviour.
+
+use alloc::vec::Vec;
+
+/// A device address. The core compares and adds addresses, it never looks behind one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Address(pub u64);
+
+/// A stream's number for life (`cuStreamGetId`), not its handle: handles are given out again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(pub u64);
+
+/// The caller's number for one recording of one event. Never used for a second recording.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EventId(pub u64);
+
+/// A block. Valid while the block is allocated; afterwards the number may name another block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub u32);
+
+/// A segment. Valid while the segment is in the allocator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId(pub u32);
+
+/// Who asks for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requester {
+    /// `cuMemAlloc`: work on any stream may use the block at once.
+    Context,
+    /// A stream-ordered allocation: the first use is ordered on this stream.
+    Stream(StreamId),
+}
+
+/// When a freed block may be used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ready {
+    /// A barrier already orders all later work behind the block's last use.
+    Anyone,
+    /// On `stream` at once, elsewhere when `event` is complete.
+    OnStream { stream: StreamId, event: EventId },
+    /// Nobody before `event` is complete.
+    After { event: EventId },
+    /// Nobody before the next barrier is in: parked without an event.
+    NextBarrier,
+}
+
+impl Ready {
+    /// The event whose completion makes the block free for anyone.
+    pub fn event(self) -> Option<EventId> {
+        match self {
+            Ready::OnStream { event, .. } | Ready::After { event } => Some(event),
+            Ready::Anyone | Ready::NextBarrier => None,
+        }
+    }
+
+    /// True where nobody at all may take the block yet: it is pending free, hence active.
+    pub fn is_pending(self) -> bool {
+        matches!(self, Ready::After { .. } | Ready::NextBarrier)
+    }
+}
+
+/// Which of the two pools a segment and its blocks belong to. They never serve each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Pool {
+    Small,
+    Large,
+}
+
+/// A block handed to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    pub block: BlockId,
+    pub segment: SegmentId,
+    pub address: Address,
+    /// Bytes of the block, after rounding.
+    pub bytes: u64,
+    pub requested_bytes: u64,
+}
+
+/// A segment that has left the allocator and goes back to the driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    pub id: SegmentId,
+    pub base: Address,
+    pub bytes: u64,
+    /// What its free blocks still waited for, each event once. All must be complete before the
+    /// memory goes back.
+    pub events: Vec<EventId>,
+}
+
+/// What the caller must do next. The core performs none of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Hand this block to the program.
+    Done(Allocation),
+    /// Ask which pending events are complete, report each one, poll again.
+    QueryEvents,
+    /// Reserve a segment of this size, call `reserved` or `reserve_failed`, poll again.
+    Reserve {
+        bytes: u64,
+    },
+    /// These segments have left the allocator: give them to the driver, poll again.
+    Release(Vec<Segment>),
+    OutOfMemory,
+}

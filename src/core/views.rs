@@ -1,0 +1,99 @@
+//! What others may see of the allocator: a question about an address, and all segments and blocks
+//! for a snapshot. Nothing here changes anything.
+
+use core::iter;
+
+use crate::allocator::Allocator;
+use crate::block::State;
+use crate::types::{Address, BlockId, Pool, Ready, Requester, SegmentId};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentView {
+    pub id: SegmentId,
+    pub base: Address,
+    pub bytes: u64,
+    pub pool: Pool,
+    /// Creation number: segments are numbered in the order of their arrival.
+    pub registration: u64,
+    /// For whom it was reserved; it serves others as well.
+    pub requester: Requester,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockView {
+    pub block: BlockId,
+    pub address: Address,
+    pub bytes: u64,
+    /// 0 unless the block is active.
+    pub requested_bytes: u64,
+    pub state: BlockState,
+    pub segment: SegmentView,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockState {
+    Allocated,
+    /// Freed. Pending free if `Ready::is_pending`.
+    Free(Ready),
+}
+
+impl Allocator {
+    /// The block that contains the address, if one of our segments does. An address at which an
+    /// allocated block begins is found at once, any other by a walk through its segment.
+    pub fn find(&self, address: Address) -> Option<BlockView> {
+        let id = match self.addresses.get(address) {
+            Some(id) => id,
+            None => self.block_around(address)?,
+        };
+        Some(self.view(id))
+    }
+
+    /// Every segment, by address.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentView> {
+        self.segment_at.values().map(|&id| self.segment_view(id))
+    }
+
+    /// The blocks of a segment, by address.
+    pub fn blocks(&self, segment: SegmentId) -> impl Iterator<Item = BlockView> {
+        let first = self.segments.get(segment.0).map(|segment| segment.first);
+        first.into_iter().flat_map(|first| self.blocks_from(first)).map(|id| self.view(id))
+    }
+
+    pub(crate) fn blocks_from(&self, first: BlockId) -> impl Iterator<Item = BlockId> {
+        iter::successors(Some(first), |id| self.blocks.at(id.0).next)
+    }
+
+    fn block_around(&self, address: Address) -> Option<BlockId> {
+        let (_, &segment) = self.segment_at.range(..=address).next_back()?;
+        let first = self.segments.at(segment.0).first;
+        self.blocks_from(first).find(|id| address < self.blocks.at(id.0).end())
+    }
+
+    fn view(&self, id: BlockId) -> BlockView {
+        let block = self.blocks.at(id.0);
+        BlockView {
+            block: id,
+            address: block.address,
+            bytes: block.bytes,
+            requested_bytes: block.requested_bytes,
+            state: match block.state {
+                State::Allocated => BlockState::Allocated,
+                State::Free => BlockState::Free(Ready::Anyone),
+                State::Tagged(tag) => BlockState::Free(tag.ready),
+            },
+            segment: self.segment_view(block.segment),
+        }
+    }
+
+    fn segment_view(&self, id: SegmentId) -> SegmentView {
+        let segment = self.segments.at(id.0);
+        SegmentView {
+            id,
+            base: segment.base,
+            bytes: segment.bytes,
+            pool: segment.pool,
+            registration: segment.registration,
+            requester: segment.requester,
+        }
+    }
+}
