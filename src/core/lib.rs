@@ -30,6 +30,8 @@ mod views;
 
 mod stats;
 
+pub mod options;
+
 // What these are made of.
 mod addresses;
 mod block;
@@ -42,6 +44,7 @@ pub mod order;
 pub mod rules;
 
 pub use allocator::Allocator;
+pub use options::Config;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};

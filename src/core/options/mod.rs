@@ -1,0 +1,190 @@
+//! The options of the product: one table, from which the parser, its messages and the help come.
+//! A new option is one row here, one field of `Config`, and one setter in `setters.rs`.
+//!
+//! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::order::Mode;
+use crate::policy::Policy;
+
+mod parse;
+mod problem;
+mod setters;
+
+pub use parse::parse;
+pub use problem::{Problem, ProblemKind};
+
+use setters::Setter;
+
+/// The mode where the text names none. One constant, because it is a promise to users.
+pub const FREE_MODE_DEFAULT: Mode = Mode::Strict;
+
+const FREE_MODE_KEY: &str = "free_mode";
+
+/// Settings of this process, read once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    pub policy: Policy,
+    pub free_mode: Mode,
+    /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
+    pub serve_async: bool,
+    pub skip_barriers: bool,
+    pub stats_on_exit: StatsOnExit,
+    pub log: LogLevel,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsOnExit {
+    Off,
+    Stderr,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogLevel {
+    Quiet,
+    Warn,
+    Info,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            policy: Policy::default(),
+            free_mode: FREE_MODE_DEFAULT,
+            serve_async: true,
+            skip_barriers: true,
+            stats_on_exit: StatsOnExit::Off,
+            log: LogLevel::Quiet,
+        }
+    }
+}
+
+/// One row of the table.
+pub struct OptionRow {
+    pub key: &'static str,
+    /// What is in force without the option, as text that the parser accepts.
+    pub default: &'static str,
+    /// What is in force when the value is malformed.
+    pub on_bad_value: &'static str,
+    pub allowed: &'static str,
+    pub meaning: &'static str,
+    set: Setter,
+}
+
+/// Every option. A row may use what the rows above it have set.
+pub const OPTIONS: &[OptionRow] = &[
+    OptionRow {
+        key: FREE_MODE_KEY,
+        default: mode_name(FREE_MODE_DEFAULT),
+        // A typo never weakens what the user may have asked for.
+        on_bad_value: "strict",
+        allowed: "ordered, strict or relaxed",
+        meaning: "what a free keeps: everything by a barrier on the device, everything by a wait \
+                  in each free, or only that no memory is reused while in use",
+        set: setters::free_mode,
+    },
+    OptionRow {
+        key: "large_segment_size_mb",
+        default: "20",
+        on_bad_value: "20",
+        allowed: "a whole number above 10",
+        meaning: "size of the segments that requests between 1 and 10 MiB share",
+        set: setters::large_segment_size_mb,
+    },
+    OptionRow {
+        key: "max_split_size_mb",
+        default: "unlimited",
+        on_bad_value: "unlimited",
+        allowed: "a whole number, at least large_segment_size_mb, or unlimited",
+        meaning: "blocks of this size or more are not split, and kept for requests as large",
+        set: setters::max_split_size_mb,
+    },
+    OptionRow {
+        key: "max_non_split_rounding_mb",
+        default: "large_segment_size_mb",
+        on_bad_value: "large_segment_size_mb",
+        allowed: "a whole number, at least large_segment_size_mb, or large_segment_size_mb",
+        meaning: "how much larger than the request an unsplit block may be",
+        set: setters::max_non_split_rounding_mb,
+    },
+    OptionRow {
+        key: "garbage_collection_threshold",
+        default: "off",
+        on_bad_value: "off",
+        allowed: "a number above 0 and below 1, or off",
+        meaning: "share of the limit above which old free segments are given back before a new \
+                  one is reserved",
+        set: setters::garbage_collection_threshold,
+    },
+    OptionRow {
+        key: "roundup_power2_divisions",
+        default: "0",
+        on_bad_value: "0",
+        allowed: "0 or a power of two, or a list of them such as [256:1,512:2,>:8] with sizes in \
+                  MiB that are powers of two",
+        meaning: "round requests up to this many steps between two powers of two",
+        set: setters::roundup_power2_divisions,
+    },
+    OptionRow {
+        key: "async",
+        default: "true",
+        on_bad_value: "true",
+        allowed: "true or false",
+        meaning: "serve cuMemAllocAsync from the default pool as well",
+        set: setters::serve_async,
+    },
+    OptionRow {
+        key: "skip_barriers",
+        default: "true",
+        on_bad_value: "true",
+        allowed: "true or false",
+        meaning: "leave out the barrier of a free when nothing was submitted since the last one",
+        set: setters::skip_barriers,
+    },
+    OptionRow {
+        key: "stats_on_exit",
+        default: "off",
+        on_bad_value: "off",
+        allowed: "off or stderr",
+        meaning: "print the statistics when the process ends",
+        set: setters::stats_on_exit,
+    },
+    OptionRow {
+        key: "log",
+        default: "quiet",
+        on_bad_value: "quiet",
+        allowed: "quiet, warn or info",
+        meaning: "which messages go to stderr",
+        set: setters::log,
+    },
+];
+
+const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Ordered => "ordered",
+        Mode::Strict => "strict",
+        Mode::Relaxed => "relaxed",
+    }
+}
+
+/// The options as text for a terminal.
+pub fn help() -> String {
+    let mut text = String::new();
+    for row in OPTIONS {
+        let OptionRow { key, default, allowed, meaning, .. } = row;
+        text += &format!("{key}  (default: {default})\n    {meaning}\n    allowed: {allowed}\n");
+    }
+    text
+}
+
+/// The options as a Markdown table.
+pub fn help_markdown() -> String {
+    let mut text = String::from("| key | default | meaning | allowed |\n|---|---|---|---|\n");
+    for row in OPTIONS {
+        let OptionRow { key, default, allowed, meaning, .. } = row;
+        text += &format!("| `{key}` | `{default}` | {meaning} | {allowed} |\n");
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! What can be wrong with the text of the options, as one line for the user.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::OPTIONS;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    pub key: String,
+    pub value: String,
+    pub kind: ProblemKind,
+    /// What is in force now; nothing for a key that does not exist.
+    pub used: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProblemKind {
+    UnknownKey { nearest: Option<&'static str> },
+    MissingValue { allowed: &'static str },
+    BadValue { allowed: &'static str },
+}
+
+impl ProblemKind {
+    /// The known key that an unknown one may have meant.
+    pub fn nearest(self) -> Option<&'static str> {
+        match self {
+            ProblemKind::UnknownKey { nearest } => nearest,
+            ProblemKind::MissingValue { .. } | ProblemKind::BadValue { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { key, value, .. } = self;
+        match self.kind {
+            ProblemKind::UnknownKey { nearest: Some(nearest) } => {
+                write!(out, "option {key}:{value} is unknown, did you mean {nearest}? ")?;
+            }
+            ProblemKind::UnknownKey { nearest: None } => {
+                write!(out, "option {key}:{value} is unknown, known are ")?;
+                for (number, row) in OPTIONS.iter().enumerate() {
+                    write!(out, "{}{}", if number == 0 { "" } else { ", " }, row.key)?;
+                }
+                write!(out, "; ")?;
+            }
+            ProblemKind::MissingValue { allowed } => {
+                write!(out, "option {key} has no value, allowed is {allowed}; ")?;
+            }
+            ProblemKind::BadValue { allowed } => {
+                write!(out, "option {key}:{value} is malformed, allowed is {allowed}; ")?;
+            }
+        }
+        match self.used {
+            Some(used) => write!(out, "using {used}"),
+            None => write!(out, "it is ignored"),
+        }
+    }
+}
+
+/// How many letters of three may be wrong in a key that we still recognise.
+const WRONG_LETTERS_OF_THREE_MAX: usize = 1;
+
+/// The known key that differs least, if it differs little enough to be meant.
+pub(super) fn nearest_key(key: &str) -> Option<&'static str> {
+    let (distance, nearest) =
+        OPTIONS.iter().map(|row| (edit_distance(key, row.key), row.key)).min()?;
+    (distance * 3 <= nearest.len() * WRONG_LETTERS_OF_THREE_MAX).then_some(nearest)
+}
+
+/// Letters to insert, remove or replace, by the table of Wagner and Fischer, one row at a time.
+fn edit_distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (above, left_letter) in left.bytes().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (before, right_letter) in right.bytes().enumerate() {
+            let replaced = diagonal + usize::from(left_letter != right_letter);
+            diagonal = row[before + 1];
+            row[before + 1] = replaced.min(diagonal + 1).min(row[before] + 1);
+        }
+    }
+    row[right.len()]
+}

@@ -1,0 +1,162 @@
+//! From the text of one value to the field it sets. A setter either takes the whole value, or
+//! fails and has changed nothing.
+
+use super::{Config, LogLevel, StatsOnExit};
+use crate::order::Mode;
+use crate::policy::{MIB, ROUNDUP_INTERVALS};
+
+/// The value is not one of the allowed ones.
+pub(super) struct Malformed;
+
+pub(super) type Setter = fn(&mut Config, &str) -> Result<(), Malformed>;
+
+pub(super) fn free_mode(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.free_mode = match value {
+        "ordered" => Mode::Ordered,
+        "strict" => Mode::Strict,
+        "relaxed" => Mode::Relaxed,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn large_segment_size_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let bytes = mebibytes(value)?;
+    if bytes <= 10 * MIB {
+        return Err(Malformed);
+    }
+    config.policy.large_segment_bytes = bytes;
+    Ok(())
+}
+
+pub(super) fn max_split_size_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.policy.max_split_bytes = match value {
+        "unlimited" => None,
+        _ => Some(at_least_a_segment(config, value)?),
+    };
+    Ok(())
+}
+
+pub(super) fn max_non_split_rounding_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.policy.max_non_split_rounding_bytes = match value {
+        "large_segment_size_mb" => config.policy.large_segment_bytes,
+        _ => at_least_a_segment(config, value)?,
+    };
+    Ok(())
+}
+
+pub(super) fn garbage_collection_threshold(
+    config: &mut Config,
+    value: &str,
+) -> Result<(), Malformed> {
+    config.policy.garbage_collection_threshold = match value {
+        "off" => 0.0,
+        _ => share(value)?,
+    };
+    Ok(())
+}
+
+/// A list entry `N:divisions` counts from N MiB up to twice that; the first one also for all that
+/// is smaller, `>` for all that is larger than the entry before it.
+pub(super) fn roundup_power2_divisions(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let mut table = [0; ROUNDUP_INTERVALS];
+    match value.strip_prefix('[').and_then(|list| list.strip_suffix(']')) {
+        None => table.fill(divisions(value)?),
+        Some(list) => fill_from_list(&mut table, list)?,
+    }
+    config.policy.roundup_power2_divisions = table;
+    Ok(())
+}
+
+pub(super) fn serve_async(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.serve_async = boolean(value)?;
+    Ok(())
+}
+
+pub(super) fn skip_barriers(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.skip_barriers = boolean(value)?;
+    Ok(())
+}
+
+pub(super) fn stats_on_exit(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.stats_on_exit = match value {
+        "off" => StatsOnExit::Off,
+        "stderr" => StatsOnExit::Stderr,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn log(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.log = match value {
+        "quiet" => LogLevel::Quiet,
+        "warn" => LogLevel::Warn,
+        "info" => LogLevel::Info,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+fn fill_from_list(table: &mut [u64; ROUNDUP_INTERVALS], list: &str) -> Result<(), Malformed> {
+    let mut begin = 0;
+    for entry in list.split(',') {
+        let (size, value) = entry.split_once(':').ok_or(Malformed)?;
+        let value = divisions(value)?;
+        if size == ">" {
+            table[begin..].fill(value);
+            begin = ROUNDUP_INTERVALS;
+            continue;
+        }
+        let interval = power_of_two(size)?.ilog2() as usize;
+        if interval < begin || interval >= ROUNDUP_INTERVALS {
+            return Err(Malformed);
+        }
+        let first = if begin == 0 { 0 } else { interval };
+        table[first..=interval].fill(value);
+        begin = interval + 1;
+    }
+    Ok(())
+}
+
+fn divisions(value: &str) -> Result<u64, Malformed> {
+    if value == "0" { Ok(0) } else { power_of_two(value) }
+}
+
+fn power_of_two(value: &str) -> Result<u64, Malformed> {
+    let number = whole_number(value)?;
+    if number.is_power_of_two() { Ok(number) } else { Err(Malformed) }
+}
+
+fn at_least_a_segment(config: &Config, value: &str) -> Result<u64, Malformed> {
+    let bytes = mebibytes(value)?;
+    if bytes >= config.policy.large_segment_bytes { Ok(bytes) } else { Err(Malformed) }
+}
+
+fn mebibytes(value: &str) -> Result<u64, Malformed> {
+    whole_number(value)?.checked_mul(MIB).ok_or(Malformed)
+}
+
+/// Digits and nothing else: no sign, no unit, no fraction.
+fn whole_number(value: &str) -> Result<u64, Malformed> {
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Malformed);
+    }
+    value.parse().map_err(|_| Malformed)
+}
+
+/// Above 0 and below 1, in plain decimal notation.
+fn share(value: &str) -> Result<f64, Malformed> {
+    if !value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(Malformed);
+    }
+    let number: f64 = value.parse().map_err(|_| Malformed)?;
+    if number > 0.0 && number < 1.0 { Ok(number) } else { Err(Malformed) }
+}
+
+fn boolean(value: &str) -> Result<bool, Malformed> {
+    match value {
+        "true" | "True" => Ok(true),
+        "false" | "False" => Ok(false),
+        _ => Err(Malformed),
+    }
+}
