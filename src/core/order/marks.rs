@@ -156,7 +156,6 @@ impl Cover {
 /// The decision of `quiet_since`, on its own so that the tests can take the reads apart.
 #[inline]
 pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
-    debug_assert!(covered <= begun || !rule_holds(Rule::CoverNeedsSeen), "M2: covered too far");
     let ended_too = begun == ended || !rule_holds(Rule::SkipNeedsEnded);
     ended_too && begun == covered
 }

@@ -1,0 +1,115 @@
+//! All interleavings of the steps of a few threads, each distinct state visited once.
+
+use core::hash::{BuildHasherDefault, Hasher};
+
+use super::std::collections::HashMap;
+
+/// A state of all threads and of what they share. A step is atomic.
+pub trait Machine: Copy {
+    /// What the threads do.
+    type Program;
+    const THREADS: usize;
+
+    /// The state after the next step of this thread; none if it is done; or what went wrong.
+    fn step(&self, program: &Self::Program, thread: usize) -> Option<Result<Self, &'static str>>;
+
+    /// Equal for equal states only.
+    fn key(&self) -> u128;
+}
+
+/// Packs small numbers into a key.
+#[derive(Default)]
+pub struct Key(u128, u32);
+
+impl Key {
+    pub fn put(&mut self, value: u64, bits: u32) {
+        assert!(value >> bits == 0, "{value} needs more than {bits} bits");
+        self.0 = self.0 << bits | u128::from(value);
+        self.1 += bits;
+        assert!(self.1 <= 128, "the state needs more than 128 bits");
+    }
+
+    pub fn finish(self) -> u128 {
+        self.0
+    }
+}
+
+/// What an exploration found.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Outcome {
+    /// Interleavings, from the start to the end of all threads.
+    pub paths: u128,
+    pub states: usize,
+    /// The first violation in the order of search.
+    pub violation: Option<&'static str>,
+}
+
+/// Explores everything, or up to the first violation.
+pub fn explore<M: Machine>(program: &M::Program, start: M) -> Outcome {
+    let mut known = Known::default();
+    let mut violation = None;
+    let paths = visit(program, start, &mut known, &mut violation);
+    Outcome { paths, states: known.len(), violation }
+}
+
+impl Outcome {
+    /// Sums up many explorations.
+    pub fn add(&mut self, other: Outcome) {
+        self.paths += other.paths;
+        self.states += other.states;
+        self.violation = self.violation.or(other.violation);
+    }
+}
+
+/// State to number of paths from there to the end.
+type Known = HashMap<u128, u128, BuildHasherDefault<Mix>>;
+
+fn visit<M: Machine>(
+    program: &M::Program,
+    state: M,
+    known: &mut Known,
+    violation: &mut Option<&'static str>,
+) -> u128 {
+    let key = state.key();
+    if let Some(paths) = known.get(&key) {
+        return *paths;
+    }
+    let mut paths = 0;
+    let mut done = true;
+    for thread in 0..M::THREADS {
+        if violation.is_some() {
+            return paths;
+        }
+        match state.step(program, thread) {
+            None => {}
+            Some(Ok(next)) => {
+                done = false;
+                paths += visit(program, next, known, violation);
+            }
+            Some(Err(what)) => *violation = Some(what),
+        }
+    }
+    let paths = if done { 1 } else { paths };
+    known.insert(key, paths);
+    paths
+}
+
+/// A hash for keys; the standard one takes most of the time in a debug build.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are u128");
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        let folded = (key >> 64) as u64 ^ (key as u64).rotate_left(29);
+        let mixed = (folded ^ folded >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 29;
+    }
+}
