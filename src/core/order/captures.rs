@@ -38,7 +38,7 @@ pub enum Begun {
 }
 
 /// The set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Captures {
     entries: [Option<Capture>; CAPTURES_MAX],
     count: usize,

@@ -29,6 +29,21 @@ impl Debts {
         Debts { taken: AtomicU64::new(0), noted: AtomicU64::new(0), complete: AtomicU64::new(0) }
     }
 
+    /// In a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(taken: u64, noted: u64, complete: u64) -> Debts {
+        Debts {
+            taken: AtomicU64::new(taken),
+            noted: AtomicU64::new(noted),
+            complete: AtomicU64::new(complete),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> (u64, u64, u64) {
+        (self.taken.load(SeqCst), self.noted.load(SeqCst), self.complete.load(SeqCst))
+    }
+
     /// The number of the barrier about to be recorded.
     pub fn take(&self) -> BarrierNumber {
         BarrierNumber(self.taken.fetch_add(1, SeqCst) + 1)

@@ -207,6 +207,12 @@ impl Covers {
 }
 
 impl SeenAll {
+    /// Everything read, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn parts(self) -> ((u64, u64), (u64, u64), u64) {
+        (self.submitted.parts(), self.looked_at.parts(), self.number.0)
+    }
+
     /// Of the barrier that is recorded after these reads.
     pub fn number(&self) -> BarrierNumber {
         self.number

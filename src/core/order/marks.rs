@@ -113,6 +113,11 @@ impl Seen {
         Seen { ended, begun }
     }
 
+    #[cfg(test)]
+    pub(crate) fn parts(self) -> (u64, u64) {
+        (self.ended, self.begun)
+    }
+
     /// Up to where a barrier recorded after these reads covers; none if a call was under way,
     /// because the barrier may stand before or behind what that call submits.
     #[inline]

@@ -107,6 +107,17 @@ impl Plain {
         }
     }
 
+    /// In a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(shown: u32, submitter: u64) -> Plain {
+        Plain { shown: AtomicU32::new(shown), submitter: AtomicU64::new(submitter) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> (u32, u64) {
+        (self.shown.load(SeqCst), self.submitter.load(SeqCst))
+    }
+
     /// Which agents have shown, for the report: bit n is the agent number n.
     pub fn agents(&self) -> u32 {
         self.shown.load(SeqCst) & !SETTLED

@@ -55,6 +55,12 @@ impl Visible {
         Visible(AtomicU32::new(0))
     }
 
+    /// In a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(causes: u32) -> Visible {
+        Visible(AtomicU32::new(causes))
+    }
+
     /// Notes a cause; true if it is the first one. Call before the real call that is the cause
     /// (and before the launch, for an argument), then see `Ledger::visible_shows`.
     pub fn shows(&self, cause: VisibleCause) -> bool {
@@ -80,6 +86,12 @@ pub struct Skipping(AtomicU32);
 impl Skipping {
     pub const fn new() -> Skipping {
         Skipping(AtomicU32::new(0))
+    }
+
+    /// In a given state, for tests that explore states.
+    #[cfg(test)]
+    pub(crate) fn at(causes: u32) -> Skipping {
+        Skipping(AtomicU32::new(causes))
     }
 
     /// Ends skipping for good; true the first time. Call before the first unseen submission could

@@ -13,3 +13,8 @@ extern crate std;
 
 mod explore;
 mod interleave;
+mod native;
+mod ours;
+mod programs;
+mod threads;
+mod world;

@@ -1,0 +1,370 @@
+//! The same program under our rules: the real ledger, routes and captures over a cache as greedy
+//! as can be. It hands out the address freed last that may be handed out at all.
+
+use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, Order, Set, WORKS_MAX};
+use crate::order::captures::{Capture, Captures};
+use crate::order::debts::{Debts, ThreadDebt};
+use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
+use crate::order::marks::{Cover, Marks};
+use crate::order::plain::Plain;
+use crate::order::route::{
+    Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
+};
+use crate::order::visible::{Skipping, UnseenCause, Visible, VisibleCause};
+
+/// What the program could see that it natively could not.
+pub type Violation = &'static str;
+
+/// How our rules are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub mode: Mode,
+    pub skipping: bool,
+    pub barrier_calls: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Held,
+    Free,
+    /// Until these are over.
+    Parked(Set),
+    /// No event yet.
+    ParkedForBarrier,
+    /// Free for the stream with this id; for others when these are over.
+    Tagged(u64, Set),
+}
+
+#[derive(Clone, Copy)]
+struct Address {
+    place: Place,
+    freed_at: u32,
+    bytes: Bytes,
+    /// What earlier owners of the address did.
+    old: Bytes,
+}
+
+/// Our side.
+pub struct Ours {
+    pub order: Order,
+    setting: Setting,
+    ledger: Ledger,
+    covers: [Covers; CONTEXTS],
+    captures: Captures,
+    debts: [ThreadDebt; 2],
+    addresses: [Address; BLOCKS_MAX],
+    address_count: usize,
+    address_of: [usize; BLOCKS_MAX],
+    frees: u32,
+    /// By barrier number: what the barrier's event stands for.
+    recorded: [Set; WORKS_MAX],
+    pinned: Bytes,
+    texture: Bytes,
+    /// What is over in fact, though nobody waited.
+    over: Set,
+    /// Items that are no work: the places of allocations and frees in their streams.
+    places: Set,
+}
+
+impl Ours {
+    pub fn new(setting: Setting) -> Ours {
+        let address = Address {
+            place: Place::Free,
+            freed_at: 0,
+            bytes: Bytes::default(),
+            old: Bytes::default(),
+        };
+        let ours = Ours {
+            order: Order::default(),
+            setting,
+            ledger: Ledger::new(),
+            covers: [Covers::new(), Covers::new()],
+            captures: Captures::new(),
+            debts: [ThreadDebt::new(); 2],
+            addresses: [address; BLOCKS_MAX],
+            address_count: 0,
+            address_of: [0; BLOCKS_MAX],
+            frees: 0,
+            recorded: [0; WORKS_MAX],
+            pinned: Bytes::default(),
+            texture: Bytes::default(),
+            over: 0,
+            places: 0,
+        };
+        if !setting.skipping {
+            ours.ledger.skipping.ends(UnseenCause::UnknownFunction);
+        }
+        ours
+    }
+
+    /// A copy: the parts with atomics have no `Clone` on purpose.
+    pub fn copy(&self) -> Ours {
+        let marks = |marks: &Marks| Marks::at(marks.begun(), marks.ended());
+        let cover = |cover: &Cover| Cover::at(cover.covered());
+        let covers = |covers: &Covers| {
+            let (taken, noted, complete) = covers.debts.parts();
+            Covers {
+                ordered: cover(&covers.ordered),
+                waited: cover(&covers.waited),
+                looked: cover(&covers.looked),
+                debts: Debts::at(taken, noted, complete),
+            }
+        };
+        let (shown, submitter) = self.ledger.plain.parts();
+        Ours {
+            ledger: Ledger {
+                submitted: marks(&self.ledger.submitted),
+                looked_at: marks(&self.ledger.looked_at),
+                plain: Plain::at(shown, submitter),
+                visible: Visible::at(self.ledger.visible.causes()),
+                skipping: Skipping::at(self.ledger.skipping.causes()),
+            },
+            covers: [covers(&self.covers[0]), covers(&self.covers[1])],
+            captures: self.captures.clone(),
+            ..*self
+        }
+    }
+
+    pub fn every_kernel_visible(&self) -> bool {
+        self.ledger.visible.every_kernel()
+    }
+
+    pub fn causes(&self) -> u32 {
+        self.ledger.visible.causes()
+    }
+
+    pub fn visible_shows(&self, cause: VisibleCause) {
+        self.ledger.visible_shows(cause);
+    }
+
+    /// Around every call of class submit or order. `call` changes the order.
+    pub fn submits<T>(
+        &mut self,
+        context: usize,
+        look: bool,
+        call: impl FnOnce(&mut Order) -> T,
+    ) -> T {
+        if self.ledger.submits(context as u64, look) {
+            for context in 0..CONTEXTS {
+                self.pay(context);
+            }
+            self.ledger.plain.settled();
+        }
+        let answer = call(&mut self.order);
+        self.ledger.submitted(look);
+        answer
+    }
+
+    /// The place of an allocation or a free in its stream: nothing is submitted, nothing marked.
+    pub fn place(&mut self, stream: usize) -> (Set, Set) {
+        let (place, before) = self.order.submit(stream);
+        self.places |= place;
+        (place, before)
+    }
+
+    /// Waits for the last pending barrier, as a teardown does.
+    pub fn pay(&mut self, context: usize) {
+        if let Some(number) = self.covers[context].pending() {
+            self.order.wait(self.recorded[number.0 as usize]);
+            self.covers[context].debts.complete(number);
+        }
+    }
+
+    pub fn sync_context(&mut self) {
+        let seen = self.ledger.before_barrier(&self.covers[0]);
+        self.order.wait(self.order.all[0]);
+        self.covers[0].waited(seen);
+        self.give_event_to_parked();
+    }
+
+    pub fn time_passes(&mut self) {
+        self.over |= self.order.all[0] | self.order.all[1];
+    }
+
+    pub fn access(
+        &mut self,
+        (work, before): (Set, Set),
+        block: usize,
+        write: bool,
+    ) -> Result<(), Violation> {
+        let before = before | self.over;
+        let relaxed = self.setting.mode == Mode::Relaxed;
+        let address = &mut self.addresses[self.address_of[block]];
+        let seen_by_all = if relaxed { address.old } else { address.bytes };
+        if seen_by_all.conflicts(write) & !before != 0 {
+            return Err("two unordered accesses to one address");
+        }
+        address.bytes.add(work, write);
+        Ok(())
+    }
+
+    pub fn access_pinned(&mut self, work: Set, write: bool) {
+        self.pinned.add(work, write);
+    }
+
+    pub fn use_texture(&mut self, work: Set) {
+        self.texture.add(work, false);
+    }
+
+    pub fn host_access(&self, write: bool) -> Result<(), Violation> {
+        self.keeps(self.pinned.conflicts(write), "the host meets unfinished work")
+    }
+
+    pub fn destroy_texture(&mut self) -> Result<(), Violation> {
+        self.pay(0);
+        self.keeps(self.texture.readers, "torn down while in use")
+    }
+
+    pub fn query(&mut self, event: usize, thread: usize) -> Result<(), Violation> {
+        if self.order.events[event] & !self.order.done != 0
+            && let Some((context, number)) = self.debts[thread].owed()
+            && self.covers[context as usize].debts.is_pending(number)
+        {
+            self.order.wait(self.recorded[number.0 as usize]);
+            self.covers[context as usize].debts.complete(number);
+            self.debts[thread].clear();
+        }
+        self.keeps(self.order.events[event], "a query answers not ready")
+    }
+
+    fn keeps(&self, works: Set, otherwise: Violation) -> Result<(), Violation> {
+        let relaxed = self.setting.mode == Mode::Relaxed;
+        if works & !self.places & !self.order.done == 0 || relaxed { Ok(()) } else { Err(otherwise) }
+    }
+
+    pub fn begin_capture(&mut self, stream: usize) {
+        let stream_id = stream as u64;
+        self.captures.begin(Capture { stream_id, stream_handle: stream_id, context_id: 0 });
+    }
+
+    pub fn end_capture(&mut self, stream: usize) {
+        self.captures.end(stream as u64);
+    }
+
+    /// Gives an address to a new block: the one freed last that may be taken. `stream_id`: for
+    /// `cuMemAllocAsync` on that stream.
+    pub fn alloc(&mut self, block: usize, stream_id: Option<u64>) {
+        self.record_for_parked();
+        let over = self.over | self.order.done;
+        let complete = |works: Set| works & !over == 0;
+        let may_take = |address: &Address| match address.place {
+            Place::Held | Place::ParkedForBarrier => false,
+            Place::Free => true,
+            Place::Parked(works) => complete(works),
+            Place::Tagged(id, works) => stream_id == Some(id) || complete(works),
+        };
+        let found = (0..self.address_count)
+            .filter(|&at| may_take(&self.addresses[at]))
+            .max_by_key(|&at| self.addresses[at].freed_at);
+        let at = found.unwrap_or(self.address_count);
+        self.address_count = self.address_count.max(at + 1);
+        self.addresses[at].place = Place::Held;
+        self.addresses[at].old = self.addresses[at].bytes;
+        self.address_of[block] = at;
+    }
+
+    /// The first ordinary call after the captures records one context event for all parked.
+    fn record_for_parked(&mut self) {
+        if !self.captures.is_empty() || !self.setting.barrier_calls {
+            return;
+        }
+        self.give_event_to_parked();
+    }
+
+    fn give_event_to_parked(&mut self) {
+        for address in &mut self.addresses {
+            if address.place == Place::ParkedForBarrier {
+                address.place = Place::Parked(self.order.all[0]);
+            }
+        }
+    }
+
+    fn put(&mut self, block: usize, place: Place) {
+        self.frees += 1;
+        let address = &mut self.addresses[self.address_of[block]];
+        assert!(address.place == Place::Held, "freed twice");
+        address.place = place;
+        address.freed_at = self.frees;
+    }
+
+    fn facts(&self) -> Facts {
+        let situation = Situation {
+            mode: self.setting.mode,
+            context_id: 0,
+            capturing: !self.captures.is_empty(),
+            barrier_calls: self.setting.barrier_calls,
+            in_driver_callback: false,
+        };
+        self.ledger.facts(&self.covers[0], situation)
+    }
+
+    /// `cuMemFree`.
+    pub fn free(
+        &mut self,
+        block: usize,
+        asynchronous: bool,
+        thread: usize,
+    ) -> Result<(), Violation> {
+        let facts = self.facts();
+        let route = match asynchronous {
+            true => free_async_block_plainly(&facts),
+            false => free_context_block(&facts),
+        };
+        let place = match route {
+            Route::Publish => {
+                if let Some(number) = self.covers[0].pending() {
+                    self.debts[thread].owes(0, number);
+                }
+                Place::Free
+            }
+            Route::Barrier => self.barrier(false, thread)?,
+            Route::BarrierThenWait => self.barrier(true, thread)?,
+            Route::Settle => {
+                self.sync_context();
+                Place::Free
+            }
+            Route::ParkOnEvent => {
+                self.may_record()?;
+                Place::Parked(self.order.all[0])
+            }
+            Route::ParkForBarrier => Place::ParkedForBarrier,
+        };
+        self.put(block, place);
+        let strict = self.setting.mode == Mode::Strict && !asynchronous;
+        if strict && self.order.all[0] & !self.places & !self.order.done != 0 {
+            return Err("a strict free returned before the work");
+        }
+        Ok(())
+    }
+
+    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for.
+    pub fn free_async(&mut self, block: usize, stream_id: u64, stream_prefix: Set) {
+        let place = match free_on_stream(&self.facts()) {
+            StreamRoute::Publish => Place::Free,
+            StreamRoute::Tag => Place::Tagged(stream_id, stream_prefix),
+            StreamRoute::ParkForBarrier => Place::ParkedForBarrier,
+        };
+        self.put(block, place);
+    }
+
+    fn barrier(&mut self, waits: bool, thread: usize) -> Result<Place, Violation> {
+        self.may_record()?;
+        let seen: SeenAll = self.ledger.before_barrier(&self.covers[0]);
+        let number = seen.number();
+        self.recorded[number.0 as usize] = self.order.barrier(0);
+        let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);
+        self.debts[thread].owes(0, number);
+        if waits || after == AfterBarrier::WaitFirst {
+            self.order.wait(self.recorded[number.0 as usize]);
+            self.covers[0].waited(seen);
+        }
+        Ok(Place::Free)
+    }
+
+    fn may_record(&self) -> Result<(), Violation> {
+        if !self.setting.barrier_calls {
+            return Err("a barrier without the calls for it");
+        }
+        if self.captures.is_empty() { Ok(()) } else { Err("a barrier kills a capture") }
+    }
+}

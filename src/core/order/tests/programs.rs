@@ -1,0 +1,280 @@
+//! All small programs, theme by theme, and many long random ones, on both sides of `world`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::native::{ELSEWHERE, LEGACY};
+use super::ours::Setting;
+use super::std;
+use super::world::{CAPTURING, Op, Stop, World};
+use crate::order::route::Mode;
+
+/// How our rules can be run; the first is what most programs meet.
+pub const SETTINGS: [Setting; 6] = [
+    Setting { mode: Mode::Ordered, skipping: true, barrier_calls: true },
+    Setting { mode: Mode::Ordered, skipping: false, barrier_calls: true },
+    Setting { mode: Mode::Ordered, skipping: true, barrier_calls: false },
+    Setting { mode: Mode::Strict, skipping: true, barrier_calls: true },
+    Setting { mode: Mode::Relaxed, skipping: true, barrier_calls: true },
+    Setting { mode: Mode::Relaxed, skipping: true, barrier_calls: false },
+];
+
+/// An alphabet, and what every program over it starts with.
+pub struct Theme {
+    pub name: &'static str,
+    start: &'static [Op],
+    alphabet: &'static [Op],
+    length: usize,
+}
+
+const A: usize = 1;
+const B: usize = 2;
+const MINE: usize = 4;
+const P: usize = 0;
+const Q: usize = 1;
+
+const fn write(stream: usize, var: usize) -> Op {
+    Op::Launch { stream, var, write: true }
+}
+
+const fn read(stream: usize, var: usize) -> Op {
+    Op::Launch { stream, var, write: false }
+}
+
+const fn malloc(var: usize) -> Op {
+    Op::Malloc { var }
+}
+
+const fn free(var: usize) -> Op {
+    Op::Free { var, thread: 0 }
+}
+
+pub const THEMES: [Theme; 6] = [
+    Theme {
+        name: "streams",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            malloc(P),
+            free(P),
+            free(Q),
+            write(A, P),
+            read(B, P),
+            write(B, P),
+            write(LEGACY, P),
+            write(MINE, P),
+            Op::Recreate { stream: B },
+            Op::SyncStream { stream: B },
+        ],
+        length: 5,
+    },
+    Theme {
+        name: "visibility",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            malloc(Q),
+            free(Q),
+            write(A, P),
+            Op::LaunchPinned { stream: A },
+            Op::LaunchIndirect { stream: B },
+            Op::MapPinned,
+            Op::CopyOut { stream: A, var: P },
+            Op::CopyIn { stream: B, var: P },
+            Op::HostRead,
+            Op::HostWrite,
+        ],
+        length: 5,
+    },
+    Theme {
+        name: "stream-ordered",
+        start: &[],
+        alphabet: &[
+            malloc(Q),
+            free(P),
+            free(Q),
+            Op::MallocAsync { var: P, stream: A },
+            Op::MallocAsync { var: P, stream: B },
+            Op::FreeAsync { var: P, stream: A },
+            Op::FreeAsync { var: Q, stream: B },
+            write(A, P),
+            write(B, P),
+            write(B, Q),
+            Op::Record { event: 0, stream: A },
+            Op::WaitEvent { stream: B, event: 0 },
+            Op::TimePasses,
+        ],
+        length: 5,
+    },
+    Theme {
+        name: "captures",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            malloc(Q),
+            Op::Free { var: Q, thread: 1 },
+            Op::MallocAsync { var: 2, stream: A },
+            Op::FreeAsync { var: 2, stream: A },
+            Op::Free { var: 2, thread: 1 },
+            write(A, Q),
+            write(CAPTURING, P),
+            Op::BeginCapture,
+            Op::EndCapture,
+            Op::LaunchGraph { stream: A },
+        ],
+        length: 6,
+    },
+    Theme {
+        name: "second context",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            malloc(P),
+            free(P),
+            free(Q),
+            write(A, P),
+            write(ELSEWHERE, P),
+            Op::Record { event: 0, stream: A },
+            Op::WaitEvent { stream: ELSEWHERE, event: 0 },
+            Op::Record { event: 1, stream: ELSEWHERE },
+            Op::WaitEvent { stream: A, event: 1 },
+            Op::SyncContext,
+        ],
+        length: 5,
+    },
+    Theme {
+        name: "debts",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            free(P),
+            Op::Free { var: Q, thread: 1 },
+            write(A, P),
+            Op::LaunchTexture { stream: A },
+            Op::LaunchTexture { stream: B },
+            Op::DestroyTexture,
+            Op::Record { event: 0, stream: A },
+            Op::Query { event: 0, thread: 0 },
+            Op::Query { event: 0, thread: 1 },
+            Op::SyncContext,
+        ],
+        length: 5,
+    },
+];
+
+/// What was run.
+#[derive(Default, Debug)]
+pub struct Tally {
+    /// Programs that are valid natively, each with all its beginnings counted once.
+    pub valid: u64,
+    pub violation: Option<String>,
+}
+
+impl Theme {
+    /// All programs of the theme, `longer` operations more than usual.
+    pub fn run(&self, setting: Setting, longer: usize) -> Tally {
+        let mut world = World::new(setting);
+        for &op in self.start {
+            assert!(world.step(op).is_ok(), "{}: the start is invalid", self.name);
+        }
+        let mut tally = Tally::default();
+        let mut path = vec![];
+        self.extend(&world, self.length + longer, &mut path, &mut tally);
+        tally
+    }
+
+    fn extend(&self, world: &World, left: usize, path: &mut Vec<Op>, tally: &mut Tally) {
+        for &op in self.alphabet {
+            if tally.violation.is_some() {
+                return;
+            }
+            let mut next = world.copy();
+            path.push(op);
+            match next.step(op) {
+                Err(Stop::Invalid) => {}
+                Err(Stop::Violation(what)) => {
+                    tally.violation = Some(format!("{}: {path:?}: {what}", self.name));
+                }
+                Ok(()) => {
+                    tally.valid += 1;
+                    if left > 1 {
+                        self.extend(&next, left - 1, path, tally);
+                    }
+                }
+            }
+            path.pop();
+        }
+    }
+}
+
+/// Random programs over all themes at once; a call that is invalid is left out.
+pub fn random(setting: Setting, count: u64, seed: u64) -> Tally {
+    let mut random = Random(seed);
+    let mut tally = Tally::default();
+    for _ in 0..count {
+        let mut world = World::new(setting);
+        let mut path: Vec<Op> = vec![];
+        for _ in 0..RANDOM_OPS {
+            let theme = &THEMES[random.below(THEMES.len())];
+            let op = theme.alphabet[random.below(theme.alphabet.len())];
+            let mut next = world.copy();
+            match next.step(op) {
+                Err(Stop::Invalid) => continue,
+                Err(Stop::Violation(what)) => {
+                    path.push(op);
+                    tally.violation = Some(format!("random: {path:?}: {what}"));
+                    return tally;
+                }
+                Ok(()) => {
+                    path.push(op);
+                    world = next;
+                }
+            }
+        }
+        tally.valid += 1;
+    }
+    tally
+}
+
+const RANDOM_OPS: usize = 40;
+
+/// xorshift64*: enough for choosing.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+}
+
+/// How much more than usual: `ORDER_TEST_SCALE`, 1 by default; 100 is minutes in a release build.
+pub fn scale() -> u64 {
+    std::env::var("ORDER_TEST_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn all_small_programs_see_no_difference() {
+    let longer = usize::from(scale() > 1);
+    let mut total = 0;
+    for theme in &THEMES {
+        for setting in SETTINGS {
+            let tally = theme.run(setting, longer);
+            std::println!("{} {setting:?}: {tally:?}", theme.name);
+            assert_eq!(tally.violation, None, "{setting:?}");
+            total += tally.valid;
+        }
+    }
+    std::println!("small programs: {total}");
+    assert!(total > 100_000, "explored too little");
+}
+
+#[test]
+fn random_programs_see_no_difference() {
+    let mut total = 0;
+    for (at, setting) in SETTINGS.into_iter().enumerate() {
+        let tally = random(setting, 2_000 * scale(), 0x1234_5678_9abc + at as u64);
+        assert_eq!(tally.violation, None, "{setting:?}");
+        total += tally.valid;
+    }
+    std::println!("random programs: {total}");
+}

@@ -1,0 +1,427 @@
+//! The real ledger under threads: visible work, and a second context that appears in between.
+//!
+//! Coarser steps than in `interleave` (one method of the ledger each; `facts` is taken apart into
+//! its two halves), but everything at once: route, covers, debts, agents. The oracle knows which
+//! launches the device had, which are behind a barrier and which the host has waited for.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::explore::{Key, Machine, Outcome, explore};
+use super::std;
+use crate::order::debts::Debts;
+use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
+use crate::order::marks::{Cover, Marks};
+use crate::order::plain::Plain;
+use crate::order::route::{Facts, Mode, Route, free_context_block};
+
+const THREADS: usize = 3;
+const OPS_MAX: usize = 2;
+const LAUNCHES_MAX: u32 = 5;
+const BARRIERS_MAX: usize = 6;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    Submit,
+    /// Work that the host could see without synchronising.
+    SubmitVisible,
+    Free,
+    /// Takes a published block, if there is one, and submits work on it in a second context.
+    UseElsewhere,
+}
+
+/// Which reads of a free come first; `Careless` is not ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FactsOrder {
+    MarksFirst,
+    AgentsFirst,
+}
+
+/// Whether a free asks for agents again once its barrier is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Careful {
+    pub facts: FactsOrder,
+    pub asks_again: bool,
+    pub shower_waits: bool,
+}
+
+impl Careful {
+    pub const OURS: Careful =
+        Careful { facts: FactsOrder::MarksFirst, asks_again: true, shower_waits: true };
+}
+
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    op: u8,
+    step: u8,
+    /// Launches that the device had when this free began, or that used the block taken.
+    needed: u8,
+    needed_visible: u8,
+    quiet: (bool, bool, bool),
+    plain: bool,
+    route: u8,
+    seen: Option<SeenAll>,
+    waits: bool,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    careful: Careful,
+    threads: [Thread; THREADS],
+    submitted: (u64, u64),
+    looked_at: (u64, u64),
+    plain: (u32, u64),
+    covers: (u64, u64, u64),
+    debts: (u64, u64, u64),
+    /// Bit sets of launches.
+    launch_count: u32,
+    launched: u8,
+    visible: u8,
+    behind: u8,
+    waited: u8,
+    /// By barrier number: the launches before its record.
+    recorded: [u8; BARRIERS_MAX],
+    /// What may still run on the blocks that were published.
+    published: Option<u8>,
+}
+
+type Program = [[Option<Op>; OPS_MAX]; THREADS];
+const FIRST: u64 = 1;
+const SECOND: u64 = 2;
+
+impl Machine for State {
+    type Program = Program;
+    const THREADS: usize = THREADS;
+
+    fn step(&self, program: &Program, thread: usize) -> Option<Result<State, &'static str>> {
+        let op = (*program[thread].get(usize::from(self.threads[thread].op))?)?;
+        let mut next = *self;
+        let (ledger, covers) = self.real();
+        let over = match op {
+            Op::Submit => next.submit(&ledger, thread, false),
+            Op::SubmitVisible => next.submit(&ledger, thread, true),
+            Op::Free => next.free(&ledger, &covers, thread),
+            Op::UseElsewhere => next.use_elsewhere(&ledger, &covers, thread),
+        };
+        next.keep(&ledger, &covers);
+        match over {
+            Err(what) => return Some(Err(what)),
+            Ok(true) => {
+                next.threads[thread] =
+                    Thread { op: self.threads[thread].op + 1, ..Thread::default() };
+            }
+            Ok(false) => next.threads[thread].step += 1,
+        }
+        Some(Ok(next))
+    }
+
+    fn key(&self) -> u128 {
+        // Too much for 128 bits in one piece: mixed. A collision would hide states, at a chance
+        // of about one in 10^20 here.
+        let mut mixed = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+        let mut put = |value: u64| {
+            mixed = (mixed ^ u128::from(value)).wrapping_mul(0x0100_0000_0000_0000_0000_0000_013b);
+            mixed ^= mixed >> 61;
+        };
+        for t in &self.threads {
+            let mut key = Key::default();
+            let (a, b, c) = t.quiet;
+            let flags = [a, b, c, t.plain, t.waits, t.seen.is_some()];
+            flags.into_iter().for_each(|flag| key.put(flag.into(), 1));
+            key.put(t.op.into(), 2);
+            key.put(t.step.into(), 4);
+            key.put(t.route.into(), 2);
+            key.put(t.needed.into(), LAUNCHES_MAX);
+            key.put(t.needed_visible.into(), LAUNCHES_MAX);
+            if let Some((a, b, number)) = t.seen.map(SeenAll::parts) {
+                [a.0, a.1, b.0, b.1, number].into_iter().for_each(|mark| key.put(mark, 4));
+            }
+            put(key.finish() as u64);
+        }
+        let mut key = Key::default();
+        for (a, b) in [self.submitted, self.looked_at] {
+            key.put(a, 4);
+            key.put(b, 4);
+        }
+        for (a, b, c) in [self.covers, self.debts] {
+            [a, b, c].into_iter().for_each(|number| key.put(number, 4));
+        }
+        let sets = [self.launched, self.visible, self.behind, self.waited];
+        sets.into_iter().for_each(|set| key.put(set.into(), LAUNCHES_MAX));
+        put(key.finish() as u64);
+        let mut key = Key::default();
+        self.recorded.into_iter().for_each(|set| key.put(set.into(), LAUNCHES_MAX));
+        key.put(self.published.map_or(0, |set| u64::from(set) + 1), LAUNCHES_MAX + 1);
+        key.put(self.plain.1.min(3), 2);
+        key.put(u64::from(self.plain.0), 32);
+        put(key.finish() as u64);
+        mixed
+    }
+}
+
+impl State {
+    fn real(&self) -> (Ledger, Covers) {
+        let ledger = Ledger {
+            submitted: Marks::at(self.submitted.0, self.submitted.1),
+            looked_at: Marks::at(self.looked_at.0, self.looked_at.1),
+            plain: Plain::at(self.plain.0, self.plain.1),
+            ..Ledger::new()
+        };
+        let covers = Covers {
+            ordered: Cover::at(self.covers.0),
+            waited: Cover::at(self.covers.1),
+            looked: Cover::at(self.covers.2),
+            debts: Debts::at(self.debts.0, self.debts.1, self.debts.2),
+        };
+        (ledger, covers)
+    }
+
+    fn keep(&mut self, ledger: &Ledger, covers: &Covers) {
+        self.submitted = (ledger.submitted.begun(), ledger.submitted.ended());
+        self.looked_at = (ledger.looked_at.begun(), ledger.looked_at.ended());
+        self.plain = ledger.plain.parts();
+        self.covers = (covers.ordered.covered(), covers.waited.covered(), covers.looked.covered());
+        self.debts = covers.debts.parts();
+    }
+
+    fn launch(&mut self, visible: bool) {
+        let bit = 1 << self.launch_count;
+        self.launch_count += 1;
+        self.launched |= bit;
+        self.visible |= if visible { bit } else { 0 };
+    }
+
+    fn submit(&mut self, ledger: &Ledger, thread: usize, look: bool) -> Result<bool, &'static str> {
+        match self.threads[thread].step {
+            0 => assert!(!ledger.submits(FIRST, look), "the first context is no agent"),
+            1 => self.launch(look),
+            _ => ledger.submitted(look),
+        }
+        Ok(self.threads[thread].step == 2)
+    }
+
+    fn free(
+        &mut self,
+        ledger: &Ledger,
+        covers: &Covers,
+        thread: usize,
+    ) -> Result<bool, &'static str> {
+        let agents_first = self.careful.facts == FactsOrder::AgentsFirst;
+        let mut t = self.threads[thread];
+        match t.step {
+            0 => {
+                t.needed = self.launched;
+                t.needed_visible = self.launched & self.visible;
+                t.read_facts(ledger, covers, agents_first);
+            }
+            1 => {
+                t.read_facts(ledger, covers, !agents_first);
+                let route = free_context_block(&t.facts());
+                t.route = match route {
+                    Route::Publish => return self.publish(&t),
+                    Route::Barrier => 0,
+                    Route::BarrierThenWait => 1,
+                    Route::Settle => 2,
+                    Route::ParkOnEvent | Route::ParkForBarrier => unreachable!("{route:?}"),
+                };
+            }
+            2 => t.seen = Some(ledger.before_barrier(covers)),
+            // A settle is the driver's own wait: no barrier, nothing to note.
+            3 if t.route == 2 => t.waits = true,
+            3 => self.recorded[t.seen_all().number().0 as usize] = self.launched,
+            4 if t.route == 2 => self.waited |= self.launched,
+            4 => self.behind |= self.recorded[t.seen_all().number().0 as usize],
+            5 if t.route == 2 => {}
+            5 => {
+                let after = ledger.barrier_is_in(covers, t.seen_all(), FIRST);
+                let again = after == AfterBarrier::WaitFirst && self.careful.asks_again;
+                t.waits = t.route == 1 || again;
+            }
+            6 if t.waits && t.route != 2 => {
+                self.waited |= self.recorded[t.seen_all().number().0 as usize];
+            }
+            6 => {}
+            _ => {
+                if t.waits {
+                    covers.waited(t.seen_all());
+                }
+                return self.publish(&t);
+            }
+        }
+        self.threads[thread] = t;
+        Ok(false)
+    }
+
+    fn publish(&mut self, thread: &Thread) -> Result<bool, &'static str> {
+        if thread.needed & !(self.behind | self.waited) != 0 {
+            return Err("published while a launch is behind no barrier");
+        }
+        if thread.needed_visible & !self.waited != 0 {
+            return Err("returned while the host could see unfinished work");
+        }
+        self.published = Some(self.published.unwrap_or(0) | thread.needed);
+        Ok(true)
+    }
+
+    fn use_elsewhere(
+        &mut self,
+        ledger: &Ledger,
+        covers: &Covers,
+        thread: usize,
+    ) -> Result<bool, &'static str> {
+        let mut t = self.threads[thread];
+        match t.step {
+            0 => t.needed = self.published.unwrap_or(0),
+            1 => t.waits = ledger.submits(SECOND, false) && self.careful.shower_waits,
+            2 if t.waits => {
+                t.route = 0;
+                if let Some(number) = covers.pending() {
+                    self.waited |= self.recorded[number.0 as usize];
+                    covers.debts.complete(number);
+                }
+            }
+            3 if t.waits => ledger.plain.settled(),
+            2 | 3 => {}
+            4 if t.needed & !self.waited != 0 => {
+                return Err("a second context uses a block whose work is not over");
+            }
+            4 => {}
+            _ => ledger.submitted(false),
+        }
+        self.threads[thread] = t;
+        Ok(t.step == 5)
+    }
+}
+
+impl Thread {
+    fn read_facts(&mut self, ledger: &Ledger, covers: &Covers, agents: bool) {
+        let situation = Situation {
+            mode: Mode::Ordered,
+            context_id: FIRST,
+            capturing: false,
+            barrier_calls: true,
+            in_driver_callback: false,
+        };
+        let facts = ledger.facts(covers, situation);
+        if agents {
+            self.plain = facts.plain;
+        } else {
+            self.quiet = (facts.ordered_quiet, facts.waited_quiet, facts.look_quiet);
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let (ordered_quiet, waited_quiet, look_quiet) = self.quiet;
+        Facts {
+            mode: Mode::Ordered,
+            plain: self.plain,
+            capturing: false,
+            barrier_calls: true,
+            in_driver_callback: false,
+            ordered_quiet,
+            waited_quiet,
+            look_quiet,
+            skipping: true,
+        }
+    }
+
+    fn seen_all(&self) -> SeenAll {
+        self.seen.expect("the marks were read before the barrier")
+    }
+}
+
+/// Every program of these operations on up to three threads with at most `ops_max` in all.
+pub fn explore_all(careful: Careful, alphabet: &[Op], ops_max: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    for program in programs(alphabet, ops_max) {
+        outcome.add(explore_one(careful, &program));
+        if outcome.violation.is_some() {
+            break;
+        }
+    }
+    outcome
+}
+
+fn explore_one(careful: Careful, program: &Program) -> Outcome {
+    let start = State {
+        careful,
+        threads: [Thread::default(); THREADS],
+        submitted: (0, 0),
+        looked_at: (0, 0),
+        // The first context has submitted before.
+        plain: (0, FIRST),
+        covers: (0, 0, 0),
+        debts: (0, 0, 0),
+        launch_count: 0,
+        launched: 0,
+        visible: 0,
+        behind: 0,
+        waited: 0,
+        recorded: [0; BARRIERS_MAX],
+        published: None,
+    };
+    explore(program, start)
+}
+
+/// Threads are alike, so only sorted programs.
+fn programs(alphabet: &[Op], ops_max: usize) -> Vec<Program> {
+    let mut threads = vec![[None, None]];
+    for &a in alphabet {
+        threads.push([Some(a), None]);
+        threads.extend(alphabet.iter().map(|&b| [Some(a), Some(b)]));
+    }
+    let length = |ops: &[Option<Op>; 2]| ops.iter().flatten().count();
+    let mut programs = vec![];
+    for (i, a) in threads.iter().enumerate() {
+        for (j, b) in threads.iter().enumerate().skip(i) {
+            for c in threads.iter().skip(j) {
+                if length(a) + length(b) + length(c) <= ops_max {
+                    programs.push([*a, *b, *c]);
+                }
+            }
+        }
+    }
+    programs
+}
+
+const VISIBLE: [Op; 3] = [Op::Submit, Op::SubmitVisible, Op::Free];
+const ELSEWHERE: [Op; 3] = [Op::Submit, Op::Free, Op::UseElsewhere];
+
+#[test]
+fn the_ledger_holds_with_visible_work() {
+    let outcome = explore_all(Careful::OURS, &VISIBLE, 4);
+    std::println!("visible work: {outcome:?}");
+    assert_eq!(outcome.violation, None);
+}
+
+/// Two frees of which one leans on the barrier of the other, and a second context twice: the
+/// smallest program where the reads of `facts` must come in the right order.
+const LEANING: Program = [
+    [Some(Op::Submit), Some(Op::Free)],
+    [Some(Op::Free), None],
+    [Some(Op::UseElsewhere), Some(Op::UseElsewhere)],
+];
+
+#[test]
+fn the_ledger_holds_when_a_second_context_appears() {
+    let mut outcome = explore_all(Careful::OURS, &ELSEWHERE, 4);
+    outcome.add(explore_one(Careful::OURS, &LEANING));
+    std::println!("second context: {outcome:?}");
+    assert_eq!(outcome.violation, None);
+}
+
+#[test]
+fn careless_versions_are_caught() {
+    const OURS: Careful = Careful::OURS;
+    let careless = [
+        ("who shows an agent does not wait", Careful { shower_waits: false, ..OURS }),
+        ("a free does not ask again", Careful { asks_again: false, ..OURS }),
+        ("agents read first", Careful { facts: FactsOrder::AgentsFirst, ..OURS }),
+    ];
+    for (what, careful) in careless {
+        let mut outcome = explore_all(careful, &ELSEWHERE, 4);
+        outcome.add(explore_one(careful, &LEANING));
+        std::println!("{what}: {outcome:?}");
+        assert!(outcome.violation.is_some(), "not caught: {what}");
+    }
+}
