@@ -9,6 +9,7 @@ use crate::types::{Address, BlockId};
 const VACANT: Address = Address(u64::MAX);
 const PLACES_COUNT_MIN: usize = 64;
 
+#[derive(Clone)]
 pub(crate) struct Addresses {
     /// A power of two of places, at most half of them taken: probes stay short.
     places: Vec<(Address, BlockId)>,

@@ -13,6 +13,8 @@ use crate::table::Table;
 use crate::tags::Tags;
 use crate::types::{Address, BlockId, Pool, Requester, SegmentId};
 
+/// A clone is for tests that try every continuation; two allocators never share a context.
+#[derive(Clone)]
 pub struct Allocator {
     pub(crate) policy: Policy,
     pub(crate) blocks: Table<Block>,

@@ -8,7 +8,7 @@
 
 use crate::types::{Address, BlockId, Pool, Ready, Requester, SegmentId};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub segment: SegmentId,
     pub pool: Pool,
@@ -64,7 +64,7 @@ impl Block {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SegmentRow {
     pub base: Address,
     pub bytes: u64,

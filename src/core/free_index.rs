@@ -26,6 +26,7 @@ impl Rank {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct FreeIndex {
     for_anyone: BTreeMap<Rank, BlockId>,
     on_stream: BTreeMap<(StreamId, Rank), BlockId>,

@@ -33,9 +33,8 @@ impl Allocator {
             if count == 0 {
                 break;
             }
-            let average_age = sum / count;
             let old = self.release_where(|allocator, segment| {
-                allocator.age(segment).is_some_and(|age| age >= average_age)
+                allocator.age(segment).is_some_and(|age| age * count >= sum)
             });
             let old_bytes = old.iter().map(|segment| segment.bytes).sum();
             target_bytes = target_bytes.saturating_sub(old_bytes);
@@ -104,10 +103,12 @@ impl Allocator {
         let going: Vec<BlockId> = self.blocks_from(first).collect();
         let mut events = Vec::new();
         for block in going {
-            self.remove_free(block);
-            let block = self.blocks.remove(block.0);
-            let free = block.state != State::Allocated;
+            let free = self.blocks.at(block.0).state != State::Allocated;
             assert!(free || !rule_holds(Rule::ReleaseOnlyFreeSegments), "{block:?} is allocated");
+            if free {
+                self.remove_free(block);
+            }
+            let block = self.blocks.remove(block.0);
             events.extend(block.tag().and_then(|tag| tag.ready.event()));
         }
         events.sort_unstable();

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+#[derive(Clone)]
 pub(crate) struct Table<T> {
     rows: Vec<Option<T>>,
     vacant: Vec<u32>,

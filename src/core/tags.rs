@@ -15,6 +15,7 @@ use crate::types::{BlockId, EventId, Ready};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TagMark(u64);
 
+#[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
     /// Every tagged block. A split gives several blocks one age, hence the block in the key.

@@ -22,6 +22,8 @@ use setters::Setter;
 pub const FREE_MODE_DEFAULT: Mode = Mode::Strict;
 
 const FREE_MODE_KEY: &str = "free_mode";
+/// A typo never weakens what the user may have asked for.
+const FREE_MODE_ON_BAD_VALUE: &str = "strict";
 
 /// Settings of this process, read once.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,8 +80,7 @@ pub const OPTIONS: &[OptionRow] = &[
     OptionRow {
         key: FREE_MODE_KEY,
         default: mode_name(FREE_MODE_DEFAULT),
-        // A typo never weakens what the user may have asked for.
-        on_bad_value: "strict",
+        on_bad_value: FREE_MODE_ON_BAD_VALUE,
         allowed: "ordered, strict or relaxed",
         meaning: "what a free keeps: everything by a barrier on the device, everything by a wait \
                   in each free, or only that no memory is reused while in use",

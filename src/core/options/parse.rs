@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::problem::{Problem, ProblemKind, nearest_key};
-use super::{Config, FREE_MODE_KEY, OPTIONS, OptionRow};
+use super::{Config, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, OPTIONS, OptionRow};
 
 /// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts.
 pub fn parse(text: &str) -> (Config, Vec<Problem>) {
@@ -89,8 +89,10 @@ fn set(row: &OptionRow, value: &str, config: &mut Config) {
 }
 
 fn unknown(pair: &Pair) -> Problem {
-    let kind = ProblemKind::UnknownKey { nearest: nearest_key(pair.key) };
-    Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used: None }
+    let nearest = nearest_key(pair.key);
+    let used = (nearest == Some(FREE_MODE_KEY)).then_some(FREE_MODE_ON_BAD_VALUE);
+    let kind = ProblemKind::UnknownKey { nearest };
+    Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used }
 }
 
 fn is_known(key: &str) -> bool {

@@ -1,0 +1,128 @@
+//! Every program up to a length: each allocation size for each requester, each way to free each
+//! live block, each event completing, barriers with old and new marks, trims. All invariants are
+//! checked after every step, and the oracle watches every byte.
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{BlockId, EventId, Policy, Ready, Requester, StreamId};
+
+use crate::world::{Mark, World, stream};
+
+/// One shares small segments, one shares large segments, one has a segment of its own.
+const SIZES: [u64; 3] = [700 << 10, 7 * MIB, 12 * MIB];
+/// Room for two or three segments, so that programs of this length run out of memory.
+const CAPACITY_BYTES: u64 = 42 * MIB;
+
+#[derive(Clone)]
+pub struct Explorer {
+    world: World,
+    live: Vec<BlockId>,
+    events: Vec<EventId>,
+    mark: Option<Mark>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Alloc { bytes: u64, requester: Requester },
+    Free { place: usize, how: How },
+    Finish { event: EventId, report: bool },
+    Mark,
+    Barrier,
+    Trim,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Anyone,
+    OnStream(u64),
+    After,
+    NextBarrier,
+}
+
+impl Explorer {
+    pub fn new(judges_all: bool) -> Explorer {
+        let mut world = World::new(Policy::default(), CAPACITY_BYTES);
+        world.judges_all = judges_all;
+        Explorer { world, live: Vec::new(), events: Vec::new(), mark: None }
+    }
+
+    /// Runs every continuation of at most `steps` operations and returns how many there are.
+    pub fn all(&self, steps: usize, trail: &mut Vec<String>) -> u64 {
+        if steps == 0 {
+            return 0;
+        }
+        let mut programs = 0;
+        for operation in self.operations() {
+            trail.push(format!("{operation:?}"));
+            let mut next = self.clone();
+            next.run(operation);
+            next.world.check();
+            programs += 1 + next.all(steps - 1, trail);
+            trail.pop();
+        }
+        programs
+    }
+
+    fn operations(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for bytes in SIZES {
+            for requester in [Requester::Context, stream(1)] {
+                operations.push(Operation::Alloc { bytes, requester });
+            }
+        }
+        let hows = [How::Anyone, How::OnStream(1), How::OnStream(2), How::After, How::NextBarrier];
+        for place in 0..self.live.len() {
+            operations.extend(hows.map(|how| Operation::Free { place, how }));
+        }
+        for &event in &self.events {
+            operations.extend([true, false].map(|report| Operation::Finish { event, report }));
+        }
+        // A mark, a barrier or a trim where there is nothing to see says nothing new.
+        let waits_later = !self.live.is_empty() || !self.events.is_empty();
+        if waits_later && self.mark.is_none() {
+            operations.push(Operation::Mark);
+        }
+        if self.world.allocator.segments().next().is_some() {
+            operations.extend([Operation::Barrier, Operation::Trim]);
+        }
+        operations
+    }
+
+    fn run(&mut self, operation: Operation) {
+        match operation {
+            Operation::Alloc { bytes, requester } => {
+                let (found, _) = self.world.alloc(bytes, requester);
+                self.live.extend(found.map(|found| found.block));
+            }
+            Operation::Free { place, how } => self.free(place, how),
+            Operation::Finish { event, report } => {
+                self.events.retain(|other| *other != event);
+                self.world.finish(event);
+                if report {
+                    self.world.report_finished();
+                }
+            }
+            Operation::Mark => self.mark = Some(self.world.mark()),
+            Operation::Barrier => {
+                let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
+                self.world.barrier_passed(mark);
+            }
+            Operation::Trim => {
+                self.world.trim();
+            }
+        }
+    }
+
+    fn free(&mut self, place: usize, how: How) {
+        let block = self.live.remove(place);
+        let ready = match how {
+            How::Anyone => Ready::Anyone,
+            How::OnStream(number) => {
+                Ready::OnStream { stream: StreamId(number), event: self.world.new_event() }
+            }
+            How::After => Ready::After { event: self.world.new_event() },
+            How::NextBarrier => Ready::NextBarrier,
+        };
+        self.events.extend(ready.event());
+        self.world.free(block, ready);
+    }
+}

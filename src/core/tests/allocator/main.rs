@@ -1,0 +1,18 @@
+//! Tests of the allocator from the outside. In reading order: the language of the scenarios, the
+//! scenarios, the oracle, and the two ways to make programs for it.
+
+mod picture;
+mod scenarios;
+
+mod model;
+mod naive;
+mod world;
+
+mod explore;
+mod programs;
+mod random;
+
+mod oracle;
+
+mod options;
+mod speed;

@@ -1,0 +1,91 @@
+//! The oracle: what is allocated and who may take which byte, as a naive list of ranges that knows
+//! no segments, no blocks, no coalescing. It panics when the allocator breaks the contract.
+
+use std::ops::Range;
+
+use cachealloc_core::{Allocation, BlockId, EventId, Ready, Requester, Segment};
+
+#[derive(Clone, Default)]
+pub struct Model {
+    live: Vec<(BlockId, Range<u64>)>,
+    waiting: Vec<Waiting>,
+    frees_count: u64,
+}
+
+/// Bytes that were freed and are not for anyone yet.
+#[derive(Clone, Debug)]
+struct Waiting {
+    bytes: Range<u64>,
+    ready: Ready,
+    free_number: u64,
+}
+
+impl Model {
+    pub fn taken(&mut self, allocation: &Allocation, requester: Requester) {
+        let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
+        for (_, other) in &self.live {
+            assert!(!overlap(&bytes, other), "{bytes:x?} is handed out twice");
+        }
+        let mut rest = Vec::new();
+        for waiting in self.waiting.drain(..) {
+            if !overlap(&waiting.bytes, &bytes) {
+                rest.push(waiting);
+                continue;
+            }
+            let own = match (requester, waiting.ready) {
+                (Requester::Stream(stream), Ready::OnStream { stream: own, .. }) => stream == own,
+                _ => false,
+            };
+            assert!(own, "{bytes:x?} is handed out to {requester:?} in spite of {waiting:?}");
+            for part in [waiting.bytes.start..bytes.start, bytes.end..waiting.bytes.end] {
+                if part.start < part.end {
+                    rest.push(Waiting { bytes: part, ..waiting });
+                }
+            }
+        }
+        self.waiting = rest;
+        self.live.push((allocation.block, bytes));
+    }
+
+    pub fn freed(&mut self, block: BlockId, ready: Ready) {
+        let place = self.live.iter().position(|(live, _)| *live == block).expect("it is live");
+        let (_, bytes) = self.live.swap_remove(place);
+        if ready != Ready::Anyone {
+            self.waiting.push(Waiting { bytes, ready, free_number: self.frees_count });
+        }
+        self.frees_count += 1;
+    }
+
+    pub fn completed(&mut self, event: EventId) {
+        self.waiting.retain(|waiting| waiting.ready.event() != Some(event));
+    }
+
+    /// How many frees there were: a barrier recorded now covers exactly these.
+    pub fn frees_count(&self) -> u64 {
+        self.frees_count
+    }
+
+    pub fn barrier_passed(&mut self, frees_count: u64) {
+        self.waiting.retain(|waiting| waiting.free_number >= frees_count);
+    }
+
+    /// The events of the segment have been waited for.
+    pub fn released(&mut self, segment: &Segment) {
+        let bytes = segment.base.0..segment.base.0 + segment.bytes;
+        for (_, live) in &self.live {
+            assert!(!overlap(live, &bytes), "{segment:x?} is released with {live:x?} in it");
+        }
+        for waiting in &self.waiting {
+            let inside = overlap(&waiting.bytes, &bytes);
+            assert!(!inside, "{segment:x?} is released in spite of {waiting:x?}");
+        }
+    }
+
+    pub fn live_count(&self) -> usize {
+        self.live.len()
+    }
+}
+
+fn overlap(left: &Range<u64>, right: &Range<u64>) -> bool {
+    left.start < right.end && right.start < left.end
+}

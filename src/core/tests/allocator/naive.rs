@@ -1,0 +1,39 @@
+//! Best fit by looking at every block: which one must a request get, if any?
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{Address, Allocator, BlockState, Pool, Ready, Requester};
+
+/// The address of the block that the first poll has to hand out.
+pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Option<Address> {
+    let policy = allocator.policy();
+    let wanted = policy.block_bytes(bytes)?;
+    let pool = if wanted <= MIB { Pool::Small } else { Pool::Large };
+    let slack = policy.max_non_split_rounding_bytes;
+    let mut best = None;
+    for segment in allocator.segments().filter(|segment| segment.pool == pool) {
+        for block in allocator.blocks(segment.id).filter(|block| block.bytes >= wanted) {
+            let others = match (block.state, requester) {
+                (BlockState::Free(Ready::Anyone), _) => true,
+                (
+                    BlockState::Free(Ready::OnStream { stream: freed_on, .. }),
+                    Requester::Stream(stream),
+                ) if stream == freed_on => false,
+                _ => continue,
+            };
+            let whole = block.bytes == segment.bytes;
+            let much_larger = block.bytes >= wanted + slack;
+            if allocator.pressure() && pool == Pool::Large && whole && much_larger {
+                continue;
+            }
+            if let Some(max) = policy.max_split_bytes {
+                let kept = block.bytes >= max && block.bytes > policy.large_segment_bytes;
+                if (wanted < max && kept) || (wanted >= max && much_larger) {
+                    continue;
+                }
+            }
+            let rank = (block.bytes, others, segment.registration, block.address);
+            best = Some(best.map_or(rank, |best| rank.min(best)));
+        }
+    }
+    best.map(|(_, _, _, address)| address)
+}

@@ -1,0 +1,143 @@
+//! Long random programs against the oracle, under several policies, with several requests in
+//! flight at the same time: what one of them does between two polls of another must not matter.
+
+use cachealloc_core::options::parse;
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{BlockId, EventId, Policy, Ready, Request, Requester, StreamId};
+
+use crate::random::Random;
+use crate::world::{Mark, World};
+
+const STEPS_COUNT: u64 = 600;
+const IN_FLIGHT_COUNT_MAX: usize = 3;
+const POLICIES: [&str; 5] = [
+    "",
+    "max_split_size_mb:20",
+    "max_split_size_mb:40,max_non_split_rounding_mb:24",
+    "garbage_collection_threshold:0.5",
+    "roundup_power2_divisions:[1:4,8:2,>:8],large_segment_size_mb:12",
+];
+
+struct Program {
+    world: World,
+    random: Random,
+    live: Vec<BlockId>,
+    in_flight: Vec<Request>,
+    events: Vec<EventId>,
+    mark: Option<Mark>,
+}
+
+/// Runs the program with this number. Panics where the allocator is at fault.
+pub fn run(seed: u64, judges_all: bool) {
+    let mut random = Random::new(seed);
+    let policy = Policy { limit_bytes: Some(256 * MIB), ..parse(random.pick(&POLICIES)).0.policy };
+    let capacity_bytes = random.pick(&[48 * MIB, 120 * MIB, 1 << 40]);
+    let mut program = Program {
+        world: World::new(policy, capacity_bytes),
+        random,
+        live: Vec::new(),
+        in_flight: Vec::new(),
+        events: Vec::new(),
+        mark: None,
+    };
+    program.world.judges_all = judges_all;
+    for _ in 0..STEPS_COUNT {
+        program.step();
+        program.world.check();
+    }
+    program.end();
+}
+
+impl Program {
+    fn step(&mut self) {
+        match self.random.below(20) {
+            0..5 => self.alloc(),
+            5..7 if self.in_flight.len() < IN_FLIGHT_COUNT_MAX => {
+                let request = Request::new(self.size(), self.requester());
+                self.in_flight.push(request);
+            }
+            5..11 if !self.in_flight.is_empty() => self.poll_one(),
+            11..16 if !self.live.is_empty() => self.free(),
+            16 => self.finish_one(),
+            17 if self.mark.is_none() => self.mark = Some(self.world.mark()),
+            17 | 18 if self.random.below(4) == 0 => {
+                let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
+                self.world.barrier_passed(mark);
+            }
+            19 => match self.random.below(8) {
+                0 => drop(self.world.trim()),
+                1 => self.world.allocator.set_pressure(false),
+                2 => self.world.report_finished(),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn alloc(&mut self) {
+        let (bytes, requester) = (self.size(), self.requester());
+        self.live.extend(self.world.alloc(bytes, requester).0.map(|found| found.block));
+    }
+
+    fn poll_one(&mut self) {
+        let place = self.random.below(self.in_flight.len() as u64) as usize;
+        if let Ok(found) = self.world.poll(&mut self.in_flight[place]) {
+            self.in_flight.swap_remove(place);
+            self.live.extend(found.map(|found| found.block));
+        }
+    }
+
+    fn free(&mut self) {
+        let place = self.random.below(self.live.len() as u64) as usize;
+        let block = self.live.swap_remove(place);
+        let stream = StreamId(self.random.below(3));
+        let ready = match self.random.below(8) {
+            0..3 => Ready::Anyone,
+            3..6 => Ready::OnStream { stream, event: self.world.new_event() },
+            6 => Ready::After { event: self.shared_event() },
+            _ => Ready::NextBarrier,
+        };
+        self.events.extend(ready.event());
+        self.world.free(block, ready);
+    }
+
+    /// Several blocks may wait for one event.
+    fn shared_event(&mut self) -> EventId {
+        match self.events.last() {
+            Some(&event) if self.random.below(2) == 0 => event,
+            _ => self.world.new_event(),
+        }
+    }
+
+    fn finish_one(&mut self) {
+        if self.events.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.events.len() as u64) as usize;
+        let event = self.events[place];
+        self.events.retain(|other| *other != event);
+        self.world.finish(event);
+        if self.random.below(2) == 0 {
+            self.world.report_finished();
+        }
+    }
+
+    fn size(&mut self) -> u64 {
+        let largest = self.random.pick(&[2048, 64 << 10, MIB, 4 * MIB, 12 * MIB, 50 * MIB]);
+        1 + self.random.below(largest)
+    }
+
+    fn requester(&mut self) -> Requester {
+        match self.random.below(6) {
+            0..3 => Requester::Context,
+            _ => Requester::Stream(StreamId(self.random.below(3))),
+        }
+    }
+
+    fn end(mut self) {
+        while !self.in_flight.is_empty() {
+            self.poll_one();
+        }
+        self.world.end(self.live);
+    }
+}

@@ -1,0 +1,7 @@
+//! What the allocator does, rule by rule, as programs and drawings.
+
+mod sizes;
+
+mod tags;
+
+mod misses;

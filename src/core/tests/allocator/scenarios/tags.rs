@@ -1,0 +1,360 @@
+//! Tags: who may take a freed block before an event or a barrier, and how tags go away.
+
+use crate::picture::check;
+
+#[test]
+fn a_stream_takes_back_what_it_freed() {
+    check(
+        "
+            a = alloc 3M s1
+            free a on s1 e1
+            b = alloc 2M s1
+        ",
+        "
+            a: reserve 20M
+            20M large | b 3M | 17M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn another_stream_does_not() {
+    check(
+        "
+            a = alloc 3M s1
+            free a on s1 e1
+            b = alloc 3M s2
+        ",
+        "
+            a: reserve 20M
+            20M large | 3M free s1 e1 | b 3M | 14M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn the_program_does_not() {
+    check(
+        "
+            a = alloc 20M s1
+            free a on s1 e1
+            b = alloc 20M
+        ",
+        "
+            a: reserve 20M
+            b: query, reserve 20M
+            20M large | 20M free s1 e1
+            20M large | b 20M
+            reserved 40M  allocated 20M  active 20M
+        ",
+    );
+}
+
+#[test]
+fn the_program_does_once_the_event_is_complete() {
+    check(
+        "
+            a = alloc 20M s1
+            free a on s1 e1
+            finish e1
+            b = alloc 20M
+        ",
+        "
+            a: reserve 20M
+            b: query
+            20M large | b 20M
+            reserved 20M  allocated 20M  active 20M
+        ",
+    );
+}
+
+#[test]
+fn on_a_tie_the_stream_prefers_its_own() {
+    check(
+        "
+            a = alloc 6M
+            b = alloc 6M s1
+            c = alloc 6M
+            d = alloc 6M
+            free d
+            e = alloc 14M
+            f = alloc 6M
+            free a
+            free c on s1 e1
+            g = alloc 6M s1
+        ",
+        "
+            a: reserve 20M
+            d: reserve 20M
+            20M large | 6M free | b 6M | g 6M | 2M free
+            20M large | e 14M | f 6M
+            reserved 40M  allocated 32M  active 32M
+        ",
+    );
+}
+
+#[test]
+fn a_smaller_block_for_anyone_beats_its_own() {
+    check(
+        "
+            a = alloc 7M
+            b = alloc 1M
+            c = alloc 11M
+            d = alloc 9M
+            free d on s1 e1
+            free a
+            e = alloc 7M s1
+        ",
+        "
+            a: reserve 20M
+            b: reserve 2M
+            d: reserve 20M
+            20M large | e 7M | c 11M | 2M free
+            2M small | b 1M | 1M free
+            20M large | 9M free s1 e1 | 11M free
+            reserved 42M  allocated 19M  active 19M
+        ",
+    );
+}
+
+#[test]
+fn blocks_of_one_stream_coalesce_and_the_later_event_counts() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s1
+            c = alloc 3M
+            free a on s1 e1
+            free b on s1 e2
+            finish e1
+            report
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free s1 e2 | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn the_later_event_counts_in_either_order() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s1
+            c = alloc 3M
+            free b on s1 e1
+            free a on s1 e2
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free s1 e2 | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn blocks_of_two_streams_do_not_coalesce() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s2
+            c = alloc 3M
+            free a on s1 e1
+            free b on s2 e2
+        ",
+        "
+            a: reserve 20M
+            20M large | 3M free s1 e1 | 3M free s2 e2 | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn when_tags_go_neighbours_coalesce() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s2
+            c = alloc 3M
+            free a on s1 e1
+            free b on s2 e2
+            free c
+            barrier
+        ",
+        "
+            a: reserve 20M
+            20M large | 20M free
+            reserved 20M  allocated 0  active 0
+        ",
+    );
+}
+
+#[test]
+fn a_completed_event_lets_neighbours_coalesce() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s2
+            c = alloc 3M s2
+            free a on s1 e1
+            free b on s2 e2
+            finish e1
+            report
+            finish e2
+            report
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn what_is_left_of_a_split_block_waits_as_well() {
+    check(
+        "
+            a = alloc 9M s1
+            b = alloc 11M
+            free a on s1 e1
+            c = alloc 2M s1
+            d = alloc 2M
+        ",
+        "
+            a: reserve 20M
+            d: query, reserve 20M
+            20M large | c 2M | 7M free s1 e1 | b 11M
+            20M large | d 2M | 18M free
+            reserved 40M  allocated 15M  active 15M
+        ",
+    );
+}
+
+#[test]
+fn a_barrier_drops_only_tags_made_before_its_mark() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s1
+            c = alloc 3M
+            free a on s1 e1
+            m = mark
+            free c on s2 e2
+            barrier m
+        ",
+        "
+            a: reserve 20M
+            20M large | 3M free | b 3M | 3M free s2 e2 | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+/// The coalesced block has the later event, which the barrier does not cover.
+#[test]
+fn the_mark_and_a_later_free_of_the_same_stream() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s1
+            c = alloc 3M
+            free a on s1 e1
+            m = mark
+            free b on s1 e2
+            barrier m
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free s1 e2 | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn pending_blocks_are_active_and_never_coalesce() {
+    check(
+        "
+            a = alloc 3M
+            b = alloc 3M
+            c = alloc 3M
+            free a after e1
+            free b after e1
+            d = alloc 3M s1
+        ",
+        "
+            a: reserve 20M
+            20M large | 3M pending e1 | 3M pending e1 | c 3M | d 3M | 8M free
+            reserved 20M  allocated 6M  active 12M
+        ",
+    );
+}
+
+#[test]
+fn one_event_for_several_blocks() {
+    check(
+        "
+            a = alloc 3M
+            b = alloc 3M
+            c = alloc 3M
+            free a after e1
+            free b after e1
+            finish e1
+            report
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
+fn parked_blocks_wait_for_a_barrier() {
+    check(
+        "
+            a = alloc 12M
+            free a parked
+            trim
+            b = alloc 12M
+            barrier
+            c = alloc 12M
+        ",
+        "
+            a: reserve 12M
+            trim: release nothing
+            b: reserve 12M
+            12M large | c 12M
+            12M large | b 12M
+            reserved 24M  allocated 24M  active 24M
+        ",
+    );
+}
+
+#[test]
+fn trim_names_the_events_to_wait_for() {
+    check(
+        "
+            a = alloc 3M
+            b = alloc 3M
+            c = alloc 3M
+            free a after e1
+            free b on s1 e2
+            free c after e1
+            trim
+        ",
+        "
+            a: reserve 20M
+            trim: release 20M e1 e2
+            reserved 0  allocated 0  active 0
+        ",
+    );
+}

@@ -1,0 +1,247 @@
+//! The allocator with all that surrounds it in the product: a driver with limited memory, events
+//! that complete some time, requests that are in flight together, and the oracle beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{
+    Address, Allocation, Allocator, BlockId, EventId, Policy, Ready, Request, Requester, Segment,
+    Step, StreamId, TagMark,
+};
+
+use crate::model::Model;
+use crate::naive;
+
+#[derive(Clone)]
+pub struct World {
+    pub allocator: Allocator,
+    pub model: Model,
+    pub driver: Driver,
+    /// Whether to judge by the invariants and by best fit as well, or by the oracle alone.
+    pub judges_all: bool,
+    /// Complete on the device, not reported yet.
+    finished: BTreeSet<EventId>,
+    /// In the order of recording: on one stream they complete in this order.
+    recorded: Vec<(StreamId, EventId)>,
+    next_event: u64,
+}
+
+/// What the allocator asked for while it served one request, with the driver's answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Asked {
+    QueryEvents,
+    Reserve { bytes: u64, granted: bool },
+    Release(Vec<Segment>),
+    OutOfMemory,
+}
+
+#[derive(Clone, Copy)]
+pub struct Mark {
+    tags: TagMark,
+    frees_count: u64,
+}
+
+impl World {
+    pub fn new(policy: Policy, capacity_bytes: u64) -> World {
+        World {
+            allocator: Allocator::new(policy),
+            model: Model::default(),
+            driver: Driver { capacity_bytes, segments: BTreeMap::new() },
+            judges_all: true,
+            finished: BTreeSet::new(),
+            recorded: Vec::new(),
+            next_event: 0,
+        }
+    }
+
+    pub fn check(&self) {
+        if self.judges_all {
+            self.allocator.check();
+        }
+    }
+
+    pub fn new_event(&mut self) -> EventId {
+        self.next_event += 1;
+        EventId(self.next_event)
+    }
+
+    pub fn alloc(&mut self, bytes: u64, requester: Requester) -> (Option<Allocation>, Vec<Asked>) {
+        let expected = naive::best_fit(&self.allocator, bytes, requester);
+        let mut request = Request::new(bytes, requester);
+        let mut asked = Vec::new();
+        let found = loop {
+            match self.poll(&mut request) {
+                Ok(found) => break found,
+                Err(step) => asked.push(step),
+            }
+        };
+        let hit = found.filter(|_| asked.is_empty()).map(|found| found.address);
+        assert!(hit == expected || !self.judges_all, "{hit:?}, not {expected:?}, for {bytes}");
+        if found.is_none() {
+            asked.push(Asked::OutOfMemory);
+        }
+        (found, asked)
+    }
+
+    /// One poll, and what the caller has to do for it.
+    pub fn poll(&mut self, request: &mut Request) -> Result<Option<Allocation>, Asked> {
+        let asked = match self.allocator.poll(request) {
+            Step::Done(allocation) => {
+                self.check_sizes(request, &allocation);
+                self.model.taken(&allocation, request.requester());
+                return Ok(Some(allocation));
+            }
+            Step::OutOfMemory => return Ok(None),
+            Step::QueryEvents => {
+                self.report_finished();
+                Asked::QueryEvents
+            }
+            Step::Reserve { bytes } => {
+                let base = self.driver.reserve(bytes);
+                match base {
+                    Some(base) => self.allocator.reserved(request, base, bytes),
+                    None => self.allocator.reserve_failed(request),
+                }
+                Asked::Reserve { bytes, granted: base.is_some() }
+            }
+            Step::Release(segments) => {
+                self.released(&segments);
+                Asked::Release(segments)
+            }
+        };
+        Err(asked)
+    }
+
+    pub fn free(&mut self, block: BlockId, ready: Ready) {
+        if let Ready::OnStream { stream, event } = ready {
+            self.recorded.push((stream, event));
+        }
+        let over = ready.event().is_some_and(|event| self.finished.contains(&event));
+        self.model.freed(block, if over { Ready::Anyone } else { ready });
+        self.allocator.free(block, ready);
+    }
+
+    /// The event is complete on the device, and with it all earlier ones of its stream; the
+    /// allocator learns of it when it asks.
+    pub fn finish(&mut self, event: EventId) {
+        let mut finished = vec![event];
+        if let Some(place) = self.recorded.iter().position(|(_, recorded)| *recorded == event) {
+            let stream = self.recorded[place].0;
+            let earlier = self.recorded[..place].iter().filter(|(on, _)| *on == stream);
+            finished.extend(earlier.map(|(_, event)| event));
+            self.recorded.retain(|(_, event)| !finished.contains(event));
+        }
+        for event in finished {
+            self.model.completed(event);
+            self.finished.insert(event);
+        }
+    }
+
+    pub fn report_finished(&mut self) {
+        let mut pending = Vec::new();
+        self.allocator.events_pending(&mut |event| pending.push(event));
+        let distinct: BTreeSet<EventId> = pending.iter().copied().collect();
+        assert_eq!(distinct.len(), pending.len(), "each event once: {pending:?}");
+        for event in pending.into_iter().filter(|event| self.finished.contains(event)) {
+            self.allocator.event_completed(event);
+        }
+    }
+
+    pub fn mark(&self) -> Mark {
+        Mark { tags: self.allocator.mark(), frees_count: self.model.frees_count() }
+    }
+
+    pub fn barrier_passed(&mut self, mark: Mark) {
+        self.model.barrier_passed(mark.frees_count);
+        self.allocator.barrier_passed(mark.tags);
+    }
+
+    pub fn trim(&mut self) -> Vec<Segment> {
+        let reclaimable_bytes = self.allocator.reclaimable_bytes();
+        let segments = self.allocator.release_free();
+        let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        assert_eq!(released_bytes, reclaimable_bytes);
+        self.released(&segments);
+        segments
+    }
+
+    /// Once everything is freed and every wait is over, nothing may be left behind.
+    pub fn end(mut self, live: impl IntoIterator<Item = BlockId>) {
+        for block in live {
+            self.free(block, Ready::Anyone);
+        }
+        self.barrier_passed(self.mark());
+        self.check();
+        for segment in self.allocator.segments() {
+            assert_eq!(self.allocator.blocks(segment.id).count(), 1, "{segment:?} is in pieces");
+        }
+        self.trim();
+        self.check();
+        assert_eq!(self.model.live_count(), 0);
+        assert!(self.driver.segments.is_empty(), "memory is lost: {:x?}", self.driver.segments);
+        assert_eq!(self.allocator.stats().active_bytes.all.current, 0);
+        assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
+    }
+
+    fn released(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            // The caller waits for these before the memory really goes.
+            for &event in &segment.events {
+                self.finish(event);
+            }
+            self.model.released(segment);
+            self.driver.release(segment);
+        }
+    }
+
+    fn check_sizes(&self, request: &Request, allocation: &Allocation) {
+        assert!(allocation.bytes >= request.bytes());
+        assert_eq!(allocation.requested_bytes, request.bytes());
+        let view = self.allocator.find(Address(allocation.address.0 + 1)).expect("it is ours");
+        assert_eq!(view.block, allocation.block);
+        assert_eq!((view.address, view.bytes), (allocation.address, allocation.bytes));
+        assert_eq!(Some(view), self.allocator.find(allocation.address));
+    }
+}
+
+/// Device memory in pages of 2 MiB. Addresses are given out lowest first, so that they come again
+/// soon, and segments touch each other.
+#[derive(Clone)]
+pub struct Driver {
+    pub capacity_bytes: u64,
+    pub segments: BTreeMap<u64, u64>,
+}
+
+const PAGE_BYTES: u64 = 2 * MIB;
+
+impl Driver {
+    fn reserve(&mut self, bytes: u64) -> Option<Address> {
+        let used: u64 = self.segments.values().map(|bytes| Driver::charge(*bytes)).sum();
+        if used + Driver::charge(bytes) > self.capacity_bytes {
+            return None;
+        }
+        let mut base = PAGE_BYTES;
+        for (segment, bytes_there) in &self.segments {
+            if base + bytes <= *segment {
+                break;
+            }
+            base = segment + bytes_there;
+        }
+        self.segments.insert(base, bytes);
+        Some(Address(base))
+    }
+
+    fn release(&mut self, segment: &Segment) {
+        let bytes = self.segments.remove(&segment.base.0);
+        assert_eq!(bytes, Some(segment.bytes), "{segment:x?} did not come from here");
+    }
+
+    /// Small reservations share pages, large ones fill them.
+    fn charge(bytes: u64) -> u64 {
+        if bytes < PAGE_BYTES / 2 { bytes } else { bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES }
+    }
+}
+
+pub fn stream(number: u64) -> Requester {
+    Requester::Stream(StreamId(number))
+}

@@ -1,0 +1,102 @@
+//! Every safety rule of the allocator is needed: with the rule broken, the oracle catches the
+//! allocator within a few programs. `cargo test -p cachealloc-core --features break-rules`
+//!
+//! A process of its own, because a broken rule is broken for the whole process.
+
+use std::panic;
+use std::sync::{Mutex, PoisonError};
+
+use cachealloc_core::rules::{Rule, set_broken};
+
+#[path = "allocator/explore.rs"]
+mod explore;
+#[path = "allocator/model.rs"]
+mod model;
+#[path = "allocator/naive.rs"]
+mod naive;
+#[path = "allocator/programs.rs"]
+mod programs;
+#[path = "allocator/random.rs"]
+mod random;
+#[path = "allocator/world.rs"]
+mod world;
+
+const STEPS_COUNT_MAX: usize = 5;
+const PROGRAMS_COUNT_MAX: u64 = 200;
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+#[test]
+fn merge_same_tag_only() {
+    caught(Rule::MergeSameTagOnly);
+}
+
+#[test]
+fn context_takes_untagged_only() {
+    caught(Rule::ContextTakesUntaggedOnly);
+}
+
+#[test]
+fn stream_takes_own_tag_only() {
+    caught(Rule::StreamTakesOwnTagOnly);
+}
+
+#[test]
+fn split_inherits_tag() {
+    caught(Rule::SplitInheritsTag);
+}
+
+#[test]
+fn later_event_stays() {
+    caught(Rule::LaterEventStays);
+}
+
+#[test]
+fn barrier_mark() {
+    caught(Rule::BarrierMark);
+}
+
+#[test]
+fn release_only_free_segments() {
+    caught(Rule::ReleaseOnlyFreeSegments);
+}
+
+/// Breaks one rule and looks for a program that the oracle rejects: first among all short ones,
+/// then among long random ones. Neither may find fault while the rule holds.
+fn caught(rule: Rule) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(set_broken(""), Ok(()));
+    assert_eq!(fault(|| programs::run(1, false)), None);
+    assert_eq!(set_broken(rule.name()), Ok(()));
+    let short = (1..=STEPS_COUNT_MAX).find_map(|steps| {
+        let mut trail = Vec::new();
+        let message = fault(|| {
+            explore::Explorer::new(false).all(steps, &mut trail);
+        })?;
+        Some(format!("{message}, after {trail:?}"))
+    });
+    let random = (0..PROGRAMS_COUNT_MAX)
+        .find_map(|seed| Some(format!("{}, seed {seed}", fault(|| programs::run(seed, false))?)));
+    assert_eq!(set_broken(""), Ok(()));
+    println!("{}\n    short: {short:?}\n    random: {random:?}", rule.name());
+    let random = random.expect("no random program shows that the rule is needed");
+    let short = short.expect("no short program shows that the rule is needed");
+    for message in [short, random] {
+        assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
+    }
+}
+
+/// What the oracle says, as opposed to a panic further on in what the broken rule left behind.
+fn is_verdict(message: &str) -> bool {
+    message.contains("handed out") || message.contains("is released")
+}
+
+/// The message of the panic, if there is one.
+fn fault(run: impl FnOnce()) -> Option<String> {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let outcome = panic::catch_unwind(panic::AssertUnwindSafe(run));
+    panic::set_hook(before);
+    let payload = outcome.err()?;
+    let text = payload.downcast_ref::<String>().cloned();
+    Some(text.unwrap_or_else(|| "a panic without a message".into()))
+}
