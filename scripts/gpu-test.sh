@@ -121,31 +121,33 @@ for program in $programs; do
         compile "$tests" "$build/$program.$kind" "$build/$program.$kind.log" -cudart "$kind" "$program.cu" ${flags[@]+"${flags[@]}"} &
     done
 done
-# NVIDIA's samples: name | directory | sources | nvcc flags | arguments | options. A source `x.cu>x.fatbin` is built
-# beside the program, where the program looks for it.
-trim() { read -r "$1" <<<"${!1}"; }
-each_sample() { # runs "$@" with name, directory, sources, flags, arguments and options set
-    local name directory sources flags arguments options
-    while IFS='|' read -r name directory sources flags arguments options; do
-        case $name in '' | '#'*) continue ;; esac
-        for column in name directory sources flags arguments options; do trim "$column"; done
-        wanted "sample-$name" || continue
-        "$@"
+# NVIDIA's samples
+each_sample() { # runs "$@" with directory, name, sources, flags, arguments and options set
+    local directory name sources flags arguments options
+    while IFS='|' read -r directory sources flags arguments options; do
+        case $directory in '' | '#'*) continue ;; esac
+        for column in directory sources flags arguments options; do
+            read -r "${column?}" <<<"${!column}" # trims it
+            [ "${!column}" != - ] || printf -v "$column" ''
+        done
+        name=${directory##*/}
+        if wanted "sample-$name" && [ -d "$samples/Samples/$directory" ]; then "$@"; fi
     done <"$tests/cuda-samples.txt"
 }
 build_sample() {
-    local directory=$samples/Samples/$directory into=$build/samples/$name source plain=() words=()
+    local from=$samples/Samples/$directory into=$build/samples/$name source plain=() words=()
     mkdir -p "$into"
-    up_to_date "$into/$name" "$directory" && return
+    up_to_date "$into/$name" "$from" && return
     read -r -a words <<<"$flags"
     for source in $sources; do
         case $source in
-        *'>'*) throttle "$cores"; compile "$directory" "$into/${source#*>}" "$into/build-fatbin.log" -fatbin -I"$samples/Common" "${source%>*}" & ;;
+        *'>'*) throttle "$cores"; compile "$from" "$into/${source#*>}" "$into/build-fatbin.log" -fatbin -I"$samples/Common" "${source%>*}" & ;;
         *) plain+=("$source") ;;
         esac
     done
+    for source in "$from"/data "$from"/*.mtx; do [ ! -e "$source" ] || ln -sfn "$source" "$into/"; done
     throttle "$cores"
-    compile "$directory" "$into/$name" "$into/build.log" -I"$samples/Common" -I. "${plain[@]}" ${words[@]+"${words[@]}"} &
+    compile "$from" "$into/$name" "$into/build.log" -I"$samples/Common" -I. "${plain[@]}" ${words[@]+"${words[@]}"} &
 }
 if [ -n "$samples" ]; then
     samples=$(cd "$samples" && pwd) || exit 2

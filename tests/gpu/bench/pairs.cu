@@ -1,0 +1,169 @@
+// nvcc: -lcuda
+// What an allocation and its free cost, through the driver API: prints `name value unit` lines.
+//
+//   pairs           all, natively or (preloaded) under the library
+//   pairs async     the same with cuMemAllocAsync and cuMemFreeAsync, on a pool that keeps its memory
+#include <algorithm>
+#include <atomic>
+#include <functional>
+
+#include "../check.h"
+
+using Clock = std::chrono::steady_clock;
+double ns_since(Clock::time_point start) { return std::chrono::duration<double, std::nano>(Clock::now() - start).count(); }
+
+__global__ void nothing(void *) {}
+
+struct Way {  // how to allocate and free
+    const char *prefix;
+    std::function<CUdeviceptr(size_t, CUstream)> allocate;
+    std::function<void(CUdeviceptr, CUstream)> free;
+};
+
+// The median over rounds of the mean nanoseconds of one call in a round; at most about `budget_ms` in all.
+struct Figure {
+    double median, least;
+};
+Figure measure(double budget_ms, int per_round, const std::function<void()> &round, const std::function<void()> &after = [] {}) {
+    std::vector<double> means;
+    auto begin = Clock::now();
+    while (means.size() < 11 || (ns_since(begin) < budget_ms * 1e6 && means.size() < 401)) {
+        auto start = Clock::now();
+        round();
+        means.push_back(ns_since(start) / per_round);
+        after();
+        if (ns_since(begin) > budget_ms * 1e6 * 4) break;
+    }
+    std::sort(means.begin(), means.end());
+    return {means[means.size() / 2], means[0]};
+}
+void print(const Way &way, const char *name, double value) {
+    printf("%s%s %.1f ns\n", way.prefix, name, value);
+    fflush(stdout);
+}
+void settle() { CHECK(cudaDeviceSynchronize()); }
+
+void pairs_without_work(const Way &way, cudaStream_t stream, const char *suffix) {
+    const struct {
+        const char *name;
+        size_t bytes;
+        int per_round;
+    } sizes[] = {{"pair_64KiB", 64 << 10, 200}, {"pair_2MiB", 2 << 20, 50}, {"pair_32MiB", 32 << 20, 20}};
+    for (auto &size : sizes) {
+        auto round = [&] {
+            for (int i = 0; i < size.per_round; i++) way.free(way.allocate(size.bytes, (CUstream)stream), (CUstream)stream);
+        };
+        round();
+        settle();
+        char name[80];
+        snprintf(name, sizeof name, "%s%s", size.name, suffix);
+        print(way, name, measure(300, size.per_round, round).median);
+        settle();
+    }
+}
+
+void pairs_from_threads(const Way &way, int count) {
+    const int pairs = 1000;
+    std::vector<cudaStream_t> streams;
+    for (int i = 0; i < count; i++) streams.push_back(new_stream());
+    Figure figure = measure(1500, pairs, [&] {
+        std::atomic<int> ready{0};
+        std::atomic<bool> go{false};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < count; i++)
+            threads.emplace_back([&, i] {
+                CHECK(cudaSetDevice(0));
+                ready++;
+                while (!go) {
+                }
+                for (int j = 0; j < pairs; j++) way.free(way.allocate(64 << 10, (CUstream)streams[i]), (CUstream)streams[i]);
+            });
+        while (ready < count) {
+        }
+        go = true;
+        for (auto &thread : threads) thread.join();
+    }, settle);
+    char name[80];
+    snprintf(name, sizeof name, "pair_64KiB_%d_threads", count);
+    print(way, name, figure.median);
+    for (auto stream : streams) CHECK(cudaStreamDestroy(stream));
+}
+
+// Launches are counted in rounds short enough not to fill the queue of launches. The launch alone and the launch with a
+// pair around it alternate, so that a drift of the machine hits both.
+void pairs_with_a_launch(const Way &way, cudaStream_t stream, const char *suffix) {
+    const int launches = 200;
+    std::vector<double> alone, with;
+    auto kept = way.allocate(2 << 20, (CUstream)stream);
+    for (int round = 0; round < 101; round++) {
+        settle();
+        auto start = Clock::now();
+        for (int i = 0; i < launches; i++) nothing<<<1, 1, 0, stream>>>((void *)kept);
+        alone.push_back(ns_since(start) / launches);
+        settle();
+        start = Clock::now();
+        for (int i = 0; i < launches; i++) {
+            auto address = way.allocate(2 << 20, (CUstream)stream);
+            nothing<<<1, 1, 0, stream>>>((void *)address);
+            way.free(address, (CUstream)stream);
+        }
+        with.push_back(ns_since(start) / launches);
+    }
+    settle();
+    way.free(kept, (CUstream)stream);
+    std::sort(alone.begin(), alone.end());
+    std::sort(with.begin(), with.end());
+    char name[80];
+    snprintf(name, sizeof name, "launch%s", suffix);
+    print(way, name, alone[50]);
+    snprintf(name, sizeof name, "launch_least%s", suffix);
+    print(way, name, alone[0]);
+    snprintf(name, sizeof name, "pair_2MiB_around_launch%s", suffix);
+    print(way, name, with[50]);
+    snprintf(name, sizeof name, "pair_2MiB_minus_launch%s", suffix);
+    print(way, name, with[50] - alone[50]);
+}
+
+int main(int argc, char **argv) {
+    bool async = argc > 1 && !strcmp(argv[1], "async");
+    watchdog("pairs", 120);
+    CHECK(cudaFree(nullptr));
+    nothing<<<1, 1>>>(nullptr);
+    settle();
+    Way way;
+    if (async) {
+        CUmemoryPool pool;
+        cuuint64_t keep = ~0ull;
+        CHECK_DRIVER(cuDeviceGetDefaultMemPool(&pool, 0));
+        CHECK_DRIVER(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+        way = {"async_",
+               [](size_t bytes, CUstream stream) {
+                   CUdeviceptr address;
+                   CHECK_DRIVER(cuMemAllocAsync(&address, bytes, stream));
+                   return address;
+               },
+               [](CUdeviceptr address, CUstream stream) { CHECK_DRIVER(cuMemFreeAsync(address, stream)); }};
+    } else {
+        way = {"",
+               [](size_t bytes, CUstream) {
+                   CUdeviceptr address;
+                   CHECK_DRIVER(cuMemAlloc(&address, bytes));
+                   return address;
+               },
+               [](CUdeviceptr address, CUstream) { CHECK_DRIVER(cuMemFree(address)); }};
+    }
+    cudaStream_t stream = new_stream();
+    pairs_without_work(way, stream, "");
+    pairs_with_a_launch(way, stream, "");
+    pairs_from_threads(way, 2);
+    pairs_from_threads(way, 8);
+    std::vector<cudaStream_t> many;
+    for (int i = 0; i < 128; i++) {
+        many.push_back(new_stream());
+        nothing<<<1, 1, 0, many.back()>>>(nullptr);
+    }
+    settle();
+    pairs_without_work(way, stream, "_128_streams");
+    pairs_with_a_launch(way, stream, "_128_streams");
+    return 0;
+}
