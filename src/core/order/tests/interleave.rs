@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::explore::{Key, Machine, Outcome, explore};
-use super::std;
+use super::{std, whole};
 use crate::order::marks::{Cover, Marks, Seen, quiet};
 
 const THREADS: usize = 3;
@@ -306,6 +306,7 @@ fn programs(ops_max: usize) -> Vec<Program> {
 
 #[test]
 fn counters_hold() {
+    let _whole = whole();
     let outcome = explore_all(Protocol::OURS, 5);
     std::println!("marks: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -315,6 +316,7 @@ fn counters_hold() {
 /// Each of these was somebody's first idea (hazards 11 and 26).
 #[test]
 fn careless_versions_are_caught() {
+    let _whole = whole();
     const OURS: Protocol = Protocol::OURS;
     const FLAG: Protocol = Protocol { flag: true, ..OURS };
     let careless = [
@@ -343,6 +345,7 @@ fn careless_versions_are_caught() {
 /// stay: each is one load, and a count that went wrong then errs towards the barrier.
 #[test]
 fn single_checks_are_redundant() {
+    let _whole = whole();
     const OURS: Protocol = Protocol::OURS;
     let redundant = [
         ("skip without begun == ended", Protocol { quiet_needs_ended: false, ..OURS }),

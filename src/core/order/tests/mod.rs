@@ -13,8 +13,32 @@ extern crate std;
 
 mod explore;
 mod interleave;
+mod threads;
+
 mod native;
 mod ours;
-mod programs;
-mod threads;
 mod world;
+
+mod programs;
+mod small;
+
+#[cfg(feature = "break-rules")]
+mod broken;
+
+/// Rules are broken for the whole process: tests that need them whole share this lock, tests that
+/// break one hold it alone.
+static RULES: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+fn whole() -> std::sync::RwLockReadGuard<'static, ()> {
+    // A failed test poisons the lock and proves nothing about the others.
+    RULES.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(feature = "break-rules")]
+fn with_broken<T>(names: &str, run: impl FnOnce() -> T) -> T {
+    let _alone = RULES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    crate::rules::set_broken(names).expect("a rule of this name");
+    let answer = run();
+    crate::rules::set_broken("").expect("no name is no rule");
+    answer
+}

@@ -229,7 +229,11 @@ impl Ours {
 
     fn keeps(&self, works: Set, otherwise: Violation) -> Result<(), Violation> {
         let relaxed = self.setting.mode == Mode::Relaxed;
-        if works & !self.places & !self.order.done == 0 || relaxed { Ok(()) } else { Err(otherwise) }
+        if works & !self.places & !self.order.done == 0 || relaxed {
+            Ok(())
+        } else {
+            Err(otherwise)
+        }
     }
 
     pub fn begin_capture(&mut self, stream: usize) {

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::explore::{Key, Machine, Outcome, explore};
-use super::std;
+use super::{std, whole};
 use crate::order::debts::Debts;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Marks};
@@ -384,11 +384,12 @@ fn programs(alphabet: &[Op], ops_max: usize) -> Vec<Program> {
     programs
 }
 
-const VISIBLE: [Op; 3] = [Op::Submit, Op::SubmitVisible, Op::Free];
+pub const VISIBLE: [Op; 3] = [Op::Submit, Op::SubmitVisible, Op::Free];
 const ELSEWHERE: [Op; 3] = [Op::Submit, Op::Free, Op::UseElsewhere];
 
 #[test]
 fn the_ledger_holds_with_visible_work() {
+    let _whole = whole();
     let outcome = explore_all(Careful::OURS, &VISIBLE, 4);
     std::println!("visible work: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -404,6 +405,7 @@ const LEANING: Program = [
 
 #[test]
 fn the_ledger_holds_when_a_second_context_appears() {
+    let _whole = whole();
     let mut outcome = explore_all(Careful::OURS, &ELSEWHERE, 4);
     outcome.add(explore_one(Careful::OURS, &LEANING));
     std::println!("second context: {outcome:?}");
@@ -412,6 +414,7 @@ fn the_ledger_holds_when_a_second_context_appears() {
 
 #[test]
 fn careless_versions_are_caught() {
+    let _whole = whole();
     const OURS: Careful = Careful::OURS;
     let careless = [
         ("who shows an agent does not wait", Careful { shower_waits: false, ..OURS }),

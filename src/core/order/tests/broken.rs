@@ -1,0 +1,53 @@
+//! Each rule switched off is caught. What catches it, and with what program, is printed.
+
+use super::interleave::{self, Protocol};
+use super::programs::{SETTINGS, THEMES};
+use super::threads::{self, Careful};
+use super::{std, with_broken};
+use crate::rules::Rule;
+
+/// Who must find it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Finder {
+    Interleave,
+    Threads,
+    Programs(&'static str),
+}
+
+const RULES: [(Rule, Finder); 11] = [
+    (Rule::BarrierOnFree, Finder::Programs("streams")),
+    (Rule::SkipNeedsEnded, Finder::Interleave),
+    (Rule::CoverNeedsSeen, Finder::Interleave),
+    (Rule::LookWaits, Finder::Programs("visibility")),
+    (Rule::LookMarksBothSides, Finder::Threads),
+    (Rule::PlainContextOnly, Finder::Programs("second context")),
+    (Rule::CaptureSettles, Finder::Programs("captures")),
+    (Rule::StrictWaits, Finder::Programs("streams")),
+    (Rule::AsyncTagWaitsElsewhere, Finder::Programs("stream-ordered")),
+    (Rule::PlainFreeOfAsyncParks, Finder::Programs("stream-ordered")),
+    (Rule::VisibleIsSticky, Finder::Programs("visibility")),
+];
+
+#[test]
+fn each_rule_is_needed() {
+    for (rule, finder) in RULES {
+        let found = with_broken(rule.name(), || find(finder));
+        std::println!("{}: {found:?}", rule.name());
+        assert!(found.is_some(), "{} is not caught by {finder:?}", rule.name());
+    }
+}
+
+fn find(finder: Finder) -> Option<alloc::string::String> {
+    match finder {
+        Finder::Interleave => {
+            interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
+        }
+        Finder::Threads => threads::explore_all(Careful::OURS, &threads::VISIBLE, 4)
+            .violation
+            .map(|what| what.into()),
+        Finder::Programs(name) => {
+            let theme = THEMES.iter().find(|theme| theme.name == name).expect("a theme");
+            SETTINGS.into_iter().find_map(|setting| theme.run(setting, 0).violation)
+        }
+    }
+}

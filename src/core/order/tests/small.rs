@@ -1,0 +1,197 @@
+//! The small parts one by one, and what every route must respect whatever the facts are.
+
+use alloc::vec::Vec;
+
+use super::whole;
+use crate::order::captures::{Begun, CAPTURES_MAX, Capture, Captures};
+use crate::order::debts::{BarrierNumber, Debts, ThreadDebt};
+use crate::order::ledger::{AfterBarrier, Covers, Ledger, Situation};
+use crate::order::plain::{Agent, Plain};
+use crate::order::route::{
+    Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
+};
+use crate::order::visible::{Skipping, UnseenCause, VisibleCause};
+
+fn all_facts() -> Vec<Facts> {
+    let mut all = Vec::new();
+    for mode in [Mode::Ordered, Mode::Strict, Mode::Relaxed] {
+        for bits in 0..1 << 8 {
+            let bit = |number: u32| bits >> number & 1 == 1;
+            all.push(Facts {
+                mode,
+                plain: bit(0),
+                capturing: bit(1),
+                barrier_calls: bit(2),
+                in_driver_callback: bit(3),
+                ordered_quiet: bit(4),
+                waited_quiet: bit(5),
+                look_quiet: bit(6),
+                skipping: bit(7),
+            });
+        }
+    }
+    all
+}
+
+#[test]
+fn routes_respect_every_fact() {
+    let _whole = whole();
+    for facts in all_facts() {
+        let plainly = free_context_block(&facts);
+        let async_plainly = free_async_block_plainly(&facts);
+        let on_stream = free_on_stream(&facts);
+        let barrier = matches!(plainly, Route::Barrier | Route::BarrierThenWait);
+        if facts.in_driver_callback {
+            assert_eq!(plainly, Route::ParkForBarrier, "{facts:?}");
+            assert_eq!(async_plainly, Route::ParkForBarrier, "{facts:?}");
+            assert_eq!(on_stream, StreamRoute::ParkForBarrier, "{facts:?}");
+        }
+        if facts.capturing || !facts.barrier_calls {
+            assert!(!barrier, "{facts:?}");
+            assert_ne!(plainly, Route::ParkOnEvent, "{facts:?}");
+            assert_ne!(async_plainly, Route::ParkOnEvent, "{facts:?}");
+        }
+        if facts.capturing {
+            assert_ne!(on_stream, StreamRoute::Tag, "{facts:?}");
+        }
+        if !facts.plain || facts.mode == Mode::Relaxed {
+            assert!(!barrier, "{facts:?}");
+        }
+        if facts.mode == Mode::Strict || !facts.look_quiet || !facts.skipping {
+            assert_ne!(plainly, Route::Barrier, "{facts:?}");
+        }
+        if !facts.skipping {
+            assert_ne!(plainly, Route::Publish, "{facts:?}");
+            assert_ne!(async_plainly, Route::Publish, "{facts:?}");
+            assert_ne!(on_stream, StreamRoute::Publish, "{facts:?}");
+        }
+        let waits = [Route::Barrier, Route::BarrierThenWait, Route::Settle];
+        assert!(!waits.contains(&async_plainly), "natively it does not wait: {facts:?}");
+    }
+}
+
+#[test]
+fn captures_are_known_by_stream_id() {
+    let _whole = whole();
+    let capture = |stream_id, context_id| Capture { stream_id, stream_handle: 77, context_id };
+    let mut captures = Captures::new();
+    assert_eq!(captures.begin(capture(1, 1)), Begun::New);
+    assert_eq!(captures.begin(capture(1, 1)), Begun::Already, "the first capture goes on");
+    assert_eq!(captures.begin(capture(2, 1)), Begun::New, "the handle was used again");
+    assert!(captures.end(1));
+    assert!(!captures.end(1), "ended twice");
+    assert!(!captures.is_empty());
+    assert_eq!(captures.begin(capture(3, 2)), Begun::New);
+    assert_eq!(captures.context_destroyed(1), 1);
+    assert_eq!(captures.iter().map(|entry| entry.stream_id).collect::<Vec<_>>(), [3]);
+    assert_eq!(captures.keep(|_| true), 0);
+    assert_eq!(captures.keep(|_| false), 1, "the driver says it is over");
+    assert!(captures.is_empty());
+    assert_eq!(captures.begin(capture(4, 2)), Begun::New);
+    assert!(captures.stream_destroyed(4));
+    assert!(captures.is_empty());
+}
+
+#[test]
+fn too_many_captures_count_as_one_for_good() {
+    let _whole = whole();
+    let capture = |stream_id| Capture { stream_id, stream_handle: 0, context_id: 0 };
+    let mut captures = Captures::new();
+    for stream_id in 0..CAPTURES_MAX as u64 {
+        assert_eq!(captures.begin(capture(stream_id)), Begun::New);
+    }
+    assert_eq!(captures.begin(capture(1_000)), Begun::Full);
+    captures.keep(|_| false);
+    assert_eq!(captures.iter().count(), 0);
+    assert!(!captures.is_empty());
+}
+
+#[test]
+fn debts_end_with_a_later_barrier() {
+    let _whole = whole();
+    let debts = Debts::new();
+    assert_eq!(debts.pending(), None);
+    let (first, second) = (debts.take(), debts.take());
+    assert_eq!((first, second), (BarrierNumber(1), BarrierNumber(2)));
+    assert_eq!(debts.pending(), None, "taken is not yet made");
+    debts.note(second);
+    assert_eq!(debts.pending(), Some(second));
+    debts.note(first);
+    assert_eq!(debts.pending(), Some(second), "recorded in the other order");
+    debts.complete(second);
+    assert_eq!(debts.pending(), None);
+    assert!(!debts.is_pending(first), "D2");
+
+    let mut thread = ThreadDebt::new();
+    thread.owes(5, first);
+    thread.owes(5, second);
+    assert_eq!(thread.owed(), Some((5, second)));
+    thread.clear();
+    assert_eq!(thread.owed(), None);
+}
+
+#[test]
+fn plain_ends_for_good_and_everyone_waits_until_settled() {
+    let _whole = whole();
+    let plain = Plain::new();
+    assert!(plain.is_plain(1) && plain.is_plain(2), "nobody has submitted");
+    assert!(!plain.submits(1));
+    assert!(plain.is_plain(1));
+    assert!(!plain.is_plain(2), "its work would be ordered by the other's barriers");
+    assert!(!plain.submits(1));
+    assert!(plain.submits(2), "a second context");
+    assert!(!plain.is_plain(1));
+    assert!(plain.submits(2), "the first wait is not over");
+    assert!(plain.shows(Agent::Ipc), "nor for another agent");
+    plain.settled();
+    assert!(!plain.submits(2));
+    assert!(!plain.shows(Agent::PeerAccess), "nothing is pending any more");
+    assert!(!plain.is_plain(1));
+    let seen = [Agent::SecondContext, Agent::Ipc, Agent::PeerAccess];
+    assert_eq!(plain.agents(), seen.iter().fold(0, |bits, &agent| bits | 1 << agent as u32));
+}
+
+#[test]
+fn an_agent_during_a_barrier_makes_the_free_wait() {
+    let _whole = whole();
+    let (ledger, covers) = (Ledger::new(), Covers::new());
+    let seen = ledger.before_barrier(&covers);
+    assert!(ledger.agent_shows(Agent::Ipc));
+    assert_eq!(covers.pending(), None);
+    ledger.plain.settled();
+    assert_eq!(ledger.barrier_is_in(&covers, seen, 1), AfterBarrier::WaitFirst);
+}
+
+#[test]
+fn the_first_visible_cause_makes_the_next_free_wait() {
+    let _whole = whole();
+    let (ledger, covers) = (Ledger::new(), Covers::new());
+    let situation = Situation {
+        mode: Mode::Ordered,
+        context_id: 1,
+        capturing: false,
+        barrier_calls: true,
+        in_driver_callback: false,
+    };
+    assert!(!ledger.submits(1, false));
+    ledger.submitted(false);
+    assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Barrier);
+    assert!(ledger.visible_shows(VisibleCause::Managed));
+    assert!(!ledger.visible_shows(VisibleCause::DevicePointer), "the second one");
+    assert!(ledger.visible.every_kernel());
+    assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::BarrierThenWait);
+    let seen = ledger.before_barrier(&covers);
+    covers.waited(seen);
+    assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Publish);
+}
+
+#[test]
+fn skipping_ends_once() {
+    let _whole = whole();
+    let skipping = Skipping::new();
+    assert!(skipping.is_allowed());
+    assert!(skipping.ends(UnseenCause::UnknownExportTable));
+    assert!(!skipping.ends(UnseenCause::UnknownExportTable));
+    assert!(!skipping.ends(UnseenCause::UnknownFunction), "it had ended");
+    assert!(!skipping.is_allowed());
+}
