@@ -61,6 +61,11 @@ impl Allocator {
         self.tags.have_events()
     }
 
+    /// Whether any freed block has a tag, with an event or without: a barrier has something to drop.
+    pub fn has_tags(&self) -> bool {
+        self.tags.blocks_count() != 0
+    }
+
     fn drop_tag(&mut self, id: BlockId) {
         self.remove_free(id);
         self.blocks.at_mut(id.0).state = State::Free;

@@ -1,1 +1,16 @@
-//! The preloaded shared object.
+//! `libcachealloc.so`: preloaded into a CUDA program that nobody recompiled.
+//!
+//! The route of a call, from the street to the bed (`src/README.md` tells the whole story):
+//! `doors` hand our exports to the program, `functions` lists them, `hooks` turn C arguments into
+//! questions, `runtime` answers them with the pure allocator and the ordering rules of
+//! `cachealloc-core`, `driver` is the only place that calls the real `libcuda.so.1`.
+
+pub mod config;
+pub mod log;
+
+pub mod driver;
+pub mod functions;
+
+pub mod doors;
+pub mod hooks;
+pub mod runtime;

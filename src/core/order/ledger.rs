@@ -98,6 +98,14 @@ impl Ledger {
     #[must_use]
     pub fn submits(&self, context_id: u64, look: bool) -> bool {
         let wait_first = self.plain.submits(context_id);
+        self.begin(look);
+        wait_first
+    }
+
+    /// The marks of `submits` alone, where only one context can submit or the caller has asked
+    /// `plain.submits` itself.
+    #[inline]
+    pub fn begin(&self, look: bool) {
         if look {
             self.looked_at.begin();
             if !rule_holds(Rule::LookMarksBothSides) {
@@ -105,7 +113,6 @@ impl Ledger {
             }
         }
         self.submitted.begin();
-        wait_first
     }
 
     /// After the real call, whatever it returned, with the same `look`.

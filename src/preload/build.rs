@@ -1,0 +1,140 @@
+//! Expands `functions.csv`, the one list of driver functions, into Rust: a constant per function,
+//! the table of their properties, and one exported symbol for each function that has a hook.
+//!
+//! A function has a hook when its row names one, or when its class or a column asks for the
+//! default treatment (`hooks::common`): it submits or orders work, may be retried after an
+//! out-of-memory error, or ends the life of something that work in flight may use.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+struct Row<'a> {
+    symbol: &'a str,
+    base: &'a str,
+    api_version: &'a str,
+    per_thread: &'a str,
+    class: &'a str,
+    oom_retry: bool,
+    host_memory: bool,
+    teardown: bool,
+    /// One letter per argument; empty where the signature is unknown.
+    arguments: String,
+    hook: &'a str,
+}
+
+impl Row<'_> {
+    fn hooked(&self) -> bool {
+        let by_class = matches!(self.class, "submit" | "order");
+        let wanted = !self.hook.is_empty() || by_class || self.oom_retry || self.teardown;
+        wanted && !self.arguments.is_empty()
+    }
+}
+
+fn main() {
+    println!("cargo:rerun-if-changed=functions.csv");
+    println!("cargo:rerun-if-changed=build.rs");
+    let text = fs::read_to_string("functions.csv").expect("functions.csv stands beside build.rs");
+    let rows: Vec<Row> = text.lines().skip(1).map(parse).collect();
+    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let write =
+        |name, code| fs::write(Path::new(&out).join(name), code).expect("OUT_DIR is writable");
+    write("tables.rs", constants(&rows) + &table(&rows));
+    write("exports.rs", exports(&rows));
+    // Calls inside the library go to its own definitions, never through the symbol table.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcachealloc.so");
+}
+
+/// The last column is free text and may hold anything but a line break.
+fn parse(line: &str) -> Row<'_> {
+    let f: Vec<&str> = line.splitn(13, ',').collect();
+    assert_eq!(f.len(), 13, "functions.csv: 13 columns wanted in {line:?}");
+    let arguments = match f[10].parse::<usize>() {
+        Ok(0) => "-".to_string(),
+        Ok(count) => "w".repeat(count),
+        Err(_) => f[10].to_string(),
+    };
+    Row {
+        symbol: f[0],
+        base: f[1],
+        api_version: if f[2].is_empty() { "0" } else { f[2] },
+        per_thread: f[3],
+        class: f[5],
+        oom_retry: f[7] == "1",
+        host_memory: !f[8].is_empty(),
+        teardown: f[9] == "1",
+        arguments,
+        hook: f[11],
+    }
+}
+
+fn constants(rows: &[Row]) -> String {
+    let mut code = String::from(
+        "/// Index of each driver function in [`FUNCTIONS`].\n#[allow(non_upper_case_globals, dead_code)]\npub mod id {\n",
+    );
+    for (index, row) in rows.iter().enumerate() {
+        writeln!(code, "    pub const {}: usize = {index};", row.symbol).unwrap();
+    }
+    writeln!(
+        code,
+        "}}\n/// Number of known driver functions.\npub const COUNT: usize = {};\n",
+        rows.len()
+    )
+    .unwrap();
+    code
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut code = String::from(
+        "/// Every known driver function, in the order of `functions.csv`.\npub static FUNCTIONS: [Function; COUNT] = [\n",
+    );
+    for (index, row) in rows.iter().enumerate() {
+        let class = row.class[..1].to_uppercase() + &row.class[1..];
+        let export = match row.hooked() {
+            true => format!("Some(export_address!({}))", row.symbol),
+            false => "None".to_string(),
+        };
+        writeln!(
+            code,
+            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", api_version: {}, per_thread: {}, \
+             class: Class::{class}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
+            row.symbol, row.base, row.api_version, row.per_thread == "1", row.oom_retry,
+            row.host_memory, row.teardown,
+        )
+        .unwrap();
+    }
+    code + "];\n"
+}
+
+/// `w` is any integer or pointer of at most eight bytes; `h` a 64-byte handle and `e` an EGL
+/// frame, both by value; `-` stands for an empty list.
+fn exports(rows: &[Row]) -> String {
+    let mut code = String::new();
+    for row in rows.iter().filter(|row| row.hooked()) {
+        let letters: Vec<char> = row.arguments.chars().filter(|c| *c != '-').collect();
+        let kind = |c: &char| match c {
+            'w' => "usize",
+            'h' => "Handle64",
+            'e' => "EglFrame",
+            other => panic!("functions.csv: {}: no by-value kind {other}", row.symbol),
+        };
+        let join = |f: &dyn Fn(usize, &char) -> String| {
+            letters.iter().enumerate().map(|(i, c)| f(i, c)).collect::<Vec<_>>().join(", ")
+        };
+        let parameters = join(&|i, c| format!("a{i}: {}", kind(c)));
+        let kinds = join(&|_, c| kind(c).to_string());
+        let forwarded = join(&|i, _| format!("a{i}"));
+        let words = join(&|i, c| match c {
+            'w' => format!("a{i}"),
+            _ => format!("&raw const a{i} as usize"), // the callee reads it before the call ends
+        });
+        let hook = if row.hook.is_empty() { "common::pass" } else { row.hook };
+        writeln!(
+            code,
+            "export! {{ {}({parameters}), ({kinds}), ({forwarded}), [{words}], {hook} }}",
+            row.symbol
+        )
+        .unwrap();
+    }
+    code
+}

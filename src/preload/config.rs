@@ -1,0 +1,45 @@
+//! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the
+//! parser and its messages are the core's.
+
+use std::sync::OnceLock;
+
+use cachealloc_core::Config;
+use cachealloc_core::options::{self, LogLevel};
+
+use crate::log::{self, Level};
+
+static CONFIG: OnceLock<Config> = OnceLock::new();
+
+/// The settings. The first call reads the environment and reports what is wrong there.
+#[inline]
+pub fn get() -> &'static Config {
+    match CONFIG.get() {
+        Some(config) => config,
+        None => CONFIG.get_or_init(read),
+    }
+}
+
+#[cold]
+fn read() -> Config {
+    let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
+    let (config, problems) = options::parse(&text.to_string_lossy());
+    log::set_level(match config.log {
+        LogLevel::Quiet => Level::Quiet,
+        LogLevel::Warn => Level::Warn,
+        LogLevel::Info => Level::Info,
+    });
+    // Said at any level: a setting that is not in force must not go unnoticed.
+    problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
+    #[cfg(feature = "break-rules")]
+    break_rules();
+    config
+}
+
+/// Test builds only: the rules named in `CACHEALLOC_BREAK` do not hold in this process.
+#[cfg(feature = "break-rules")]
+fn break_rules() {
+    let names = std::env::var("CACHEALLOC_BREAK").unwrap_or_default();
+    if let Err(unknown) = cachealloc_core::rules::set_broken(&names) {
+        log::line(format_args!("CACHEALLOC_BREAK: there is no rule {unknown:?}"));
+    }
+}

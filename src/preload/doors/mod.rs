@@ -1,0 +1,7 @@
+//! The ways in which a program finds a driver function: exported symbols (`crate::functions`),
+//! `dlsym`, and `cuGetProcAddress` (`hooks::resolve`). All of them ask the real resolver first
+//! and then replace the *pointer*: never by the requested name alone.
+
+pub mod dlsym;
+pub mod substitute;
+pub mod trampoline;

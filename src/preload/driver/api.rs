@@ -1,0 +1,105 @@
+//! Calls of the real driver. Never through our own exports: the addresses come from `table`.
+//!
+//! The caller must hand in handles that the driver gave out and that are alive; it gets the
+//! driver's own code. Every function is checked for presence where it is optional
+//! (`table::has`): an absent one answers `NOT_FOUND` and does nothing.
+
+use crate::driver::sys::*;
+use crate::driver::table;
+use crate::functions::id;
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident = $symbol:ident($($p:ident: $t:ty),*);)*) => {$(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name($($p: $t),*) -> CuResult {
+            let function =
+                table::real::<unsafe extern "C" fn($($t),*) -> CuResult>(id::$symbol);
+            // SAFETY: the signature is that of the driver's header for this symbol; references
+            // are valid for the call; handles are the caller's promise.
+            unsafe { function($($p),*) }
+        }
+    )*};
+}
+
+calls! {
+    /// The id of the context, or of the current one for handle 0: never reused in a process.
+    ctx_get_id_raw = cuCtxGetId(context: ContextHandle, id: &mut u64);
+    ctx_get_current = cuCtxGetCurrent(context: &mut ContextHandle);
+    ctx_push_current = cuCtxPushCurrent_v2(context: ContextHandle);
+    ctx_pop_current = cuCtxPopCurrent_v2(context: &mut ContextHandle);
+    ctx_get_device = cuCtxGetDevice(device: &mut i32);
+    ctx_synchronize = cuCtxSynchronize();
+    /// Captures the work of all streams of the context; kills captures of the context.
+    ctx_record_event = cuCtxRecordEvent(context: ContextHandle, event: EventHandle);
+    /// All later work of the context waits for the event; kills captures of the context.
+    ctx_wait_event = cuCtxWaitEvent(context: ContextHandle, event: EventHandle);
+    event_create = cuEventCreate(event: &mut EventHandle, flags: u32);
+    event_query = cuEventQuery(event: EventHandle);
+    event_synchronize = cuEventSynchronize(event: EventHandle);
+    event_record = cuEventRecord(event: EventHandle, stream: StreamHandle);
+    stream_create = cuStreamCreate(stream: &mut StreamHandle, flags: u32);
+    stream_wait_event = cuStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: u32);
+    stream_synchronize = cuStreamSynchronize(stream: StreamHandle);
+    stream_get_id_raw = cuStreamGetId(stream: StreamHandle, id: &mut u64);
+    stream_get_ctx = cuStreamGetCtx(stream: StreamHandle, context: &mut ContextHandle);
+    stream_is_capturing = cuStreamIsCapturing(stream: StreamHandle, status: &mut u32);
+    thread_exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: &mut u32);
+    mem_alloc = cuMemAlloc_v2(pointer: &mut DevicePointer, bytes: usize);
+    mem_free = cuMemFree_v2(pointer: DevicePointer);
+    mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
+    mem_get_info = cuMemGetInfo_v2(free_bytes: &mut usize, total_bytes: &mut usize);
+    device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
+    device_get_count = cuDeviceGetCount(count: &mut i32);
+    device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
+    device_get_mem_pool = cuDeviceGetMemPool(pool: &mut PoolHandle, device: i32);
+    device_primary_ctx_get_state =
+        cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
+    func_get_param_info =
+        cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+    kernel_get_param_info =
+        cuKernelGetParamInfo(kernel: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+}
+
+/// `cuCtxGetId`; before driver 12.0, which lacks it, the handle serves as the id.
+#[inline]
+pub fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
+    if table::has(id::cuCtxGetId) {
+        return ctx_get_id_raw(context, id);
+    }
+    let mut handle = context;
+    let code = if handle == 0 { ctx_get_current(&mut handle) } else { SUCCESS };
+    if code == SUCCESS && handle == 0 {
+        return INVALID_CONTEXT;
+    }
+    *id = handle as u64;
+    code
+}
+
+/// `cuStreamGetId`; before driver 12.0, which lacks it, the handle serves as the id.
+#[inline]
+pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
+    if table::has(id::cuStreamGetId) {
+        return stream_get_id_raw(stream, id);
+    }
+    *id = stream as u64;
+    SUCCESS
+}
+
+/// Whether the driver has the context-wide barrier (12.5 and later).
+pub fn has_context_barrier() -> bool {
+    table::has(id::cuCtxRecordEvent) && table::has(id::cuCtxWaitEvent)
+}
+
+/// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail
+/// because of somebody's capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries
+/// and records on streams that do not capture), and restores the mode.
+pub fn relaxed<T>(body: impl FnOnce() -> T) -> T {
+    let mut mode = CAPTURE_MODE_RELAXED;
+    let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
+    let result = body();
+    if exchanged {
+        thread_exchange_capture_mode(&mut mode);
+    }
+    result
+}

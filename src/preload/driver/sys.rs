@@ -1,0 +1,64 @@
+//! ABI of the driver, only what we use. Results are plain integers, not an enum: a newer driver
+//! may return codes that no header of today names. Struct layouts come from `cudarc`.
+
+pub use cudarc::driver::sys::{
+    CUDA_MEMCPY2D_v2 as Memcpy2d, CUDA_MEMCPY3D_v2 as Memcpy3d, CUlaunchConfig as LaunchConfig,
+    CUmemorytype as MemoryType,
+};
+
+/// `CUresult`.
+pub type CuResult = u32;
+
+pub const SUCCESS: CuResult = 0;
+pub const INVALID_VALUE: CuResult = 1;
+pub const OUT_OF_MEMORY: CuResult = 2;
+pub const INVALID_CONTEXT: CuResult = 201;
+pub const NOT_FOUND: CuResult = 500;
+pub const NOT_READY: CuResult = 600;
+/// A call from inside a host function of a stream.
+pub const NOT_PERMITTED: CuResult = 800;
+pub const STREAM_CAPTURE_UNSUPPORTED: CuResult = 900;
+
+/// `CUdeviceptr`.
+pub type DevicePointer = u64;
+/// `CUcontext`; zero means the current one where the driver says so.
+pub type ContextHandle = usize;
+/// `CUstream`; 0 and 1 are the legacy default stream, 2 the calling thread's own.
+pub type StreamHandle = usize;
+/// `CUevent`.
+pub type EventHandle = usize;
+/// `CUmemoryPool`.
+pub type PoolHandle = usize;
+
+pub const STREAM_LEGACY: StreamHandle = 1;
+pub const STREAM_PER_THREAD: StreamHandle = 2;
+pub const STREAM_NON_BLOCKING: u32 = 1;
+pub const EVENT_DISABLE_TIMING: u32 = 2;
+pub const CAPTURE_MODE_RELAXED: u32 = 2;
+pub const CAPTURE_STATUS_NONE: u32 = 0;
+
+pub const HOST_ALLOC_DEVICEMAP: u32 = 2;
+
+pub const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
+pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
+
+pub const POOL_RELEASE_THRESHOLD: u32 = 4;
+
+pub const POINTER_P2P_TOKENS: u32 = 5;
+pub const POINTER_SYNC_MEMOPS: u32 = 6;
+pub const POINTER_BUFFER_ID: u32 = 7;
+pub const POINTER_RANGE_START: u32 = 11;
+pub const POINTER_RANGE_SIZE: u32 = 12;
+
+/// `CUipcMemHandle` and `CUipcEventHandle`, passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Handle64(pub [u64; 8]);
+
+/// `CUeglFrame`, passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
+
+/// Three plane pointers and nine 32-bit fields, padded (`cudaEGL.h`).
+const EGL_FRAME_WORDS: usize = 8;

@@ -1,0 +1,102 @@
+//! Begin and end of captures, and what may pull a stream into one (DESIGN 3.4).
+
+use std::sync::PoisonError;
+
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::functions::Function;
+use crate::hooks::{common, guarded, stream_of};
+use crate::runtime::{bypass, captures};
+
+/// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
+/// that is under way would kill the capture.
+pub fn begin(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let stream = stream_of(function, words[0]);
+    guarded(
+        function,
+        || {
+            let Some(context) = captures::context_of(stream) else { return real() };
+            let _exclusive = context.gate.write().unwrap_or_else(PoisonError::into_inner);
+            captures::begin(stream, context);
+            let code = real();
+            if code != SUCCESS {
+                captures::ended(stream);
+            }
+            code
+        },
+        real,
+    )
+}
+
+/// `cuStreamEndCapture*(stream, ...)`. It may fail and end the capture nevertheless.
+pub fn end(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let code = real();
+    if bypass::is_on() {
+        let stream = stream_of(function, words[0]);
+        guarded(
+            function,
+            || {
+                captures::ended(stream);
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// `cuStreamWaitEvent(stream, event, flags)`. While something captures, the event may be a
+/// captured one and pull this stream, of whatever context, into the capture.
+pub fn wait_event(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let submit = || common::submit(function, false, real);
+    if !captures::maybe() {
+        return submit();
+    }
+    let stream = stream_of(function, words[0]);
+    guarded(
+        function,
+        || {
+            let Some(context) = captures::context_of(stream) else { return submit() };
+            let _exclusive = context.gate.write().unwrap_or_else(PoisonError::into_inner);
+            submit()
+        },
+        submit,
+    )
+}
+
+/// `cuStreamDestroy(stream)`: a capture that it began goes with it.
+pub fn stream_destroy(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    if bypass::is_on() && captures::maybe() {
+        let stream = stream_of(function, words[0]);
+        guarded(
+            function,
+            || {
+                captures::stream_destroyed(stream);
+                0
+            },
+            || 0,
+        );
+    }
+    real()
+}

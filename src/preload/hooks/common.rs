@@ -1,0 +1,64 @@
+//! What every hooked call gets, by its class and columns: marks around a submission, one more try
+//! after an out-of-memory error, and the wait that a teardown owes to earlier frees.
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::functions::Function;
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{LEDGER, agents, bypass, captures, debts, release};
+
+/// The hook of functions that need no other.
+#[inline(always)]
+pub fn pass(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    if function.teardown {
+        debts::pay_all(Wait::Teardown);
+    }
+    if function.submits() {
+        submit(function, function.host_memory, real)
+    } else {
+        retried(function, real)
+    }
+}
+
+/// A call that puts work into the driver. `look`: the host could see its effect without
+/// synchronising.
+#[inline(always)]
+pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
+    agents::watch_submission();
+    LEDGER.begin(look);
+    let code = retried(function, real);
+    LEDGER.submitted(look);
+    code
+}
+
+/// The real call, and once more if memory that we hold was what it lacked.
+#[inline(always)]
+pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    let code = real();
+    if code == OUT_OF_MEMORY && function.oom_retry && make_room() {
+        stats::count(Count::Retries);
+        return real();
+    }
+    code
+}
+
+/// Gives back what is free in every context of the current device. False: there was nothing, or
+/// a second call is not safe because something captures.
+#[cold]
+pub fn make_room() -> bool {
+    if captures::any() {
+        return false;
+    }
+    let before = stats::value(Count::SegmentsReleased);
+    let mut device = 0;
+    let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
+    let code = release::everything_free(device, true);
+    code == SUCCESS && stats::value(Count::SegmentsReleased) != before
+}

@@ -1,0 +1,177 @@
+//! The life of contexts, and peer access between them.
+
+use cachealloc_core::order::Agent;
+
+use crate::driver::api;
+use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::functions::{Function, id};
+use crate::hooks::{common, guarded};
+use crate::runtime::contexts::{self, Context};
+use crate::runtime::stats::Wait;
+use crate::runtime::{agents, bypass, captures, debts, process};
+
+/// `cuInit(flags)`: CUDA counts from here.
+pub fn init(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = real();
+    if code == SUCCESS && bypass::is_on() {
+        guarded(
+            function,
+            || {
+                process::started();
+                agents::look_around();
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// `cuCtxCreate*` and `cuDevicePrimaryCtxRetain`: the handle is written to the first argument.
+pub fn create(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = common::retried(function, real);
+    let handle = words[0] as *const ContextHandle;
+    if code == SUCCESS && bypass::is_on() && !handle.is_null() {
+        // SAFETY: the driver has just written it.
+        let handle = unsafe { *handle };
+        if function.id != id::cuDevicePrimaryCtxRetain {
+            contexts::note_explicit(handle);
+        }
+        guarded(
+            function,
+            || {
+                agents::note_context(handle);
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The driver waits for the context's work
+/// itself; its memory is gone afterwards, without a free of ours.
+pub fn destroy(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let handle = words[0] as ContextHandle;
+    let mut known: Option<&'static Context> = None;
+    guarded(
+        function,
+        || {
+            known = contexts::of_handle(handle).ok();
+            0
+        },
+        || 0,
+    );
+    if let Some(context) = known {
+        context.last_barrier.forget();
+    }
+    let code = real();
+    if code == SUCCESS {
+        guarded(
+            function,
+            || {
+                ended(known, handle);
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and
+/// every reset, ends the context that is not of the program's own making.
+pub fn primary_end(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        debts::pay_all(Wait::Teardown);
+    }
+    let code = real();
+    if code == SUCCESS && bypass::is_on() {
+        guarded(
+            function,
+            || {
+                primary_ended(words[0] as i32);
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// Green contexts share the memory of the primary one and order only their own streams.
+pub fn green(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        guarded(
+            function,
+            || {
+                agents::show(Agent::GreenContext);
+                0
+            },
+            || 0,
+        );
+    }
+    common::retried(function, real)
+}
+
+/// `cuCtxEnablePeerAccess(peer, flags)`.
+pub fn enable_peer(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        guarded(
+            function,
+            || {
+                agents::show(Agent::PeerAccess);
+                0
+            },
+            || 0,
+        );
+    }
+    real()
+}
+
+fn primary_ended(device: i32) {
+    let (mut flags, mut active) = (0, 0);
+    if api::device_primary_ctx_get_state(device, &mut flags, &mut active) != SUCCESS || active != 0
+    {
+        return;
+    }
+    contexts::all()
+        .filter(|context| context.device == device && !context.explicit)
+        .for_each(|context| ended(Some(context), context.handle));
+}
+
+fn ended(context: Option<&'static Context>, handle: ContextHandle) {
+    contexts::forget_explicit(handle);
+    agents::forget_context(handle);
+    if let Some(context) = context {
+        captures::context_destroyed(context);
+        context.bury();
+    }
+}

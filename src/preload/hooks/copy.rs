@@ -1,0 +1,143 @@
+//! Asynchronous copies, fills and memory operations: submissions that the host can see if one of
+//! their operands is pinned memory (hazards 1, 2 and 28). From pageable memory the driver has
+//! taken the bytes, or put them there, when the call returns.
+
+use crate::driver::sys::{CuResult, Memcpy2d, Memcpy3d, MemoryType};
+use crate::functions::Function;
+use crate::hooks::common;
+use crate::runtime::{LEDGER, bypass, pinned};
+
+/// Whether memory at this address lets the host see the work: pinned, or, with a device that
+/// reads pageable memory, any.
+#[inline]
+fn host_sees(address: usize) -> bool {
+    LEDGER.visible.every_kernel() || pinned::contains(address)
+}
+
+#[inline]
+fn submit(
+    function: &'static Function,
+    look: impl FnOnce() -> bool,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let look = (pinned::any() || LEDGER.visible.every_kernel()) && look();
+    common::submit(function, look, real)
+}
+
+/// `(destination, source, ...)`, each of any kind under unified addressing.
+pub fn destination_source(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit(function, || host_sees(words[0]) || host_sees(words[1]), real)
+}
+
+/// `(device, host source, ...)`.
+pub fn host_source(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    destination_source(function, words, real)
+}
+
+/// `(host destination, device or array, ...)`.
+pub fn host_destination(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    destination_source(function, words, real)
+}
+
+/// `(array, offset, host source, ...)`.
+pub fn array_host_source(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit(function, || host_sees(words[2]), real)
+}
+
+/// `(destination, ...)`: fills.
+pub fn destination(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit(function, || host_sees(words[0]), real)
+}
+
+/// `(stream, address, value, flags)`: the device writes a word that somebody may poll.
+pub fn stream_value(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit(function, || host_sees(words[1]), real)
+}
+
+/// `(const CUDA_MEMCPY2D *, stream)`.
+pub fn two_dimensional(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let look = || {
+        // SAFETY: null, or the program's struct, valid for the call.
+        unsafe { (words[0] as *const Memcpy2d).as_ref() }.is_none_or(|copy| {
+            operand_seen(copy.srcMemoryType, copy.srcHost as usize, copy.srcDevice)
+                || operand_seen(copy.dstMemoryType, copy.dstHost as usize, copy.dstDevice)
+        })
+    };
+    submit(function, look, real)
+}
+
+/// `(const CUDA_MEMCPY3D *, stream)`.
+pub fn three_dimensional(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let look = || {
+        // SAFETY: null, or the program's struct, valid for the call.
+        unsafe { (words[0] as *const Memcpy3d).as_ref() }.is_none_or(|copy| {
+            operand_seen(copy.srcMemoryType, copy.srcHost as usize, copy.srcDevice)
+                || operand_seen(copy.dstMemoryType, copy.dstHost as usize, copy.dstDevice)
+        })
+    };
+    submit(function, look, real)
+}
+
+/// Operands in arrays of structs, or of kinds not looked at: any pinned memory counts.
+pub fn unknown_operands(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit(function, || true, real)
+}
+
+/// Another process or API learns that earlier work is done.
+pub fn external_signal(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    common::submit(function, true, real)
+}
+
+fn operand_seen(kind: MemoryType, host: usize, device: u64) -> bool {
+    match kind {
+        MemoryType::CU_MEMORYTYPE_HOST => host_sees(host),
+        MemoryType::CU_MEMORYTYPE_ARRAY => false,
+        _ => host_sees(device as usize),
+    }
+}

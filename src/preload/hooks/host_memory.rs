@@ -1,0 +1,113 @@
+//! Host memory that the device reaches: what makes work visible to the host (DESIGN 3.3).
+//!
+//! Out of memory means host memory here: the cache is not emptied for it (hazard 22).
+
+use cachealloc_core::order::VisibleCause;
+
+use crate::driver::sys::{CuResult, HOST_ALLOC_DEVICEMAP, SUCCESS};
+use crate::functions::{Function, id};
+use crate::hooks::common;
+use crate::runtime::stats::Wait;
+use crate::runtime::{agents, bypass, debts, pinned};
+
+/// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
+pub fn alloc(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    if function.id == id::cuMemHostAlloc && words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
+        agents::visible(VisibleCause::DeviceMapped);
+    }
+    let code = real();
+    let pointer = words[0] as *const usize;
+    if code == SUCCESS && !pointer.is_null() {
+        // SAFETY: the driver has just written it.
+        pinned::insert(unsafe { *pointer }, words[1]);
+    }
+    code
+}
+
+/// `cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)`.
+pub fn register(
+    _function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    if words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
+        agents::visible(VisibleCause::DeviceMapped);
+    }
+    // Noted first: the device can reach it as soon as the real call is under way.
+    pinned::insert(words[0], words[1]);
+    let code = real();
+    if code != SUCCESS {
+        pinned::remove(words[0]);
+    }
+    code
+}
+
+/// `cuMemFreeHost(pointer)`, `cuMemHostUnregister(pointer)`: teardowns.
+pub fn free(
+    _function: &'static Function,
+    words: &[usize; 1],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    debts::pay_all(Wait::Teardown);
+    let code = real();
+    if code == SUCCESS {
+        pinned::remove(words[0]);
+    }
+    code
+}
+
+/// `cuMemHostGetDevicePointer`: the device is told of the memory under another address.
+pub fn device_pointer(
+    _function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        agents::visible(VisibleCause::DevicePointer);
+    }
+    real()
+}
+
+/// Managed memory: the host reads what kernels write.
+pub fn managed(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        agents::visible(VisibleCause::Managed);
+    }
+    common::retried(function, real)
+}
+
+/// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the
+/// host.
+pub fn vmm_create(
+    function: &'static Function,
+    words: &[usize; 4],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let properties = words[2] as *const u32;
+    // SAFETY: null, or the program's struct: type, handle types, then the location's type.
+    let location = (!properties.is_null()).then(|| unsafe { *properties.add(LOCATION_TYPE_WORD) });
+    if bypass::is_on() && location != Some(LOCATION_DEVICE) {
+        agents::visible(VisibleCause::HostVirtualMemory);
+    }
+    common::retried(function, real)
+}
+
+const LOCATION_TYPE_WORD: usize = 2;
+const LOCATION_DEVICE: u32 = 1;

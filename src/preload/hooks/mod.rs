@@ -1,0 +1,83 @@
+//! One function for each kind of hooked call: C arguments in, a question to the runtime, the
+//! driver's code out. No policy, no state.
+//!
+//! A hook gets the row of the list (`function`), the arguments as machine words in the order of
+//! the driver's header, and `real`, which calls the driver with the program's own arguments.
+
+pub mod agents;
+pub mod capture;
+pub mod common;
+pub mod context;
+pub mod copy;
+pub mod host_memory;
+pub mod launch;
+pub mod memory;
+pub mod module;
+pub mod pointer;
+pub mod pool;
+pub mod query;
+pub mod resolve;
+pub mod stream_ordered;
+
+use core::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
+use crate::functions::Function;
+use crate::runtime::bypass;
+
+thread_local! {
+    /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
+    /// through, so that no lock of ours is taken twice.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Proof that this thread is inside one hook and no deeper.
+struct Token;
+
+impl Token {
+    #[inline]
+    fn take() -> Option<Token> {
+        INSIDE.with(|inside| (!inside.replace(true)).then_some(Token))
+    }
+}
+
+impl Drop for Token {
+    #[inline]
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.set(false));
+    }
+}
+
+/// Runs the body of a hook. A panic ends caching and never reaches the program; `otherwise` is
+/// the answer then, and for a call from inside another hook.
+#[inline]
+pub(crate) fn guarded(
+    function: &'static Function,
+    body: impl FnOnce() -> CuResult,
+    otherwise: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let Some(_token) = Token::take() else { return otherwise() };
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(code) => code,
+        Err(panic) => {
+            report(function, panic);
+            otherwise()
+        }
+    }
+}
+
+#[cold]
+fn report(function: &'static Function, panic: Box<dyn core::any::Any + Send>) {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    bypass::begin(format_args!("{} panicked ({text})", function.symbol.to_string_lossy()));
+    core::mem::forget(panic); // dropping it could panic again
+}
+
+/// The stream that a function means by this argument: in the per-thread variants, NULL is the
+/// calling thread's own default stream.
+#[inline]
+pub(crate) fn stream_of(function: &Function, word: usize) -> StreamHandle {
+    if word == 0 && function.per_thread { STREAM_PER_THREAD } else { word }
+}

@@ -1,0 +1,65 @@
+//! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
+
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY};
+use crate::functions::{Function, id};
+use crate::hooks::common;
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{bypass, debts, kernels};
+
+/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
+/// driver overwrites with what it used.
+const JIT_LOG_SIZES: [u32; 2] = [4, 6];
+const JIT_OPTIONS_MAX: usize = 64;
+
+/// `cuModuleLoadDataEx(module, image, count, options, values)` and
+/// `cuLibraryLoad*(library, code, options, values, count, ...)`. The log buffer sizes among the
+/// option values are in-out: a second try must see what the program wrote (hazard 22).
+pub fn load_data(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let (count, options, values) = match function.id {
+        id::cuModuleLoadDataEx => (words[2], words[3], words[4]),
+        _ => (words[4], words[2], words[3]),
+    };
+    let count = (count as u32 as usize).min(JIT_OPTIONS_MAX);
+    let (options, values) = (options as *const u32, values as *mut usize);
+    let mut saved = [0; JIT_OPTIONS_MAX];
+    let has_options = !options.is_null() && !values.is_null();
+    let count = if has_options { count } else { 0 };
+    for (index, saved) in saved[..count].iter_mut().enumerate() {
+        // SAFETY: the program's arrays have `count` entries each.
+        *saved = unsafe { *values.add(index) };
+    }
+    let code = real();
+    if code != OUT_OF_MEMORY || !common::make_room() {
+        return code;
+    }
+    for (index, saved) in saved[..count].iter().enumerate() {
+        // SAFETY: as above; only what the driver itself overwrote is put back.
+        unsafe {
+            if JIT_LOG_SIZES.contains(&*options.add(index)) {
+                *values.add(index) = *saved;
+            }
+        }
+    }
+    stats::count(Count::Retries);
+    real()
+}
+
+/// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
+pub fn unload(
+    _function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        debts::pay_all(Wait::Teardown);
+        kernels::forget_all();
+    }
+    real()
+}

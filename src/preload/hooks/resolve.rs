@@ -1,0 +1,71 @@
+//! `cuGetProcAddress` and `cuGetExportTable`: the driver's own doors.
+
+use core::ffi::{c_char, c_void};
+
+use cachealloc_core::order::{UnseenCause, VisibleCause};
+
+use crate::doors::substitute;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::table;
+use crate::functions::Function;
+use crate::runtime::{agents, bypass, skipping};
+
+/// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real
+/// one answers with the caller's version and flags, then its pointer is replaced; also when the
+/// answer is `cuGetProcAddress` itself.
+pub fn proc_address(
+    _function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = real();
+    let pointer = words[1] as *mut *mut c_void;
+    if code != SUCCESS || pointer.is_null() || bypass::is_off() || !table::load() {
+        return code;
+    }
+    // SAFETY: the driver has just written it.
+    let found = unsafe { *pointer };
+    if !found.is_null()
+        && let Some(ours) = substitute::for_address(found, words[0] as *const c_char)
+    {
+        // SAFETY: as above.
+        unsafe { *pointer = ours };
+    }
+    code
+}
+
+/// Tables that NVIDIA's own libraries ask for, and that submit no work past the functions we
+/// know: seen in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
+const KNOWN_TABLES: [u128; 9] = [
+    0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9,
+    0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9,
+    0xA094798C_2E74_2E74_93F2_0800200C0A66,
+    0x42D85A81_23F6_CB47_8298_F6E78A3AECDC,
+    0xC693336E_1121_DF11_A8C3_68F355D89593,
+    0x263E8860_7CD2_6143_92F6_BBD5006DFA7E,
+    0xD4082055_BDE6_704B_8D34_BA123C66E1F2,
+    0x21318C60_9714_3248_8CA6_41FF7324C8F2,
+    0x69A28E9F_2449_8B47_B030_C5DA330EA4E9,
+];
+
+/// `cuGetExportTable(const void **table, const CUuuid *id)`: leads past every hook. Passed on,
+/// and from an unknown table on nothing is taken for granted.
+pub fn export_table(
+    _function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let table_id = words[1] as *const [u8; 16];
+    if bypass::is_on() && !table_id.is_null() {
+        // SAFETY: the program's 16 bytes, read by the driver as well.
+        let table_id = u128::from_be_bytes(unsafe { *table_id });
+        if !KNOWN_TABLES.contains(&table_id) {
+            agents::visible(VisibleCause::UnknownArguments);
+            skipping::note(
+                UnseenCause::UnknownExportTable,
+                "an unknown export table was handed out",
+            );
+        }
+    }
+    real()
+}

@@ -1,0 +1,117 @@
+//! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (DESIGN 3.6). Explicit pools,
+//! captures, and a default pool that the program configures are the driver's.
+
+use cachealloc_core::{Requester, StreamId};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, PoolHandle, SUCCESS, StreamHandle};
+use crate::functions::Function;
+use crate::hooks::{common, guarded, stream_of};
+use crate::runtime::contexts::{self, Context};
+use crate::runtime::stats::{self, Count};
+use crate::runtime::{alloc as cache, bypass, captures, extents, free as frees, pools, settle};
+
+/// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
+pub fn alloc(
+    function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    served(function, words[0], words[1], stream_of(function, words[2]), None, real)
+}
+
+/// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
+pub fn alloc_from_pool(
+    function: &'static Function,
+    words: &[usize; 4],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    served(function, words[0], words[1], stream_of(function, words[3]), Some(words[2]), real)
+}
+
+/// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.
+pub fn free(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let address = words[0] as u64;
+    let stream = stream_of(function, words[1]);
+    if extents::extent_of(address).is_none() || bypass::is_off() {
+        return native(function, real);
+    }
+    let leak = || frees::without_reuse(address).unwrap_or_else(real);
+    if !bypass::is_on() {
+        return leak();
+    }
+    guarded(
+        function,
+        || {
+            if captures::maybe() && captures::is_capturing(stream) {
+                return refused_in_capture(address, stream);
+            }
+            frees::on_stream(address, stream).unwrap_or_else(|| native(function, real))
+        },
+        leak,
+    )
+}
+
+fn served(
+    function: &'static Function,
+    pointer: usize,
+    bytes: usize,
+    stream: StreamHandle,
+    pool: Option<PoolHandle>,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let pointer = pointer as *mut u64;
+    if !bypass::is_on() || pointer.is_null() || bytes == 0 {
+        return native(function, real);
+    }
+    guarded(
+        function,
+        || {
+            let Some((context, stream_id)) = server(stream, pool) else {
+                stats::count(Count::AsyncNative);
+                return native(function, real);
+            };
+            let requester = Requester::Stream(StreamId(stream_id));
+            match cache::allocate(context, bytes as u64, requester) {
+                Ok(address) => {
+                    // SAFETY: the program gave it for this; not written unless the call succeeds.
+                    unsafe { pointer.write(address) };
+                    SUCCESS
+                }
+                Err(_) => native(function, real),
+            }
+        },
+        || native(function, real),
+    )
+}
+
+/// Who serves this request; none if it is the driver's.
+fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
+    let context = contexts::current().ok()?;
+    let ours = pools::is_ours(context.device)
+        && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
+        && !(captures::maybe() && captures::is_capturing(stream));
+    let mut id = 0;
+    (ours && api::stream_get_id(stream, &mut id) == SUCCESS).then_some((context, id))
+}
+
+/// The driver's own call, counted as a submission: it orders work on its stream.
+fn native(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    if bypass::is_on() { common::submit(function, false, real) } else { real() }
+}
+
+/// In a capture the driver takes only memory of the graph. Our pointer must not reach it, so it
+/// judges a pointer of the same kind that is ours to lose, and its code and whatever it does to
+/// the capture are the program's (hazard 18).
+fn refused_in_capture(address: u64, stream: StreamHandle) -> CuResult {
+    let Some(extent) = extents::extent_of(address) else { return SUCCESS };
+    match settle::spend_sentinel(extent.context(), |pointer| api::mem_free_async(pointer, stream)) {
+        // It would have been accepted: the block waits for the capture to end.
+        SUCCESS => frees::parked(address),
+        code => code,
+    }
+}

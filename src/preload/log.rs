@@ -1,0 +1,70 @@
+//! One line to stderr, written with a single `write(2)` and without allocating: it may be called
+//! from any hook, and a closed stderr is no error. Never stdout: that is the program's own.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// How much is said; the option `log`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Quiet = 0,
+    Warn = 1,
+    Info = 2,
+}
+
+const LINE_BYTES_MAX: usize = 512;
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
+
+pub fn set_level(level: Level) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// Something the user should act on.
+pub fn warn(message: fmt::Arguments) {
+    if LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8 {
+        line(message);
+    }
+}
+
+/// Something that explains behaviour, shown with `log:info`.
+pub fn info(message: fmt::Arguments) {
+    if LEVEL.load(Ordering::Relaxed) >= Level::Info as u8 {
+        line(message);
+    }
+}
+
+/// Writes `cachealloc: MESSAGE`, cut at `LINE_BYTES_MAX`, whatever the level.
+pub fn line(message: fmt::Arguments) {
+    let mut line = Line { bytes: [0; LINE_BYTES_MAX], used: 0 };
+    let _ = write!(line, "cachealloc: {message}");
+    line.used = line.used.min(LINE_BYTES_MAX - 1);
+    line.bytes[line.used] = b'\n';
+    raw(&line.bytes[..=line.used]);
+}
+
+/// Writes bytes to stderr as they are and keeps the program's `errno`.
+pub fn raw(bytes: &[u8]) {
+    // SAFETY: errno is this thread's own; the buffer is valid for its length. A failed write
+    // (closed stderr, full pipe) has nobody to be told to.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(2, bytes.as_ptr().cast(), bytes.len());
+        *libc::__errno_location() = errno;
+    }
+}
+
+struct Line {
+    bytes: [u8; LINE_BYTES_MAX],
+    used: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = LINE_BYTES_MAX - 1 - self.used;
+        let taken = text.len().min(room);
+        self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.used += taken;
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Who could reach the memory past the barriers of its context (DESIGN 3.2), and what the host
+//! could see (3.3). Each first sight waits for the pending barriers before the call goes on.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cachealloc_core::order::{Agent, UnseenCause, VisibleCause};
+
+use crate::driver::api;
+use crate::driver::sys::{
+    ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS, SUCCESS,
+};
+use crate::log;
+use crate::runtime::stats::Wait;
+use crate::runtime::{LEDGER, contexts, debts, lock, skipping};
+
+/// Whether submissions must say whose context they are in: more than one may submit.
+static WATCH: AtomicBool = AtomicBool::new(true);
+/// Distinct contexts that were made or met.
+static SEEN: Mutex<Vec<ContextHandle>> = Mutex::new(Vec::new());
+
+/// An agent shows. Returns when no barrier is pending that it could look past.
+pub fn show(agent: Agent) {
+    let mut waited = false;
+    while LEDGER.agent_shows(agent) {
+        debts::pay_all(Wait::Agent);
+        LEDGER.plain.settled();
+        if !core::mem::replace(&mut waited, true) {
+            log::info(format_args!("{agent:?} seen: frees wait like the native call from now on"));
+        }
+    }
+}
+
+/// Every kernel may write what the host reads from now on.
+pub fn visible(cause: VisibleCause) {
+    if LEDGER.visible_shows(cause) {
+        log::info(format_args!(
+            "{cause:?} seen: a free waits while a kernel is in flight from now on"
+        ));
+    }
+}
+
+/// Called by each submission while more than one context may submit.
+#[inline]
+pub fn watch_submission() {
+    if WATCH.load(Ordering::Relaxed) {
+        watch_submission_slowly();
+    }
+}
+
+#[cold]
+fn watch_submission_slowly() {
+    let mut id = 0;
+    if LEDGER.plain.agents() == 0
+        && api::ctx_get_id(0, &mut id) == SUCCESS
+        && LEDGER.plain.submits(id)
+    {
+        show(Agent::SecondContext);
+    }
+}
+
+/// A context was made, retained or met. From the second one on, submissions are watched.
+pub fn note_context(handle: ContextHandle) {
+    let mut seen = lock(&SEEN);
+    if seen.contains(&handle) {
+        return;
+    }
+    seen.push(handle);
+    if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
+        return;
+    }
+    let first = seen[0];
+    drop(seen);
+    // What was submitted unwatched belongs to the first one.
+    let mut id = 0;
+    if LEDGER.submitted.begun() > 0 {
+        match api::ctx_get_id(first, &mut id) {
+            SUCCESS => drop(LEDGER.plain.submits(id)),
+            _ => show(Agent::SecondContext),
+        }
+    }
+    WATCH.store(true, Ordering::Release);
+}
+
+/// The handle is gone and may be given out again.
+pub fn forget_context(handle: ContextHandle) {
+    lock(&SEEN).retain(|seen| *seen != handle);
+}
+
+/// After `cuInit`: what the devices and the process tell at once.
+pub fn look_around() {
+    let mut count = 0;
+    if api::device_get_count(&mut count) != SUCCESS {
+        return;
+    }
+    if count == 1 {
+        WATCH.store(false, Ordering::Release);
+    }
+    let attribute = |device, attribute| {
+        let mut value = 0;
+        (api::device_get_attribute(&mut value, attribute, device) == SUCCESS).then_some(value)
+    };
+    for device in 0..count {
+        if attribute(device, DEVICE_PAGEABLE_MEMORY_ACCESS) == Some(1) {
+            visible(VisibleCause::PageableAccess);
+        }
+        if attribute(device, DEVICE_CONCURRENT_MANAGED_ACCESS) == Some(0) {
+            visible(VisibleCause::NoConcurrentManaged);
+        }
+    }
+    if !api::has_context_barrier() {
+        show(Agent::NoBarrierCalls);
+    }
+    look_at_libraries();
+}
+
+/// Libraries that hand device memory to other hardware, each with the device file without which
+/// it cannot: PyTorch and NCCL load some of them on every machine.
+const RDMA: [(&str, &str); 3] = [
+    ("libibverbs.so", "/dev/infiniband"),
+    ("libcufile.so", "/dev/nvidia-fs0"),
+    ("libgdrapi.so", "/dev/gdrdrv"),
+];
+
+/// Libraries that submit work past our hooks.
+const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvid.so"];
+
+/// Looks through the loaded objects if any came since the last look. Called where memory is
+/// reserved and at the start: such a library works on memory that it was given.
+pub fn look_at_libraries() {
+    if !loaded_objects_changed() {
+        return;
+    }
+    if RDMA.iter().any(|(library, device)| is_loaded(library) && exists(device)) {
+        show(Agent::RdmaLibrary);
+    }
+    if BYPASSING.iter().any(|library| is_loaded(library)) {
+        visible(VisibleCause::UnknownArguments);
+        skipping::note(UnseenCause::BypassingLibrary, "a library that submits past us is loaded");
+    }
+}
+
+fn exists(path: &str) -> bool {
+    std::fs::exists(path).unwrap_or(true)
+}
+
+/// Counts loads and unloads since the last call.
+fn loaded_objects_changed() -> bool {
+    use std::sync::atomic::AtomicU64;
+    static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
+    let mut changes = 0;
+    for_each_object(|info| {
+        changes = info.dlpi_adds.wrapping_add(info.dlpi_subs << 32);
+        true
+    });
+    LAST.swap(changes, Ordering::Relaxed) != changes
+}
+
+fn is_loaded(library: &str) -> bool {
+    let mut found = false;
+    for_each_object(|info| {
+        if !info.dlpi_name.is_null() {
+            // SAFETY: the loader's own C string, valid during the callback.
+            let name = unsafe { core::ffi::CStr::from_ptr(info.dlpi_name) };
+            found |= name.to_str().is_ok_and(|name| name.contains(library));
+        }
+        found
+    });
+    found
+}
+
+/// Visits the loaded objects until `visit` answers true.
+fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
+    unsafe extern "C" fn callback(
+        info: *mut libc::dl_phdr_info,
+        _bytes: libc::size_t,
+        data: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: `data` is the reference passed below; the loader's record is valid here.
+        let (visit, info) =
+            unsafe { (&mut *data.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>(), &*info) };
+        libc::c_int::from(visit(info))
+    }
+    let mut visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool = &mut visit;
+    // SAFETY: the callback has the wanted signature, and `visit` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
+}
+
+/// The contexts that a caller may need to tell apart.
+pub fn context_count() -> usize {
+    contexts::all().count().max(lock(&SEEN).len())
+}

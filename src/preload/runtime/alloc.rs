@@ -1,0 +1,185 @@
+//! An allocation: from the lookaside list, from the core, or, on a miss, by the core's steps.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cachealloc_core::{Address, Allocation, Allocator, Ready, Request, Requester, Step};
+
+use crate::config;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::runtime::contexts::Context;
+use crate::runtime::extents::{self, Kind};
+use crate::runtime::stats::{self, Count};
+use crate::runtime::{lock, release, tags};
+
+/// How long an allocation that would fail waits for other threads' frees in progress.
+const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A block for the program, or the driver's code.
+#[inline]
+pub fn allocate(
+    context: &'static Context,
+    bytes: u64,
+    requester: Requester,
+) -> Result<u64, CuResult> {
+    let kind = kind_of(requester);
+    if let Some(block_bytes) = config::get().policy.block_bytes(bytes)
+        && let Some(held) = context.lookaside.take(block_bytes)
+    {
+        extents::occupy(held.address, kind, held.bytes, bytes, held.id());
+        note_peak_of_hit(context);
+        return Ok(held.address);
+    }
+    let mut request = Request::new(bytes, requester);
+    let mut allocator = lock(&context.allocator);
+    match allocator.poll(&mut request) {
+        Step::Done(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
+        step => {
+            drop(allocator);
+            miss(context, request, step)
+        }
+    }
+}
+
+/// Returns every held block to the core, where it merges with its neighbours.
+pub fn empty_lookaside(context: &Context) {
+    context.lookaside.empty(|held| {
+        let mut allocator = lock(&context.allocator);
+        extents::vacate(held.address);
+        allocator.free(held.id(), Ready::Anyone);
+        note_allocated(context, &allocator);
+    });
+}
+
+/// Mirrors the core's allocated bytes for readers without its lock.
+pub fn note_allocated(context: &Context, allocator: &Allocator) {
+    let bytes = allocator.stats().allocated_bytes.all.current;
+    context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
+}
+
+/// The block becomes the program's, under the core's lock.
+fn hand_out(context: &Context, allocator: &Allocator, block: Allocation, kind: Kind) -> u64 {
+    extents::occupy(block.address.0, kind, block.bytes, block.requested_bytes, block.block);
+    note_allocated(context, allocator);
+    note_peak(context);
+    block.address.0
+}
+
+/// What the program holds: what the core counts, less what the lookaside lists hold.
+fn note_peak(context: &Context) {
+    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    let held = context.lookaside.held_bytes();
+    let allocated = counted.saturating_sub(held);
+    if allocated > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
+    }
+}
+
+/// A hit in a list can make a new peak only while the core counts more than the peak so far.
+#[inline]
+fn note_peak_of_hit(context: &Context) {
+    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        note_peak(context);
+    }
+}
+
+/// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
+#[cold]
+fn miss(context: &'static Context, mut request: Request, first: Step) -> Result<u64, CuResult> {
+    let kind = kind_of(request.requester());
+    let _growth = lock(&context.growth);
+    empty_lookaside(context);
+    // The step from before the lock may be out of date: another thread may have grown the cache.
+    let mut step = Some(first).filter(is_query);
+    loop {
+        let next = match step.take() {
+            Some(step) => step,
+            None => {
+                let mut allocator = lock(&context.allocator);
+                match allocator.poll(&mut request) {
+                    Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
+                    step => step,
+                }
+            }
+        };
+        match next {
+            Step::QueryEvents => tags::query(context),
+            Step::Reserve { bytes } => match reserve(context, bytes) {
+                Ok(base) => lock(&context.allocator).reserved(&mut request, Address(base), bytes),
+                Err(OUT_OF_MEMORY) => {
+                    wait_for_frees(context);
+                    empty_lookaside(context);
+                    lock(&context.allocator).reserve_failed(&mut request);
+                }
+                Err(code) => return Err(code),
+            },
+            Step::Release(segments) => {
+                let code = release::segments(context, &segments, true);
+                if code != SUCCESS {
+                    return Err(code);
+                }
+            }
+            Step::OutOfMemory => return last_resort(context, &request),
+            Step::Done(_) => unreachable!("handled under the lock"),
+        }
+    }
+}
+
+fn is_query(step: &Step) -> bool {
+    matches!(step, Step::QueryEvents)
+}
+
+fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
+    let mut base = 0;
+    let code = api::relaxed(|| {
+        context.enter(&mut || stats::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
+    });
+    if code != SUCCESS {
+        return Err(code);
+    }
+    if !extents::fits(base, bytes) || !extents::insert(context, base, bytes) {
+        api::relaxed(|| context.enter(&mut || api::mem_free(base)));
+        return Err(OUT_OF_MEMORY);
+    }
+    stats::count(Count::SegmentsReserved);
+    Ok(base)
+}
+
+/// Natively a free in progress holds the context, and its memory is there when it returns.
+fn wait_for_frees(context: &Context) {
+    let begun = Instant::now();
+    while context.frees_in_progress.load(Ordering::Acquire) > 0 {
+        if begun.elapsed() > FREES_WAIT_MAX {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// Everything of this context has gone back. The other contexts of the device may hold more; after
+/// that the driver itself is asked for exactly what the program asked for, and its answer counts.
+fn last_resort(context: &'static Context, request: &Request) -> Result<u64, CuResult> {
+    if request.requester() != Requester::Context {
+        return Err(OUT_OF_MEMORY);
+    }
+    let code = release::everything_free(Some(context.device), true);
+    if code != SUCCESS {
+        return Err(code);
+    }
+    stats::count(Count::PassedToDriver);
+    let mut pointer = 0;
+    let bytes = request.bytes() as usize;
+    match api::relaxed(|| context.enter(&mut || api::mem_alloc(&mut pointer, bytes))) {
+        SUCCESS => Ok(pointer),
+        code => Err(code),
+    }
+}
+
+fn kind_of(requester: Requester) -> Kind {
+    match requester {
+        Requester::Context => Kind::Context,
+        Requester::Stream(_) => Kind::Stream,
+    }
+}

@@ -1,0 +1,117 @@
+//! The context-wide barrier (DESIGN 3.1): what a native `cuMemFree` orders, without its wait.
+//!
+//! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` puts all later work
+//! behind it. Both kill a capture of the context, so they run under the shared half of
+//! `Context::gate`, and only while nothing captures.
+
+use std::sync::{Mutex, PoisonError};
+
+use cachealloc_core::TagMark;
+use cachealloc_core::order::{AfterBarrier, BarrierNumber, SeenAll};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::runtime::contexts::Context;
+use crate::runtime::events::EventRef;
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{LEDGER, captures, lock, tags};
+
+/// The newest barrier of a context and its event.
+pub struct LastBarrier(Mutex<Option<(BarrierNumber, EventRef)>>);
+
+/// Why there is no barrier.
+pub enum Refused {
+    /// A stream of the process captures: settle instead.
+    Capturing,
+    /// The driver's code.
+    Failed(CuResult),
+}
+
+/// A barrier that is in.
+pub struct Passed {
+    pub seen: SeenAll,
+    pub event: EventRef,
+    /// Tags made before it are dropped once it may be leaned on.
+    mark: Option<TagMark>,
+    /// The process stopped being plain meanwhile: wait before anything is published.
+    pub wait_first: bool,
+}
+
+impl LastBarrier {
+    pub const fn new() -> LastBarrier {
+        LastBarrier(Mutex::new(None))
+    }
+
+    /// The event whose completion pays barrier `number` and all before it.
+    pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
+        let last = lock(&self.0);
+        last.as_ref().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
+    }
+
+    /// The newest event, of whatever number.
+    pub fn newest(&self) -> Option<EventRef> {
+        lock(&self.0).as_ref().map(|(_, event)| event.clone())
+    }
+
+    pub fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+
+    fn file(&self, number: BarrierNumber, event: EventRef) {
+        let mut last = lock(&self.0);
+        if last.as_ref().is_none_or(|(last, _)| *last < number) {
+            *last = Some((number, event));
+        }
+    }
+}
+
+/// Puts a barrier in. Publishes nothing: that is the caller's, and only afterwards.
+pub fn put(context: &'static Context) -> Result<Passed, Refused> {
+    let (event, seen, mark) = record(context, |event, seen| {
+        let code = api::ctx_wait_event(context.handle, event.handle());
+        // Filed and noted before the cover passes: who skips a barrier because of this one finds
+        // it here (order D3 of the core).
+        (code == SUCCESS).then(|| context.last_barrier.file(seen.number(), event.clone()));
+        code
+    })?;
+    stats::count(Count::Barriers);
+    let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
+    let wait_first = after == AfterBarrier::WaitFirst;
+    if let Some(mark) = mark.filter(|_| !wait_first) {
+        tags::barrier_passed(context, mark);
+    }
+    Ok(Passed { seen, event, mark, wait_first })
+}
+
+type Recorded = (EventRef, SeenAll, Option<TagMark>);
+
+/// Records all work of the context into an event, then runs `then` under the same gate.
+pub fn record(
+    context: &'static Context,
+    then: impl FnOnce(&EventRef, &SeenAll) -> CuResult,
+) -> Result<Recorded, Refused> {
+    let event = context.events.take(|body| context.enter(body)).map_err(Refused::Failed)?;
+    let _shared = context.gate.read().unwrap_or_else(PoisonError::into_inner);
+    if captures::any() {
+        return Err(Refused::Capturing);
+    }
+    let seen = LEDGER.before_barrier(&context.covers);
+    let mark = tags::mark(context);
+    let mut code = api::ctx_record_event(context.handle, event.handle());
+    if code == SUCCESS {
+        code = then(&event, &seen);
+    }
+    if code == SUCCESS { Ok((event, seen, mark)) } else { Err(Refused::Failed(code)) }
+}
+
+/// Waits on the host for a barrier that is in (mode `strict`, or the host could look).
+pub fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
+    let code = stats::timed(reason, || passed.event.synchronize());
+    if code == SUCCESS {
+        context.covers.waited(passed.seen);
+        if let Some(mark) = passed.mark {
+            tags::barrier_passed(context, mark);
+        }
+    }
+    code
+}

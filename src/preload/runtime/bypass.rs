@@ -1,0 +1,76 @@
+//! The states in which we do less. One byte, read first in every hook.
+//!
+//! * *off*: `CACHEALLOC=0`, or a child forked after CUDA was started: everything passes through.
+//! * *bypass*: something of ours failed, or the driver lacks what we need. Allocations go to the
+//!   driver; frees of our blocks are accepted and the blocks are never used again; all else passes.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use crate::log;
+
+const UNKNOWN: u8 = 0;
+const ON: u8 = 1;
+const BYPASS: u8 = 2;
+const OFF: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether hooks should do their work.
+#[inline(always)]
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Relaxed) == ON || is_on_slowly()
+}
+
+/// Whether everything passes through untouched.
+#[inline]
+pub fn is_off() -> bool {
+    state() == OFF
+}
+
+/// Whether our own blocks must still be recognised although nothing is cached any more.
+#[inline]
+pub fn is_bypass() -> bool {
+    state() == BYPASS
+}
+
+/// Ends caching for the rest of the process and says why, once.
+#[cold]
+pub fn begin(reason: fmt::Arguments) {
+    if STATE.fetch_max(BYPASS, Ordering::Relaxed) < BYPASS {
+        log::warn(format_args!("{reason}; caching is off for the rest of this process"));
+    }
+}
+
+/// Everything passes from here on: for a forked child.
+pub fn turn_off() {
+    STATE.store(OFF, Ordering::Relaxed);
+}
+
+#[cold]
+fn is_on_slowly() -> bool {
+    state() == ON
+}
+
+fn state() -> u8 {
+    match STATE.load(Ordering::Relaxed) {
+        UNKNOWN => read_switch(),
+        known => known,
+    }
+}
+
+/// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a
+/// driver function, perhaps before any constructor ran: `getenv` works there and allocates nothing.
+#[cold]
+fn read_switch() -> u8 {
+    // SAFETY: a C string constant; the result, if any, is a C string of the environment.
+    let off = unsafe {
+        let value = libc::getenv(c"CACHEALLOC".as_ptr());
+        !value.is_null() && *value == b'0' as libc::c_char && *value.add(1) == 0
+    };
+    let state = if off { OFF } else { ON };
+    match STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => state,
+        Err(set) => set,
+    }
+}

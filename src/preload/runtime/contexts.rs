@@ -1,0 +1,190 @@
+//! The contexts of the process, each with its cache. Keyed by the driver's id for life
+//! (`cuCtxGetId`), because handles are given out again. A record is never removed: other threads
+//! may be looking at it, and its id never comes back.
+
+use core::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
+
+use cachealloc_core::Allocator;
+use cachealloc_core::order::Covers;
+
+use crate::config;
+use crate::driver::api;
+use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
+use crate::runtime::barrier::LastBarrier;
+use crate::runtime::events::Events;
+use crate::runtime::lookaside::Lookaside;
+use crate::runtime::release::ReleaseStream;
+use crate::runtime::settle::Sentinels;
+use crate::runtime::tags::Tagged;
+use crate::runtime::{bypass, lock};
+
+/// Contexts that one process may have over its life; later ones are not cached.
+const CONTEXTS_MAX: usize = 256;
+
+/// One context of the driver and everything we keep for it.
+pub struct Context {
+    pub id: u64,
+    pub handle: ContextHandle,
+    pub device: i32,
+    /// Made by `cuCtxCreate`; otherwise it is the device's primary context.
+    pub explicit: bool,
+    pub allocator: Mutex<Allocator>,
+    /// Held through a whole miss: hits of other threads go on meanwhile.
+    pub growth: Mutex<()>,
+    pub lookaside: Lookaside,
+    pub covers: Covers,
+    /// Shared for a barrier, exclusive for the begin of a capture and for what may join one.
+    pub gate: RwLock<()>,
+    pub events: Events,
+    pub last_barrier: LastBarrier,
+    pub tagged: Tagged,
+    pub sentinels: Sentinels,
+    pub release_stream: ReleaseStream,
+    /// Frees between claiming a block and publishing it.
+    pub frees_in_progress: AtomicU32,
+    /// Highest number of bytes that the program held at once.
+    pub allocated_bytes_peak: AtomicU64,
+    /// The core's allocated bytes, for a look without its lock.
+    pub core_allocated_bytes: AtomicU64,
+    dead: AtomicBool,
+}
+
+static CONTEXTS: [AtomicPtr<Context>; CONTEXTS_MAX] =
+    [const { AtomicPtr::new(null_mut()) }; CONTEXTS_MAX];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static GROWING: Mutex<()> = Mutex::new(());
+/// Handles made by `cuCtxCreate` that are alive.
+static EXPLICIT: Mutex<Vec<ContextHandle>> = Mutex::new(Vec::new());
+
+/// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
+#[inline]
+pub fn current() -> Result<&'static Context, CuResult> {
+    let mut id = 0;
+    match api::ctx_get_id(0, &mut id) {
+        SUCCESS => find(id).map_or_else(|| adopt(0, id), Ok),
+        code => Err(code),
+    }
+}
+
+/// The context with this handle.
+pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
+    let mut id = 0;
+    match api::ctx_get_id(handle, &mut id) {
+        SUCCESS => find(id).map_or_else(|| adopt(handle, id), Ok),
+        code => Err(code),
+    }
+}
+
+/// All contexts that were ever seen and are alive.
+pub fn all() -> impl Iterator<Item = &'static Context> {
+    every().filter(|context| !context.is_dead())
+}
+
+/// All contexts that were ever seen, for the report.
+pub fn every() -> impl Iterator<Item = &'static Context> {
+    let count = COUNT.load(Ordering::Acquire);
+    // SAFETY: the first `count` entries point to leaked contexts.
+    CONTEXTS[..count].iter().map(|entry| unsafe { &*entry.load(Ordering::Relaxed) })
+}
+
+/// `cuCtxCreate` made this handle.
+pub fn note_explicit(handle: ContextHandle) {
+    lock(&EXPLICIT).push(handle);
+}
+
+/// The handle is about to end, or has ended.
+pub fn forget_explicit(handle: ContextHandle) {
+    lock(&EXPLICIT).retain(|known| *known != handle);
+}
+
+impl Context {
+    /// Runs `body` with this context current.
+    pub fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
+        let mut id = 0;
+        if api::ctx_get_id(0, &mut id) == SUCCESS && id == self.id {
+            return body();
+        }
+        let code = api::ctx_push_current(self.handle);
+        if code != SUCCESS {
+            return code;
+        }
+        let code = body();
+        let mut popped = 0;
+        api::ctx_pop_current(&mut popped);
+        code
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// The driver destroyed the context: its memory and events are gone.
+    pub fn bury(&'static self) {
+        self.dead.store(true, Ordering::Release);
+        self.events.bury();
+        self.last_barrier.forget();
+        self.lookaside.clear();
+        crate::runtime::extents::remove_context(self);
+        *lock(&self.allocator) = Allocator::new(config::get().policy.clone());
+    }
+}
+
+#[inline]
+fn find(id: u64) -> Option<&'static Context> {
+    every().find(|context| context.id == id)
+}
+
+/// First sight of a context. `handle` is 0 for the current one.
+#[cold]
+fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+    let _growing = lock(&GROWING);
+    if let Some(context) = find(id) {
+        return Ok(context);
+    }
+    let count = COUNT.load(Ordering::Relaxed);
+    if count == CONTEXTS_MAX {
+        bypass::begin(format_args!("more than {CONTEXTS_MAX} contexts were made"));
+        return Err(INVALID_CONTEXT);
+    }
+    let mut handle = handle;
+    if handle == 0 {
+        let code = api::ctx_get_current(&mut handle);
+        if code != SUCCESS {
+            return Err(code);
+        }
+    }
+    let context = Box::leak(Box::new(new(handle, id)));
+    CONTEXTS[count].store(context, Ordering::Relaxed);
+    COUNT.store(count + 1, Ordering::Release);
+    Ok(context)
+}
+
+fn new(handle: ContextHandle, id: u64) -> Context {
+    let mut context = Context {
+        id,
+        handle,
+        device: 0,
+        explicit: lock(&EXPLICIT).contains(&handle),
+        allocator: Mutex::new(Allocator::new(config::get().policy.clone())),
+        growth: Mutex::new(()),
+        lookaside: Lookaside::new(),
+        covers: Covers::new(),
+        gate: RwLock::new(()),
+        events: Events::new(),
+        last_barrier: LastBarrier::new(),
+        tagged: Tagged::new(),
+        sentinels: Sentinels::new(),
+        release_stream: ReleaseStream::new(),
+        frees_in_progress: AtomicU32::new(0),
+        allocated_bytes_peak: AtomicU64::new(0),
+        core_allocated_bytes: AtomicU64::new(0),
+        dead: AtomicBool::new(false),
+    };
+    let mut device = 0;
+    if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {
+        context.device = device;
+    }
+    context
+}

@@ -1,0 +1,150 @@
+//! Driver events, counted and used again. An event goes back to the pool only when nothing refers
+//! to its recording any more: a wait on an event that was recorded anew would wait for work that
+//! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use cachealloc_core::EventId;
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEMORY, SUCCESS};
+use crate::runtime::lock;
+
+/// Events alive at once in one context; more means that frees wait instead.
+const EVENTS_MAX: u32 = 65_536;
+
+/// The events of one context.
+pub struct Events {
+    free: Mutex<Vec<&'static Event>>,
+    created: AtomicU32,
+    /// The context is gone: its events must not reach the driver any more.
+    dead: AtomicBool,
+}
+
+/// One driver event. Never deallocated: a thread may hold a reference across anything.
+pub struct Event {
+    handle: EventHandle,
+    references: AtomicU32,
+    recording: AtomicU64,
+    owner: &'static Events,
+}
+
+/// A counted reference to one recording of an event.
+pub struct EventRef(&'static Event);
+
+static RECORDINGS: AtomicU64 = AtomicU64::new(1);
+
+impl Events {
+    pub const fn new() -> Events {
+        Events {
+            free: Mutex::new(Vec::new()),
+            created: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// An event to record. Where none is free, one is created: `enter` makes the context current.
+    pub fn take(
+        &'static self,
+        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
+    ) -> Result<EventRef, CuResult> {
+        let pooled = lock(&self.free).pop();
+        let event = match pooled {
+            Some(event) => event,
+            None => self.create(enter)?,
+        };
+        event.references.store(1, Ordering::Relaxed);
+        event.recording.store(RECORDINGS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Ok(EventRef(event))
+    }
+
+    /// The context is gone, and its events with it.
+    pub fn bury(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    pub fn created_count(&self) -> u32 {
+        self.created.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn create(
+        &'static self,
+        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
+    ) -> Result<&'static Event, CuResult> {
+        if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
+            self.created.fetch_sub(1, Ordering::Relaxed);
+            return Err(OUT_OF_MEMORY);
+        }
+        let mut handle = 0;
+        let code = enter(&mut || api::event_create(&mut handle, EVENT_DISABLE_TIMING));
+        if code != SUCCESS {
+            self.created.fetch_sub(1, Ordering::Relaxed);
+            return Err(code);
+        }
+        Ok(Box::leak(Box::new(Event {
+            handle,
+            references: AtomicU32::new(0),
+            recording: AtomicU64::new(0),
+            owner: self,
+        })))
+    }
+}
+
+impl EventRef {
+    pub fn handle(&self) -> EventHandle {
+        self.0.handle
+    }
+
+    /// Names this recording for the core; never used for another.
+    pub fn id(&self) -> EventId {
+        EventId(self.0.recording.load(Ordering::Relaxed))
+    }
+
+    /// Waits until the recorded work is over. A dead context has no work.
+    pub fn synchronize(&self) -> CuResult {
+        if self.is_dead() { SUCCESS } else { api::event_synchronize(self.handle()) }
+    }
+
+    /// `SUCCESS` when the recorded work is over, `NOT_READY` before.
+    pub fn query(&self) -> CuResult {
+        if self.is_dead() { SUCCESS } else { api::event_query(self.handle()) }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.0.owner.dead.load(Ordering::Acquire)
+    }
+
+    /// Gives the reference away as a word, for a thread-local without a destructor.
+    pub fn into_raw(self) -> *const Event {
+        let event: *const Event = self.0;
+        core::mem::forget(self);
+        event
+    }
+
+    /// Takes back what `into_raw` gave away.
+    ///
+    /// # Safety
+    ///
+    /// `event` came from `into_raw` and is taken back once.
+    pub unsafe fn from_raw(event: *const Event) -> EventRef {
+        // SAFETY: events are leaked, so the reference is valid for ever; the count is ours.
+        EventRef(unsafe { &*event })
+    }
+}
+
+impl Clone for EventRef {
+    fn clone(&self) -> EventRef {
+        self.0.references.fetch_add(1, Ordering::Relaxed);
+        EventRef(self.0)
+    }
+}
+
+impl Drop for EventRef {
+    fn drop(&mut self) {
+        if self.0.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            lock(&self.0.owner.free).push(self.0);
+        }
+    }
+}

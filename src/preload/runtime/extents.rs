@@ -1,0 +1,373 @@
+//! Which addresses are ours, readable without a lock, and the state of each block.
+//!
+//! Segments start on a 2 MiB boundary (the driver's page), so a radix over address >> 21 leads to
+//! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
+//! starts of blocks are ever touched; the pages of the others cost nothing.
+//!
+//! A slot is the single truth about a block that the program may hold: claiming it by a
+//! compare-exchange is what makes the second of two frees fail. The core keeps the same block in
+//! its own tables; the order between the two is stated at each transition.
+//!
+//! Addresses enter the radix after the driver gave the segment and leave it before the driver gets
+//! it back. Extents are used again but never unmapped, so that a wild pointer, looked up while its
+//! segment goes, reads stale numbers rather than foreign memory.
+
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use cachealloc_core::{BlockId, SegmentId};
+
+use crate::runtime::contexts::Context;
+use crate::runtime::lock;
+
+const PAGE_SHIFT: u32 = 21;
+pub const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
+const LEVEL_BITS: u32 = 14;
+const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
+/// Addresses above this are not ours (the radix has two levels).
+const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
+const GRANULE_BYTES: u64 = 512;
+
+/// State and size of the block that starts here, in one word (see `pack`), and its number.
+#[derive(Default)]
+pub struct Slot {
+    word: AtomicU64,
+    block: AtomicU32,
+}
+
+/// A segment's addresses.
+pub struct Extent {
+    base: AtomicU64,
+    bytes: AtomicU64,
+    segment: AtomicU32,
+    context: AtomicPtr<Context>,
+    slots: *const Slot,
+    slots_count: usize,
+}
+
+// SAFETY: `slots` points to a mapping that lives for ever and holds only atomics.
+unsafe impl Sync for Extent {}
+// SAFETY: as above.
+unsafe impl Send for Extent {}
+
+/// How a live block was made: the two kinds are freed differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// By `cuMemAlloc`.
+    Context,
+    /// By `cuMemAllocAsync` from the default pool.
+    Stream,
+}
+
+/// What an address means to us.
+pub enum Place {
+    /// In none of our segments: the driver knows.
+    Foreign,
+    /// In a segment of ours, but no block that the program holds starts here.
+    Inside(&'static Extent),
+    /// The start of a block that the program holds.
+    Block(LiveBlock),
+}
+
+/// A block that the program holds, as its slot told it.
+#[derive(Clone, Copy)]
+pub struct LiveBlock {
+    pub extent: &'static Extent,
+    pub address: u64,
+    pub kind: Kind,
+    pub bytes: u64,
+    pub requested_bytes: u64,
+    pub block: BlockId,
+    word: u64,
+}
+
+const FREE: u64 = 0;
+const OF_CONTEXT: u64 = 1;
+const OF_STREAM: u64 = 2;
+/// In a lookaside list: the core holds it allocated, the program does not.
+const HELD: u64 = 3;
+/// Claimed by a free that has not published it yet.
+const FREEING: u64 = 4;
+const STATE_BITS: u32 = 3;
+const UNITS_BITS: u32 = 30;
+const SLACK_BITS: u32 = 31;
+const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
+
+type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
+
+static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
+    [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
+/// Extents not in use, and the guard of every change to the radix.
+static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
+
+/// Looks an address up.
+#[inline]
+pub fn place(address: u64) -> Place {
+    let Some(extent) = extent_of(address) else { return Place::Foreign };
+    let Some(slot) = extent.slot_at(address) else { return Place::Inside(extent) };
+    let word = slot.word.load(Ordering::Acquire);
+    let kind = match state(word) {
+        OF_CONTEXT => Kind::Context,
+        OF_STREAM => Kind::Stream,
+        _ => return Place::Inside(extent),
+    };
+    let (bytes, slack) = unpack(word);
+    Place::Block(LiveBlock {
+        extent,
+        address,
+        kind,
+        bytes,
+        requested_bytes: bytes - slack,
+        block: BlockId(slot.block.load(Ordering::Relaxed)),
+        word,
+    })
+}
+
+/// The segment that an address lies in.
+#[inline]
+pub fn extent_of(address: u64) -> Option<&'static Extent> {
+    if address >= ADDRESS_MAX {
+        return None;
+    }
+    let page = (address >> PAGE_SHIFT) as usize;
+    let level = ROOT[page >> LEVEL_BITS].load(Ordering::Acquire);
+    if level.is_null() {
+        return None;
+    }
+    // SAFETY: levels are leaked once made.
+    let extent = unsafe { &*level }[page % LEVEL_ENTRIES].load(Ordering::Acquire);
+    if extent.is_null() {
+        return None;
+    }
+    // SAFETY: extents are never unmapped.
+    let extent = unsafe { &*extent };
+    (address - extent.base().min(address) < extent.bytes() && address >= extent.base())
+        .then_some(extent)
+}
+
+/// Whether a segment at this base can be found again by the radix.
+pub fn fits(base: u64, bytes: u64) -> bool {
+    base % PAGE_BYTES == 0 && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
+}
+
+/// A segment arrived from the driver. False: no memory for our own tables; nothing was entered.
+pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
+    debug_assert!(fits(base, bytes));
+    let mut spare = lock(&SPARE);
+    let Some(extent) = take_extent(&mut spare, bytes) else { return false };
+    extent.base.store(base, Ordering::Relaxed);
+    extent.bytes.store(bytes, Ordering::Relaxed);
+    extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
+    let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
+    if !entered {
+        for_pages(base, bytes, null_mut());
+        spare.push(extent);
+    }
+    entered
+}
+
+/// The segment goes back to the driver. Call before the driver gets it: from then on the same
+/// addresses may be somebody else's.
+pub fn remove(base: u64) {
+    let mut spare = lock(&SPARE);
+    if let Some(extent) = extent_of(base) {
+        retire(extent, &mut spare);
+    }
+}
+
+/// The context is gone with all its segments.
+pub fn remove_context(context: &Context) {
+    let mut spare = lock(&SPARE);
+    for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
+        // SAFETY: null or leaked.
+        let Some(level) = (unsafe { level.as_ref() }) else { continue };
+        for entry in level {
+            // SAFETY: null or never unmapped.
+            let extent = unsafe { entry.load(Ordering::Relaxed).as_ref() };
+            if let Some(extent) = extent.filter(|extent| core::ptr::eq(extent.context(), context)) {
+                retire(extent, &mut spare);
+            }
+        }
+    }
+}
+
+impl Extent {
+    pub fn base(&self) -> u64 {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn segment(&self) -> SegmentId {
+        SegmentId(self.segment.load(Ordering::Relaxed))
+    }
+
+    pub fn context(&self) -> &'static Context {
+        // SAFETY: set before the extent became reachable; contexts are leaked.
+        unsafe { &*self.context.load(Ordering::Relaxed) }
+    }
+
+    /// The slot of a block that starts at this address; none off the 512-byte grid.
+    #[inline]
+    fn slot_at(&self, address: u64) -> Option<&'static Slot> {
+        let offset = address - self.base();
+        let index = (offset / GRANULE_BYTES) as usize;
+        let on_grid = offset % GRANULE_BYTES == 0 && index < self.slots_count;
+        // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.
+        on_grid.then(|| unsafe { &*self.slots.add(index) })
+    }
+}
+
+impl LiveBlock {
+    pub fn context(&self) -> &'static Context {
+        self.extent.context()
+    }
+
+    /// Takes the block from the program. Only one of several frees of the same block succeeds.
+    #[inline]
+    pub fn claim(&self) -> bool {
+        let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
+        let slot = self.slot();
+        slot.word.compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The free failed: the program still holds the block.
+    pub fn give_back(&self) {
+        self.slot().word.store(self.word, Ordering::Release);
+    }
+
+    /// The claimed block goes into a lookaside list.
+    #[inline]
+    pub fn hold(&self) {
+        self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
+    }
+
+    /// The claimed block goes back to the core. Call under the core's lock, before the core's
+    /// `free`: the next owner of these bytes writes the slot under the same lock.
+    pub fn vacate(&self) {
+        self.slot().word.store(FREE, Ordering::Release);
+    }
+
+    fn slot(&self) -> &'static Slot {
+        self.extent.slot_at(self.address).expect("a live block starts on the grid")
+    }
+}
+
+/// Hands a block to the program. Call under the core's lock, or for a block taken from a
+/// lookaside list by this thread.
+#[inline]
+pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
+    let extent = extent_of(address).expect("a block lies in a segment");
+    let slot = extent.slot_at(address).expect("blocks start on the grid");
+    let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
+    slot.block.store(block.0, Ordering::Relaxed);
+    slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
+}
+
+/// Empties the slot of a block that leaves a lookaside list for the core. As `LiveBlock::vacate`.
+pub fn vacate(address: u64) {
+    if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
+        slot.word.store(FREE, Ordering::Release);
+    }
+}
+
+#[inline]
+fn state(word: u64) -> u64 {
+    word & ((1 << STATE_BITS) - 1)
+}
+
+/// `slack` is what the block has more than was requested; it saturates.
+#[inline]
+fn pack(state: u64, bytes: u64, slack: u64) -> u64 {
+    let units = bytes / GRANULE_BYTES;
+    debug_assert!(units < 1 << UNITS_BITS, "a block of {bytes} bytes");
+    let slack = slack.min((1 << SLACK_BITS) - 1);
+    state | units << STATE_BITS | slack << (STATE_BITS + UNITS_BITS)
+}
+
+#[inline]
+fn unpack(word: u64) -> (u64, u64) {
+    let units = word >> STATE_BITS & ((1 << UNITS_BITS) - 1);
+    (units * GRANULE_BYTES, word >> (STATE_BITS + UNITS_BITS))
+}
+
+fn for_pages(base: u64, bytes: u64, extent: *mut Extent) -> bool {
+    let first = base >> PAGE_SHIFT;
+    let last = (base + bytes - 1) >> PAGE_SHIFT;
+    for page in first..=last {
+        let page = page as usize;
+        let Some(level) = level_of(page >> LEVEL_BITS) else { return false };
+        level[page % LEVEL_ENTRIES].store(extent, Ordering::Release);
+    }
+    true
+}
+
+/// The second level, made on demand. Called with `SPARE` locked.
+fn level_of(index: usize) -> Option<&'static Level> {
+    let present = ROOT[index].load(Ordering::Acquire);
+    let level = match present.is_null() {
+        true => {
+            let made = map_zeroed(size_of::<Level>())?.cast::<Level>();
+            ROOT[index].store(made, Ordering::Release);
+            made
+        }
+        false => present,
+    };
+    // SAFETY: all-zero bytes are null pointers; the mapping lives for ever.
+    Some(unsafe { &*level })
+}
+
+fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static Extent> {
+    let wanted = (bytes / GRANULE_BYTES) as usize;
+    let fitting = spare
+        .iter()
+        .enumerate()
+        .filter(|(_, extent)| extent.slots_count >= wanted)
+        .min_by_key(|(_, extent)| extent.slots_count)
+        .map(|(index, _)| index);
+    if let Some(index) = fitting {
+        return Some(spare.swap_remove(index));
+    }
+    let slots = map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
+    Some(Box::leak(Box::new(Extent {
+        base: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        segment: AtomicU32::new(0),
+        context: AtomicPtr::new(null_mut()),
+        slots,
+        slots_count: wanted,
+    })))
+}
+
+fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
+    for_pages(extent.base(), extent.bytes(), null_mut());
+    extent.bytes.store(0, Ordering::Relaxed);
+    // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
+    unsafe {
+        libc::madvise(
+            extent.slots.cast_mut().cast(),
+            extent.slots_count * size_of::<Slot>(),
+            libc::MADV_DONTNEED,
+        );
+    }
+    spare.push(extent);
+}
+
+/// Zeroed memory from the system that costs nothing until touched.
+fn map_zeroed(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
+}

@@ -1,0 +1,189 @@
+//! A few blocks per thread that were just freed, kept for the next allocation of the same size:
+//! the pair `cudaMalloc`, `cudaFree` in a loop meets no shared lock.
+//!
+//! A held block is free for anyone (its barrier is in); the core still counts it as allocated.
+//! Lists belong to shards, not to threads, so that any thread can empty them: before the cache
+//! grows, before memory goes back, and under pressure, every held block returns to the core and
+//! merges there. A shard that is busy is passed by, never waited for, except to empty it.
+
+use core::cell::{Cell, UnsafeCell};
+use core::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use cachealloc_core::BlockId;
+
+const SHARDS: usize = 32;
+const HELD_PER_SHARD_MAX: usize = 8;
+
+/// A block in a list.
+#[derive(Clone, Copy, Default)]
+pub struct Held {
+    pub address: u64,
+    pub bytes: u64,
+    pub block: u32,
+}
+
+/// The lists of one context.
+pub struct Lookaside {
+    shards: [Shard; SHARDS],
+}
+
+/// Two cache lines each, so that neighbours do not disturb each other.
+#[repr(align(128))]
+struct Shard {
+    busy: AtomicBool,
+    /// Statistics, written by whoever has the shard.
+    held_bytes: AtomicU64,
+    hits: AtomicU64,
+    list: UnsafeCell<List>,
+}
+
+struct List {
+    held: [Held; HELD_PER_SHARD_MAX],
+    count: usize,
+}
+
+// SAFETY: `list` is touched only by the thread that set `busy`.
+unsafe impl Sync for Shard {}
+
+impl Lookaside {
+    pub const fn new() -> Lookaside {
+        Lookaside { shards: [const { Shard::new() }; SHARDS] }
+    }
+
+    /// A held block of exactly this size, if this thread's list has one.
+    #[inline]
+    pub fn take(&self, bytes: u64) -> Option<Held> {
+        let shard = self.shard();
+        shard.try_with(|list| {
+            let index = list.held[..list.count].iter().rposition(|held| held.bytes == bytes)?;
+            let held = list.held[index];
+            list.count -= 1;
+            list.held[index] = list.held[list.count];
+            add(&shard.held_bytes, bytes.wrapping_neg());
+            add(&shard.hits, 1);
+            Some(held)
+        })?
+    }
+
+    /// Keeps a block. `Err` returns what must go to the core instead: this block if the shard is
+    /// busy, or the oldest one of a full list.
+    #[inline]
+    pub fn put(&self, held: Held) -> Result<(), Held> {
+        let shard = self.shard();
+        shard
+            .try_with(|list| {
+                add(&shard.held_bytes, held.bytes);
+                if list.count < HELD_PER_SHARD_MAX {
+                    list.held[list.count] = held;
+                    list.count += 1;
+                    return Ok(());
+                }
+                let oldest = list.held[0];
+                list.held.copy_within(1.., 0);
+                list.held[HELD_PER_SHARD_MAX - 1] = held;
+                add(&shard.held_bytes, oldest.bytes.wrapping_neg());
+                Err(oldest)
+            })
+            .unwrap_or(Err(held))
+    }
+
+    /// Takes every held block out.
+    pub fn empty(&self, mut each: impl FnMut(Held)) {
+        for shard in &self.shards {
+            if shard.held_bytes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut taken = [Held::default(); HELD_PER_SHARD_MAX];
+            let mut count = 0;
+            shard.with(|list| {
+                count = core::mem::take(&mut list.count);
+                taken = list.held;
+                shard.held_bytes.store(0, Ordering::Relaxed);
+            });
+            taken[..count].iter().for_each(|held| each(*held));
+        }
+    }
+
+    /// Forgets every held block: their memory is gone.
+    pub fn clear(&self) {
+        self.empty(|_| {});
+    }
+
+    /// Bytes in all lists: allocated to the core, free to the program.
+    pub fn held_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.held_bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn hits(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.hits.load(Ordering::Relaxed)).sum()
+    }
+
+    #[inline]
+    fn shard(&self) -> &Shard {
+        &self.shards[thread_number() % SHARDS]
+    }
+}
+
+impl Held {
+    pub fn id(&self) -> BlockId {
+        BlockId(self.block)
+    }
+}
+
+impl Shard {
+    const fn new() -> Shard {
+        Shard {
+            busy: AtomicBool::new(false),
+            held_bytes: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            list: UnsafeCell::new(List {
+                held: [const { Held { address: 0, bytes: 0, block: 0 } }; HELD_PER_SHARD_MAX],
+                count: 0,
+            }),
+        }
+    }
+
+    #[inline]
+    fn try_with<T>(&self, body: impl FnOnce(&mut List) -> T) -> Option<T> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `busy` was clear and is ours now; no other reference to the list exists.
+        let result = body(unsafe { &mut *self.list.get() });
+        self.busy.store(false, Ordering::Release);
+        Some(result)
+    }
+
+    fn with(&self, body: impl FnOnce(&mut List)) {
+        let mut spins = 0;
+        while self.busy.swap(true, Ordering::Acquire) {
+            spins += 1;
+            if spins % 64 == 0 { std::thread::yield_now() } else { spin_loop() }
+        }
+        // SAFETY: as in `try_with`.
+        body(unsafe { &mut *self.list.get() });
+        self.busy.store(false, Ordering::Release);
+    }
+}
+
+/// A plain addition: only the owner of the shard writes, readers may see it late.
+#[inline]
+fn add(cell: &AtomicU64, amount: u64) {
+    cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// A small number for this thread.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get() as usize
+    })
+}

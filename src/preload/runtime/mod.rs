@@ -1,0 +1,49 @@
+//! The process: contexts with their caches, what a free must wait for, and when to step aside.
+//! Raw C arguments end in `hooks`; from here on everything is typed.
+//!
+//! Locks, outermost first; a thread takes them only in this order:
+//!
+//! | lock | held during driver calls | protects |
+//! |---|---|---|
+//! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
+//! | `Context::gate` | yes, the only one that others wait for | barrier (shared) against begin of a capture |
+//! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
+//! | `captures::SET` | "does it capture?" | the capturing streams |
+//! | `Context::allocator` | no | the pure allocator |
+//! | a shard of `lookaside` | no | a few blocks kept for the next allocation |
+//! | `Events::free`, `Context::last_barrier` | no | leaves |
+
+pub mod bypass;
+pub mod process;
+pub mod skipping;
+pub mod stats;
+
+pub mod contexts;
+pub mod events;
+pub mod extents;
+pub mod lookaside;
+
+pub mod alloc;
+pub mod barrier;
+pub mod captures;
+pub mod debts;
+pub mod free;
+pub mod release;
+pub mod settle;
+
+pub mod agents;
+pub mod kernels;
+pub mod pinned;
+pub mod pools;
+pub mod tags;
+
+use cachealloc_core::order::Ledger;
+
+/// What was submitted, what the host may look at, and who shares the device with us.
+pub static LEDGER: Ledger = Ledger::new();
+
+/// A mutex's guard, whether or not a thread panicked while holding it: a panic ends caching
+/// (`bypass`), and the structures stay readable for frees and reports.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,60 @@
+//! Manners in a foreign process: fork, exit, threads that end.
+
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use cachealloc_core::options::StatsOnExit;
+
+use crate::config;
+use crate::runtime::{bypass, debts, stats};
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+/// CUDA was started in this process. Only from here on do we leave traces in it: before, the
+/// library is as good as absent, and a child forked earlier is a process of its own (hazard 24).
+pub fn started() {
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let config = config::get();
+    let mut key = 0;
+    // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
+    // as the library, and the library is never unloaded (it is preloaded).
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_forked_child));
+        if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
+            THREAD_KEY.store(key, Ordering::Release);
+        }
+        if config.stats_on_exit == StatsOnExit::Stderr {
+            libc::atexit(at_exit);
+        }
+    }
+}
+
+/// This thread holds something that `thread_ends` gives back.
+pub fn watch_thread() {
+    let key = THREAD_KEY.load(Ordering::Acquire);
+    if key != NO_KEY {
+        // SAFETY: the key was created; the value only has to be non-null.
+        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+    }
+}
+
+/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed
+/// on untouched; locks that another thread held are never looked at again.
+extern "C" fn in_forked_child() {
+    bypass::turn_off();
+}
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    debts::forget_own();
+}
+
+extern "C" fn at_exit() {
+    if !bypass::is_off() {
+        let _ = std::panic::catch_unwind(stats::print_at_exit);
+    }
+}

@@ -1,0 +1,83 @@
+//! Waiting exactly as the native call does (DESIGN 3.2): a sentinel of ours is freed by the real
+//! `cuMemFree`. Right for everything: captures, old drivers, several contexts. It reports what the
+//! program's own free would have reported.
+
+use std::sync::Mutex;
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, DevicePointer, OUT_OF_MEMORY, SUCCESS};
+use crate::runtime::contexts::Context;
+use crate::runtime::stats::{self, Wait};
+use crate::runtime::{LEDGER, captures, lock, release, tags};
+
+/// The smallest allocation the driver makes; its free waits like any other (measured).
+const SENTINEL_BYTES: usize = 512;
+/// Kept for a moment when nothing can be allocated.
+const SENTINELS_KEPT: usize = 4;
+
+/// Allocations of the driver that exist to be freed.
+pub struct Sentinels(Mutex<Vec<DevicePointer>>);
+
+impl Sentinels {
+    pub const fn new() -> Sentinels {
+        Sentinels(Mutex::new(Vec::new()))
+    }
+}
+
+/// Waits for all work of the context, as the program's own free would, and outside our locks.
+pub fn settle(context: &'static Context, reason: Wait) -> CuResult {
+    let seen = LEDGER.before_barrier(&context.covers);
+    let mark = tags::mark(context);
+    let code = api::relaxed(|| context.enter(&mut || free_sentinel(context, reason)));
+    if code == SUCCESS {
+        context.covers.waited(seen);
+        if let Some(mark) = mark {
+            tags::barrier_passed(context, mark);
+        }
+    }
+    code
+}
+
+/// The next sentinel is allocated before one is freed, so that the reserve never runs dry by use.
+fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
+    match next_sentinel(context) {
+        Some(pointer) => stats::timed(reason, || api::mem_free(pointer)),
+        None => without_sentinel(context, reason),
+    }
+}
+
+fn next_sentinel(context: &Context) -> Option<DevicePointer> {
+    let mut fresh = 0;
+    let mut kept = lock(&context.sentinels.0);
+    while kept.len() < SENTINELS_KEPT && api::mem_alloc(&mut fresh, SENTINEL_BYTES) == SUCCESS {
+        kept.push(fresh);
+    }
+    kept.pop()
+}
+
+/// A full card: any real free waits, so an empty segment serves; else, with no capture that it
+/// could kill, the plain synchronisation.
+fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
+    if release::one_by_waiting(context) {
+        return SUCCESS;
+    }
+    if captures::any() {
+        return OUT_OF_MEMORY;
+    }
+    stats::timed(reason, api::ctx_synchronize)
+}
+
+/// Lets the driver have a sentinel in place of a block of ours, and answers its code. The sentinel
+/// is kept if the driver refuses it.
+pub fn spend_sentinel(
+    context: &'static Context,
+    spend: impl FnOnce(DevicePointer) -> CuResult,
+) -> CuResult {
+    let sentinel = api::relaxed(|| next_sentinel(context));
+    let Some(pointer) = sentinel else { return OUT_OF_MEMORY };
+    let code = spend(pointer);
+    if code != SUCCESS {
+        lock(&context.sentinels.0).push(pointer);
+    }
+    code
+}

@@ -1,0 +1,214 @@
+//! What happened, for the table at exit: calls served, calls that reached the driver, barriers,
+//! and every wait that we inserted, by reason. A user must be able to read why a program waits.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use cachealloc_core::order::Mode;
+
+use crate::config;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::log;
+use crate::runtime::contexts::{self, Context};
+use crate::runtime::{LEDGER, lock};
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name { $($(#[$d])* $variant,)* }
+
+        impl $name {
+            const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            fn text(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Things that happen seldom enough for one shared counter each.
+    Count {
+        Barriers = "barriers",
+        SegmentsReserved = "segments reserved",
+        SegmentsReleased = "segments given back",
+        PassedToDriver = "requests passed to the driver",
+        Retries = "calls repeated after giving memory back",
+        Quarantined = "blocks lost to a failed context",
+        AsyncNative = "stream-ordered requests left to the driver",
+    }
+}
+
+counters! {
+    /// Why a call of the program waited inside us.
+    Wait {
+        /// Mode `strict`: every free waits, as natively.
+        Strict = "free: mode strict",
+        /// Work in flight may be visible to the host.
+        Look = "free: the host could look",
+        /// Another context, a peer or another process may reach the memory.
+        NotPlain = "free: another agent could look",
+        /// A stream captures, so no barrier is possible.
+        Capture = "free: a stream captures",
+        BarrierFailed = "free: the barrier failed",
+        Bypass = "free: caching is off",
+        /// Something that earlier work may use was about to end.
+        Teardown = "teardown after a free",
+        /// A query was asked again behind the thread's own free.
+        Query = "query after a free",
+        /// The first sign of an agent beyond the barriers.
+        Agent = "export or peer access after a free",
+        /// Memory had to be back before an allocation could go on.
+        Release = "allocation: memory going back",
+        /// A segment was given back by the waiting `cuMemFree`.
+        RealFree = "allocation: waiting cuMemFree",
+    }
+}
+
+/// A number of events and the time they took.
+struct Tally {
+    count: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Tally {
+    const NEW: Tally = Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) };
+
+    fn note(&self, begun: Instant) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = begun.elapsed().as_nanos() as u64;
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
+    }
+}
+
+static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
+static WAITS: [Tally; Wait::ALL.len()] = [Tally::NEW; Wait::ALL.len()];
+static RESERVES: Tally = Tally::NEW;
+
+pub fn count(what: Count) {
+    add(what, 1);
+}
+
+pub fn add(what: Count, amount: u64) {
+    COUNTS[what as usize].fetch_add(amount, Ordering::Relaxed);
+}
+
+pub fn value(what: Count) -> u64 {
+    COUNTS[what as usize].load(Ordering::Relaxed)
+}
+
+/// Runs a call that may wait and charges its time to `reason`.
+pub fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    WAITS[reason as usize].note(begun);
+    code
+}
+
+/// Runs the driver's allocation; the mean of its time is what a hit saves.
+pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    if code == SUCCESS {
+        RESERVES.note(begun);
+    }
+    code
+}
+
+/// The table that `stats_on_exit:stderr` prints. Empty for a process that never allocated.
+pub fn table() -> String {
+    let total = Totals::read();
+    let mut text = String::new();
+    if total.served == 0 && total.of(Count::PassedToDriver) == 0 {
+        return text;
+    }
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "cachealloc:   {name:<42} {value:>18}");
+    };
+    let mode = match config::get().free_mode {
+        Mode::Ordered => "ordered",
+        Mode::Strict => "strict",
+        Mode::Relaxed => "relaxed",
+    };
+    row("process", std::process::id().to_string());
+    row("free_mode", mode.to_string());
+    row("allocations served", total.served.to_string());
+    row("of these without the driver", total.hits().to_string());
+    let (reserves, reserve_nanoseconds) = RESERVES.read();
+    row("cuMemAlloc calls that reached the driver", reserves.to_string());
+    if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
+        let saved = total.hits() as f64 * mean as f64 / 1e6;
+        row("time saved in cuMemAlloc, about", format!("{saved:.1} ms"));
+    }
+    row("reserved peak", mib(total.reserved_peak));
+    row("allocated peak", mib(total.allocated_peak));
+    for what in Count::ALL.iter().filter(|what| total.of(**what) != 0) {
+        row(what.text(), total.of(*what).to_string());
+    }
+    for reason in Wait::ALL {
+        let (count, nanoseconds) = WAITS[*reason as usize].read();
+        if count != 0 {
+            let name = format!("waits, {}", reason.text());
+            row(&name, format!("{count} ({:.1} ms)", nanoseconds as f64 / 1e6));
+        }
+    }
+    let causes = [
+        ("agents seen", LEDGER.plain.agents()),
+        ("kernels visible to the host, causes", LEDGER.visible.causes()),
+        ("skipping ended, causes", LEDGER.skipping.causes()),
+    ];
+    for (name, bits) in causes.into_iter().filter(|(_, bits)| *bits != 0) {
+        row(name, format!("{bits:#x}"));
+    }
+    text
+}
+
+/// Prints the table if the program was asked to. Makes no driver call: the driver may be gone.
+pub fn print_at_exit() {
+    let text = table();
+    if !text.is_empty() {
+        log::raw(format!("cachealloc: {}\n{text}", env!("CARGO_PKG_VERSION")).as_bytes());
+    }
+}
+
+struct Totals {
+    served: u64,
+    reserved_peak: u64,
+    allocated_peak: u64,
+}
+
+impl Totals {
+    fn read() -> Totals {
+        let mut total = Totals { served: 0, reserved_peak: 0, allocated_peak: 0 };
+        contexts::every().for_each(|context| total.add(context));
+        total
+    }
+
+    /// A lookaside hit is one pair that the core never saw.
+    fn add(&mut self, context: &Context) {
+        let allocator = lock(&context.allocator);
+        let stats = allocator.stats();
+        self.served += stats.allocation.all.allocated + context.lookaside.hits();
+        self.reserved_peak += stats.reserved_bytes.all.peak;
+        self.allocated_peak += context.allocated_bytes_peak.load(Ordering::Relaxed);
+    }
+
+    fn hits(&self) -> u64 {
+        self.served.saturating_sub(self.of(Count::SegmentsReserved))
+    }
+
+    fn of(&self, what: Count) -> u64 {
+        value(what)
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}
