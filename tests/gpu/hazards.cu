@@ -97,6 +97,10 @@ __global__ void fill_through_struct(Argument argument, unsigned long long ns) {
     wait_ns(ns);
     *(volatile uint32_t *)argument.inner.word = 7;
 }
+__global__ void fill_through_table(uint32_t **table, unsigned long long ns) {
+    wait_ns(ns);
+    *(volatile uint32_t *)table[0] = 7;
+}
 Verdict pinned_in_struct() {
     cudaStream_t stream = new_stream();
     volatile uint32_t *word = pinned_alloc(4096);
@@ -107,6 +111,20 @@ Verdict pinned_in_struct() {
     *word = 0;
     void *unrelated = device_alloc(SMALL);
     fill_through_struct<<<1, 1, 0, stream>>>(argument, LATE);
+    CHECK(cudaFree(unrelated));
+    return ok_if(*word == 7, "the host looked before the kernel had written");
+}
+// [28] A pinned address that reaches the GPU inside copied data: of our modes only strict sees it, by waiting always.
+Verdict pinned_in_copied_data() {
+    cudaStream_t stream = new_stream();
+    volatile uint32_t *word = pinned_alloc(4096);
+    uint32_t **table = device_alloc<uint32_t *>(256);
+    CHECK(cudaMemcpy(table, (const void *)&word, sizeof word, cudaMemcpyHostToDevice));
+    fill_through_table<<<1, 1, 0, stream>>>(table, 0);
+    CHECK(cudaDeviceSynchronize());
+    *word = 0;
+    void *unrelated = device_alloc(SMALL);
+    fill_through_table<<<1, 1, 0, stream>>>(table, LATE);
     CHECK(cudaFree(unrelated));
     return ok_if(*word == 7, "the host looked before the kernel had written");
 }
@@ -607,7 +625,9 @@ Verdict free_async_of_outside_memory_in_capture() {  // [18] the driver's own co
 
 // ---------------------------------------------------------------- stream-ordered memory
 
-Verdict programmatic_launch_after_async_reuse() {  // [7]
+// [7] Natively the dependent kernel does start early, into the block's earlier life (seen on driver 580); the library
+// promises not to let it.
+Verdict programmatic_launch_after_async_reuse() {
     cudaStream_t stream = new_stream();
     cudaMemPool_t pool;
     unsigned long long keep = ~0ull;
@@ -634,7 +654,8 @@ Verdict programmatic_launch_after_async_reuse() {  // [7]
         wrong += !holds(q, BYTES, B);
         CHECK(cudaFreeAsync(q, stream));
     }
-    return ok_if(wrong == 0, "the earlier kernel wrote into the block's next life");
+    printf("time: %d of 4 rounds wrong\n", wrong);
+    return ok_if(wrong == 0 || !under_library(), "the earlier kernel wrote into the block's next life");
 }
 Verdict merged_neighbours() {  // [31] Two neighbours freed on two streams; whoever takes both must wait for both.
     cudaStream_t a = new_stream(), b = new_stream();
@@ -759,15 +780,25 @@ Verdict wild_free() {
 }
 Verdict async_double_free() {
     cudaStream_t stream = new_stream();
-    void *p, *q = device_alloc(1 << 20);
+    void *p;
     CHECK(cudaMallocAsync(&p, 1 << 20, stream));
     CHECK(cudaFreeAsync(p, stream));
     Verdict twice = failing(cudaFreeAsync(p, stream)), plainly = failing(cudaFree(p));
-    CHECK(cudaFreeAsync(q, stream));
-    Verdict crossed = failing(cudaFreeAsync(q, stream)), crossed_plainly = failing(cudaFree(q));
-    Verdict null = failing(cudaFreeAsync(nullptr, stream));
     CHECK(cudaDeviceSynchronize());
-    return twice + ", " + plainly + ", " + crossed + ", " + crossed_plainly + ", null " + null;
+    return twice + ", " + plainly;
+}
+// Natively a second free of a cudaMalloc pointer that cudaFreeAsync has freed can end the process (seen on driver 580
+// with two in a row), so it is checked under the library only.
+Verdict crossed_double_free() {
+    if (!under_library()) return "ok";
+    cudaStream_t stream = new_stream();
+    void *p = device_alloc(1 << 20);
+    CHECK(cudaFreeAsync(p, stream));
+    cudaError_t again = cudaFreeAsync(p, stream);
+    cudaError_t plainly = cudaFree(p);
+    cudaGetLastError();
+    CHECK(cudaDeviceSynchronize());
+    return ok_if(again == cudaErrorInvalidValue && plainly == cudaErrorInvalidValue, "a block was freed twice");
 }
 Verdict odd_sizes() {
     void *p = (void *)1, *q = (void *)1;
@@ -896,10 +927,10 @@ const Hazard HAZARDS[] = {
     H("capture", free_async_of_outside_memory_in_capture),
     H("async", programmatic_launch_after_async_reuse), H("async", merged_neighbours), H("async", crossed_frees),
     H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own),
-    H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", odd_sizes),
+    H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", crossed_double_free), H("frees", odd_sizes),
     H("frees", address_range), H("frees", free_in_callback),
     H("process", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),
-    H("fault", fault_then_free),
+    H("strict", fault_then_free), H("strict", pinned_in_copied_data),
 #undef H
 };
 

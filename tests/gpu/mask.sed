@@ -1,3 +1,13 @@
-# What may differ between two runs of one program: applied to both outputs before they are compared.
+# What may differ between two native runs of one program: applied to both outputs before they are compared.
+
+# Our own programs put timings on lines of their own.
 /^time:/d
+
+# Addresses.
 s/0x[0-9a-fA-F]{6,}/ADDRESS/g
+
+# NVIDIA's samples: every number on a line that speaks of time or speed.
+/(\btime|\bms\b|\bm?secs?\b|seconds?\b|\/s\b|\/sec\b|throughput|bandwidth|performance|gflops|elapsed|took|\brate|MB\/s|GB\/s|streamed:|streams:|memcopy:|kernel:|iterations while waiting)/I s/[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?/N/g
+
+# graphMemoryFootprint: how much memory graphs in flight take together depends on how they overlap.
+s/FOOTPRINT: [0-9]+ bytes/FOOTPRINT: N bytes/

@@ -152,8 +152,9 @@ int main(int argc, char **argv) {
                },
                [](CUdeviceptr address, CUstream) { CHECK_DRIVER(cuMemFree(address)); }};
     }
+    pairs_without_work(way, cudaStreamLegacy, "");  // before any stream exists: natively streams make a free dearer
     cudaStream_t stream = new_stream();
-    pairs_without_work(way, stream, "");
+    pairs_without_work(way, stream, "_1_stream");
     pairs_with_a_launch(way, stream, "");
     pairs_from_threads(way, 2);
     pairs_from_threads(way, 8);
