@@ -46,6 +46,7 @@ pub struct Captures {
 }
 
 impl Captures {
+    /// No stream captures.
     pub const fn new() -> Captures {
         Captures { entries: [None; CAPTURES_MAX], count: 0, was_full: false }
     }

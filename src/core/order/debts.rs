@@ -25,6 +25,7 @@ pub struct Debts {
 }
 
 impl Debts {
+    /// No barrier yet.
     pub const fn new() -> Debts {
         Debts { taken: AtomicU64::new(0), noted: AtomicU64::new(0), complete: AtomicU64::new(0) }
     }
@@ -90,6 +91,7 @@ pub struct ThreadDebt {
 }
 
 impl ThreadDebt {
+    /// Nothing owed.
     pub const fn new() -> ThreadDebt {
         ThreadDebt { owed: None }
     }

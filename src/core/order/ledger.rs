@@ -8,19 +8,23 @@
 //! ledger.submitted(visible)
 //! ```
 //!
-//! A free with a barrier:
+//! A free of a context block (the lock against captures is held from before `facts` reads
+//! `capturing` until the wait is in):
 //!
 //! ```text
-//! facts = ledger.facts(covers, situation)          route(facts) says Barrier
-//! seen  = ledger.before_barrier(covers)            takes the number, reads the marks
-//! record, wait; the runtime files the event under seen.number()
-//! match ledger.barrier_is_in(covers, seen, context)
-//!     MayPublish  => publish; thread.owes(seen.number())
-//!     WaitFirst   => wait for the event; covers.waited(seen); publish
+//! facts = ledger.facts(covers, situation)
+//! Publish                  => publish; if covers.pending() is n: thread.owes(n), the one it leans on
+//! Barrier, BarrierThenWait =>
+//!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
+//!     record, wait; the runtime files the event under seen.number()
+//!     ledger.barrier_is_in(covers, seen, context) is WaitFirst, or the route says wait
+//!                          => wait for the event; covers.waited(seen); publish
+//!     otherwise            => thread.owes(seen.number()); publish
+//! Settle                   => seen = ledger.before_barrier(covers); settle; covers.waited(seen)
 //! ```
 //!
-//! A wait for everything (context synchronisation, settle, the barrier's event): `before_barrier`
-//! first, the wait, then `covers.waited(seen)`. A wait for one stream or event covers nothing.
+//! The program's own wait for everything in a context covers as well: `before_barrier`, the real
+//! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
 use crate::order::debts::{BarrierNumber, Debts};
 use crate::order::marks::{Cover, Marks, Seen};
@@ -36,8 +40,11 @@ pub struct Ledger {
     pub submitted: Marks,
     /// What of it the host could see without synchronising.
     pub looked_at: Marks,
+    /// Whether a barrier may stand in for a wait.
     pub plain: Plain,
+    /// Whether every kernel counts as visible to the host.
     pub visible: Visible,
+    /// Whether the marks see every submission.
     pub skipping: Skipping,
 }
 
@@ -50,17 +57,22 @@ pub struct Covers {
     pub waited: Cover,
     /// Waited for by the host, of what it could see.
     pub looked: Cover,
+    /// The barriers by number, and which are complete.
     pub debts: Debts,
 }
 
 /// What only the runtime knows about a free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Situation {
+    /// As in `Facts`.
     pub mode: Mode,
     /// The block's context, by `cuCtxGetId`.
     pub context_id: u64,
+    /// As in `Facts`.
     pub capturing: bool,
+    /// As in `Facts`.
     pub barrier_calls: bool,
+    /// As in `Facts`.
     pub in_driver_callback: bool,
 }
 
@@ -75,12 +87,14 @@ pub struct SeenAll {
 /// What a free does once its barrier is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterBarrier {
+    /// All later work that can reach the block stands behind the barrier.
     MayPublish,
     /// An agent has shown meanwhile: wait for the barrier's event before publishing.
     WaitFirst,
 }
 
 impl Ledger {
+    /// A process that has done nothing yet.
     pub const fn new() -> Ledger {
         Ledger {
             submitted: Marks::new(),
@@ -188,6 +202,7 @@ impl Ledger {
 }
 
 impl Covers {
+    /// A context without a barrier or a wait.
     pub const fn new() -> Covers {
         Covers {
             ordered: Cover::new(),

@@ -43,6 +43,7 @@ pub struct Seen {
 pub struct Cover(AtomicU64);
 
 impl Marks {
+    /// Nothing submitted yet.
     pub const fn new() -> Marks {
         Marks { begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
@@ -130,6 +131,7 @@ impl Seen {
 }
 
 impl Cover {
+    /// Nothing covered yet.
     pub const fn new() -> Cover {
         Cover(AtomicU64::new(0))
     }

@@ -56,6 +56,7 @@ pub struct Plain {
 }
 
 impl Plain {
+    /// Nobody has submitted, no agent has shown.
     pub const fn new() -> Plain {
         Plain { shown: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
     }

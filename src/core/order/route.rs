@@ -7,6 +7,8 @@
 //! | any block by `cuMemFreeAsync` | tag | tag; park during a capture | tag | tag |
 //!
 //! And in every cell: publish at once if the marks prove that there is nothing to wait for.
+//! Without the barrier calls, and during a capture, every wait is a settle, in `relaxed` too: no
+//! context event can be made there to park on.
 
 use crate::rules::{Rule, rule_holds};
 
@@ -26,14 +28,17 @@ pub enum Mode {
 /// been read inside the free (`Ledger::facts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
+    /// Which promises are kept.
     pub mode: Mode,
     /// A barrier may stand in for the wait (`Plain::is_plain` of the block's context).
     pub plain: bool,
-    /// Somewhere in the process a stream captures.
+    /// Somewhere in the process a stream captures (`Captures::is_empty` is false).
     pub capturing: bool,
-    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context.
+    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (on a
+    /// green context they may not: false there).
     pub barrier_calls: bool,
-    /// No driver call is legal here: a callback of ours, run by the driver.
+    /// No driver call is legal here: a callback of ours, run by the driver. The program's own free
+    /// inside a host function is not meant: it gets the driver's 800 from the ordinary route.
     pub in_driver_callback: bool,
     /// Everything submitted is behind a barrier of the block's context.
     pub ordered_quiet: bool,
@@ -58,8 +63,9 @@ pub enum Route {
     Settle,
     /// Record a context event, do not wait; publish once it is complete.
     ParkOnEvent,
-    /// No driver call now. Publish behind the next barrier or wait of the context that starts
-    /// after this, and only once that is complete on the host.
+    /// No driver call now. The first ordinary call that may records one context event for all
+    /// that is parked so, and *no wait*: a barrier would order streams where natively nothing
+    /// does. A wait for the whole context that starts after this does as well.
     ParkForBarrier,
 }
 

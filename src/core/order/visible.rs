@@ -51,6 +51,7 @@ pub enum UnseenCause {
 pub struct Visible(AtomicU32);
 
 impl Visible {
+    /// No cause yet.
     pub const fn new() -> Visible {
         Visible(AtomicU32::new(0))
     }
@@ -84,6 +85,7 @@ impl Visible {
 pub struct Skipping(AtomicU32);
 
 impl Skipping {
+    /// Skipping is allowed.
     pub const fn new() -> Skipping {
         Skipping(AtomicU32::new(0))
     }

@@ -129,6 +129,10 @@ impl Ours {
         self.ledger.visible.every_kernel()
     }
 
+    pub fn sees_everything(&self) -> bool {
+        self.ledger.skipping.is_allowed()
+    }
+
     pub fn causes(&self) -> u32 {
         self.ledger.visible.causes()
     }

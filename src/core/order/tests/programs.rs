@@ -51,7 +51,7 @@ const fn free(var: usize) -> Op {
     Op::Free { var, thread: 0 }
 }
 
-pub const THEMES: [Theme; 6] = [
+pub const THEMES: [Theme; 7] = [
     Theme {
         name: "streams",
         start: &[malloc(P), malloc(Q)],
@@ -102,6 +102,7 @@ pub const THEMES: [Theme; 6] = [
             write(B, Q),
             Op::Record { event: 0, stream: A },
             Op::WaitEvent { stream: B, event: 0 },
+            Op::Recreate { stream: B },
             Op::TimePasses,
         ],
         length: 6,
@@ -120,8 +121,25 @@ pub const THEMES: [Theme; 6] = [
             Op::BeginCapture,
             Op::EndCapture,
             Op::LaunchGraph { stream: A },
+            Op::HostRead,
         ],
         length: 7,
+    },
+    Theme {
+        name: "unseen work",
+        start: &[malloc(P), malloc(Q)],
+        alphabet: &[
+            malloc(P),
+            free(P),
+            free(Q),
+            Op::FreeAsync { var: P, stream: A },
+            Op::MallocAsync { var: P, stream: B },
+            write(B, P),
+            Op::Unseen { stream: A, var: P },
+            Op::SyncContext,
+            Op::HostRead,
+        ],
+        length: 6,
     },
     Theme {
         name: "second context",

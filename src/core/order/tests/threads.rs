@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use super::explore::{Key, Machine, Outcome, explore};
 use super::{std, whole};
 use crate::order::debts::Debts;
-use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
-use crate::order::marks::{Cover, Marks};
+use crate::order::ledger::{Covers, Ledger, SeenAll, Situation};
+use crate::order::marks::{Cover, Marks, Seen};
 use crate::order::plain::Plain;
 use crate::order::route::{Facts, Mode, Route, free_context_block};
 
@@ -30,24 +30,36 @@ pub enum Op {
     UseElsewhere,
 }
 
-/// Which reads of a free come first; `Careless` is not ours.
+/// Which reads of a free come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FactsOrder {
     MarksFirst,
     AgentsFirst,
 }
 
-/// Whether a free asks for agents again once its barrier is in.
+/// What a free does once its barrier is in, as single steps of `Ledger::barrier_is_in`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnceIn {
+    Note,
+    Cover,
+    AskAgain,
+    DoNotAsk,
+}
+
+/// How careful frees and second contexts are; `Careful::OURS` is the real order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Careful {
     pub facts: FactsOrder,
-    pub asks_again: bool,
+    pub once_in: [OnceIn; 3],
     pub shower_waits: bool,
 }
 
 impl Careful {
-    pub const OURS: Careful =
-        Careful { facts: FactsOrder::MarksFirst, asks_again: true, shower_waits: true };
+    pub const OURS: Careful = Careful {
+        facts: FactsOrder::MarksFirst,
+        once_in: [OnceIn::Note, OnceIn::Cover, OnceIn::AskAgain],
+        shower_waits: true,
+    };
 }
 
 #[derive(Clone, Copy, Default)]
@@ -231,16 +243,20 @@ impl State {
             3 => self.recorded[t.seen_all().number().0 as usize] = self.launched,
             4 if t.route == 2 => self.waited |= self.launched,
             4 => self.behind |= self.recorded[t.seen_all().number().0 as usize],
-            5 if t.route == 2 => {}
-            5 => {
-                let after = ledger.barrier_is_in(covers, t.seen_all(), FIRST);
-                let again = after == AfterBarrier::WaitFirst && self.careful.asks_again;
-                t.waits = t.route == 1 || again;
-            }
-            6 if t.waits && t.route != 2 => {
+            5..=7 if t.route == 2 => {}
+            5..=7 => match self.careful.once_in[usize::from(t.step) - 5] {
+                OnceIn::Note => covers.debts.note(t.seen_all().number()),
+                OnceIn::Cover => {
+                    let ((ended, begun), ..) = t.seen_all().parts();
+                    covers.ordered.passed(Seen::new(ended, begun));
+                }
+                OnceIn::AskAgain => t.waits = t.route == 1 || !ledger.plain.is_plain(FIRST),
+                OnceIn::DoNotAsk => t.waits = t.route == 1,
+            },
+            8 if t.waits && t.route != 2 => {
                 self.waited |= self.recorded[t.seen_all().number().0 as usize];
             }
-            6 => {}
+            8 => {}
             _ => {
                 if t.waits {
                     covers.waited(t.seen_all());
@@ -416,9 +432,13 @@ fn the_ledger_holds_when_a_second_context_appears() {
 fn careless_versions_are_caught() {
     let _whole = whole();
     const OURS: Careful = Careful::OURS;
+    let in_order = |once_in| Careful { once_in, ..OURS };
+    use OnceIn::*;
     let careless = [
         ("who shows an agent does not wait", Careful { shower_waits: false, ..OURS }),
-        ("a free does not ask again", Careful { asks_again: false, ..OURS }),
+        ("a free does not ask again", in_order([Note, Cover, DoNotAsk])),
+        ("asked before the barrier is noted", in_order([AskAgain, Note, Cover])),
+        ("covered before the barrier is noted", in_order([Cover, Note, AskAgain])),
         ("agents read first", Careful { facts: FactsOrder::AgentsFirst, ..OURS }),
     ];
     for (what, careful) in careless {

@@ -74,6 +74,12 @@ pub enum Op {
     },
     SyncContext,
     DestroyTexture,
+    /// Work that no hook of ours sees; it writes the block and pinned memory. Only where a cause
+    /// in `Skipping` has told us that there may be such work.
+    Unseen {
+        stream: usize,
+        var: usize,
+    },
     BeginCapture,
     EndCapture,
     LaunchGraph {
@@ -191,6 +197,7 @@ impl World {
                 Ok(self.ours.destroy_texture()?)
             }
             Op::LaunchGraph { stream } => self.launch_graph(stream),
+            Op::Unseen { stream, var } => self.unseen(stream, var),
             _ => {
                 self.order(op);
                 Ok(())
@@ -256,6 +263,7 @@ impl World {
             | Op::LaunchIndirect { stream }
             | Op::CopyOut { stream, .. }
             | Op::CopyIn { stream, .. }
+            | Op::Unseen { stream, .. }
             | Op::MallocAsync { stream, .. }
             | Op::FreeAsync { stream, .. }
             | Op::Record { stream, .. }
@@ -317,6 +325,20 @@ impl World {
         self.native.use_texture(native.0);
         self.ours.use_texture(ours.0);
         Ok(())
+    }
+
+    fn unseen(&mut self, stream: usize, var: usize) -> Result<(), Stop> {
+        let block = self.block(var)?;
+        if self.ours.sees_everything() {
+            return Err(Stop::Invalid);
+        }
+        let native = self.native.order.submit(stream);
+        let ours = self.ours.order.submit(stream);
+        self.same_or_fewer(native, ours)?;
+        self.native.access(native, block.number, true)?;
+        self.native.access_pinned(native, true)?;
+        self.ours.access_pinned(ours.0, true);
+        Ok(self.ours.access(ours, block.number, true)?)
     }
 
     /// Only programs that gave us a sign before: the others are a known difference.
@@ -383,13 +405,15 @@ impl World {
         Ok(())
     }
 
-    /// A graph is visible to the host whatever is in it.
+    /// A graph is visible to the host whatever is in it: here a host node writes pinned memory.
     fn launch_graph(&mut self, stream: usize) -> Result<(), Stop> {
         let captured = self.captured;
         if captured.into_iter().flatten().any(|block| !self.alive[block]) || stream == ELSEWHERE {
             return Err(Stop::Invalid);
         }
         let [native, ours] = self.submit(stream, true)?;
+        self.native.access_pinned(native, true)?;
+        self.ours.access_pinned(ours.0, true);
         for block in captured.into_iter().flatten() {
             self.native.access(native, block, true)?;
             self.ours.access(ours, block, true)?;
