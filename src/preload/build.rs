@@ -5,6 +5,9 @@
 //! default treatment (`hooks::common`): it submits or orders work, may be retried after an
 //! out-of-memory error, or ends the life of something that work in flight may use.
 
+#[path = "build/glibc.rs"]
+mod glibc;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
@@ -34,6 +37,7 @@ impl Row<'_> {
 fn main() {
     println!("cargo:rerun-if-changed=functions.csv");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build/glibc.rs");
     let text = fs::read_to_string("functions.csv").expect("functions.csv stands beside build.rs");
     let rows: Vec<Row> = text.lines().skip(1).map(parse).collect();
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
@@ -43,6 +47,10 @@ fn main() {
     write("exports.rs", exports(&rows));
     // Calls inside the library go to its own definitions, never through the symbol table.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcachealloc.so");
+    // The driver keeps pointers to us, and threads end inside us: never unmapped, also where
+    // somebody opens and closes the library by hand.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    glibc::link_against_old(Path::new(&out));
 }
 
 /// The last column is free text and may hold anything but a line break.
