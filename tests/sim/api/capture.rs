@@ -1,0 +1,185 @@
+//! Stream capture.
+
+use super::pointers::{In, Out};
+use crate::abi::{Code, EdgeData, Handle, Outcome};
+use crate::call::Call;
+use crate::model::capture::RELAXED;
+use crate::model::graph::Edge;
+
+driver! {
+    fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (stream: Handle) |call| {
+        begin(call, stream, 0, None)
+    }
+
+    fn cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (stream: Handle, mode: u32) |call| {
+        begin(call, stream, mode, None)
+    }
+
+    fn cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz: (
+        stream: Handle, graph: Handle, before: In<Handle>, data: In<EdgeData>, count: usize,
+        mode: u32
+    ) |call| {
+        let edges = read_edges(before, data, count)?;
+        begin(call, stream, mode, Some((graph, edges)))
+    }
+
+    fn cuStreamEndCapture, cuStreamEndCapture_ptsz: (stream: Handle, graph: Out<Handle>) |call| {
+        let stream = call.stream(stream)?;
+        let thread = call.thread;
+        graph.put_if_asked(0);
+        let ended = call.world().end_capture(stream, thread)?;
+        graph.put(ended)
+    }
+
+    fn cuStreamIsCapturing, cuStreamIsCapturing_ptsz: (stream: Handle, status: Out<u32>) |call| {
+        let stream = call.stream(stream)?;
+        not_implicit(call, stream)?;
+        let (number, _) = status_of(call, stream);
+        status.put(number)
+    }
+
+    fn cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz: (
+        stream: Handle, status: Out<u32>, id: Out<u64>
+    ) |call| {
+        info(call, stream, status, id).map(drop)
+    }
+
+    fn cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz: (
+        stream: Handle, status: Out<u32>, id: Out<u64>, graph: Out<Handle>, before: Out<u64>,
+        count: Out<usize>
+    ) |call| {
+        let Some(found) = info(call, stream, status, id)? else { return Ok(()) };
+        put_terminals(found, graph, before, Out::at(0), count)
+    }
+
+    fn cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz: (
+        stream: Handle, status: Out<u32>, id: Out<u64>, graph: Out<Handle>, before: Out<u64>,
+        data: Out<u64>, count: Out<usize>
+    ) |call| {
+        let Some(found) = info(call, stream, status, id)? else { return Ok(()) };
+        put_terminals(found, graph, before, data, count)
+    }
+
+    fn cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz: (
+        stream: Handle, before: In<Handle>, count: usize, flags: u32
+    ) |call| {
+        update(call, stream, read_edges(before, In::at(0), count)?, flags)
+    }
+
+    fn cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz: (
+        stream: Handle, before: In<Handle>, data: In<EdgeData>, count: usize, flags: u32
+    ) |call| {
+        update(call, stream, read_edges(before, data, count)?, flags)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode: (mode: Out<u32>) |call| {
+        let wish = mode.get()?;
+        if wish > RELAXED {
+            return Err(Code::INVALID_VALUE);
+        }
+        let thread = call.thread;
+        let own = &mut call.world().threads.entry(thread).or_default().capture_mode;
+        let before = std::mem::replace(own, wish);
+        mode.put(before)
+    }
+}
+
+const ACTIVE: u32 = 1;
+const INVALIDATED: u32 = 2;
+const SET_DEPENDENCIES: u32 = 1;
+
+thread_local! {
+    /// What the last query of this thread pointed its caller to: nodes and their edges.
+    static ANSWER: std::cell::RefCell<(Vec<Handle>, Vec<EdgeData>)> =
+        const { std::cell::RefCell::new((Vec::new(), Vec::new())) };
+}
+
+pub fn read_edges(before: In<Handle>, data: In<EdgeData>, count: usize) -> Outcome<Vec<Edge>> {
+    let nodes = before.list(count)?;
+    let data = if data.is_null() { Vec::new() } else { data.list(count)? };
+    let edge = |(index, node): (usize, Handle)| Edge::new(node, data.get(index));
+    Ok(nodes.into_iter().enumerate().map(edge).collect())
+}
+
+fn begin(call: &mut Call, stream: Handle, mode: u32, into: Option<(Handle, Vec<Edge>)>) -> Outcome {
+    let stream = call.stream(stream)?;
+    let thread = call.thread;
+    call.world().begin_capture(stream, mode, thread, into)
+}
+
+/// The legacy stream cannot answer while a stream that it waits for captures. Unlike work,
+/// the question does no harm.
+fn not_implicit(call: &mut Call, stream: Handle) -> Outcome {
+    let met = call.world().legacy_meets_capture(stream);
+    if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_IMPLICIT) }
+}
+
+fn status_of(call: &mut Call, stream: Handle) -> (u32, u64) {
+    let world = call.world();
+    match world.capture_of(stream) {
+        None => (0, 0),
+        Some(id) if world.captures.active[&id].valid => (ACTIVE, id),
+        Some(id) => (INVALIDATED, id),
+    }
+}
+
+/// Graph and terminals of an active capture.
+fn info(
+    call: &mut Call,
+    stream: Handle,
+    status: Out<u32>,
+    id: Out<u64>,
+) -> Outcome<Option<(Handle, Vec<Edge>)>> {
+    let stream = call.stream(stream)?;
+    not_implicit(call, stream)?;
+    let (number, capture) = status_of(call, stream);
+    status.put(number)?;
+    if number != ACTIVE {
+        return Ok(None);
+    }
+    id.put_if_asked(capture);
+    let world = call.world();
+    let member = world.streams.get(stream)?.capture.as_ref().ok_or(Code::ILLEGAL_STATE)?;
+    Ok(Some((world.captures.active[&capture].graph, member.terminals.clone())))
+}
+
+fn put_terminals(
+    found: (Handle, Vec<Edge>),
+    graph: Out<Handle>,
+    before: Out<u64>,
+    data: Out<u64>,
+    count: Out<usize>,
+) -> Outcome {
+    let (of, terminals) = found;
+    // Who does not ask for edge data must not overlook that there is some.
+    if data.is_null() && terminals.iter().any(|edge| edge.programmatic) {
+        return Err(LOSSY_QUERY);
+    }
+    graph.put_if_asked(of);
+    count.put_if_asked(terminals.len());
+    ANSWER.with_borrow_mut(|(nodes, edges)| {
+        *nodes = terminals.iter().map(|edge| edge.node).collect();
+        *edges = terminals.iter().map(Edge::data).collect();
+        before.put_if_asked(nodes.as_ptr() as u64);
+        data.put_if_asked(edges.as_ptr() as u64);
+    });
+    Ok(())
+}
+
+fn update(call: &mut Call, stream: Handle, edges: Vec<Edge>, flags: u32) -> Outcome {
+    let stream = call.stream(stream)?;
+    let world = call.world();
+    world.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
+    let member = world.streams.get_mut(stream)?.capture.as_mut().ok_or(Code::ILLEGAL_STATE)?;
+    if flags == SET_DEPENDENCIES {
+        member.terminals.clear();
+    }
+    for edge in edges {
+        if member.terminals.iter().all(|known| known.node != edge.node) {
+            member.terminals.push(edge);
+        }
+    }
+    Ok(())
+}
+
+const LOSSY_QUERY: Code = Code(402);

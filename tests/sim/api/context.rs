@@ -1,0 +1,210 @@
+//! Contexts: creation, the stack of each thread, and the barrier calls.
+
+use super::device::check;
+use super::pointers::Out;
+use crate::abi::{Code, Handle, Outcome};
+use crate::call::Call;
+use crate::model::context::Context;
+
+driver! {
+    fn cuCtxCreate, cuCtxCreate_v2: (context: Out<Handle>, flags: u32, device: i32) |call| {
+        create(call, context, flags, device)
+    }
+
+    fn cuCtxCreate_v3: (
+        context: Out<Handle>, affinity: u64, count: i32, flags: u32, device: i32
+    ) |call| {
+        create(call, context, flags, device)
+    }
+
+    fn cuCtxCreate_v4: (context: Out<Handle>, parameters: u64, flags: u32, device: i32) |call| {
+        create(call, context, flags, device)
+    }
+
+    fn cuCtxDestroy, cuCtxDestroy_v2: (context: Handle) |call| {
+        let state = find(call, context)?;
+        if state.primary {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let deps = call.world().context_deps(context)?;
+        call.wait_all(deps);
+        call.world().destroy_context(context);
+        let stack = stack(call);
+        if stack.last() == Some(&context) {
+            stack.pop();
+        }
+        Ok(())
+    }
+
+    fn cuCtxPushCurrent, cuCtxPushCurrent_v2: (context: Handle) |call| {
+        find(call, context)?;
+        stack(call).push(context);
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent, cuCtxPopCurrent_v2: (context: Out<Handle>) |call| {
+        let top = stack(call).pop().ok_or(Code::INVALID_CONTEXT)?;
+        context.put_if_asked(top);
+        Ok(())
+    }
+
+    fn cuCtxSetCurrent: (context: Handle) |call| {
+        if context != 0 {
+            find(call, context)?;
+        }
+        let stack = stack(call);
+        stack.pop();
+        if context != 0 {
+            stack.push(context);
+        }
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent: (context: Out<Handle>) |call| {
+        let top = stack(call).last().copied().unwrap_or(0);
+        context.put(top)
+    }
+
+    fn cuCtxGetDevice: (device: Out<i32>) |call| {
+        let context = any_current(call)?;
+        device.put(find(call, context)?.device as i32)
+    }
+
+    fn cuCtxGetDevice_v2: (device: Out<i32>, context: Handle) |call| {
+        let context = if context == 0 { any_current(call)? } else { context };
+        device.put(find(call, context)?.device as i32)
+    }
+
+    fn cuCtxGetId: (context: Handle, id: Out<u64>) |call| {
+        let context = if context == 0 { any_current(call)? } else { context };
+        id.put(find(call, context)?.id)
+    }
+
+    fn cuCtxGetFlags: (flags: Out<u32>) |call| {
+        let context = any_current(call)?;
+        flags.put(find(call, context)?.flags)
+    }
+
+    fn cuCtxSetFlags: (flags: u32) |call| {
+        let context = call.context()?;
+        call.world().contexts.get_mut(context)?.flags = flags;
+        Ok(())
+    }
+
+    fn cuCtxGetApiVersion: (context: Handle, version: Out<u32>) |call| {
+        version.put(3020)
+    }
+
+    fn cuCtxGetLimit: (bytes: Out<usize>, limit: u32) |call| {
+        let context = call.context()?;
+        bytes.put(find(call, context)?.limits.get(&limit).copied().unwrap_or(1024))
+    }
+
+    fn cuCtxSetLimit: (limit: u32, bytes: usize) |call| {
+        let context = call.context()?;
+        call.world().contexts.get_mut(context)?.limits.insert(limit, bytes);
+        Ok(())
+    }
+
+    fn cuCtxGetStreamPriorityRange: (least: Out<i32>, greatest: Out<i32>) |call| {
+        least.put_if_asked(0);
+        greatest.put_if_asked(-5);
+        Ok(())
+    }
+
+    fn cuCtxGetCacheConfig: (config: Out<u32>) |call| {
+        config.put(0)
+    }
+
+    fn cuCtxSetCacheConfig: (config: u32) |call| {
+        call.context().map(drop)
+    }
+
+    fn cuCtxResetPersistingL2Cache: () |call| {
+        call.context().map(drop)
+    }
+
+    fn cuCtxSynchronize: () |call| {
+        let context = call.context()?;
+        synchronize(call, context)
+    }
+
+    fn cuCtxSynchronize_v2: (context: Handle) |call| {
+        let context = if context == 0 { call.context()? } else { context };
+        synchronize(call, context)
+    }
+
+    fn cuCtxRecordEvent: (context: Handle, event: Handle) |call| {
+        find(call, context)?;
+        let name = call.name;
+        call.world().events.get(event)?;
+        call.world().forbid_in_context(context, name)?;
+        let at = call.ns();
+        let op = call.world().mark_context(context, at)?;
+        let event = call.world().events.get_mut(event)?;
+        (event.op, event.captured) = (Some(op), None);
+        Ok(())
+    }
+
+    fn cuCtxWaitEvent: (context: Handle, event: Handle) |call| {
+        find(call, context)?;
+        let name = call.name;
+        let op = call.world().events.get(event)?.op.clone();
+        call.world().forbid_in_context(context, name)?;
+        let at = call.ns();
+        match op {
+            Some(op) => call.world().bar_context(context, &op, at),
+            None => Ok(()),
+        }
+    }
+
+    fn cuCtxEnablePeerAccess: (peer: Handle, flags: u32) |call| {
+        let own = call.context()?;
+        let (own_device, peer_device) = (find(call, own)?.device, find(call, peer)?.device);
+        if own_device == peer_device {
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
+        }
+        match call.world().contexts.get_mut(own)?.peers.insert(peer) {
+            true => Ok(()),
+            false => Err(Code::PEER_ACCESS_ALREADY_ENABLED),
+        }
+    }
+
+    fn cuCtxDisablePeerAccess: (peer: Handle) |call| {
+        let own = call.context()?;
+        match call.world().contexts.get_mut(own)?.peers.remove(&peer) {
+            true => Ok(()),
+            false => Err(Code::PEER_ACCESS_NOT_ENABLED),
+        }
+    }
+}
+
+/// A context by handle, without its sticky error: questions are answered all the same.
+pub fn find(call: &mut Call, context: Handle) -> Outcome<&Context> {
+    call.world().contexts.find(context).ok_or(Code::INVALID_CONTEXT)
+}
+
+fn any_current(call: &mut Call) -> Outcome<Handle> {
+    stack(call).last().copied().ok_or(Code::INVALID_CONTEXT)
+}
+
+fn stack(call: &mut Call) -> &mut Vec<Handle> {
+    let thread = call.thread;
+    &mut call.world().threads.entry(thread).or_default().contexts
+}
+
+fn create(call: &mut Call, context: Out<Handle>, flags: u32, device: i32) -> Outcome {
+    let device = check(device)?;
+    let handle = call.world().create_context(device, false, flags)?;
+    stack(call).push(handle);
+    context.put(handle)
+}
+
+fn synchronize(call: &mut Call, context: Handle) -> Outcome {
+    let name = call.name;
+    call.world().forbid_in_context(context, name)?;
+    let deps = call.world().context_deps(context)?;
+    call.wait_all(deps);
+    call.world().trim_pools(None);
+    find(call, context)?.error.map_or(Ok(()), Err)
+}

@@ -1,0 +1,82 @@
+//! Pinned and registered host memory; device and host address are the same (UVA).
+
+use super::pointers::Out;
+use crate::abi::{Code, DevicePtr, Outcome};
+use crate::call::Call;
+use crate::model::memory::Kind;
+
+driver! {
+    fn cuMemHostAlloc: (address: Out<u64>, bytes: usize, flags: u32) |call| {
+        address.put(super::memory::alloc(call, bytes as u64, Kind::Host { flags })?)
+    }
+
+    fn cuMemAllocHost_v2: (address: Out<u64>, bytes: usize) |call| {
+        address.put(super::memory::alloc(call, bytes as u64, Kind::Host { flags: 0 })?)
+    }
+
+    fn cuMemFreeHost: (address: u64) |call| {
+        if address == 0 {
+            return Ok(());
+        }
+        let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+        let Kind::Host { .. } = found.kind else { return Err(Code::INVALID_VALUE) };
+        let (thread, name) = (call.thread, call.name);
+        call.world().forbid_unsafe(thread, name)?;
+        wait_for_everything(call)?;
+        call.world().discard(address);
+        Ok(())
+    }
+
+    fn cuMemHostRegister, cuMemHostRegister_v2: (address: u64, bytes: usize, flags: u32) |call| {
+        let context = call.context()?;
+        if address == 0 || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let world = call.world();
+        let last = address + bytes as u64 - 1;
+        if world.memory.find(address).is_some() || world.memory.find(last).is_some() {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let ctx = world.contexts.get(context)?.id;
+        world.memory.insert(address, bytes as u64, Kind::Registered { flags }, ctx, 0);
+        Ok(())
+    }
+
+    fn cuMemHostUnregister: (address: u64) |call| {
+        let found = call.world().memory.at_base(address);
+        match found.map(|found| found.kind) {
+            Some(Kind::Registered { .. }) => {}
+            _ => return Err(Code::HOST_MEMORY_NOT_REGISTERED),
+        }
+        wait_for_everything(call)?;
+        call.world().discard(address);
+        Ok(())
+    }
+
+    fn cuMemHostGetDevicePointer_v2: (device: Out<DevicePtr>, host: u64, flags: u32) |call| {
+        call.context()?;
+        let found = call.world().memory.find(host).ok_or(Code::INVALID_VALUE)?;
+        match found.kind {
+            Kind::Host { .. } | Kind::Registered { .. } => device.put(host),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemHostGetFlags: (flags: Out<u32>, host: u64) |call| {
+        let found = call.world().memory.find(host).ok_or(Code::INVALID_VALUE)?;
+        match found.kind {
+            Kind::Host { flags: known } | Kind::Registered { flags: known } => flags.put(known),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+}
+
+/// Pinned memory is every context's; giving it back waits for all of them (measured for one).
+fn wait_for_everything(call: &mut Call) -> Outcome {
+    let contexts: Vec<_> = call.world().context_handles.values().copied().collect();
+    for context in contexts {
+        let deps = call.world().context_deps(context)?;
+        call.wait_all(deps);
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Memory handles for other processes, as far as one process can tell.
+//!
+//! A handle names the whole allocation, whatever address inside it was given (measured: the
+//! importer of an interior pointer gets the base). Bytes 24-27, 32-36 and 48-55 are checked
+//! when it is opened, the others are not.
+
+use super::pointers::Out;
+use crate::abi::{Code, DevicePtr, Handle, IpcHandle, Outcome};
+use crate::call::Call;
+use crate::model::event::Event;
+use crate::model::memory::{Allocation, Kind};
+
+driver! {
+    fn cuIpcGetMemHandle: (handle: Out<IpcHandle>, address: DevicePtr) |call| {
+        call.context()?;
+        let found = call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
+        if found.kind != Kind::Device {
+            return Err(Code::INVALID_VALUE);
+        }
+        handle.put(handle_of(found))
+    }
+
+    fn cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2: (
+        address: Out<DevicePtr>, handle: IpcHandle, flags: u32
+    ) |call| {
+        call.context()?;
+        let base = open(call, &handle)?;
+        address.put(base)?;
+        *call.world().ipc.entry(base).or_default() += 1;
+        Ok(())
+    }
+
+    fn cuIpcCloseMemHandle: (address: DevicePtr) |call| {
+        let ipc = &mut call.world().ipc;
+        let count = ipc.get_mut(&address).ok_or(Code::INVALID_VALUE)?;
+        *count -= 1;
+        if *count == 0 {
+            ipc.remove(&address);
+        }
+        Ok(())
+    }
+
+    fn cuIpcGetEventHandle: (handle: Out<IpcHandle>, event: Handle) |call| {
+        call.world().events.get(event)?;
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&event.to_le_bytes());
+        handle.put(IpcHandle(bytes))
+    }
+
+    fn cuIpcOpenEventHandle: (event: Out<Handle>, handle: IpcHandle) |call| {
+        let context = call.context()?;
+        let number = handle.0[..8].try_into().expect("eight bytes");
+        let op = call.world().events.get(u64::from_le_bytes(number))?.op.clone();
+        let opened = Event { context, timing: false, op, captured: None };
+        event.put(call.world().events.insert(opened))
+    }
+}
+
+fn handle_of(found: &Allocation) -> IpcHandle {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&found.bytes.to_le_bytes());
+    bytes[24..28].copy_from_slice(MAGIC);
+    bytes[32..37].copy_from_slice(&found.id.to_le_bytes()[..5]);
+    bytes[48..56].copy_from_slice(&found.base.to_le_bytes());
+    IpcHandle(bytes)
+}
+
+fn open(call: &mut Call, handle: &IpcHandle) -> Outcome<DevicePtr> {
+    let bytes = &handle.0;
+    let base = u64::from_le_bytes(bytes[48..56].try_into().expect("eight bytes"));
+    let found = call.world().memory.at_base(base).map(handle_of);
+    let same = |range: std::ops::Range<usize>| {
+        found.is_some_and(|found| found.0[range.clone()] == bytes[range])
+    };
+    if !same(48..52) {
+        return Err(Code::INVALID_HANDLE);
+    }
+    if same(24..28) && same(32..37) && same(52..56) { Ok(base) } else { Err(Code::INVALID_VALUE) }
+}
+
+const MAGIC: &[u8; 4] = b"sim!";

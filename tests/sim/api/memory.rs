@@ -1,0 +1,135 @@
+//! Device memory: `cuMemAlloc` and its family, and the free that waits.
+
+use super::pointers::Out;
+use crate::abi::{Code, DevicePtr, Handle, Outcome};
+use crate::call::Call;
+use crate::model::memory::Kind;
+use crate::model::op::Work;
+use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
+
+driver! {
+    fn cuMemAlloc_v2: (address: Out<DevicePtr>, bytes: usize) |call| {
+        address.put(alloc(call, bytes as u64, Kind::Device)?)
+    }
+
+    fn cuMemAllocManaged: (address: Out<DevicePtr>, bytes: usize, flags: u32) |call| {
+        if flags == 0 || flags > 4 {
+            return Err(Code::INVALID_VALUE);
+        }
+        address.put(alloc(call, bytes as u64, Kind::Managed)?)
+    }
+
+    fn cuMemAllocPitch_v2: (
+        address: Out<DevicePtr>, pitch: Out<usize>, width: usize, height: usize, element: u32
+    ) |call| {
+        let row = width.next_multiple_of(512);
+        let bytes = (row as u64).checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
+        address.put(alloc(call, bytes, Kind::Device)?)?;
+        pitch.put(row)
+    }
+
+    fn cuMemFree_v2: (address: DevicePtr) |call| {
+        if address == 0 {
+            return Ok(());
+        }
+        free(call, address)
+    }
+
+    fn cuMemGetInfo_v2: (free: Out<usize>, total: Out<usize>) |call| {
+        let context = call.context()?;
+        let device = call.world().contexts.get(context)?.device;
+        call.spend(5_000);
+        let space = &call.world().memory.devices[device];
+        free.put_if_asked(space.bytes_free() as usize);
+        total.put_if_asked((space.pages_max << 21) as usize);
+        Ok(())
+    }
+
+    fn cuMemGetAddressRange_v2: (
+        base: Out<DevicePtr>, bytes: Out<usize>, address: DevicePtr
+    ) |call| {
+        call.context()?;
+        let found = call.world().memory.find(address).ok_or(Code::NOT_FOUND)?;
+        let (start, length) = (found.base, found.bytes);
+        base.put_if_asked(start);
+        bytes.put_if_asked(length as usize);
+        Ok(())
+    }
+}
+
+pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
+    let context = call.context()?;
+    let (thread, name) = (call.thread, call.name);
+    call.world().forbid_unsafe(thread, name)?;
+    if bytes == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    call.spend(cost_ns(bytes));
+    let world = call.world();
+    let (ctx, device) = (world.contexts.get(context)?.id, world.contexts.get(context)?.device);
+    let first = world.memory.alloc(bytes, kind, ctx, device);
+    first.or_else(|_| {
+        world.trim_pools(Some(0));
+        world.memory.alloc(bytes, kind, ctx, device)
+    })
+}
+
+/// Measured: waits for all work of the block's context, at every size, and holds the context
+/// meanwhile; stream-ordered memory it does not wait for.
+fn free(call: &mut Call, address: DevicePtr) -> Outcome {
+    let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+    let (kind, bytes, ctx) = (found.kind, found.bytes, found.ctx);
+    let (thread, name) = (call.thread, call.name);
+    match kind {
+        Kind::Device | Kind::Managed => {}
+        Kind::Pool { .. } => return free_pool_memory(call, address),
+        Kind::Graph => return Ok(()),
+        _ => return Err(Code::INVALID_VALUE),
+    }
+    call.world().forbid_unsafe(thread, name)?;
+    call.spend(cost_ns(bytes));
+    let context = *call.world().context_handles.get(&ctx).ok_or(Code::INVALID_VALUE)?;
+    // From here on no other call can name the block, while work in flight may still use it.
+    let id = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
+    wait_holding(call, context)?;
+    let world = call.world();
+    let mut clock = world.host.clock.clone();
+    let chains = world.host.chains.clone();
+    let epoch = world.chains.advance(&chains, &mut clock);
+    let access = Access { start: address, bytes, kind: AccessKind::Write };
+    let source = Source { name, op: 0, stream: HOST_STREAM };
+    for race in world.shadow.access(access, source, epoch, &clock) {
+        world.report.race(&race);
+    }
+    world.host.clock = clock;
+    world.release(id);
+    world.error_of(ctx).map_or(Ok(()), Err)
+}
+
+fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
+    call.wait_for_context(context);
+    let (thread, at) = (call.thread, call.ns());
+    let op = call.world().mark_context(context, at)?;
+    call.world().contexts.get_mut(context)?.held_by = Some(thread);
+    call.wait(&op);
+    if let Some(context) = call.world().contexts.find_mut(context) {
+        context.held_by = None;
+    }
+    Ok(())
+}
+
+fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
+    let context = call.context()?;
+    let at = call.ns();
+    let world = call.world();
+    let found = world.memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+    let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
+    let allocation = world.memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
+    let op = world.mark_context_with(context, Work::Release { allocation }, at)?;
+    world.pool_free(pool, (address, block_bytes), 0, op);
+    Ok(())
+}
+
+fn cost_ns(bytes: u64) -> u64 {
+    if bytes >= 2 << 20 { 40_000 } else { 2_000 }
+}

@@ -1,0 +1,47 @@
+//! The exported functions, one file for each family, thin: they read arguments, ask the
+//! model, write results.
+
+#![allow(non_snake_case)]
+
+/// Defines exported driver functions. Several names share one body where only the meaning of
+/// stream NULL or the age of the name differs.
+macro_rules! driver {
+    ($( fn $($name:ident),+ : $arguments:tt |$call:ident| $body:block )+) => {
+        $( $( driver_one! { $name $arguments |$call| $body } )+ )+
+    };
+}
+
+macro_rules! driver_one {
+    ($name:ident ( $($argument:ident : $kind:ty),* $(,)? ) |$call:ident| $body:block) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(unused_variables, clippy::too_many_arguments)]
+        pub extern "C" fn $name($($argument: $kind),*) -> i32 {
+            crate::call::enter(stringify!($name), |$call| $body)
+        }
+    };
+}
+
+pub mod pointers;
+mod submit;
+
+pub mod array;
+pub mod capture;
+pub mod context;
+pub mod copy;
+pub mod device;
+pub mod event;
+pub mod executable;
+pub mod fill;
+pub mod graph;
+pub mod host_memory;
+pub mod ipc;
+pub mod launch;
+pub mod memory;
+pub mod module;
+pub mod node;
+pub mod observe;
+pub mod pointer;
+pub mod pool;
+pub mod resolve;
+pub mod stream;
+pub mod vmm;

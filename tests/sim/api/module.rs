@@ -1,0 +1,227 @@
+//! Modules, libraries, kernels and functions.
+//!
+//! A library is a module and a kernel its function: the handles mean the same thing here.
+
+use super::pointers::{In, Out, text};
+use crate::abi::{Code, Handle, Outcome};
+use crate::call::Call;
+use crate::model::memory::Kind;
+use crate::model::module::{Function, Module};
+
+driver! {
+    fn cuModuleLoadData, cuModuleLoadFatBinary: (module: Out<Handle>, image: In<u32>) |call| {
+        call.context()?;
+        module.put(load(call, image)?)
+    }
+
+    fn cuModuleLoadDataEx: (
+        module: Out<Handle>, image: In<u32>, count: u32, options: u64, values: u64
+    ) |call| {
+        call.context()?;
+        module.put(load(call, image)?)
+    }
+
+    fn cuModuleLoad: (module: Out<Handle>, path: In<u8>) |call| {
+        call.context()?;
+        module.put(load_file(call, path)?)
+    }
+
+    fn cuLibraryLoadData: (
+        library: Out<Handle>, code: In<u32>, options: u64, values: u64, count: u32,
+        library_options: u64, library_values: u64, library_count: u32
+    ) |call| {
+        library.put(load(call, code)?)
+    }
+
+    fn cuLibraryLoadFromFile: (
+        library: Out<Handle>, path: In<u8>, options: u64, values: u64, count: u32,
+        library_options: u64, library_values: u64, library_count: u32
+    ) |call| {
+        library.put(load_file(call, path)?)
+    }
+
+    fn cuModuleUnload, cuLibraryUnload: (module: Handle) |call| {
+        let world = call.world();
+        let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
+        state.global_addresses.values().for_each(|address| world.discard(*address));
+        Ok(())
+    }
+
+    fn cuModuleGetFunction, cuLibraryGetKernel: (
+        function: Out<Handle>, module: Handle, name: In<u8>
+    ) |call| {
+        let name = text(name)?;
+        call.world().modules.modules.get(module)?;
+        function.put(call.world().modules.function(module, &name).ok_or(Code::NOT_FOUND)?)
+    }
+
+    fn cuModuleGetGlobal_v2, cuLibraryGetGlobal: (
+        address: Out<u64>, bytes: Out<usize>, module: Handle, name: In<u8>
+    ) |call| {
+        let (start, length) = global(call, module, &text(name)?)?;
+        address.put_if_asked(start);
+        bytes.put_if_asked(length as usize);
+        Ok(())
+    }
+
+    fn cuModuleGetLoadingMode: (mode: Out<u32>) |call| {
+        mode.put(2)
+    }
+
+    fn cuModuleGetFunctionCount, cuLibraryGetKernelCount: (count: Out<u32>, module: Handle) |call| {
+        count.put(names(call, module)?.len() as u32)
+    }
+
+    fn cuModuleEnumerateFunctions, cuLibraryEnumerateKernels: (
+        functions: Out<Handle>, count: u32, module: Handle
+    ) |call| {
+        for (index, name) in names(call, module)?.into_iter().take(count as usize).enumerate() {
+            let function = call.world().modules.function(module, &name).ok_or(Code::NOT_FOUND)?;
+            functions.put_at(index, function);
+        }
+        Ok(())
+    }
+
+    fn cuLibraryGetModule: (module: Out<Handle>, library: Handle) |call| {
+        call.world().modules.modules.get(library)?;
+        module.put(library)
+    }
+
+    fn cuKernelGetFunction: (function: Out<Handle>, kernel: Handle) |call| {
+        find(call, kernel)?;
+        function.put(kernel)
+    }
+
+    fn cuKernelGetLibrary, cuFuncGetModule: (library: Out<Handle>, kernel: Handle) |call| {
+        library.put(find(call, kernel)?.module)
+    }
+
+    fn cuKernelGetName, cuFuncGetName: (name: Out<u64>, function: Handle) |call| {
+        name.put(find(call, function)?.name.as_ptr() as u64)
+    }
+
+    fn cuKernelGetParamInfo, cuFuncGetParamInfo: (
+        function: Handle, index: usize, offset: Out<usize>, bytes: Out<usize>
+    ) |call| {
+        let parameter = *find(call, function)?.parameters.get(index).ok_or(Code::INVALID_VALUE)?;
+        offset.put(parameter.offset)?;
+        bytes.put_if_asked(parameter.bytes);
+        Ok(())
+    }
+
+    fn cuKernelGetParamCount, cuFuncGetParamCount: (function: Handle, count: Out<usize>) |call| {
+        count.put(find(call, function)?.parameters.len())
+    }
+
+    fn cuFuncGetAttribute: (value: Out<i32>, attribute: u32, function: Handle) |call| {
+        find(call, function)?;
+        value.put(function_attribute(attribute))
+    }
+
+    fn cuKernelGetAttribute: (value: Out<i32>, attribute: u32, kernel: Handle, device: i32) |call| {
+        find(call, kernel)?;
+        value.put(function_attribute(attribute))
+    }
+
+    fn cuFuncSetAttribute: (function: Handle, attribute: u32, value: i32) |call| {
+        find(call, function).map(drop)
+    }
+
+    fn cuKernelSetAttribute: (attribute: u32, value: i32, kernel: Handle, device: i32) |call| {
+        find(call, kernel).map(drop)
+    }
+
+    fn cuFuncSetCacheConfig: (function: Handle, config: u32) |call| {
+        find(call, function).map(drop)
+    }
+
+    fn cuFuncLoad: (function: Handle) |call| {
+        find(call, function).map(drop)
+    }
+
+    fn cuFuncIsLoaded: (state: Out<u32>, function: Handle) |call| {
+        find(call, function)?;
+        state.put(1)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor: (
+        blocks: Out<i32>, function: Handle, threads: i32, shared_bytes: usize
+    ) |call| {
+        find(call, function)?;
+        blocks.put(8)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags: (
+        blocks: Out<i32>, function: Handle, threads: i32, shared_bytes: usize, flags: u32
+    ) |call| {
+        find(call, function)?;
+        blocks.put(8)
+    }
+}
+
+fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
+    call.world().modules.functions.get(function)
+}
+
+fn load(call: &mut Call, image: In<u32>) -> Outcome<Handle> {
+    call.spend(LOAD_NS);
+    let module = match image.get()? {
+        ELF | FAT_BINARY | FAT_BINARY_WRAPPER => Module::any(),
+        _ => from_text(&text(In::at(image.address()))?)?,
+    };
+    Ok(call.world().modules.modules.insert(module))
+}
+
+fn load_file(call: &mut Call, path: In<u8>) -> Outcome<Handle> {
+    let bytes = std::fs::read(text(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
+    let module = match std::str::from_utf8(&bytes) {
+        Ok(text) if text.contains(".version") => from_text(text)?,
+        _ => Module::any(),
+    };
+    Ok(call.world().modules.modules.insert(module))
+}
+
+fn from_text(text: &str) -> Outcome<Module> {
+    if text.contains(".version") { Ok(Module::from_ptx(text)) } else { Err(Code::INVALID_IMAGE) }
+}
+
+fn names(call: &mut Call, module: Handle) -> Outcome<Vec<String>> {
+    let entries = &call.world().modules.modules.get(module)?.entries;
+    let mut names: Vec<String> = entries.iter().flatten().map(|(name, _)| name.clone()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A global variable; it gets its memory when it is first asked for.
+fn global(call: &mut Call, module: Handle, name: &str) -> Outcome<(u64, u64)> {
+    let context = call.context()?;
+    let world = call.world();
+    let state = world.modules.modules.get(module)?;
+    let bytes = *state.globals.get(name).ok_or(Code::NOT_FOUND)?;
+    if let Some(address) = state.global_addresses.get(name) {
+        return Ok((*address, bytes));
+    }
+    let context = world.contexts.get(context)?;
+    let address = world.memory.alloc(bytes, Kind::Global, context.id, context.device)?;
+    let state = world.modules.modules.get_mut(module)?;
+    state.global_addresses.insert(name.to_string(), address);
+    Ok((address, bytes))
+}
+
+fn function_attribute(attribute: u32) -> i32 {
+    match attribute {
+        MAX_THREADS => 1024,
+        REGISTERS => 32,
+        PTX_VERSION | BINARY_VERSION => 70,
+        _ => 0,
+    }
+}
+
+const LOAD_NS: u64 = 100_000;
+const ELF: u32 = 0x464C_457F;
+const FAT_BINARY: u32 = 0xBA55_ED50;
+const FAT_BINARY_WRAPPER: u32 = 0x4662_43B1;
+const MAX_THREADS: u32 = 0;
+const REGISTERS: u32 = 4;
+const PTX_VERSION: u32 = 5;
+const BINARY_VERSION: u32 = 6;

@@ -1,0 +1,272 @@
+//! Nodes of graphs: adding them, and what may be asked about them.
+
+use super::capture::read_edges;
+use super::graph::put_list;
+use super::pointers::{In, Out};
+use crate::abi::{
+    AllocNodeParams, Code, Copy3D, DevicePtr, EdgeData, GraphNodeParams, Handle, HostNodeParams,
+    KernelNodeParams, MemsetNodeParams, Outcome,
+};
+use crate::call::Call;
+use crate::model::graph::NodeKind;
+use crate::model::memory::Kind;
+use crate::model::op::{FillWork, HostWork, Work};
+
+driver! {
+    fn cuGraphAddKernelNode, cuGraphAddKernelNode_v2: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<KernelNodeParams>
+    ) |call| {
+        let kind = kernel(call, params.get()?)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddMemcpyNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, params: In<Copy3D>,
+        context: Handle
+    ) |call| {
+        let kind = NodeKind::Work(Work::Copy(super::copy::deep(call, &params.get()?)?));
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddMemsetNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<MemsetNodeParams>, context: Handle
+    ) |call| {
+        let kind = fill(params.get()?);
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddHostNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<HostNodeParams>
+    ) |call| {
+        let kind = host(params.get()?)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddChildGraphNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, child: Handle
+    ) |call| {
+        let kind = NodeKind::Child(call.world().clone_graph(child)?);
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddEmptyNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize
+    ) |call| {
+        add(call, node, graph, (before, In::at(0), count), NodeKind::Empty)
+    }
+
+    fn cuGraphAddEventRecordNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, event: Handle
+    ) |call| {
+        call.world().events.get(event)?;
+        add(call, node, graph, (before, In::at(0), count), NodeKind::EventRecord(event))
+    }
+
+    fn cuGraphAddEventWaitNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, event: Handle
+    ) |call| {
+        call.world().events.get(event)?;
+        add(call, node, graph, (before, In::at(0), count), NodeKind::EventWait(event))
+    }
+
+    fn cuGraphAddMemAllocNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: Out<AllocNodeParams>
+    ) |call| {
+        let mut filled = params.get()?;
+        let kind = alloc(call, &mut filled)?;
+        params.put(filled)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddMemFreeNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, address: DevicePtr
+    ) |call| {
+        add(call, node, graph, (before, In::at(0), count), NodeKind::Free { address })
+    }
+
+    fn cuGraphAddNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: Out<GraphNodeParams>
+    ) |call| {
+        let kind = any(call, params)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddNode_v2: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, data: In<EdgeData>, count: usize,
+        params: Out<GraphNodeParams>
+    ) |call| {
+        let kind = any(call, params)?;
+        add(call, node, graph, (before, data, count), kind)
+    }
+
+    fn cuGraphNodeGetType: (node: Handle, kind: Out<u32>) |call| {
+        let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
+        kind.put(found.kind.type_number())
+    }
+
+    fn cuGraphNodeGetDependencies: (node: Handle, nodes: Out<Handle>, count: Out<usize>) |call| {
+        let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
+        let before: Vec<Handle> = found.before.iter().map(|edge| edge.node).collect();
+        put_list(nodes, count, &before)
+    }
+
+    fn cuGraphNodeGetDependencies_v2: (
+        node: Handle, nodes: Out<Handle>, data: Out<EdgeData>, count: Out<usize>
+    ) |call| {
+        let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
+        let (before, edges): (Vec<_>, Vec<_>) =
+            found.before.iter().map(|edge| (edge.node, edge.data())).unzip();
+        put_both(nodes, data, count, (&before, &edges))
+    }
+
+    fn cuGraphNodeGetDependentNodes: (node: Handle, nodes: Out<Handle>, count: Out<usize>) |call| {
+        let later = call.world().graphs.dependents(node);
+        let later: Vec<Handle> = later.iter().map(|edge| edge.node).collect();
+        put_list(nodes, count, &later)
+    }
+
+    fn cuGraphNodeGetDependentNodes_v2: (
+        node: Handle, nodes: Out<Handle>, data: Out<EdgeData>, count: Out<usize>
+    ) |call| {
+        let later = call.world().graphs.dependents(node);
+        let (later, edges): (Vec<_>, Vec<_>) =
+            later.iter().map(|edge| (edge.node, edge.data())).unzip();
+        put_both(nodes, data, count, (&later, &edges))
+    }
+
+    fn cuGraphNodeFindInClone: (found: Out<Handle>, original: Handle, clone: Handle) |call| {
+        let graphs = &call.world().graphs;
+        let nodes = &graphs.graphs.find(clone).ok_or(Code::INVALID_VALUE)?.nodes;
+        let twin = |node: &&Handle| graphs.nodes.find(**node).is_some_and(|n| n.original == original);
+        found.put(*nodes.iter().find(twin).ok_or(Code::INVALID_VALUE)?)
+    }
+
+    fn cuGraphChildGraphNodeGetGraph: (node: Handle, graph: Out<Handle>) |call| {
+        match call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?.kind {
+            NodeKind::Child(child) => graph.put(child),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn cuGraphMemAllocNodeGetParams: (node: Handle, params: Out<AllocNodeParams>) |call| {
+        let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
+        let NodeKind::Alloc { address, bytes } = found.kind else {
+            return Err(Code::INVALID_VALUE);
+        };
+        let known = params.get()?;
+        params.put(AllocNodeParams { bytes: bytes as usize, address, ..known })
+    }
+
+    fn cuGraphMemFreeNodeGetParams: (node: Handle, address: Out<DevicePtr>) |call| {
+        match call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?.kind {
+            NodeKind::Free { address: known } => address.put(known),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn cuGraphDestroyNode: (node: Handle) |call| {
+        let world = call.world();
+        let gone = world.graphs.nodes.remove(node).ok_or(Code::INVALID_VALUE)?;
+        let graph = world.graphs.graphs.get_mut(gone.graph)?;
+        graph.nodes.retain(|known| *known != node);
+        for other in graph.nodes.clone() {
+            world.graphs.nodes.get_mut(other)?.before.retain(|edge| edge.node != node);
+        }
+        Ok(())
+    }
+}
+
+type Before = (In<Handle>, In<EdgeData>, usize);
+
+fn add(
+    call: &mut Call,
+    node: Out<Handle>,
+    graph: Handle,
+    before: Before,
+    kind: NodeKind,
+) -> Outcome {
+    let edges = read_edges(before.0, before.1, before.2)?;
+    node.put(call.world().graphs.add_node(graph, kind, edges)?)
+}
+
+fn put_both(
+    nodes: Out<Handle>,
+    data: Out<EdgeData>,
+    count: Out<usize>,
+    found: (&[Handle], &[EdgeData]),
+) -> Outcome {
+    if !nodes.is_null() && !data.is_null() {
+        for (index, edge) in found.1.iter().take(count.get()?).enumerate() {
+            data.put_at(index, *edge);
+        }
+    }
+    put_list(nodes, count, found.0)
+}
+
+fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
+    let kind = params.get()?.kind;
+    // The body follows the type and three reserved words.
+    let body = params.address() + 16;
+    match kind {
+        0 => kernel(call, In::<KernelNodeParams>::at(body).get()?),
+        // Flags, a reserved word and the context stand before the copy.
+        1 => {
+            let shape = In::<Copy3D>::at(body + 16).get()?;
+            Ok(NodeKind::Work(Work::Copy(super::copy::deep(call, &shape)?)))
+        }
+        2 => Ok(fill(In::<MemsetNodeParams>::at(body).get()?)),
+        3 => host(In::<HostNodeParams>::at(body).get()?),
+        4 => {
+            let child = In::<Handle>::at(body).get()?;
+            Ok(NodeKind::Child(call.world().clone_graph(child)?))
+        }
+        5 => Ok(NodeKind::Empty),
+        6 => Ok(NodeKind::EventWait(In::at(body).get()?)),
+        7 => Ok(NodeKind::EventRecord(In::at(body).get()?)),
+        10 => {
+            let place = Out::<AllocNodeParams>::at(body);
+            let mut filled = place.get()?;
+            let kind = alloc(call, &mut filled)?;
+            place.put(filled)?;
+            Ok(kind)
+        }
+        11 => Ok(NodeKind::Free { address: In::at(body).get()? }),
+        _ => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+pub fn kernel(call: &mut Call, params: KernelNodeParams) -> Outcome<NodeKind> {
+    let arguments = (In::at(params.params as u64), In::at(params.extra as u64));
+    let launch = super::launch::read(call, params.function, arguments)?;
+    Ok(NodeKind::Work(Work::Kernel(launch)))
+}
+
+pub fn fill(params: MemsetNodeParams) -> NodeKind {
+    NodeKind::Work(Work::Fill(FillWork {
+        dst: params.dst,
+        pitch: params.pitch as u64,
+        value: params.value,
+        element_bytes: u64::from(params.element_bytes),
+        width: params.width as u64,
+        height: params.height.max(1) as u64,
+    }))
+}
+
+pub fn host(params: HostNodeParams) -> Outcome<NodeKind> {
+    let function = params.function.ok_or(Code::INVALID_VALUE)? as usize;
+    let data = params.data as usize;
+    Ok(NodeKind::Work(Work::Host(HostWork { function, data, callback_stream: None })))
+}
+
+fn alloc(call: &mut Call, params: &mut AllocNodeParams) -> Outcome<NodeKind> {
+    let device = super::device::check(params.pool.location.id)?;
+    let bytes = params.bytes as u64;
+    let address = call.world().memory.alloc(bytes, Kind::Graph, 0, device)?;
+    params.address = address;
+    Ok(NodeKind::Alloc { address, bytes })
+}

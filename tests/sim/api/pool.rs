@@ -1,0 +1,163 @@
+//! Stream-ordered allocation, and pools.
+
+use super::pointers::{In, Out};
+use super::submit::Order;
+use crate::abi::{AccessDescription, Code, DevicePtr, Handle, Location, Outcome, PoolProperties};
+use crate::call::Call;
+use crate::model::graph::NodeKind;
+use crate::model::memory::Kind;
+use crate::model::op::Work;
+use crate::model::pool::Pool;
+
+driver! {
+    fn cuMemAllocAsync, cuMemAllocAsync_ptsz: (
+        address: Out<DevicePtr>, bytes: usize, stream: Handle
+    ) |call| {
+        let stream = call.stream(stream)?;
+        let context = call.world().streams.get(stream)?.context;
+        let device = call.world().contexts.get(context)?.device;
+        let pool = call.world().device_pools[device].current;
+        address.put(alloc(call, bytes as u64, pool, stream)?)
+    }
+
+    fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz: (
+        address: Out<DevicePtr>, bytes: usize, pool: Handle, stream: Handle
+    ) |call| {
+        let stream = call.stream(stream)?;
+        address.put(alloc(call, bytes as u64, pool, stream)?)
+    }
+
+    fn cuMemFreeAsync, cuMemFreeAsync_ptsz: (address: DevicePtr, stream: Handle) |call| {
+        let stream = call.stream(stream)?;
+        if address == 0 {
+            return Ok(());
+        }
+        free(call, address, stream)
+    }
+
+    fn cuMemPoolCreate: (pool: Out<Handle>, properties: In<PoolProperties>) |call| {
+        let device = super::device::check(properties.get()?.location.id)?;
+        let handle = call.world().pools.insert(Pool::new(device));
+        pool.put(handle)
+    }
+
+    fn cuMemPoolDestroy: (pool: Handle) |call| {
+        let world = call.world();
+        if world.device_pools.iter().any(|known| known.default == pool) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let state = world.pools.find_mut(pool).ok_or(Code::INVALID_VALUE)?;
+        (state.destroyed, state.release_threshold) = (true, 0);
+        world.trim_pools(None);
+        for known in &mut world.device_pools {
+            if known.current == pool {
+                known.current = known.default;
+            }
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolTrimTo: (pool: Handle, keep: usize) |call| {
+        find(call, pool)?;
+        call.world().trim_pools(Some(keep as u64));
+        Ok(())
+    }
+
+    fn cuMemPoolGetAttribute: (pool: Handle, attribute: u32, value: Out<u64>) |call| {
+        let pool = find(call, pool)?;
+        let number = match attribute {
+            1..=3 => {
+                let flag = pool.reuse[attribute as usize - 1];
+                return Out::put(int(value), flag);
+            }
+            4 => pool.release_threshold,
+            5 => pool.reserved_bytes,
+            6 => pool.reserved_bytes_peak,
+            7 => pool.used_bytes,
+            8 => pool.used_bytes_peak,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        value.put(number)
+    }
+
+    fn cuMemPoolSetAttribute: (pool: Handle, attribute: u32, value: Out<u64>) |call| {
+        let pool = find(call, pool)?;
+        match attribute {
+            1..=3 => pool.reuse[attribute as usize - 1] = int(value).get()?,
+            4 => pool.release_threshold = value.get()?,
+            6 => pool.reserved_bytes_peak = pool.reserved_bytes,
+            8 => pool.used_bytes_peak = pool.used_bytes,
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolSetAccess: (pool: Handle, map: In<AccessDescription>, count: usize) |call| {
+        map.list(count)?;
+        find(call, pool).map(drop)
+    }
+
+    fn cuMemPoolGetAccess: (flags: Out<u32>, pool: Handle, location: In<Location>) |call| {
+        let own = find(call, pool)?.device as i32 == location.get()?.id;
+        flags.put(if own { 3 } else { 0 })
+    }
+}
+
+fn find(call: &mut Call, pool: Handle) -> Outcome<&mut Pool> {
+    let found = call.world().pools.find_mut(pool).filter(|pool| !pool.destroyed);
+    found.ok_or(Code::INVALID_VALUE)
+}
+
+/// The three reuse attributes are 32 bits wide, unlike the rest.
+fn int(value: Out<u64>) -> Out<i32> {
+    Out::at(value.address())
+}
+
+fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<DevicePtr> {
+    let device = find(call, pool)?.device;
+    if bytes == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if call.world().capture_of(stream).is_some() {
+        return alloc_node(call, bytes, device, stream);
+    }
+    call.check_legacy(stream)?;
+    let at = call.ns();
+    call.world().pool_alloc(pool, bytes, stream, at)
+}
+
+/// In a capture the allocation becomes a node, with an address of its own from now on.
+fn alloc_node(call: &mut Call, bytes: u64, device: usize, stream: Handle) -> Outcome<DevicePtr> {
+    let address = call.world().memory.alloc(bytes, Kind::Graph, 0, device)?;
+    let node = call.world().capture_node(stream, NodeKind::Alloc { address, bytes }, false);
+    if let Err(code) = node {
+        call.world().discard(address);
+        return Err(code);
+    }
+    Ok(address)
+}
+
+fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
+    let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+    let kind = found.kind;
+    if call.world().capture_of(stream).is_some() {
+        if kind != Kind::Graph {
+            return Err(Code::INVALID_VALUE);
+        }
+        return call.world().capture_node(stream, NodeKind::Free { address }, false).map(drop);
+    }
+    match kind {
+        // What a graph allocated and did not free comes back with the graph.
+        Kind::Graph => return Ok(()),
+        Kind::Device | Kind::Managed | Kind::Pool { .. } => {}
+        _ => return Err(Code::INVALID_VALUE),
+    }
+    call.check_legacy(stream)?;
+    let allocation = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
+    let op = call.submit_to(stream, Work::Release { allocation }, Order::Full)?;
+    if let (Kind::Pool { pool, block_bytes }, Some(op)) = (kind, op) {
+        let id = call.world().streams.get(stream)?.id;
+        call.world().pool_free(pool, (address, block_bytes), id, op);
+    }
+    Ok(())
+}

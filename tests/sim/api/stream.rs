@@ -1,0 +1,193 @@
+//! Streams.
+
+use super::pointers::{In, Out};
+use super::submit::Order;
+use crate::abi::{BatchMemOp, Code, DevicePtr, Handle, HostFn, Outcome, StreamCallback};
+use crate::call::Call;
+use crate::model::op::{FlagWork, HostWork, Work};
+use crate::model::stream::StreamKind;
+
+driver! {
+    fn cuStreamCreate: (stream: Out<Handle>, flags: u32) |call| {
+        create(call, stream, flags, 0)
+    }
+
+    fn cuStreamCreateWithPriority: (stream: Out<Handle>, flags: u32, priority: i32) |call| {
+        create(call, stream, flags, priority)
+    }
+
+    fn cuStreamDestroy, cuStreamDestroy_v2: (stream: Handle) |call| {
+        call.world().destroy_stream(stream)
+    }
+
+    fn cuStreamQuery, cuStreamQuery_ptsz: (stream: Handle) |call| {
+        let stream = call.stream(stream)?;
+        call.refuse_capture(stream)?;
+        call.check_legacy(stream)?;
+        let deps = call.world().stream_deps(stream)?;
+        if !deps.ends.is_empty() {
+            return Err(Code::NOT_READY);
+        }
+        call.wait_all(deps);
+        call.check_error(stream)
+    }
+
+    fn cuStreamSynchronize, cuStreamSynchronize_ptsz: (stream: Handle) |call| {
+        let stream = call.stream(stream)?;
+        call.refuse_capture(stream)?;
+        call.check_legacy(stream)?;
+        let deps = call.world().stream_deps(stream)?;
+        call.wait_all(deps);
+        call.world().trim_pools(None);
+        call.check_error(stream)
+    }
+
+    fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz: (stream: Handle, event: Handle, flags: u32) |call| {
+        let stream = call.stream(stream)?;
+        let name = call.name;
+        if call.world().capture_wait(stream, event, name)? {
+            return Ok(());
+        }
+        call.check_legacy(stream)?;
+        let at = call.ns();
+        let op = call.world().events.get(event)?.op.clone();
+        match op {
+            Some(op) => call.world().stream_waits(stream, &op, at),
+            None => Ok(()),
+        }
+    }
+
+    fn cuStreamGetId, cuStreamGetId_ptsz: (stream: Handle, id: Out<u64>) |call| {
+        let stream = call.stream(stream)?;
+        id.put(call.world().streams.get(stream)?.id)
+    }
+
+    fn cuStreamGetCtx, cuStreamGetCtx_ptsz: (stream: Handle, context: Out<Handle>) |call| {
+        let stream = call.stream(stream)?;
+        context.put(call.world().streams.get(stream)?.context)
+    }
+
+    fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz: (
+        stream: Handle, context: Out<Handle>, green: Out<Handle>
+    ) |call| {
+        let stream = call.stream(stream)?;
+        green.put_if_asked(0);
+        context.put(call.world().streams.get(stream)?.context)
+    }
+
+    fn cuStreamGetDevice, cuStreamGetDevice_ptsz: (stream: Handle, device: Out<i32>) |call| {
+        let stream = call.stream(stream)?;
+        let context = call.world().streams.get(stream)?.context;
+        device.put(call.world().contexts.get(context)?.device as i32)
+    }
+
+    fn cuStreamGetFlags, cuStreamGetFlags_ptsz: (stream: Handle, flags: Out<u32>) |call| {
+        let stream = call.stream(stream)?;
+        flags.put(u32::from(call.world().streams.get(stream)?.non_blocking))
+    }
+
+    fn cuStreamGetPriority, cuStreamGetPriority_ptsz: (stream: Handle, priority: Out<i32>) |call| {
+        let stream = call.stream(stream)?;
+        priority.put(call.world().streams.get(stream)?.priority)
+    }
+
+    fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz: (
+        stream: Handle, function: HostFn, data: u64
+    ) |call| {
+        host_function(call, stream, function, data)
+    }
+
+    fn cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz: (
+        stream: Handle, function: HostFn, data: u64, mode: u32
+    ) |call| {
+        host_function(call, stream, function, data)
+    }
+
+    fn cuStreamAddCallback, cuStreamAddCallback_ptsz: (
+        stream: Handle, callback: StreamCallback, data: u64, flags: u32
+    ) |call| {
+        let function = callback.ok_or(Code::INVALID_VALUE)? as usize;
+        let resolved = call.stream(stream)?;
+        // Unlike a host function, a callback cannot be recorded.
+        call.refuse_capture(resolved)?;
+        let work = HostWork { function, data: data as usize, callback_stream: Some(stream) };
+        call.submit_to(resolved, Work::Host(work), Order::Full).map(drop)
+    }
+
+    fn cuStreamWaitValue32, cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz: (
+        stream: Handle, address: DevicePtr, value: u32, flags: u32
+    ) |call| {
+        wait_value(call, stream, flag(address, u64::from(value), 4, flags))
+    }
+
+    fn cuStreamWaitValue64, cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz: (
+        stream: Handle, address: DevicePtr, value: u64, flags: u32
+    ) |call| {
+        wait_value(call, stream, flag(address, value, 8, flags))
+    }
+
+    fn cuStreamWriteValue32, cuStreamWriteValue32_ptsz, cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz: (
+        stream: Handle, address: DevicePtr, value: u32, flags: u32
+    ) |call| {
+        write_value(call, stream, flag(address, u64::from(value), 4, 0))
+    }
+
+    fn cuStreamWriteValue64, cuStreamWriteValue64_ptsz, cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz: (
+        stream: Handle, address: DevicePtr, value: u64, flags: u32
+    ) |call| {
+        write_value(call, stream, flag(address, value, 8, 0))
+    }
+
+    fn cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz: (
+        stream: Handle, count: u32, list: In<BatchMemOp>, flags: u32
+    ) |call| {
+        for op in list.list(count as usize)? {
+            let bytes = if op.operation <= 2 { 4 } else { 8 };
+            let flag = flag(op.address, op.value, bytes, op.flags);
+            match op.operation {
+                1 | 4 => wait_value(call, stream, flag)?,
+                2 | 5 => write_value(call, stream, flag)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+const NON_BLOCKING: u32 = 1;
+
+fn create(call: &mut Call, stream: Out<Handle>, flags: u32, priority: i32) -> Outcome {
+    let context = call.context()?;
+    if flags > NON_BLOCKING {
+        return Err(Code::INVALID_VALUE);
+    }
+    let kind = StreamKind::Created;
+    let created = call.world().create_stream(context, kind, flags == NON_BLOCKING, priority)?;
+    stream.put(created)
+}
+
+fn host_function(call: &mut Call, stream: Handle, function: HostFn, data: u64) -> Outcome {
+    let function = function.ok_or(Code::INVALID_VALUE)? as usize;
+    let work = HostWork { function, data: data as usize, callback_stream: None };
+    call.submit(stream, Work::Host(work), Order::Full).map(drop)
+}
+
+fn flag(address: DevicePtr, value: u64, bytes: u64, flags: u32) -> FlagWork {
+    FlagWork { address, value, bytes, compare: flags & 3 }
+}
+
+fn wait_value(call: &mut Call, stream: Handle, flag: FlagWork) -> Outcome {
+    check_flag(call, &flag)?;
+    call.submit(stream, Work::WaitValue(flag), Order::Full).map(drop)
+}
+
+fn write_value(call: &mut Call, stream: Handle, flag: FlagWork) -> Outcome {
+    check_flag(call, &flag)?;
+    call.submit(stream, Work::WriteValue(flag), Order::Full).map(drop)
+}
+
+/// These calls check their address at once, unlike kernels.
+fn check_flag(call: &mut Call, flag: &FlagWork) -> Outcome {
+    let known = call.world().memory.find(flag.address).is_some();
+    if known && flag.address.is_multiple_of(flag.bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}

@@ -1,0 +1,111 @@
+//! Virtual memory management: addresses and memory apart.
+
+use super::pointers::{In, Out};
+use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handle, Location};
+use crate::model::memory::Kind;
+use crate::model::space::PAGE_BYTES;
+use crate::model::vmm::LOCATION_DEVICE;
+
+driver! {
+    fn cuMemAddressReserve: (
+        address: Out<DevicePtr>, bytes: usize, alignment: usize, wish: DevicePtr, flags: u64
+    ) |call| {
+        if bytes == 0 || !(bytes as u64).is_multiple_of(PAGE_BYTES) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let start = call.world().memory.reserved.alloc(whole_pages(bytes));
+        address.put(start.ok_or(Code::OUT_OF_MEMORY)?)
+    }
+
+    fn cuMemAddressFree: (address: DevicePtr, bytes: usize) |call| {
+        let world = call.world();
+        if !world.memory.reserved.contains(address) || world.memory.find(address).is_some() {
+            return Err(Code::INVALID_VALUE);
+        }
+        world.memory.reserved.free(address, whole_pages(bytes));
+        Ok(())
+    }
+
+    fn cuMemCreate: (
+        handle: Out<Handle>, bytes: usize, properties: In<AllocationProperties>, flags: u64
+    ) |call| {
+        let Location { kind, id } = properties.get()?.location;
+        let device = if kind == LOCATION_DEVICE { super::device::check(id)? } else { 0 };
+        call.spend(20_000);
+        let created = call.world().create_physical(bytes as u64, device, kind);
+        handle.put(match created {
+            Err(Code::OUT_OF_MEMORY) => {
+                call.world().trim_pools(Some(0));
+                call.world().create_physical(bytes as u64, device, kind)?
+            }
+            other => other?,
+        })
+    }
+
+    fn cuMemRelease: (handle: Handle) |call| {
+        let world = call.world();
+        let physical = world.physical.find_mut(handle).ok_or(Code::INVALID_VALUE)?;
+        physical.references = physical.references.checked_sub(1).ok_or(Code::INVALID_VALUE)?;
+        world.drop_physical_if_unused(handle);
+        Ok(())
+    }
+
+    fn cuMemMap: (
+        address: DevicePtr, bytes: usize, offset: usize, handle: Handle, flags: u64
+    ) |call| {
+        call.spend(10_000);
+        call.world().map_physical(address, bytes as u64, offset as u64, handle)
+    }
+
+    fn cuMemUnmap: (address: DevicePtr, bytes: usize) |call| {
+        call.spend(25_000);
+        call.world().unmap_physical(address, bytes as u64)
+    }
+
+    fn cuMemSetAccess: (
+        address: DevicePtr, bytes: usize, access: In<AccessDescription>, count: usize
+    ) |call| {
+        access.list(count)?;
+        call.world().memory.find(address).map(drop).ok_or(Code::INVALID_VALUE)
+    }
+
+    fn cuMemGetAccess: (flags: Out<u64>, location: In<Location>, address: DevicePtr) |call| {
+        call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
+        flags.put(3)
+    }
+
+    fn cuMemGetAllocationGranularity: (
+        bytes: Out<usize>, properties: In<AllocationProperties>, option: u32
+    ) |call| {
+        bytes.put(PAGE_BYTES as usize)
+    }
+
+    fn cuMemRetainAllocationHandle: (handle: Out<Handle>, address: DevicePtr) |call| {
+        let world = call.world();
+        let found = world.memory.find(address).ok_or(Code::INVALID_VALUE)?;
+        let Kind::Mapped { handle: known, .. } = found.kind else {
+            return Err(Code::INVALID_VALUE);
+        };
+        world.physical.get_mut(known)?.references += 1;
+        handle.put(known)
+    }
+
+    fn cuMemGetAllocationPropertiesFromHandle: (
+        properties: Out<AllocationProperties>, handle: Handle
+    ) |call| {
+        let physical = call.world().physical.find(handle).ok_or(Code::INVALID_VALUE)?;
+        let location = Location { kind: physical.location_kind, id: physical.device as i32 };
+        properties.put(AllocationProperties {
+            kind: 1,
+            handle_types: 0,
+            location,
+            metadata: 0,
+            flags: [0; 8],
+        })
+    }
+}
+
+/// At least the size from which the model hands out whole pages.
+fn whole_pages(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(PAGE_BYTES)
+}

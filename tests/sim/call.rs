@@ -1,0 +1,235 @@
+//! One call of a driver function: what happens before and after its body, and how it waits.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::abi::{Code, Handle, Outcome};
+use crate::exit;
+use crate::faults;
+use crate::functions::FUNCTIONS;
+use crate::model::callbacks;
+use crate::model::op::{Deps, OpRef};
+use crate::model::world::{self, Thread, World, config};
+
+/// A call in progress. It holds the world's lock except while it waits.
+pub struct Call {
+    world: Option<MutexGuard<'static, World>>,
+    pub thread: u32,
+    pub name: &'static str,
+    /// Whether stream NULL means the calling thread's stream.
+    pub per_thread: bool,
+}
+
+/// The body of every exported function.
+pub fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> i32 {
+    let mut call = match Call::begin(name) {
+        Ok(call) => call,
+        Err(code) => return code.0,
+    };
+    let outcome = body(&mut call);
+    call.end();
+    outcome.map_or_else(|code| code.0, |()| 0)
+}
+
+/// The body of every function that is not modelled.
+pub fn not_modelled(name: &'static str) -> i32 {
+    enter(name, |_| Err(Code::NOT_SUPPORTED))
+}
+
+impl Call {
+    fn begin(name: &'static str) -> Outcome<Call> {
+        if forked() {
+            return Err(Code::NOT_INITIALIZED);
+        }
+        exit::install();
+        let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
+        let world = Some(world::lock());
+        let mut call = Call { world, thread: thread_number(), name, per_thread };
+        let inside = callbacks::inside();
+        let thread = call.thread;
+        let world = call.world();
+        *world.report.calls.entry(name).or_default() += 1;
+        world.calls_count += 1;
+        if let Some(code) = faults::hit(&mut world.faults, name) {
+            return Err(Code(code));
+        }
+        if version_of(name) > config().driver_version {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if inside && !allowed_inside_host_functions(name) {
+            return Err(Code::NOT_PERMITTED);
+        }
+        if !world.initialized && !allowed_before_init(name) {
+            return Err(Code::NOT_INITIALIZED);
+        }
+        if !is_question(name) {
+            world.engine.progress += 1;
+        }
+        let now = world.engine.now;
+        world.threads.entry(thread).or_insert_with(|| Thread { ns: now, ..Thread::default() });
+        call.spend(base_cost_ns(name));
+        Ok(call)
+    }
+
+    fn end(mut self) {
+        // A free or a spinner's word may be what another thread waits for.
+        self.world().poll_spinners();
+        drop(self.world.take());
+        world::changed().notify_all();
+    }
+
+    pub fn world(&mut self) -> &mut World {
+        self.world.as_mut().expect("the lock is held outside of waits")
+    }
+
+    /// This thread's virtual clock.
+    pub fn ns(&mut self) -> u64 {
+        let thread = self.thread;
+        self.world().threads[&thread].ns
+    }
+
+    /// Host time that the call takes; work in flight goes on meanwhile.
+    pub fn spend(&mut self, ns: u64) {
+        let thread = self.thread;
+        let world = self.world();
+        let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
+        state.ns += ns;
+        let now = state.ns;
+        world.run_until(now);
+    }
+
+    pub fn context(&mut self) -> Outcome<Handle> {
+        let thread = self.thread;
+        self.world().current_context(thread)
+    }
+
+    pub fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
+        let (thread, per_thread) = (self.thread, self.per_thread);
+        self.world().resolve_stream(handle, per_thread, thread)
+    }
+
+    /// Waits for an operation; the host knows afterwards what it knew.
+    pub fn wait(&mut self, op: &OpRef) {
+        let waited = op.clone();
+        self.wait_until(|_| waited.done());
+        let state = op.state();
+        let (end, clock) = (state.end_ns, state.clock.clone());
+        drop(state);
+        let thread = self.thread;
+        let world = self.world();
+        world.host.clock.join(&clock);
+        let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
+        state.ns = state.ns.max(end);
+    }
+
+    pub fn wait_all(&mut self, deps: Deps) {
+        for op in &deps.ends {
+            self.wait(op);
+        }
+        self.world().host.clock.join(&deps.clock);
+    }
+
+    /// Waits until `reached`, moving virtual time. Where nothing moves, another thread of the
+    /// program must: the lock is free and memory is looked at again and again.
+    pub fn wait_until(&mut self, reached: impl Fn(&mut World) -> bool) {
+        let mut seen = self.world().engine.progress;
+        let mut since = Instant::now();
+        self.world().waiters += 1;
+        while !reached(self.world()) {
+            if self.world().engine.host_running > 0 {
+                self.pause(HOST_FUNCTION_PATIENCE);
+                if reached(self.world()) {
+                    break;
+                }
+            }
+            if self.world().step() || self.world().poll_spinners() {
+                continue;
+            }
+            self.pause(POLL);
+            let progress = self.world().engine.progress;
+            if progress != seen || self.world().engine.host_running > 0 {
+                (seen, since) = (progress, Instant::now());
+            }
+            if since.elapsed() > Duration::from_millis(config().deadlock_ms) {
+                let name = self.name;
+                exit::deadlock(self.world(), name);
+            }
+        }
+        self.world().waiters -= 1;
+    }
+
+    /// Waits while another thread's free holds the context: measured, launches stand still.
+    pub fn wait_for_context(&mut self, context: Handle) {
+        let thread = self.thread;
+        self.wait_until(|world| {
+            let held = world.contexts.find(context).and_then(|context| context.held_by);
+            held.is_none_or(|holder| holder == thread)
+        });
+    }
+
+    fn pause(&mut self, time: Duration) {
+        let world = self.world.take().expect("the lock is held");
+        let waited = world::changed().wait_timeout(world, time);
+        self.world = Some(waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0);
+    }
+}
+
+fn base_cost_ns(name: &str) -> u64 {
+    match name {
+        // A program that only asks must still get there.
+        "cuEventQuery" | "cuStreamQuery" | "cuStreamQuery_ptsz" => 1_000,
+        "cuCtxRecordEvent" | "cuCtxWaitEvent" => 175,
+        _ if name.starts_with("cuLaunchKernel") || name.starts_with("cuGraphLaunch") => 4_000,
+        _ if name.starts_with("cuMemcpy") || name.starts_with("cuMemset") => 2_000,
+        _ if name.starts_with("cuEvent") || name.starts_with("cuStreamWait") => 150,
+        _ => 50,
+    }
+}
+
+fn is_question(name: &str) -> bool {
+    name.contains("Query") || name.contains("IsCapturing")
+}
+
+fn allowed_before_init(name: &str) -> bool {
+    let prefixes =
+        ["cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetError", "cuGetExport"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || name.starts_with("cuThreadExchange")
+        || name.starts_with("cuCtxGetCurrent")
+}
+
+fn allowed_inside_host_functions(name: &str) -> bool {
+    let prefixes = ["cuDriverGetVersion", "cuGetProcAddress", "cuGetError", "cuCtxGetCurrent"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix)) || name == "cuCtxGetId"
+}
+
+fn version_of(name: &str) -> i32 {
+    static VERSIONS: OnceLock<HashMap<&'static str, i32>> = OnceLock::new();
+    let all = || FUNCTIONS.iter().map(|function| (function.symbol, function.api_version)).collect();
+    VERSIONS.get_or_init(all).get(name).copied().unwrap_or(0)
+}
+
+/// Numbers of host threads, from 1.
+pub fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
+
+/// Whether this process was forked from the one that first called: its driver is gone.
+fn forked() -> bool {
+    static OWNER: AtomicI32 = AtomicI32::new(0);
+    // SAFETY: asks the system for a number.
+    let own = unsafe { libc::getpid() };
+    let owner = OWNER.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+    owner.is_err_and(|owner| owner != own)
+}
+
+const POLL: Duration = Duration::from_millis(1);
+const HOST_FUNCTION_PATIENCE: Duration = Duration::from_millis(5);

@@ -1,0 +1,59 @@
+//! The end of the process: the rest of the work, the report, or a deadlock.
+
+use std::io::Write;
+use std::sync::Once;
+
+use crate::model::memory::Kind;
+use crate::model::world::{self, World, config};
+
+/// Arranges for the report to be written; once, by the first call.
+pub fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: the function is an ordinary one of this library, which is never unloaded
+        // by the programs that we run; it takes nothing.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+extern "C" fn at_exit() {
+    let mut world = world::lock();
+    // Work in flight is run to its end, as far as it goes, so that its races are seen.
+    world.poll_spinners();
+    while world.step() {}
+    write_report(&world);
+}
+
+pub fn deadlock(world: &mut World, function: &str) -> ! {
+    let ms = config().deadlock_ms;
+    let line = format!("sim: deadlock: {function} waited {ms} ms and nothing moved");
+    world.report.problem(line);
+    write_report(world);
+    // SAFETY: ends the process at once; nothing of it is to be run any more.
+    unsafe { libc::_exit(DEADLOCK_EXIT_CODE) }
+}
+
+pub fn report_text(world: &World) -> String {
+    world.report.text(world.engine.now, &leaks(world))
+}
+
+fn write_report(world: &World) {
+    let Some(path) = &config().report else { return };
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    if let Ok(mut file) = file {
+        // A report that cannot be written is missed by whoever asked for it.
+        let _ = file.write_all(report_text(world).as_bytes());
+    }
+}
+
+fn leaks(world: &World) -> Vec<String> {
+    let kept = |kind: Kind| !matches!(kind, Kind::Global | Kind::Registered { .. } | Kind::Graph);
+    let leaked = world.memory.live().filter(|allocation| kept(allocation.kind));
+    leaked
+        .map(|a| format!("leak {:#x} {} bytes {:?}", a.base, a.bytes, a.kind))
+        .take(LEAK_LINES_MAX)
+        .collect()
+}
+
+const DEADLOCK_EXIT_CODE: i32 = 86;
+const LEAK_LINES_MAX: usize = 100;

@@ -1,0 +1,130 @@
+//! The driver's own thread: host functions, destructors of user objects, and idle time.
+//!
+//! Host functions run here because they may block, and because what they call must be
+//! refused. When the program makes no call for a while, the thread lets virtual time pass:
+//! a program may poll pinned memory without ever calling the driver.
+
+use std::cell::RefCell;
+use std::sync::{Condvar, Mutex, Once};
+use std::time::Duration;
+
+use super::op::{HostWork, OpRef};
+use super::world;
+
+pub enum Job {
+    Host { op: OpRef, work: HostWork },
+    Destructor { function: usize, data: usize },
+}
+
+/// A lock of its own: jobs are pushed while the world's lock is held.
+static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+static PUSHED: Condvar = Condvar::new();
+static STARTED: Once = Once::new();
+
+thread_local! {
+    /// The operation whose host function this thread is running.
+    static RUNNING: RefCell<Option<OpRef>> = const { RefCell::new(None) };
+    static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether this thread is inside a host function or destructor, where calls are refused.
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
+pub fn running_op() -> Option<OpRef> {
+    RUNNING.with_borrow(Clone::clone)
+}
+
+pub fn push(job: Job) {
+    QUEUE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(job);
+    PUSHED.notify_one();
+    start();
+}
+
+/// Starts the thread, once.
+pub fn start() {
+    STARTED.call_once(|| {
+        let thread = std::thread::Builder::new().name("simulated driver".into());
+        thread.spawn(serve).expect("a thread of the driver");
+    });
+}
+
+fn serve() {
+    // Signals belong to the program's threads.
+    // SAFETY: a set of all signals for this thread only.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    let idle = Duration::from_millis(world::config().idle_ms);
+    let mut seen = u64::MAX;
+    loop {
+        let queue = QUEUE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (mut queue, timeout) = PUSHED
+            .wait_timeout_while(queue, idle, |queue| queue.is_empty())
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let jobs = std::mem::take(&mut *queue);
+        drop(queue);
+        if timeout.timed_out() && jobs.is_empty() {
+            seen = pass_idle_time(seen);
+        }
+        jobs.into_iter().for_each(run);
+    }
+}
+
+/// Lets time pass if no call came since the last look; returns what to compare next time.
+fn pass_idle_time(seen: u64) -> u64 {
+    let mut world = world::lock();
+    if world.calls_count == seen && world.waiters == 0 {
+        world.poll_spinners();
+        while world.step() {}
+    }
+    let now = world.calls_count;
+    drop(world);
+    world::changed().notify_all();
+    now
+}
+
+fn run(job: Job) {
+    INSIDE.set(true);
+    match job {
+        Job::Destructor { function, data } => {
+            // SAFETY: the program gave this destructor, of this signature, for this pointer.
+            unsafe {
+                let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(function);
+                function(data as *mut u8);
+            }
+        }
+        Job::Host { op, work } => {
+            RUNNING.set(Some(op.clone()));
+            call_host_function(work);
+            RUNNING.set(None);
+            world::lock().host_function_done(op);
+            world::changed().notify_all();
+        }
+    }
+    INSIDE.set(false);
+}
+
+fn call_host_function(work: HostWork) {
+    let data = work.data as *mut u8;
+    match work.callback_stream {
+        None => {
+            // SAFETY: the program gave this function, of this signature, for this pointer.
+            unsafe {
+                let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(work.function);
+                function(data);
+            }
+        }
+        Some(stream) => {
+            // SAFETY: as above; a stream callback has two more arguments.
+            unsafe {
+                let function: unsafe extern "C" fn(u64, i32, *mut u8) =
+                    std::mem::transmute(work.function);
+                function(stream, 0, data);
+            }
+        }
+    }
+}

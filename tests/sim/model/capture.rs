@@ -1,0 +1,261 @@
+//! Stream capture: which streams record instead of run, and what kills a capture.
+
+use std::collections::HashMap;
+
+use super::event::Captured;
+use super::graph::{Edge, NodeKind};
+use super::stream::StreamKind;
+use super::world::World;
+use crate::abi::{Code, Handle, Outcome};
+
+pub const GLOBAL: u32 = 0;
+pub const THREAD_LOCAL: u32 = 1;
+pub const RELAXED: u32 = 2;
+
+#[derive(Default)]
+pub struct Captures {
+    pub active: HashMap<u64, Capture>,
+}
+
+pub struct Capture {
+    pub graph: Handle,
+    pub mode: u32,
+    pub origin: Handle,
+    pub thread: u32,
+    pub valid: bool,
+    /// Whether the graph is the program's and outlives a failed capture.
+    pub into_graph: bool,
+    pub members: Vec<Handle>,
+    /// Nodes that the graph had before.
+    pub older_nodes: usize,
+}
+
+/// A stream's part in a capture: what its next node comes after.
+pub struct Member {
+    pub capture: u64,
+    pub terminals: Vec<Edge>,
+}
+
+impl Captures {
+    /// A stream is destroyed without ending its capture. If it began one, that is dead.
+    pub fn forget_stream(&mut self, stream: Handle) {
+        for capture in self.active.values_mut() {
+            capture.members.retain(|member| *member != stream);
+        }
+        // Nobody can end these any more.
+        self.active.retain(|_, capture| capture.origin != stream);
+    }
+}
+
+impl World {
+    pub fn begin_capture(
+        &mut self,
+        stream: Handle,
+        mode: u32,
+        thread: u32,
+        into: Option<(Handle, Vec<Edge>)>,
+    ) -> Outcome {
+        if mode > RELAXED {
+            return Err(Code::INVALID_VALUE);
+        }
+        let state = self.streams.get(stream)?;
+        if state.kind == StreamKind::Legacy {
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if self.capture_of(stream).is_some() {
+            return Err(Code::ILLEGAL_STATE);
+        }
+        let into_graph = into.is_some();
+        let (graph, terminals) = into.unwrap_or_else(|| (self.create_graph(), Vec::new()));
+        let older_nodes = self.graphs.graphs.get(graph)?.nodes.len();
+        let id = self.fresh_id();
+        let members = vec![stream];
+        let capture = Capture {
+            graph,
+            mode,
+            origin: stream,
+            thread,
+            valid: true,
+            into_graph,
+            members,
+            older_nodes,
+        };
+        self.captures.active.insert(id, capture);
+        self.streams.get_mut(stream)?.capture = Some(Member { capture: id, terminals });
+        Ok(())
+    }
+
+    /// Ends a capture: its graph, or why there is none. The capture is over in any case,
+    /// except where the wrong stream or thread asks.
+    pub fn end_capture(&mut self, stream: Handle, thread: u32) -> Outcome<Handle> {
+        let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
+        let capture = &self.captures.active[&id];
+        if capture.origin != stream {
+            return Err(Code::STREAM_CAPTURE_UNMATCHED);
+        }
+        if capture.mode != RELAXED && capture.thread != thread {
+            return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let unjoined = self.has_unjoined_work(id, stream);
+        let capture = self.captures.active.remove(&id).expect("looked up just now");
+        for member in &capture.members {
+            if let Some(member) = self.streams.find_mut(*member) {
+                member.capture = None;
+            }
+        }
+        let problem = match (capture.valid, unjoined) {
+            (false, _) => Some(Code::STREAM_CAPTURE_INVALIDATED),
+            (true, true) => Some(Code::STREAM_CAPTURE_UNJOINED),
+            (true, false) => None,
+        };
+        if let Some(code) = problem {
+            if !capture.into_graph {
+                self.destroy_graph(capture.graph)?;
+            }
+            return Err(code);
+        }
+        Ok(capture.graph)
+    }
+
+    /// The capture that a stream records into, dead or alive. One whose origin was destroyed
+    /// is forgotten here.
+    pub fn capture_of(&mut self, stream: Handle) -> Option<u64> {
+        let id = self.streams.find(stream)?.capture.as_ref()?.capture;
+        if self.captures.active.contains_key(&id) {
+            return Some(id);
+        }
+        self.streams.find_mut(stream)?.capture = None;
+        None
+    }
+
+    /// Adds a node for work that a capturing stream was given.
+    pub fn capture_node(&mut self, stream: Handle, kind: NodeKind, early: bool) -> Outcome<Handle> {
+        let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
+        let capture = &self.captures.active[&id];
+        if !capture.valid {
+            return Err(Code::STREAM_CAPTURE_INVALIDATED);
+        }
+        let graph = capture.graph;
+        let member = self.streams.get_mut(stream)?.capture.as_mut().expect("it captures");
+        let mut before = std::mem::take(&mut member.terminals);
+        if early && before.len() == 1 && self.graphs.is_kernel(before[0].node) {
+            before[0].programmatic = true;
+        }
+        let node = self.graphs.add_node(graph, kind, before)?;
+        let member = self.streams.get_mut(stream)?.capture.as_mut().expect("it captures");
+        member.terminals = vec![Edge::full(node)];
+        Ok(node)
+    }
+
+    /// A stream waits for an event where either of them captures. True if that was the case.
+    pub fn capture_wait(
+        &mut self,
+        stream: Handle,
+        event: Handle,
+        name: &'static str,
+    ) -> Outcome<bool> {
+        let captured = self.events.get(event)?.captured.clone();
+        let recorded = self.events.get(event)?.op.is_some();
+        let own = self.capture_of(stream);
+        let Some(Captured { capture, nodes }) = captured else {
+            let Some(own) = own else { return Ok(false) };
+            if recorded {
+                self.kill_capture(own, name);
+                return Err(Code::STREAM_CAPTURE_ISOLATION);
+            }
+            return Ok(true);
+        };
+        match self.captures.active.get_mut(&capture) {
+            None => return Err(Code::CAPTURED_EVENT),
+            Some(capture) if !capture.valid => return Err(Code::STREAM_CAPTURE_INVALIDATED),
+            Some(_) if own.is_some_and(|own| own != capture) => {
+                self.kill_capture(capture, name);
+                return Err(Code::STREAM_CAPTURE_MERGE);
+            }
+            Some(capture) if own.is_none() => capture.members.push(stream),
+            Some(_) => {}
+        }
+        let state = self.streams.get_mut(stream)?;
+        let member = state.capture.get_or_insert(Member { capture, terminals: Vec::new() });
+        for node in nodes {
+            if member.terminals.iter().all(|edge| edge.node != node) {
+                member.terminals.push(Edge::full(node));
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn kill_capture(&mut self, id: u64, by: &str) {
+        if let Some(capture) = self.captures.active.get_mut(&id)
+            && capture.valid
+        {
+            capture.valid = false;
+            self.report.problem(format!("capture killed by {by}"));
+        }
+    }
+
+    /// Refuses a call that captures do not allow, as this thread's mode has it, and kills the
+    /// captures in question.
+    pub fn forbid_unsafe(&mut self, thread: u32, by: &str) -> Outcome {
+        let own_mode = self.threads.get(&thread).map_or(GLOBAL, |thread| thread.capture_mode);
+        let concerned = |capture: &Capture| match own_mode {
+            RELAXED => false,
+            THREAD_LOCAL => capture.thread == thread && capture.mode != RELAXED,
+            _ if capture.thread == thread => capture.mode != RELAXED,
+            _ => capture.mode == GLOBAL,
+        };
+        self.kill_where(|_, capture| concerned(capture), by)
+    }
+
+    /// Refuses what concerns a whole context while one of its streams captures: any mode,
+    /// any thread.
+    pub fn forbid_in_context(&mut self, context: Handle, by: &str) -> Outcome {
+        self.kill_where(
+            |world, capture| {
+                let of_context = |stream: &Handle| {
+                    world.streams.find(*stream).is_some_and(|stream| stream.context == context)
+                };
+                capture.members.iter().any(of_context)
+            },
+            by,
+        )
+    }
+
+    /// The legacy stream would wait for a capturing stream.
+    pub fn legacy_meets_capture(&self, stream: Handle) -> Vec<u64> {
+        let Some(state) = self.streams.find(stream) else { return Vec::new() };
+        if state.kind != StreamKind::Legacy {
+            return Vec::new();
+        }
+        let blocking = |stream: &Handle| {
+            let member = self.streams.find(*stream);
+            member.is_some_and(|member| member.context == state.context && !member.non_blocking)
+        };
+        let active = self.captures.active.iter();
+        active.filter(|(_, c)| c.members.iter().any(blocking)).map(|(id, _)| *id).collect()
+    }
+
+    fn kill_where(&mut self, concerned: impl Fn(&World, &Capture) -> bool, by: &str) -> Outcome {
+        let active = self.captures.active.iter();
+        let concerned: Vec<u64> =
+            active.filter(|(_, capture)| concerned(self, capture)).map(|(id, _)| *id).collect();
+        for id in &concerned {
+            self.kill_capture(*id, by);
+        }
+        if concerned.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNSUPPORTED) }
+    }
+
+    /// Whether some captured node is neither a terminal of the origin nor before one.
+    fn has_unjoined_work(&self, id: u64, origin: Handle) -> bool {
+        let capture = &self.captures.active[&id];
+        let Some(graph) = self.graphs.graphs.find(capture.graph) else { return false };
+        let terminals = self.streams.find(origin).and_then(|stream| stream.capture.as_ref());
+        let ends = terminals.map(|member| &member.terminals).into_iter().flatten();
+        let mut used: std::collections::HashSet<Handle> = ends.map(|edge| edge.node).collect();
+        for node in &graph.nodes {
+            let before = self.graphs.nodes.find(*node).map(|node| &node.before);
+            used.extend(before.into_iter().flatten().map(|edge| edge.node));
+        }
+        graph.nodes.iter().skip(capture.older_nodes).any(|node| !used.contains(node))
+    }
+}

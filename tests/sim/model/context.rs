@@ -1,0 +1,177 @@
+//! Contexts: streams that belong together, a barrier over all of them, a sticky error.
+
+use std::collections::{HashMap, HashSet};
+
+use super::clock::Clock;
+use super::memory::Kind;
+use super::op::{Deps, OpRef, Work};
+use super::space::PAGE_BYTES;
+use super::stream::{Stream, StreamKind};
+use super::world::World;
+use crate::abi::{Code, Handle, Outcome};
+
+pub struct Context {
+    pub id: u64,
+    pub device: usize,
+    pub primary: bool,
+    pub flags: u32,
+    /// Set by a fault; every later call in the context returns it.
+    pub error: Option<Code>,
+    pub streams: Vec<Handle>,
+    pub legacy: Handle,
+    pub per_thread: HashMap<u32, Handle>,
+    /// Work of destroyed streams, with whether the legacy stream waits for it.
+    pub orphans: Vec<(OpRef, bool)>,
+    pub orphans_clock: Clock,
+    /// What all later work comes after.
+    pub barrier: Option<OpRef>,
+    pub barrier_clock: Clock,
+    /// The thread whose free waits: other threads cannot submit meanwhile.
+    pub held_by: Option<u32>,
+    pub peers: HashSet<Handle>,
+    pub limits: HashMap<u32, usize>,
+}
+
+impl World {
+    pub fn create_context(&mut self, device: usize, primary: bool, flags: u32) -> Outcome<Handle> {
+        if !self.memory.devices[device].take_pages(CONTEXT_BYTES) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let id = self.fresh_id();
+        let handle = self.contexts.insert(Context {
+            id,
+            device,
+            primary,
+            flags,
+            error: None,
+            streams: Vec::new(),
+            legacy: 0,
+            per_thread: HashMap::new(),
+            orphans: Vec::new(),
+            orphans_clock: Clock::default(),
+            barrier: None,
+            barrier_clock: Clock::default(),
+            held_by: None,
+            peers: HashSet::new(),
+            limits: HashMap::new(),
+        });
+        self.context_handles.insert(id, handle);
+        // What the driver itself keeps in the first small page of a context.
+        if let Err(code) = self.memory.alloc(DRIVER_BYTES, Kind::Global, id, device) {
+            self.memory.devices[device].give_pages(CONTEXT_BYTES);
+            self.contexts.remove(handle);
+            self.context_handles.remove(&id);
+            return Err(code);
+        }
+        let legacy = self.create_stream(handle, StreamKind::Legacy, false, 0)?;
+        self.contexts.get_mut(handle)?.legacy = legacy;
+        Ok(handle)
+    }
+
+    /// Destroys a context whose work is complete, with all that is in it.
+    pub fn destroy_context(&mut self, handle: Handle) {
+        let Some(context) = self.contexts.remove(handle) else { return };
+        self.context_handles.remove(&context.id);
+        for stream in context.streams {
+            self.captures.forget_stream(stream);
+            if let Some(Stream { chains, .. }) = self.streams.remove(stream) {
+                self.chains.retire(&chains);
+            }
+        }
+        let of_context = |a: &&super::memory::Allocation| a.ctx == context.id;
+        let bases: Vec<u64> = self.memory.live().filter(of_context).map(|a| a.base).collect();
+        for base in bases {
+            self.discard(base);
+        }
+        self.memory.devices[context.device].give_pages(CONTEXT_BYTES);
+        for other in self.contexts.values_mut() {
+            other.peers.remove(&handle);
+        }
+    }
+
+    /// Takes a live allocation away at once. The caller knows that nothing uses it.
+    pub fn discard(&mut self, base: u64) {
+        let Some(allocation) = self.memory.remove(base) else { return };
+        self.shadow.clear(base, base + allocation.bytes.max(1));
+        self.memory.give_back(&allocation);
+    }
+
+    /// Everything submitted to the context so far.
+    pub fn context_deps(&mut self, handle: Handle) -> Outcome<Deps> {
+        self.prune_orphans(handle)?;
+        let context = self.contexts.get(handle)?;
+        let mut deps = Deps::default();
+        deps.clock.join(&self.host.clock);
+        deps.clock.join(&context.barrier_clock);
+        deps.clock.join(&context.orphans_clock);
+        context.barrier.iter().for_each(|op| deps.after(op));
+        context.orphans.iter().for_each(|(op, _)| deps.after(op));
+        for stream in &context.streams {
+            if let Some(stream) = self.streams.find(*stream) {
+                deps.clock.join(&stream.clock);
+                stream.tail.iter().for_each(|op| deps.after(op));
+            }
+        }
+        Ok(deps)
+    }
+
+    /// A marker that everything submitted to the context so far comes before.
+    pub fn mark_context(&mut self, handle: Handle, submit_ns: u64) -> Outcome<OpRef> {
+        self.mark_context_with(handle, Work::Marker, submit_ns)
+    }
+
+    pub fn mark_context_with(&mut self, handle: Handle, work: Work, at: u64) -> Outcome<OpRef> {
+        let deps = self.context_deps(handle)?;
+        let context = self.contexts.get(handle)?;
+        let (id, legacy) = (context.id, context.legacy);
+        let chains = match work {
+            Work::Marker => Default::default(),
+            _ => self.streams.get(legacy)?.chains.clone(),
+        };
+        Ok(self.submit_op(work, (id, 0), chains, deps, at))
+    }
+
+    /// All later work of the context comes after `op`.
+    pub fn bar_context(&mut self, handle: Handle, op: &OpRef, submit_ns: u64) -> Outcome {
+        let context = self.contexts.get_mut(handle)?;
+        let mut deps = Deps::default();
+        deps.after(op);
+        if let Some(barrier) = &context.barrier {
+            deps.after(barrier);
+        }
+        if deps.ends.is_empty() {
+            context.barrier_clock.join(&deps.clock);
+            context.barrier = None;
+            return Ok(());
+        }
+        let id = context.id;
+        let marker = self.submit_op(Work::Marker, (id, 0), Default::default(), deps, submit_ns);
+        self.contexts.get_mut(handle)?.barrier = Some(marker);
+        Ok(())
+    }
+
+    pub fn current_context(&self, thread: u32) -> Outcome<Handle> {
+        let handle = self.threads.get(&thread).and_then(|thread| thread.contexts.last());
+        let handle = handle.copied().filter(|handle| *handle != 0).ok_or(Code::INVALID_CONTEXT)?;
+        let context = self.contexts.find(handle).ok_or(Code::CONTEXT_IS_DESTROYED)?;
+        context.error.map_or(Ok(handle), Err)
+    }
+
+    fn prune_orphans(&mut self, handle: Handle) -> Outcome {
+        let context = self.contexts.get_mut(handle)?;
+        let clock = &mut context.orphans_clock;
+        context.orphans.retain(|(op, _)| {
+            let state = op.state();
+            let done = state.phase == super::op::Phase::Done;
+            if done {
+                clock.join(&state.clock);
+            }
+            !done
+        });
+        Ok(())
+    }
+}
+
+/// What a context takes besides its small page, and what the driver keeps in that page.
+const CONTEXT_BYTES: u64 = PAGE_BYTES;
+const DRIVER_BYTES: u64 = 64 << 10;

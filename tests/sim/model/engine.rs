@@ -1,0 +1,273 @@
+//! Virtual time: a queue of starts and ends, taken in order.
+//!
+//! An operation starts when all its predecessors are complete, and its effect on memory
+//! happens at its end. Nothing runs by itself: time moves when a host thread's own clock
+//! moves (every call costs something) or when a host thread waits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use super::callbacks::{self, Job};
+use super::clock::ChainSet;
+use super::kernels::Builtin;
+use super::memory::Standing;
+use super::op::{Deps, Op, OpRef, Phase, Work};
+use super::shadow::{Access, Source};
+use super::world::World;
+use crate::abi::Code;
+
+#[derive(Default)]
+pub struct Engine {
+    pub now: u64,
+    /// Counts everything that changes something; a wait that sees it stand still is stuck.
+    pub progress: u64,
+    /// Host functions that the driver's thread is running right now.
+    pub host_running: usize,
+    queue: BinaryHeap<Reverse<Entry>>,
+    spinners: Vec<OpRef>,
+    ops_count: u64,
+    sequence: u64,
+}
+
+struct Entry {
+    at: u64,
+    sequence: u64,
+    starts: bool,
+    op: OpRef,
+}
+
+impl Engine {
+    fn push(&mut self, at: u64, starts: bool, op: OpRef) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Entry { at, sequence: self.sequence, starts, op }));
+    }
+}
+
+impl World {
+    pub fn submit_op(
+        &mut self,
+        work: Work,
+        place: (u64, u64),
+        chains: ChainSet,
+        deps: Deps,
+        submit_ns: u64,
+    ) -> OpRef {
+        let (ctx, stream) = place;
+        self.engine.ops_count += 1;
+        let source = Source { name: work.name(), op: self.engine.ops_count, stream };
+        let op = Arc::new(Op::new(work, ctx, source, chains, submit_ns));
+        let mut state = op.state();
+        state.clock = deps.clock;
+        state.waiting = deps.ends.len() + deps.starts.len();
+        for before in &deps.ends {
+            before.state().after_end.push(op.clone());
+        }
+        for before in &deps.starts {
+            before.state().after_start.push(op.clone());
+        }
+        if state.waiting == 0 {
+            self.engine.push(submit_ns.max(self.engine.now), true, op.clone());
+        }
+        drop(state);
+        op
+    }
+
+    /// Processes everything up to a moment of virtual time.
+    pub fn run_until(&mut self, at: u64) {
+        while self.engine.queue.peek().is_some_and(|next| next.0.at <= at) {
+            self.step();
+        }
+        self.engine.now = self.engine.now.max(at);
+    }
+
+    /// Processes the earliest start or end; false if there is none.
+    pub fn step(&mut self) -> bool {
+        let Some(Reverse(entry)) = self.engine.queue.pop() else { return false };
+        self.engine.now = self.engine.now.max(entry.at);
+        self.engine.progress += 1;
+        if entry.starts {
+            self.start(&entry.op);
+        } else {
+            self.finish(&entry.op);
+        }
+        true
+    }
+
+    /// Lets those go on whose word has changed; the program may have written it itself.
+    pub fn poll_spinners(&mut self) -> bool {
+        let spinners = std::mem::take(&mut self.engine.spinners);
+        let before = spinners.len();
+        for op in spinners {
+            if self.may_go_on(&op) {
+                self.engine.push(self.engine.now + SPIN_NS, false, op);
+            } else {
+                self.engine.spinners.push(op);
+            }
+        }
+        let went_on = self.engine.spinners.len() < before;
+        self.engine.progress += u64::from(went_on);
+        went_on
+    }
+
+    /// Called by the driver's thread when a host function has returned.
+    pub fn host_function_done(&mut self, op: OpRef) {
+        self.engine.host_running -= 1;
+        self.engine.progress += 1;
+        self.engine.push(self.engine.now + HOST_FUNCTION_NS, false, op);
+    }
+
+    fn start(&mut self, op: &OpRef) {
+        let mut state = op.state();
+        state.phase = Phase::Running;
+        state.start_clock = state.clock.clone();
+        let early = std::mem::take(&mut state.after_start);
+        let clock = state.clock.clone();
+        drop(state);
+        for next in early {
+            self.predecessor_done(&next, &clock);
+        }
+        match &op.work {
+            Work::Host(host) if self.error_of(op.ctx).is_none() => {
+                self.engine.host_running += 1;
+                callbacks::push(Job::Host { op: op.clone(), work: *host });
+            }
+            _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
+            work => {
+                let end = self.engine.now + work.duration_ns();
+                self.engine.push(end, false, op.clone());
+            }
+        }
+    }
+
+    fn may_go_on(&self, op: &OpRef) -> bool {
+        let Some((address, bytes)) = awaited_word(&op.work) else { return true };
+        if self.error_of(op.ctx).is_some() {
+            return true;
+        }
+        // A dead address does not spin: the end of the operation reports it.
+        let Some(word) = self.memory.read_word(address, bytes) else { return true };
+        match &op.work {
+            Work::Kernel(launch) => word == launch.arg(1),
+            Work::WaitValue(wait) => wait.satisfied_by(word),
+            _ => true,
+        }
+    }
+
+    fn finish(&mut self, op: &OpRef) {
+        if self.error_of(op.ctx).is_none() {
+            self.run_effects(op);
+        } else if let Work::Release { allocation } = op.work {
+            self.release(allocation);
+        }
+        let mut state = op.state();
+        state.phase = Phase::Done;
+        state.end_ns = self.engine.now;
+        let next = std::mem::take(&mut state.after_end);
+        let clock = state.clock.clone();
+        let keep = state.keep.take();
+        drop(state);
+        drop(keep);
+        for op in next {
+            self.predecessor_done(&op, &clock);
+        }
+    }
+
+    fn predecessor_done(&mut self, op: &OpRef, clock: &super::clock::Clock) {
+        let mut state = op.state();
+        state.clock.join(clock);
+        state.waiting -= 1;
+        if state.waiting == 0 {
+            let at = self.engine.now.max(op.submit_ns);
+            self.engine.push(at, true, op.clone());
+        }
+    }
+
+    fn run_effects(&mut self, op: &OpRef) {
+        let accesses = op.work.accesses(&self.memory);
+        let mut clock = op.state().clock.clone();
+        if let Some((address, _)) = awaited_word(&op.work) {
+            // Whoever set the flag comes before us; if no operation did, the host has.
+            clock.join(self.flags.get(&address).unwrap_or(&self.host.clock));
+        }
+        if !accesses.is_empty() {
+            let epoch = self.chains.advance(&op.chains, &mut clock);
+            let live = self.check_live(op, &accesses);
+            for access in accesses.iter().filter(|_| live) {
+                for race in self.shadow.access(*access, op.source, epoch, &clock) {
+                    self.report.race(&race);
+                }
+            }
+            op.state().clock = clock;
+            if live {
+                op.work.apply(&self.memory);
+            }
+        }
+        self.after_effects(op);
+    }
+
+    fn after_effects(&mut self, op: &OpRef) {
+        match &op.work {
+            Work::Release { allocation } => self.release(*allocation),
+            Work::Kernel(launch) if launch.builtin == Builtin::Fault => {
+                self.set_error(op.ctx, Code::ILLEGAL_ADDRESS);
+            }
+            Work::Kernel(launch) if launch.builtin == Builtin::Set => {
+                self.flags.entry(launch.arg(0)).or_default().join(&op.state().clock);
+            }
+            Work::WriteValue(flag) => {
+                self.flags.entry(flag.address).or_default().join(&op.state().clock);
+            }
+            _ => {}
+        }
+        if !self.engine.spinners.is_empty() {
+            self.poll_spinners();
+        }
+    }
+
+    fn check_live(&mut self, op: &OpRef, accesses: &[Access]) -> bool {
+        let mut live = true;
+        for access in accesses {
+            let what = match self.memory.standing(access.start, access.bytes) {
+                Standing::Live => continue,
+                Standing::Freed => "use after free",
+                Standing::Wild => "wild access",
+            };
+            live = false;
+            let (start, end) = (access.start, access.start + access.bytes);
+            self.report.problem(format!("sim: {what}: {} bytes [{start:#x}, {end:#x})", op.source));
+        }
+        live
+    }
+}
+
+fn awaited_word(work: &Work) -> Option<(u64, u64)> {
+    match work {
+        Work::Kernel(launch) if launch.builtin == Builtin::Spin => Some((launch.arg(0), 8)),
+        Work::WaitValue(wait) => Some((wait.address, wait.bytes)),
+        _ => None,
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+const SPIN_NS: u64 = 1_000;
+const HOST_FUNCTION_NS: u64 = 1_000;

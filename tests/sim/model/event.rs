@@ -1,0 +1,25 @@
+//! Events: a mark in the work of a stream or of a whole context.
+
+use super::op::OpRef;
+use crate::abi::Handle;
+
+pub struct Event {
+    pub context: Handle,
+    pub timing: bool,
+    /// The marker of the last record; an event never recorded counts as complete.
+    pub op: Option<OpRef>,
+    /// Recorded inside a capture: which, and behind which nodes.
+    pub captured: Option<Captured>,
+}
+
+#[derive(Clone)]
+pub struct Captured {
+    pub capture: u64,
+    pub nodes: Vec<Handle>,
+}
+
+impl Event {
+    pub fn done(&self) -> bool {
+        self.op.as_ref().is_none_or(|op| op.done())
+    }
+}

@@ -1,0 +1,106 @@
+//! The built-in kernels. `tests/programs/kernels.cu` has the same ones for a real GPU.
+//!
+//! Every parameter is one 8-byte word. All effects happen when the delay is over, the worst
+//! case for a program that forgot to wait.
+
+use super::shadow::{Access, AccessKind};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Builtin {
+    Fill,
+    LateFill,
+    IndirectFill,
+    Copy,
+    Add,
+    Check,
+    Delay,
+    Spin,
+    Set,
+    Fault,
+    /// A kernel of the program's own: it takes time and touches nothing that we know of.
+    Opaque,
+}
+
+#[derive(Clone)]
+pub struct Launch {
+    pub builtin: Builtin,
+    pub args: Vec<u64>,
+}
+
+impl Builtin {
+    pub fn from_name(name: &str) -> Option<Builtin> {
+        BUILTINS.iter().find(|(known, _, _)| *known == name).map(|(_, builtin, _)| *builtin)
+    }
+
+    pub fn name(self) -> &'static str {
+        let found = BUILTINS.iter().find(|(_, builtin, _)| *builtin == self);
+        found.map_or("kernel", |(name, _, _)| name)
+    }
+
+    pub fn parameter_count(self) -> usize {
+        BUILTINS.iter().find(|(_, builtin, _)| *builtin == self).map_or(0, |(_, _, count)| *count)
+    }
+}
+
+const BUILTINS: &[(&str, Builtin, usize)] = &[
+    ("fill", Builtin::Fill, 4),
+    ("late_fill", Builtin::LateFill, 4),
+    ("indirect_fill", Builtin::IndirectFill, 2),
+    ("copy", Builtin::Copy, 4),
+    ("add", Builtin::Add, 4),
+    ("check", Builtin::Check, 5),
+    ("delay", Builtin::Delay, 1),
+    ("spin", Builtin::Spin, 2),
+    ("set", Builtin::Set, 2),
+    ("fault", Builtin::Fault, 0),
+];
+
+impl Launch {
+    pub fn arg(&self, index: usize) -> u64 {
+        self.args.get(index).copied().unwrap_or(0)
+    }
+
+    pub fn delay_ns(&self) -> u64 {
+        match self.builtin {
+            Builtin::Fill | Builtin::LateFill | Builtin::Copy | Builtin::Add => self.arg(3),
+            Builtin::Check => self.arg(4),
+            Builtin::IndirectFill => self.arg(1),
+            Builtin::Delay => self.arg(0),
+            Builtin::Spin | Builtin::Set | Builtin::Fault | Builtin::Opaque => 0,
+        }
+    }
+
+    /// The byte ranges it touches. `read` looks into memory, for the kernel whose target
+    /// stands in memory; it answers None where there is none.
+    pub fn accesses(&self, read: impl Fn(u64) -> Option<u64>) -> Vec<Access> {
+        let range = |start, bytes, kind| Access { start, bytes, kind };
+        let whole_words = |bytes: u64| bytes / 8 * 8;
+        match self.builtin {
+            Builtin::Fill | Builtin::LateFill => {
+                vec![range(self.arg(0), whole_words(self.arg(1)), AccessKind::Write)]
+            }
+            Builtin::Copy | Builtin::Add => {
+                let bytes = whole_words(self.arg(2));
+                vec![
+                    range(self.arg(1), bytes, AccessKind::Read),
+                    range(self.arg(0), bytes, AccessKind::Write),
+                ]
+            }
+            Builtin::Check => vec![
+                range(self.arg(0), whole_words(self.arg(1)), AccessKind::Read),
+                range(self.arg(3), 8, AccessKind::Write),
+            ],
+            Builtin::IndirectFill => {
+                let place = self.arg(0);
+                let mut found = vec![range(place, 24, AccessKind::Read)];
+                if let (Some(start), Some(bytes)) = (read(place), read(place + 8)) {
+                    found.push(range(start, whole_words(bytes), AccessKind::Write));
+                }
+                found
+            }
+            Builtin::Spin => vec![range(self.arg(0), 8, AccessKind::AtomicRead)],
+            Builtin::Set => vec![range(self.arg(0), 8, AccessKind::AtomicWrite)],
+            Builtin::Delay | Builtin::Fault | Builtin::Opaque => Vec::new(),
+        }
+    }
+}

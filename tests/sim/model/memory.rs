@@ -1,0 +1,167 @@
+//! Everything that has an address: which ranges are live, who owns them, what they are.
+//!
+//! A freed allocation whose free is still in the future of some stream is *dying*: earlier
+//! work may use it, the program may not name it any more, and its address may already belong
+//! to a younger allocation of the same stream.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::raw;
+use super::space::Space;
+use crate::abi::{Code, Handle, Outcome};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Device,
+    Managed,
+    Array,
+    Global,
+    Pool { pool: Handle, block_bytes: u64 },
+    Graph,
+    Mapped { handle: Handle, offset: u64 },
+    Host { flags: u32 },
+    Registered { flags: u32 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    pub id: u64,
+    pub base: u64,
+    /// As requested.
+    pub bytes: u64,
+    pub kind: Kind,
+    pub ctx: u64,
+    pub device: usize,
+}
+
+/// What stands at a range of addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    Live,
+    Freed,
+    Wild,
+}
+
+pub struct Memory {
+    pub devices: Vec<Space>,
+    pub host: Space,
+    /// Addresses for `cuMemAddressReserve`; never counted, as they hold nothing themselves.
+    pub reserved: Space,
+    live: BTreeMap<u64, Allocation>,
+    dying: HashMap<u64, Allocation>,
+    dying_places: BTreeMap<(u64, u64), u64>,
+    next_id: u64,
+}
+
+impl Memory {
+    pub fn new(devices: usize, device_bytes: u64) -> Memory {
+        let pages = device_bytes / super::space::PAGE_BYTES;
+        let addresses = device_bytes * ADDRESSES_PER_BYTE;
+        Memory {
+            devices: (0..devices).map(|_| Space::new(addresses, pages)).collect(),
+            host: Space::new(HOST_BYTES, HOST_BYTES / super::space::PAGE_BYTES),
+            reserved: Space::new(HOST_BYTES * 4, u64::MAX),
+            live: BTreeMap::new(),
+            dying: HashMap::new(),
+            dying_places: BTreeMap::new(),
+            next_id: 0,
+        }
+    }
+
+    pub fn alloc(&mut self, bytes: u64, kind: Kind, ctx: u64, device: usize) -> Outcome<u64> {
+        let space = match kind {
+            Kind::Host { .. } => &mut self.host,
+            _ => &mut self.devices[device],
+        };
+        let base = space.alloc(bytes).ok_or(Code::OUT_OF_MEMORY)?;
+        self.insert(base, bytes, kind, ctx, device);
+        Ok(base)
+    }
+
+    pub fn insert(&mut self, base: u64, bytes: u64, kind: Kind, ctx: u64, device: usize) {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.live.insert(base, Allocation { id, base, bytes, kind, ctx, device });
+    }
+
+    /// The live allocation that contains the address.
+    pub fn find(&self, address: u64) -> Option<&Allocation> {
+        let (_, found) = self.live.range(..=address).next_back()?;
+        (address < found.base + found.bytes.max(1)).then_some(found)
+    }
+
+    pub fn at_base(&self, base: u64) -> Option<&Allocation> {
+        self.live.get(&base)
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = &Allocation> {
+        self.live.values()
+    }
+
+    /// Takes an allocation out of the table; its place stays occupied until `give_back`.
+    pub fn remove(&mut self, base: u64) -> Option<Allocation> {
+        self.live.remove(&base)
+    }
+
+    pub fn begin_dying(&mut self, base: u64) -> Option<u64> {
+        let allocation = self.live.remove(&base)?;
+        let (id, bytes) = (allocation.id, allocation.bytes);
+        self.dying_places.insert((base, id), base + bytes);
+        self.dying.insert(id, allocation);
+        Some(id)
+    }
+
+    pub fn end_dying(&mut self, id: u64) -> Option<Allocation> {
+        let allocation = self.dying.remove(&id)?;
+        self.dying_places.remove(&(allocation.base, id));
+        Some(allocation)
+    }
+
+    pub fn dying_range(&self, id: u64) -> Option<(u64, u64)> {
+        self.dying.get(&id).map(|allocation| (allocation.base, allocation.bytes))
+    }
+
+    /// Returns an allocation's place to where it came from.
+    pub fn give_back(&mut self, allocation: &Allocation) {
+        match allocation.kind {
+            Kind::Host { .. } => self.host.free(allocation.base, allocation.bytes),
+            Kind::Registered { .. } | Kind::Mapped { .. } => {}
+            _ => self.devices[allocation.device].free(allocation.base, allocation.bytes),
+        }
+    }
+
+    pub fn standing(&self, start: u64, bytes: u64) -> Standing {
+        let Some(end) = start.checked_add(bytes) else { return Standing::Wild };
+        let mut next = start;
+        while next < end {
+            match self.find(next).map(|found| found.base + found.bytes).or(self.dying_end(next)) {
+                Some(reached) => next = reached,
+                None => return self.standing_of_dead(next),
+            }
+        }
+        Standing::Live
+    }
+
+    /// A live word, or None.
+    pub fn read_word(&self, address: u64, bytes: u64) -> Option<u64> {
+        (self.standing(address, bytes) == Standing::Live).then(|| raw::read_word(address, bytes))
+    }
+
+    fn dying_end(&self, address: u64) -> Option<u64> {
+        let older = self.dying_places.range(..=(address, u64::MAX)).rev();
+        older.take(DYING_LOOKED_AT_MAX).map(|(_, end)| *end).find(|end| *end > address)
+    }
+
+    fn standing_of_dead(&self, address: u64) -> Standing {
+        let mut spaces = self.devices.iter().chain([&self.host, &self.reserved]);
+        match spaces.find(|space| space.contains(address)) {
+            Some(space) if address < space.high_water => Standing::Freed,
+            _ => Standing::Wild,
+        }
+    }
+}
+
+/// Address space is far larger than memory, so that holes between pages never cost memory.
+const ADDRESSES_PER_BYTE: u64 = 16;
+const HOST_BYTES: u64 = 8 << 30;
+const DYING_LOOKED_AT_MAX: usize = 64;

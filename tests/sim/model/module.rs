@@ -1,0 +1,178 @@
+//! Modules: names of kernels, the sizes of their parameters, and global variables.
+//!
+//! Any image is accepted. From PTX text the entries and globals are read, so that what a
+//! program may ask about a kernel is answered from the very text that a real GPU would run;
+//! what a kernel does is decided by its name alone.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use super::handles::Slab;
+use super::kernels::Builtin;
+use super::world::tag;
+use crate::abi::Handle;
+
+pub struct Modules {
+    pub modules: Slab<Module>,
+    pub functions: Slab<Function>,
+}
+
+#[derive(Default)]
+pub struct Module {
+    /// None: not PTX; every built-in kernel is in it.
+    pub entries: Option<HashMap<String, Vec<Parameter>>>,
+    pub globals: HashMap<String, u64>,
+    pub global_addresses: HashMap<String, u64>,
+    pub functions: HashMap<String, Handle>,
+}
+
+pub struct Function {
+    pub name: CString,
+    pub builtin: Builtin,
+    pub parameters: Vec<Parameter>,
+    pub module: Handle,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+impl Default for Modules {
+    fn default() -> Modules {
+        Modules { modules: Slab::new(tag::MODULE), functions: Slab::new(tag::FUNCTION) }
+    }
+}
+
+impl Modules {
+    /// The function of a module; the same handle each time.
+    pub fn function(&mut self, module: Handle, name: &str) -> Option<Handle> {
+        let state = self.modules.find_mut(module)?;
+        if let Some(known) = state.functions.get(name) {
+            return Some(*known);
+        }
+        let builtin = Builtin::from_name(name);
+        let words = |count: usize| (0..count).map(|i| Parameter { offset: i * 8, bytes: 8 });
+        let parameters = match &state.entries {
+            Some(entries) => entries.get(name)?.clone(),
+            None => words(builtin?.parameter_count()).collect(),
+        };
+        let builtin = builtin.unwrap_or(Builtin::Opaque);
+        let name_text = CString::new(name).ok()?;
+        let handle =
+            self.functions.insert(Function { name: name_text, builtin, parameters, module });
+        self.modules.find_mut(module)?.functions.insert(name.to_string(), handle);
+        Some(handle)
+    }
+
+    pub fn unload(&mut self, module: Handle) -> Option<Module> {
+        let state = self.modules.remove(module)?;
+        for function in state.functions.values() {
+            self.functions.remove(*function);
+        }
+        Some(state)
+    }
+}
+
+impl Module {
+    pub fn from_ptx(text: &str) -> Module {
+        let mut module = Module { entries: Some(HashMap::new()), ..Module::default() };
+        let text = without_comments(text);
+        let entries = module.entries.as_mut().expect("set just now");
+        for rest in text.split(".entry").skip(1) {
+            let head = rest.split(['{', ';']).next().unwrap_or("");
+            let (name, list) = head.split_once('(').unwrap_or((head, ""));
+            let list = list.split(')').next().unwrap_or("");
+            entries.insert(name.trim().to_string(), parse_parameters(list));
+        }
+        for rest in text.split(".global").skip(1) {
+            // `ld.global.u64 ...` has the same word in it; a variable follows white space.
+            if !rest.starts_with(char::is_whitespace) {
+                continue;
+            }
+            let head = rest.split([';', '=']).next().unwrap_or("");
+            if let Some((name, _, bytes)) = parse_variable(head) {
+                module.globals.insert(name, bytes as u64);
+            }
+        }
+        module
+    }
+
+    pub fn any() -> Module {
+        Module::default()
+    }
+}
+
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
+}
+
+fn parse_parameters(list: &str) -> Vec<Parameter> {
+    let mut next = 0_usize;
+    let mut found = Vec::new();
+    for item in list.split(',') {
+        let Some((_, align, bytes)) = parse_variable(item.trim().trim_start_matches(".param"))
+        else {
+            continue;
+        };
+        next = next.next_multiple_of(align.max(1));
+        found.push(Parameter { offset: next, bytes });
+        next += bytes;
+    }
+    found
+}
+
+/// Name, alignment and size of `.align 8 .b8 name[24]` or `.u64 name`.
+fn parse_variable(text: &str) -> Option<(String, usize, usize)> {
+    let mut element = None;
+    let mut align = None;
+    let mut words = text.split_whitespace().peekable();
+    let mut name = None;
+    while let Some(word) = words.next() {
+        if word == ".align" {
+            align = words.peek().and_then(|number| number.parse().ok());
+        } else if let Some(bytes) = type_bytes(word) {
+            element = Some(bytes);
+        } else if !word.starts_with('.') && word.parse::<usize>().is_err() {
+            name = Some(word);
+        }
+    }
+    let (name, count) = match name?.split_once('[') {
+        Some((name, rest)) => (name, rest.trim_end_matches(']').parse().ok()?),
+        None => (name?, 1),
+    };
+    let element = element?;
+    Some((name.to_string(), align.unwrap_or(element), element * count))
+}
+
+fn type_bytes(word: &str) -> Option<usize> {
+    match word {
+        ".u64" | ".s64" | ".b64" | ".f64" => Some(8),
+        ".u32" | ".s32" | ".b32" | ".f32" => Some(4),
+        ".u16" | ".s16" | ".b16" | ".f16" => Some(2),
+        ".u8" | ".s8" | ".b8" => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_parameters_and_globals_are_read() {
+        let text = ".version 7.0\n.visible .global .align 8 .b8 table[24];\n\
+            .visible .entry one(.param .u64 one_0, .param .u32 one_1,\n .param .u64 one_2)\n{ ret; }\n\
+            .visible .entry two(\n.param .align 8 .b8 two_0[24] // a struct\n)\n{ ld.global.u64 a, [b]; ret; }\n\
+            .visible .entry three()\n{ ret; }";
+        let module = Module::from_ptx(text);
+        let entries = module.entries.unwrap();
+        let sizes =
+            |name: &str| -> Vec<_> { entries[name].iter().map(|p| (p.offset, p.bytes)).collect() };
+        assert_eq!(sizes("one"), [(0, 8), (8, 4), (16, 8)]);
+        assert_eq!(sizes("two"), [(0, 24)]);
+        assert_eq!(sizes("three"), []);
+        assert_eq!(module.globals, HashMap::from([("table".to_string(), 24)]));
+    }
+}

@@ -1,0 +1,103 @@
+//! Bytes behind simulated addresses, which are real addresses of this process.
+//!
+//! The functions take numbers, as a GPU does. Their callers have checked the numbers against
+//! the table of live memory; a number that comes from the program unchecked (a pageable copy)
+//! faults exactly where the real driver's copy would.
+
+use std::sync::atomic::AtomicU64;
+
+/// Repeats `element` over `bytes` bytes.
+pub fn fill(start: u64, bytes: u64, element: &[u8]) {
+    let uniform = element.iter().all(|byte| *byte == element[0]);
+    if uniform {
+        // SAFETY: the caller has checked that the range is live, hence mapped and writable.
+        unsafe { std::ptr::write_bytes(start as *mut u8, element[0], bytes as usize) };
+        return;
+    }
+    for offset in (0..bytes).step_by(element.len()) {
+        write(start + offset, element);
+    }
+}
+
+pub fn write(start: u64, bytes: &[u8]) {
+    // SAFETY: the caller has checked that the destination is live, or the program has asked
+    // for a copy to this place; `bytes` is ours and does not overlap program memory.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start as *mut u8, bytes.len()) };
+}
+
+pub fn copy(dst: u64, src: u64, bytes: u64) {
+    // SAFETY: both ranges are live, or named by the program for this copy; overlap is allowed.
+    unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, bytes as usize) };
+}
+
+pub fn read(start: u64, bytes: u64) -> Vec<u8> {
+    // SAFETY: the program names this range as the source of a copy.
+    unsafe { std::slice::from_raw_parts(start as *const u8, bytes as usize) }.to_vec()
+}
+
+/// Little-endian word of 4 or 8 bytes, at any alignment.
+pub fn read_word(start: u64, bytes: u64) -> u64 {
+    if bytes == 4 {
+        // SAFETY: the caller has checked that the word is live.
+        return u64::from(unsafe { (start as *const u32).read_volatile() });
+    }
+    // SAFETY: the caller has checked that the word is live; aligned words are read whole, as
+    // another thread of the program may be writing a flag.
+    unsafe { (start as *const u64).read_volatile() }
+}
+
+/// The words of a live range; None if it is not aligned to words.
+pub fn words(start: u64, count: u64) -> Option<&'static [AtomicU64]> {
+    if !start.is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: the range is live and aligned; atomics allow that the program's own threads
+    // look at it; the result is used before the lock that keeps it live is released.
+    Some(unsafe { std::slice::from_raw_parts(start as *const AtomicU64, count as usize) })
+}
+
+/// Address space that takes memory only where it is touched; None if the system refuses.
+pub fn reserve(bytes: u64) -> Option<u64> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping touches nothing that exists.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
+    (at != libc::MAP_FAILED).then_some(at as u64)
+}
+
+/// The pages of the range read zero afterwards, and take no memory.
+pub fn clear_pages(start: u64, bytes: u64) {
+    // SAFETY: the range lies in a mapping of ours and nothing live is in it.
+    unsafe { libc::madvise(start as *mut libc::c_void, bytes as usize, libc::MADV_DONTNEED) };
+}
+
+/// Physical memory that can be mapped at several places.
+pub fn create_shared(bytes: u64) -> Option<i32> {
+    // SAFETY: the name is a C string; the call creates a descriptor and touches nothing else.
+    let file = unsafe { libc::memfd_create(c"simulated memory".as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is ours.
+    let sized = unsafe { libc::ftruncate(file, bytes as libc::off_t) };
+    (sized == 0).then_some(file)
+}
+
+pub fn close_shared(file: i32) {
+    // SAFETY: the descriptor is ours and forgotten by the caller.
+    unsafe { libc::close(file) };
+}
+
+/// Puts shared memory, or with None nothing, at a place inside one of our reservations.
+pub fn place(start: u64, bytes: u64, file: Option<i32>, offset: u64) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = match file {
+        Some(_) => libc::MAP_SHARED,
+        None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    };
+    let (at, length) = (start as *mut libc::c_void, bytes as usize);
+    let (file, offset) = (file.unwrap_or(-1), offset as libc::off_t);
+    // SAFETY: the range lies in a reservation of ours, where replacing pages is the purpose.
+    let got = unsafe { libc::mmap(at, length, protection, kind | libc::MAP_FIXED, file, offset) };
+    got == at
+}

@@ -1,0 +1,200 @@
+//! Streams: who waits for whom among work of one context.
+//!
+//! Rules, in the order in which `stream_deps` adds them: what the host knows, the stream's own
+//! earlier work, the context's barrier, and the legacy stream, which every blocking stream
+//! waits for and which waits for every blocking stream.
+
+use super::capture::Member;
+use super::clock::{ChainSet, Clock};
+use super::op::{Deps, OpRef, Work};
+use super::world::World;
+use crate::abi::{Code, Handle, Outcome};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamKind {
+    Legacy,
+    PerThread,
+    Created,
+}
+
+pub struct Stream {
+    /// Never given again, unlike the handle.
+    pub id: u64,
+    pub context: Handle,
+    pub ctx: u64,
+    pub kind: StreamKind,
+    pub non_blocking: bool,
+    pub priority: i32,
+    /// The last work; several operations only where a dependent started early.
+    pub tail: Vec<OpRef>,
+    /// Known besides the tail: events that were complete when the stream waited for them.
+    pub clock: Clock,
+    pub chains: ChainSet,
+    /// The tail's last operation, if it is a kernel: what a dependent may overlap.
+    pub last_kernel: Option<OpRef>,
+    pub capture: Option<Member>,
+}
+
+impl World {
+    pub fn create_stream(
+        &mut self,
+        context: Handle,
+        kind: StreamKind,
+        non_blocking: bool,
+        priority: i32,
+    ) -> Outcome<Handle> {
+        let id = self.fresh_id();
+        let ctx = self.contexts.get(context)?.id;
+        let handle = self.streams.insert(Stream {
+            id,
+            context,
+            ctx,
+            kind,
+            non_blocking,
+            priority,
+            tail: Vec::new(),
+            clock: Clock::default(),
+            chains: ChainSet::default(),
+            last_kernel: None,
+            capture: None,
+        });
+        self.contexts.get_mut(context)?.streams.push(handle);
+        Ok(handle)
+    }
+
+    /// Forgets the handle; its work goes on.
+    pub fn destroy_stream(&mut self, handle: Handle) -> Outcome {
+        if self.streams.get(handle)?.kind != StreamKind::Created {
+            return Err(Code::INVALID_HANDLE);
+        }
+        self.captures.forget_stream(handle);
+        let stream = self.streams.remove(handle).ok_or(Code::INVALID_HANDLE)?;
+        self.chains.retire(&stream.chains);
+        let context = self.contexts.get_mut(stream.context)?;
+        context.streams.retain(|known| *known != handle);
+        context.orphans_clock.join(&stream.clock);
+        let blocking = !stream.non_blocking;
+        context.orphans.extend(stream.tail.into_iter().map(|op| (op, blocking)));
+        Ok(())
+    }
+
+    /// The stream that a handle means in a call by `thread`.
+    pub fn resolve_stream(
+        &mut self,
+        handle: Handle,
+        per_thread: bool,
+        thread: u32,
+    ) -> Outcome<Handle> {
+        let own = match handle {
+            0 => per_thread,
+            LEGACY => false,
+            PER_THREAD => true,
+            _ => {
+                let stream = self.streams.get(handle)?;
+                let error = self.contexts.find(stream.context).and_then(|context| context.error);
+                return error.map_or(Ok(handle), Err);
+            }
+        };
+        let context = self.current_context(thread)?;
+        if !own {
+            return Ok(self.contexts.get(context)?.legacy);
+        }
+        if let Some(stream) = self.contexts.get(context)?.per_thread.get(&thread) {
+            return Ok(*stream);
+        }
+        let stream = self.create_stream(context, StreamKind::PerThread, false, 0)?;
+        self.contexts.get_mut(context)?.per_thread.insert(thread, stream);
+        Ok(stream)
+    }
+
+    /// What new work on the stream comes after.
+    pub fn stream_deps(&self, handle: Handle) -> Outcome<Deps> {
+        self.deps(handle, true)
+    }
+
+    fn deps(&self, handle: Handle, own_tail: bool) -> Outcome<Deps> {
+        let stream = self.streams.get(handle)?;
+        let context = self.contexts.get(stream.context)?;
+        let mut deps = Deps::default();
+        deps.clock.join(&self.host.clock);
+        deps.clock.join(&stream.clock);
+        if own_tail {
+            stream.tail.iter().for_each(|op| deps.after(op));
+        }
+        deps.clock.join(&context.barrier_clock);
+        context.barrier.iter().for_each(|op| deps.after(op));
+        if stream.kind == StreamKind::Legacy {
+            let orphans = context.orphans.iter().filter(|(_, blocking)| *blocking);
+            orphans.for_each(|(op, _)| deps.after(op));
+            for other in &context.streams {
+                let other = self.streams.get(*other)?;
+                if !other.non_blocking && other.kind != StreamKind::Legacy {
+                    deps.clock.join(&other.clock);
+                    other.tail.iter().for_each(|op| deps.after(op));
+                }
+            }
+        } else if !stream.non_blocking {
+            let legacy = self.streams.get(context.legacy)?;
+            deps.clock.join(&legacy.clock);
+            legacy.tail.iter().for_each(|op| deps.after(op));
+        }
+        Ok(deps)
+    }
+
+    pub fn submit(&mut self, handle: Handle, work: Work, at: u64) -> Outcome<OpRef> {
+        let deps = self.stream_deps(handle)?;
+        self.submit_after(handle, work, deps, at)
+    }
+
+    /// Work on a stream with dependencies that the caller has completed.
+    pub fn submit_after(
+        &mut self,
+        handle: Handle,
+        work: Work,
+        deps: Deps,
+        at: u64,
+    ) -> Outcome<OpRef> {
+        let stream = self.streams.get(handle)?;
+        let (place, chains) = ((stream.ctx, stream.id), stream.chains.clone());
+        let kernel = matches!(work, Work::Kernel(_));
+        let op = self.submit_op(work, place, chains, deps, at);
+        let stream = self.streams.get_mut(handle)?;
+        stream.tail.clear();
+        stream.tail.push(op.clone());
+        stream.last_kernel = kernel.then(|| op.clone());
+        Ok(op)
+    }
+
+    /// A programmatic dependent launch: it may start as soon as the kernel before it has
+    /// started, so it knows nothing of that kernel's work.
+    pub fn submit_early(&mut self, handle: Handle, work: Work, at: u64) -> Outcome<OpRef> {
+        let stream = self.streams.get(handle)?;
+        let Some(before) = stream.last_kernel.clone() else { return self.submit(handle, work, at) };
+        if stream.tail.len() >= EARLY_STARTS_MAX {
+            return self.submit(handle, work, at);
+        }
+        let mut tail = stream.tail.clone();
+        let mut deps = self.deps(handle, false)?;
+        deps.after_start(&before);
+        let op = self.submit_after(handle, work, deps, at)?;
+        tail.push(op.clone());
+        self.streams.get_mut(handle)?.tail = tail;
+        Ok(op)
+    }
+
+    /// Later work of the stream comes after `op`. A complete one leaves no trace in the
+    /// stream's order: measured, it does not keep a dependent from starting early.
+    pub fn stream_waits(&mut self, handle: Handle, op: &OpRef, at: u64) -> Outcome {
+        if op.done() {
+            self.streams.get_mut(handle)?.clock.join(&op.state().clock);
+            return Ok(());
+        }
+        let mut deps = self.stream_deps(handle)?;
+        deps.after(op);
+        self.submit_after(handle, Work::Marker, deps, at).map(drop)
+    }
+}
+
+pub const LEGACY: Handle = 1;
+pub const PER_THREAD: Handle = 2;
+const EARLY_STARTS_MAX: usize = 32;

@@ -1,0 +1,89 @@
+//! Physical memory without an address, and the addresses it is mapped at.
+
+use super::memory::Kind;
+use super::raw;
+use super::space::PAGE_BYTES;
+use super::world::World;
+use crate::abi::{Code, Handle, Outcome};
+
+pub struct Physical {
+    pub bytes: u64,
+    pub device: usize,
+    pub location_kind: u32,
+    /// Shared memory of this process, so that two mappings show the same bytes.
+    file: i32,
+    /// References of the program, and mappings: both keep the memory.
+    pub references: u32,
+    pub mappings: u32,
+}
+
+impl World {
+    pub fn create_physical(
+        &mut self,
+        bytes: u64,
+        device: usize,
+        location_kind: u32,
+    ) -> Outcome<Handle> {
+        if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let on_device = location_kind == LOCATION_DEVICE;
+        if on_device && !self.memory.devices[device].take_pages(bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let file = raw::create_shared(bytes).ok_or(Code::OUT_OF_MEMORY)?;
+        let physical = Physical { bytes, device, location_kind, file, references: 1, mappings: 0 };
+        Ok(self.physical.insert(physical))
+    }
+
+    pub fn drop_physical_if_unused(&mut self, handle: Handle) {
+        let Some(physical) = self.physical.find(handle) else { return };
+        if physical.references > 0 || physical.mappings > 0 {
+            return;
+        }
+        let physical = self.physical.remove(handle).expect("found just now");
+        raw::close_shared(physical.file);
+        if physical.location_kind == LOCATION_DEVICE {
+            self.memory.devices[physical.device].give_pages(physical.bytes);
+        }
+    }
+
+    pub fn map_physical(&mut self, at: u64, bytes: u64, offset: u64, handle: Handle) -> Outcome {
+        let inside = self.memory.reserved.contains(at);
+        if !inside || !at.is_multiple_of(PAGE_BYTES) || self.memory.find(at).is_some() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let physical = self.physical.find_mut(handle).ok_or(Code::INVALID_VALUE)?;
+        if bytes == 0 || offset + bytes > physical.bytes {
+            return Err(Code::INVALID_VALUE);
+        }
+        if !raw::place(at, bytes, Some(physical.file), offset) {
+            return Err(Code::UNKNOWN);
+        }
+        physical.mappings += 1;
+        let device = physical.device;
+        self.memory.insert(at, bytes, Kind::Mapped { handle, offset }, 0, device);
+        Ok(())
+    }
+
+    /// Unmaps whole mappings that tile the range. It does not wait for work (measured).
+    pub fn unmap_physical(&mut self, at: u64, bytes: u64) -> Outcome {
+        let mut next = at;
+        while next < at + bytes {
+            let mapping = self.memory.at_base(next).ok_or(Code::INVALID_VALUE)?;
+            let Kind::Mapped { handle, .. } = mapping.kind else { return Err(Code::INVALID_VALUE) };
+            let length = mapping.bytes;
+            self.memory.remove(next);
+            self.shadow.clear(next, next + length);
+            raw::place(next, length, None, 0);
+            if let Some(physical) = self.physical.find_mut(handle) {
+                physical.mappings -= 1;
+            }
+            self.drop_physical_if_unused(handle);
+            next += length;
+        }
+        Ok(())
+    }
+}
+
+pub const LOCATION_DEVICE: u32 = 1;

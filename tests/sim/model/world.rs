@@ -1,0 +1,207 @@
+//! Everything the simulated driver knows, behind one lock.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+
+use super::array::Array;
+use super::capture::Captures;
+use super::clock::{ChainSet, Chains, Clock};
+use super::context::Context;
+use super::engine::Engine;
+use super::event::Event;
+use super::graph::Graphs;
+use super::handles::Slab;
+use super::memory::Memory;
+use super::module::Modules;
+use super::pool::Pool;
+use super::shadow::Shadow;
+use super::stream::Stream;
+use super::vmm::Physical;
+use crate::abi::{Code, Handle};
+use crate::faults::{self, Fault};
+use crate::report::Report;
+
+pub struct World {
+    pub initialized: bool,
+    pub engine: Engine,
+    pub chains: Chains,
+    pub shadow: Shadow,
+    pub memory: Memory,
+    pub host: Host,
+    /// What is known by whoever sees a flag set by an operation.
+    pub flags: HashMap<u64, Clock>,
+    pub threads: HashMap<u32, Thread>,
+    pub contexts: Slab<Context>,
+    /// Living contexts by id; operations name their context so.
+    pub context_handles: HashMap<u64, Handle>,
+    pub primaries: Vec<Primary>,
+    pub streams: Slab<Stream>,
+    pub events: Slab<Event>,
+    pub modules: Modules,
+    pub pools: Slab<Pool>,
+    pub device_pools: Vec<DevicePools>,
+    pub physical: Slab<Physical>,
+    pub arrays: Slab<Array>,
+    pub textures: Slab<[u64; 8]>,
+    pub graphs: Graphs,
+    pub captures: Captures,
+    pub ipc: HashMap<u64, u32>,
+    pub faults: Vec<Fault>,
+    pub report: Report,
+    pub calls_count: u64,
+    /// Threads inside a call that waits.
+    pub waiters: usize,
+    ids: u64,
+}
+
+/// The host as one participant. Threads of the program order themselves by means that we
+/// cannot see; calls are taken to be ordered as they arrive.
+#[derive(Default)]
+pub struct Host {
+    pub clock: Clock,
+    pub chains: ChainSet,
+}
+
+/// One host thread.
+#[derive(Default)]
+pub struct Thread {
+    /// Its own virtual clock: calls cost time in the thread that makes them.
+    pub ns: u64,
+    pub contexts: Vec<Handle>,
+    pub capture_mode: u32,
+}
+
+#[derive(Default)]
+pub struct Primary {
+    pub context: Handle,
+    pub retained: u32,
+    pub flags: u32,
+}
+
+pub struct DevicePools {
+    pub default: Handle,
+    pub current: Handle,
+}
+
+pub struct Config {
+    pub driver_version: i32,
+    pub devices: usize,
+    pub memory_bytes: u64,
+    pub deadlock_ms: u64,
+    pub idle_ms: u64,
+    pub report: Option<String>,
+    pub fail: String,
+}
+
+impl World {
+    fn new(config: &Config) -> World {
+        let mut pools = Slab::new(tag::POOL);
+        let memory = Memory::new(config.devices, config.memory_bytes);
+        let device_pools = (0..config.devices)
+            .map(|device| {
+                let default = pools.insert(Pool::new(device));
+                DevicePools { default, current: default }
+            })
+            .collect();
+        let mut report = Report::default();
+        let faults = faults::parse(&config.fail).unwrap_or_else(|error| {
+            report.problem(format!("sim: SIM_FAIL: {error}"));
+            Vec::new()
+        });
+        World {
+            initialized: false,
+            engine: Engine::default(),
+            chains: Chains::default(),
+            shadow: Shadow::default(),
+            memory,
+            host: Host::default(),
+            flags: HashMap::new(),
+            threads: HashMap::new(),
+            contexts: Slab::new(tag::CONTEXT),
+            context_handles: HashMap::new(),
+            primaries: (0..config.devices).map(|_| Primary::default()).collect(),
+            streams: Slab::new(tag::STREAM),
+            events: Slab::new(tag::EVENT),
+            modules: Modules::default(),
+            pools,
+            device_pools,
+            physical: Slab::new(tag::PHYSICAL),
+            arrays: Slab::new(tag::ARRAY),
+            textures: Slab::new(tag::TEXTURE),
+            graphs: Graphs::default(),
+            captures: Captures::default(),
+            ipc: HashMap::new(),
+            faults,
+            report,
+            calls_count: 0,
+            waiters: 0,
+            ids: 0,
+        }
+    }
+
+    /// A number never given before: ids of contexts, streams, captures.
+    pub fn fresh_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub fn error_of(&self, ctx: u64) -> Option<Code> {
+        let handle = self.context_handles.get(&ctx)?;
+        self.contexts.find(*handle)?.error
+    }
+
+    pub fn set_error(&mut self, ctx: u64, code: Code) {
+        if let Some(handle) = self.context_handles.get(&ctx)
+            && let Some(context) = self.contexts.find_mut(*handle)
+        {
+            context.error = Some(code);
+        }
+    }
+}
+
+/// Kinds of handles; the number stands in the handle's upper bits.
+pub mod tag {
+    pub const CONTEXT: u64 = 0x51;
+    pub const STREAM: u64 = 0x52;
+    pub const EVENT: u64 = 0x53;
+    pub const POOL: u64 = 0x54;
+    pub const PHYSICAL: u64 = 0x55;
+    pub const ARRAY: u64 = 0x56;
+    pub const TEXTURE: u64 = 0x57;
+    pub const MODULE: u64 = 0x58;
+    pub const FUNCTION: u64 = 0x59;
+    pub const GRAPH: u64 = 0x5A;
+    pub const NODE: u64 = 0x5B;
+    pub const EXECUTABLE: u64 = 0x5C;
+    pub const USER_OBJECT: u64 = 0x5D;
+}
+
+pub fn config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| {
+        let number = |name: &str, default: u64| {
+            std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+        };
+        Config {
+            driver_version: number("SIM_DRIVER_VERSION", 13_000) as i32,
+            devices: number("SIM_DEVICES", 1) as usize,
+            memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
+            deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
+            idle_ms: number("SIM_IDLE_MS", 250),
+            report: std::env::var("SIM_REPORT").ok(),
+            fail: std::env::var("SIM_FAIL").unwrap_or_default(),
+        }
+    })
+}
+
+pub fn lock() -> MutexGuard<'static, World> {
+    static WORLD: OnceLock<Mutex<World>> = OnceLock::new();
+    let world = WORLD.get_or_init(|| Mutex::new(World::new(config())));
+    world.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Signalled whenever something changed that a waiting thread may be waiting for.
+pub fn changed() -> &'static Condvar {
+    static CHANGED: Condvar = Condvar::new();
+    &CHANGED
+}
