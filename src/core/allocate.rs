@@ -12,8 +12,8 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
+use crate::bins::Rank;
 use crate::block::{Block, State};
-use crate::free_index::Rank;
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, pool_of};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};

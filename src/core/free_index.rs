@@ -1,65 +1,55 @@
-//! The free blocks of one pool that someone may take, ordered for best fit. Pending blocks are in
-//! no index: nobody may take them.
+//! The free blocks of one pool that someone may take: those for anyone, and those of each stream.
+//! Pending blocks are in no index: nobody may take them.
 
 use alloc::collections::BTreeMap;
 
+use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
-use crate::types::{Address, BlockId, Ready, StreamId};
+use crate::types::{BlockId, Ready, StreamId};
 
-/// The order of choice: the smallest block, of the oldest segment, at the lowest address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Rank {
-    pub bytes: u64,
-    registration: u64,
-    address: Address,
-}
-
-impl Rank {
-    fn of(block: &Block) -> Rank {
-        let Block { bytes, registration, address, .. } = *block;
-        Rank { bytes, registration, address }
-    }
-
-    /// Before every block of at least `bytes`.
-    fn first_of(bytes: u64) -> Rank {
-        Rank { bytes, registration: 0, address: Address(0) }
-    }
-}
+/// Bins of streams without free blocks are kept for the next free, but not for more streams
+/// than this: programs may create and destroy streams all the time.
+const STREAMS_COUNT_KEPT_MAX: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct FreeIndex {
-    for_anyone: BTreeMap<Rank, BlockId>,
-    on_stream: BTreeMap<(StreamId, Rank), BlockId>,
+    for_anyone: Bins,
+    on_stream: BTreeMap<StreamId, Bins>,
 }
 
 impl FreeIndex {
     pub(crate) fn new() -> FreeIndex {
-        FreeIndex { for_anyone: BTreeMap::new(), on_stream: BTreeMap::new() }
+        FreeIndex { for_anyone: Bins::new(), on_stream: BTreeMap::new() }
     }
 
     pub(crate) fn insert(&mut self, id: BlockId, block: &Block) {
-        let rank = Rank::of(block);
-        let other = match place(block) {
-            Place::Anyone => self.for_anyone.insert(rank, id),
-            Place::Stream(stream) => self.on_stream.insert((stream, rank), id),
-            Place::Nowhere => None,
-        };
-        assert!(other.is_none(), "block {id:?} and {other:?} have the same address");
+        match place(block) {
+            Place::Anyone => self.for_anyone.insert(Rank::of(block), id),
+            Place::Stream(stream) => {
+                let bins = self.on_stream.entry(stream).or_insert_with(Bins::new);
+                bins.insert(Rank::of(block), id);
+            }
+            Place::Nowhere => {}
+        }
     }
 
     pub(crate) fn remove(&mut self, id: BlockId, block: &Block) {
-        let rank = Rank::of(block);
-        let found = match place(block) {
-            Place::Anyone => self.for_anyone.remove(&rank),
-            Place::Stream(stream) => self.on_stream.remove(&(stream, rank)),
-            Place::Nowhere => return,
-        };
-        assert!(found == Some(id), "block {id:?} is not in its index, {found:?} is");
+        match place(block) {
+            Place::Anyone => self.for_anyone.remove(Rank::of(block), id),
+            Place::Stream(stream) => {
+                let bins = self.on_stream.get_mut(&stream).expect("the stream has free blocks");
+                bins.remove(Rank::of(block), id);
+                if bins.len() == 0 && self.on_stream.len() > STREAMS_COUNT_KEPT_MAX {
+                    self.on_stream.remove(&stream);
+                }
+            }
+            Place::Nowhere => {}
+        }
     }
 
     /// Blocks of at least `bytes` that anyone may take, best first.
     pub(crate) fn for_anyone(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.for_anyone.range(Rank::first_of(bytes)..).map(|(rank, id)| (*rank, *id))
+        self.for_anyone.at_least(bytes)
     }
 
     /// Blocks of at least `bytes` that were freed on `stream`, best first.
@@ -68,43 +58,39 @@ impl FreeIndex {
         stream: StreamId,
         bytes: u64,
     ) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.on_stream
-            .range((stream, Rank::first_of(bytes))..)
-            .take_while(move |((on, _), _)| *on == stream)
-            .map(|((_, rank), id)| (*rank, *id))
+        self.on_stream.get(&stream).into_iter().flat_map(move |bins| bins.at_least(bytes))
     }
 
     /// Blocks freed on any stream, in no useful order. Only for tests that break a rule.
     pub(crate) fn on_any_stream(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.on_stream
-            .iter()
-            .map(|((_, rank), id)| (*rank, *id))
-            .filter(move |(rank, _)| rank.bytes >= bytes)
+        self.on_stream.values().flat_map(move |bins| bins.at_least(bytes))
     }
 
     pub(crate) fn blocks_count(&self) -> usize {
-        self.for_anyone.len() + self.on_stream.len()
+        self.for_anyone.len() + self.on_stream.values().map(Bins::len).sum::<usize>()
     }
 
     /// Whether the block is in the index where it belongs. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, block: &Block) -> bool {
         let rank = Rank::of(block);
         match place(block) {
-            Place::Anyone => self.for_anyone.get(&rank) == Some(&id),
-            Place::Stream(stream) => self.on_stream.get(&(stream, rank)) == Some(&id),
+            Place::Anyone => self.for_anyone.get(rank) == Some(id),
+            Place::Stream(stream) => {
+                self.on_stream.get(&stream).and_then(|bins| bins.get(rank)) == Some(id)
+            }
             Place::Nowhere => true,
         }
     }
 }
 
-pub(crate) enum Place {
+enum Place {
     Anyone,
     Stream(StreamId),
     Nowhere,
 }
 
 /// In which index a block belongs.
-pub(crate) fn place(block: &Block) -> Place {
+fn place(block: &Block) -> Place {
     match block.state {
         State::Allocated => Place::Nowhere,
         State::Free => Place::Anyone,

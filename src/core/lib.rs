@@ -34,6 +34,7 @@ pub mod options;
 
 // What these are made of.
 mod addresses;
+mod bins;
 mod block;
 mod check;
 mod free_index;

@@ -35,9 +35,10 @@ pub fn allocate(
     let mut allocator = lock(&context.allocator);
     match allocator.poll(&mut request) {
         Step::Done(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
-        step => {
+        _ => {
             drop(allocator);
-            miss(context, request, step)
+            // What was asked for is out of date once the lock is gone: ask anew, one at a time.
+            miss(context, Request::new(bytes, requester))
         }
     }
 }
@@ -87,24 +88,19 @@ fn note_peak_of_hit(context: &Context) {
 
 /// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
 #[cold]
-fn miss(context: &'static Context, mut request: Request, first: Step) -> Result<u64, CuResult> {
+fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult> {
     let kind = kind_of(request.requester());
     let _growth = lock(&context.growth);
     empty_lookaside(context);
-    // The step from before the lock may be out of date: another thread may have grown the cache.
-    let mut step = Some(first).filter(is_query);
     loop {
-        let next = match step.take() {
-            Some(step) => step,
-            None => {
-                let mut allocator = lock(&context.allocator);
-                match allocator.poll(&mut request) {
-                    Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
-                    step => step,
-                }
+        let step = {
+            let mut allocator = lock(&context.allocator);
+            match allocator.poll(&mut request) {
+                Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
+                step => step,
             }
         };
-        match next {
+        match step {
             Step::QueryEvents => tags::query(context),
             Step::Reserve { bytes } => match reserve(context, bytes) {
                 Ok(base) => lock(&context.allocator).reserved(&mut request, Address(base), bytes),
@@ -125,10 +121,6 @@ fn miss(context: &'static Context, mut request: Request, first: Step) -> Result<
             Step::Done(_) => unreachable!("handled under the lock"),
         }
     }
-}
-
-fn is_query(step: &Step) -> bool {
-    matches!(step, Step::QueryEvents)
 }
 
 fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {

@@ -20,19 +20,28 @@ fn speed_of_a_hit_and_a_free() {
     let stream = Requester::Stream(StreamId(1));
     let anyone = |_| Ready::Anyone;
     let on_stream = |number| Ready::OnStream { stream: StreamId(1), event: EventId(number) };
-    measure("small, for anyone", 256 << 10, context, anyone);
-    measure("small and large, for anyone", 8 * MIB, context, anyone);
-    measure("small, on one stream", 256 << 10, stream, on_stream);
+    let mut random = Random::new(2);
+    let mut sizes = |count: usize, largest: u64| -> Vec<u64> {
+        (0..count).map(|_| 1 + random.below(largest)).collect()
+    };
+    let (few, many) = (sizes(40, 256 << 10), sizes(4096, 256 << 10));
+    let mixed = sizes(4096, 8 * MIB);
+    measure("one small size, for anyone", &[5000], context, anyone);
+    measure("40 small sizes, for anyone", &few, context, anyone);
+    measure("4096 small sizes, for anyone", &many, context, anyone);
+    measure("4096 sizes in both pools, for anyone", &mixed, context, anyone);
+    measure("40 small sizes, on one stream", &few, stream, on_stream);
+    measure("4096 small sizes, on one stream", &many, stream, on_stream);
 }
 
-fn measure(name: &str, largest: u64, requester: Requester, ready: impl Fn(u64) -> Ready) {
+fn measure(name: &str, sizes: &[u64], requester: Requester, ready: impl Fn(u64) -> Ready) {
     let mut allocator = Allocator::new(Policy::default());
     let mut random = Random::new(1);
     let mut next_base = 0x7000_0000_0000;
     let mut live: Vec<BlockId> = (0..LIVE_COUNT)
-        .map(|_| alloc(&mut allocator, &mut next_base, 1 + random.below(largest), requester).0)
+        .map(|_| alloc(&mut allocator, &mut next_base, random.pick(sizes), requester).0)
         .collect();
-    let sizes: Vec<u64> = (0..4096).map(|_| 1 + random.below(largest)).collect();
+    let order: Vec<u64> = (0..4096).map(|_| random.pick(sizes)).collect();
     let places: Vec<usize> = (0..4093).map(|_| random.below(LIVE_COUNT as u64) as usize).collect();
     let mut hits = 0;
     let begin = Instant::now();
@@ -42,7 +51,7 @@ fn measure(name: &str, largest: u64, requester: Requester, ready: impl Fn(u64) -
         if round % 512 == 0 {
             allocator.barrier_passed(allocator.mark());
         }
-        let bytes = sizes[round as usize % sizes.len()];
+        let bytes = order[round as usize % order.len()];
         let (block, hit) = alloc(&mut allocator, &mut next_base, bytes, requester);
         live[place] = block;
         hits += u64::from(hit);

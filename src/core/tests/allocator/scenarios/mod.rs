@@ -5,3 +5,5 @@ mod sizes;
 mod tags;
 
 mod misses;
+
+mod limits;
