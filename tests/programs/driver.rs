@@ -1,0 +1,303 @@
+//! A small binding of the driver API for test programs, on the simulated driver and on a GPU.
+//!
+//! It finds functions as the CUDA runtime does (`dlopen`, `cuGetProcAddress_v2`, one request
+//! for each function) or by plain `dlsym`. Calls return the driver's code as the error.
+//! Functions named `sim_*` do nothing where there is no simulation.
+
+use std::ffi::{CString, c_void};
+use std::sync::Mutex;
+
+use crate::functions::Functions;
+pub use crate::functions::{Lookup, Resolver};
+
+/// Result of a driver call; the error is the driver's code.
+pub type Outcome<T = ()> = Result<T, i32>;
+pub type Stream = u64;
+pub type Event = u64;
+
+pub struct Driver {
+    /// The functions themselves, for what has no wrapper.
+    pub functions: Functions,
+    pub resolver: Resolver,
+    module: Mutex<u64>,
+}
+
+/// Handle of the stream that every other blocking stream is in order with.
+pub const LEGACY: Stream = 1;
+pub const PER_THREAD: Stream = 2;
+
+/// Modes of a capture.
+pub const GLOBAL: u32 = 0;
+pub const THREAD_LOCAL: u32 = 1;
+pub const RELAXED: u32 = 2;
+
+impl Driver {
+    /// Opens the driver, with the primary context of device 0 current.
+    pub fn open(lookup: Lookup) -> Result<Driver, String> {
+        let driver = Driver::load(lookup)?;
+        driver.use_device(0).map_err(|code| format!("no context: error {code}"))?;
+        Ok(driver)
+    }
+
+    /// Opens the driver with no context.
+    pub fn load(lookup: Lookup) -> Result<Driver, String> {
+        let resolver = Resolver::open(lookup)?;
+        let functions = Functions::resolve(&resolver);
+        let driver = Driver { functions, resolver, module: Mutex::new(0) };
+        // SAFETY: the function takes a number.
+        let code = unsafe { (driver.functions.cuInit)(0) };
+        if code != 0 {
+            return Err(format!("cuInit: error {code}"));
+        }
+        Ok(driver)
+    }
+
+    /// Makes the primary context of a device current in this thread.
+    pub fn use_device(&self, device: i32) -> Outcome<u64> {
+        let mut context = 0;
+        // SAFETY: a local for the result.
+        check(unsafe { (self.functions.cuDevicePrimaryCtxRetain)(&mut context, device) })?;
+        self.set_context(context)?;
+        Ok(context)
+    }
+
+    pub fn set_context(&self, context: u64) -> Outcome {
+        // SAFETY: the function takes a handle.
+        check(unsafe { (self.functions.cuCtxSetCurrent)(context) })
+    }
+
+    pub fn context(&self) -> u64 {
+        let mut context = 0;
+        // SAFETY: a local for the result.
+        unsafe { (self.functions.cuCtxGetCurrent)(&mut context) };
+        context
+    }
+
+    pub fn create_context(&self, device: i32) -> Outcome<u64> {
+        let mut context = 0;
+        // SAFETY: a local for the result.
+        check(unsafe { (self.functions.cuCtxCreate)(&mut context, 0, device) })?;
+        Ok(context)
+    }
+
+    pub fn alloc(&self, bytes: usize) -> Outcome<u64> {
+        let mut address = 0;
+        // SAFETY: a local for the result.
+        check(unsafe { (self.functions.cuMemAlloc)(&mut address, bytes) })?;
+        Ok(address)
+    }
+
+    pub fn free(&self, address: u64) -> Outcome {
+        // SAFETY: the function takes a number.
+        check(unsafe { (self.functions.cuMemFree)(address) })
+    }
+
+    pub fn alloc_async(&self, bytes: usize, stream: Stream) -> Outcome<u64> {
+        let mut address = 0;
+        // SAFETY: a local for the result.
+        check(unsafe { (self.functions.cuMemAllocAsync)(&mut address, bytes, stream) })?;
+        Ok(address)
+    }
+
+    pub fn free_async(&self, address: u64, stream: Stream) -> Outcome {
+        // SAFETY: the function takes numbers.
+        check(unsafe { (self.functions.cuMemFreeAsync)(address, stream) })
+    }
+
+    /// Pinned memory; its address serves on both sides.
+    pub fn pinned(&self, bytes: usize) -> Outcome<u64> {
+        let mut address = 0;
+        // SAFETY: a local for the result.
+        check(unsafe { (self.functions.cuMemHostAlloc)(&mut address, bytes, 0) })?;
+        Ok(address)
+    }
+
+    pub fn free_pinned(&self, address: u64) -> Outcome {
+        // SAFETY: the function takes a number.
+        check(unsafe { (self.functions.cuMemFreeHost)(address) })
+    }
+
+    /// Free and total bytes.
+    pub fn memory_info(&self) -> Outcome<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: locals for the results.
+        check(unsafe { (self.functions.cuMemGetInfo)(&mut free, &mut total) })?;
+        Ok((free, total))
+    }
+
+    /// Base and requested size of the allocation at an address.
+    pub fn address_range(&self, address: u64) -> Outcome<(u64, usize)> {
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: locals for the results.
+        check(unsafe { (self.functions.cuMemGetAddressRange)(&mut base, &mut bytes, address) })?;
+        Ok((base, bytes))
+    }
+
+    /// The host reads one word of pinned memory, and says so to the simulation.
+    pub fn host_read(&self, address: u64) -> u64 {
+        self.note_host_read(address, 8);
+        // SAFETY: the test owns this pinned word.
+        unsafe { (address as *const u64).read_volatile() }
+    }
+
+    /// The host writes one word of pinned memory, and says so to the simulation.
+    pub fn host_write(&self, address: u64, value: u64) {
+        self.note_host_write(address, 8);
+        self.set_flag(address, value);
+    }
+
+    /// The host writes a flag that a kernel spins on: no ordinary access, hence not noted.
+    pub fn set_flag(&self, address: u64, value: u64) {
+        // SAFETY: the test owns this pinned word.
+        unsafe { (address as *mut u64).write_volatile(value) };
+    }
+
+    pub fn note_host_read(&self, address: u64, bytes: usize) {
+        if let Some(note) = self.functions.sim_host_read {
+            // SAFETY: the function takes numbers.
+            unsafe { note(address, bytes) };
+        }
+    }
+
+    pub fn note_host_write(&self, address: u64, bytes: usize) {
+        if let Some(note) = self.functions.sim_host_write {
+            // SAFETY: the function takes numbers.
+            unsafe { note(address, bytes) };
+        }
+    }
+
+    /// Races found so far; None on a real GPU.
+    pub fn races(&self) -> Option<u64> {
+        // SAFETY: the function takes nothing.
+        self.functions.sim_race_count.map(|count| unsafe { count() })
+    }
+
+    /// This thread's virtual time; None on a real GPU.
+    pub fn virtual_ns(&self) -> Option<u64> {
+        // SAFETY: the function takes nothing.
+        self.functions.sim_now_ns.map(|now| unsafe { now() })
+    }
+
+    /// Calls that reached the driver; None on a real GPU.
+    pub fn calls(&self, symbol: &str) -> Option<u64> {
+        let name = CString::new(symbol).ok()?;
+        // SAFETY: a C string.
+        self.functions.sim_call_count.map(|count| unsafe { count(name.as_ptr().cast()) })
+    }
+
+    /// Asks for failures as `SIM_FAIL` does. False on a real GPU.
+    pub fn fail(&self, list: &str) -> bool {
+        let list = CString::new(list).expect("a list without zeros");
+        // SAFETY: a C string.
+        self.functions.sim_fail.is_some_and(|fail| unsafe { fail(list.as_ptr().cast()) } == 0)
+    }
+
+    /// A kernel of kernels.ptx, which is loaded when first needed.
+    pub fn kernel(&self, name: &str) -> Outcome<u64> {
+        let mut module = self.module.lock().expect("no test panics here");
+        if *module == 0 {
+            let text = CString::new(include_str!("kernels.ptx")).expect("text without zeros");
+            // SAFETY: a C string and a local for the result.
+            check(unsafe { (self.functions.cuModuleLoadData)(&mut *module, text.as_ptr().cast()) })?;
+        }
+        let name = CString::new(name).expect("a name without zeros");
+        let mut function = 0;
+        // SAFETY: a C string and a local for the result.
+        check(unsafe {
+            (self.functions.cuModuleGetFunction)(&mut function, *module, name.as_ptr().cast())
+        })?;
+        Ok(function)
+    }
+
+    /// Launches one thread of a kernel.
+    pub fn launch(&self, name: &str, stream: Stream, args: &[u64]) -> Outcome {
+        let function = self.kernel(name)?;
+        let places: Vec<*const u64> = args.iter().map(|arg| arg as *const u64).collect();
+        let list = places.as_ptr().cast();
+        let launch = self.functions.cuLaunchKernel;
+        // SAFETY: every argument of the kernel has its place in the list.
+        check(unsafe {
+            launch(function, 1, 1, 1, 1, 1, 1, 0, stream, list, std::ptr::null())
+        })
+    }
+
+    /// Launches a kernel that may start before the one ahead of it in the stream is complete.
+    pub fn launch_early(&self, name: &str, stream: Stream, args: &[u64]) -> Outcome {
+        let function = self.kernel(name)?;
+        let places: Vec<*const u64> = args.iter().map(|arg| arg as *const u64).collect();
+        let attribute = LaunchAttribute { id: 6, pad: 0, value: [1, 0, 0, 0, 0, 0, 0, 0] };
+        let config = LaunchConfig {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            stream,
+            attributes: &attribute,
+            attribute_count: 1,
+        };
+        let (config, list) = ((&raw const config).cast(), places.as_ptr().cast());
+        let launch = self.functions.cuLaunchKernelEx;
+        // SAFETY: the configuration outlives the call; every argument has its place.
+        check(unsafe { launch(config, function, list, std::ptr::null()) })
+    }
+
+    pub fn copy(&self, dst: u64, src: u64, bytes: usize, stream: Stream) -> Outcome {
+        // SAFETY: the test owns both ranges.
+        check(unsafe { (self.functions.cuMemcpyAsync)(dst, src, bytes, stream) })
+    }
+
+    /// The words of a device range, after everything before in the legacy stream.
+    pub fn read_words(&self, address: u64, count: usize) -> Outcome<Vec<u64>> {
+        let mut words = vec![0_u64; count];
+        let place = words.as_mut_ptr() as u64;
+        // SAFETY: room for `count` words.
+        check(unsafe { (self.functions.cuMemcpyDtoH)(place, address, count * 8) })?;
+        Ok(words)
+    }
+
+    pub fn write_words(&self, address: u64, words: &[u64]) -> Outcome {
+        let place = words.as_ptr() as u64;
+        // SAFETY: the words outlive the call, which waits.
+        check(unsafe { (self.functions.cuMemcpyHtoD)(address, place, words.len() * 8) })
+    }
+
+    pub fn memset(&self, address: u64, byte: u8, bytes: usize, stream: Stream) -> Outcome {
+        // SAFETY: the test owns the range.
+        check(unsafe { (self.functions.cuMemsetD8Async)(address, byte, bytes, stream) })
+    }
+
+    pub fn synchronize(&self) -> Outcome {
+        // SAFETY: the function takes nothing.
+        check(unsafe { (self.functions.cuCtxSynchronize)() })
+    }
+
+    pub fn host_function(
+        &self,
+        stream: Stream,
+        function: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) -> Outcome {
+        // SAFETY: the caller gives a function that takes this pointer.
+        check(unsafe { (self.functions.cuLaunchHostFunc)(stream, function, data) })
+    }
+}
+
+pub fn check(code: i32) -> Outcome {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+#[repr(C)]
+struct LaunchAttribute {
+    id: u32,
+    pad: u32,
+    value: [u64; 8],
+}
+
+#[repr(C)]
+struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: Stream,
+    attributes: *const LaunchAttribute,
+    attribute_count: u32,
+}

@@ -1,0 +1,208 @@
+//! The driver functions that test programs call, and the ways to find them.
+
+use std::ffi::{CString, c_void};
+
+/// How a program finds the driver's functions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// As the CUDA runtime does: `dlsym` of one function, which yields all others.
+    ProcAddress,
+    /// As ctypes programs and JAX do: `dlsym` of every exported symbol.
+    Symbols,
+}
+
+pub struct Resolver {
+    library: *mut c_void,
+    get: Option<GetProcAddress>,
+}
+
+// SAFETY: a handle of the dynamic linker, which may be used in any thread.
+unsafe impl Send for Resolver {}
+// SAFETY: as above.
+unsafe impl Sync for Resolver {}
+
+type GetProcAddress =
+    unsafe extern "C" fn(*const u8, *mut *mut c_void, i32, u64, *mut u32) -> i32;
+
+impl Resolver {
+    pub fn open(lookup: Lookup) -> Result<Resolver, String> {
+        // SAFETY: a C string.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return Err("libcuda.so.1 cannot be opened".into());
+        }
+        let mut resolver = Resolver { library, get: None };
+        if lookup == Lookup::ProcAddress {
+            let get = resolver.symbol("cuGetProcAddress_v2").ok_or("no cuGetProcAddress_v2")?;
+            // SAFETY: the driver gives this function this signature.
+            resolver.get = Some(unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(get) });
+        }
+        Ok(resolver)
+    }
+
+    /// An exported symbol.
+    pub fn symbol(&self, name: &str) -> Option<*mut c_void> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: an open library and a C string.
+        let found = unsafe { libc::dlsym(self.library, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+
+    /// What the driver's own look-up says: a pointer and a status.
+    pub fn ask(&self, name: &str, version: i32, flags: u64) -> Result<(*mut c_void, u32), i32> {
+        let get = self.get.ok_or(-1)?;
+        let name = CString::new(name).map_err(|_| -1)?;
+        let (mut found, mut status) = (std::ptr::null_mut(), u32::MAX);
+        // SAFETY: a C string and locals for the results.
+        match unsafe { get(name.as_ptr().cast(), &mut found, version, flags, &mut status) } {
+            0 => Ok((found, status)),
+            code => Err(code),
+        }
+    }
+
+    /// One function, by its base name at a version, or by its symbol.
+    fn find(&self, symbol: &str, base: &str, version: i32) -> Option<*mut c_void> {
+        if self.get.is_none() {
+            return self.symbol(symbol);
+        }
+        let (found, _) = self.ask(base, version, 0).ok()?;
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// Stands in for a function that the driver does not have.
+extern "C" fn missing() -> i32 {
+    500
+}
+
+macro_rules! functions {
+    (
+        driver { $($name:ident = $symbol:literal $version:literal ($($argument:ty),*);)+ }
+        simulation { $($extra:ident ($($extra_argument:ty),*) $(-> $result:ty)?;)+ }
+    ) => {
+        /// Pointers to the functions, as found. Missing ones answer "not found".
+        #[allow(non_snake_case)]
+        pub struct Functions {
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> i32,)+
+            $(pub $extra: Option<unsafe extern "C" fn($($extra_argument),*) $(-> $result)?>,)+
+        }
+
+        impl Functions {
+            pub fn resolve(resolver: &Resolver) -> Functions {
+                Functions {
+                    $($name: {
+                        let found = resolver.find($symbol, stringify!($name), $version);
+                        let found = found.unwrap_or(missing as *mut c_void);
+                        // SAFETY: the driver gives this symbol this signature; the stand-in
+                        // ignores its arguments.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) -> i32,
+                            >(found)
+                        }
+                    },)+
+                    $($extra: {
+                        let found = resolver.symbol(stringify!($extra));
+                        // SAFETY: the simulation gives this symbol this signature.
+                        found.map(|found| unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($extra_argument),*) $(-> $result)?,
+                            >(found)
+                        })
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+type Number = u64;
+type Place<T> = *mut T;
+type List = *const c_void;
+type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+functions! {
+    driver {
+        cuInit = "cuInit" 2000 (u32);
+        cuDriverGetVersion = "cuDriverGetVersion" 2020 (Place<i32>);
+        cuDeviceGetCount = "cuDeviceGetCount" 2000 (Place<i32>);
+        cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 (Place<Number>, i32);
+        cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2" 11000 (i32);
+        cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2" 11000 (i32);
+        cuCtxCreate = "cuCtxCreate_v2" 3020 (Place<Number>, u32, i32);
+        cuCtxDestroy = "cuCtxDestroy_v2" 4000 (Number);
+        cuCtxSetCurrent = "cuCtxSetCurrent" 4000 (Number);
+        cuCtxGetCurrent = "cuCtxGetCurrent" 4000 (Place<Number>);
+        cuCtxGetId = "cuCtxGetId" 12000 (Number, Place<Number>);
+        cuCtxSynchronize = "cuCtxSynchronize" 2000 ();
+        cuCtxRecordEvent = "cuCtxRecordEvent" 12050 (Number, Number);
+        cuCtxWaitEvent = "cuCtxWaitEvent" 12050 (Number, Number);
+        cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 (Number, u32);
+        cuModuleLoadData = "cuModuleLoadData" 2000 (Place<Number>, List);
+        cuModuleGetFunction = "cuModuleGetFunction" 2000 (Place<Number>, Number, List);
+        cuFuncGetParamInfo = "cuFuncGetParamInfo" 12040 (Number, usize, Place<usize>, Place<usize>);
+        cuLaunchKernel = "cuLaunchKernel" 4000
+            (Number, u32, u32, u32, u32, u32, u32, u32, Number, List, List);
+        cuLaunchKernelEx = "cuLaunchKernelEx" 11060 (List, Number, List, List);
+        cuLaunchHostFunc = "cuLaunchHostFunc" 10000 (Number, HostFunction, *mut c_void);
+        cuMemAlloc = "cuMemAlloc_v2" 3020 (Place<Number>, usize);
+        cuMemFree = "cuMemFree_v2" 3020 (Number);
+        cuMemAllocAsync = "cuMemAllocAsync" 11020 (Place<Number>, usize, Number);
+        cuMemFreeAsync = "cuMemFreeAsync" 11020 (Number, Number);
+        cuMemAllocManaged = "cuMemAllocManaged" 6000 (Place<Number>, usize, u32);
+        cuMemHostAlloc = "cuMemHostAlloc" 2020 (Place<Number>, usize, u32);
+        cuMemFreeHost = "cuMemFreeHost" 2000 (Number);
+        cuMemGetInfo = "cuMemGetInfo_v2" 3020 (Place<usize>, Place<usize>);
+        cuMemGetAddressRange = "cuMemGetAddressRange_v2" 3020
+            (Place<Number>, Place<usize>, Number);
+        cuPointerGetAttribute = "cuPointerGetAttribute" 4000 (Place<Number>, u32, Number);
+        cuMemcpyAsync = "cuMemcpyAsync" 4000 (Number, Number, usize, Number);
+        cuMemcpyHtoD = "cuMemcpyHtoD_v2" 3020 (Number, Number, usize);
+        cuMemcpyDtoH = "cuMemcpyDtoH_v2" 3020 (Number, Number, usize);
+        cuMemcpyPeerAsync = "cuMemcpyPeerAsync" 4000
+            (Number, Number, Number, Number, usize, Number);
+        cuMemsetD8Async = "cuMemsetD8Async" 3020 (Number, u8, usize, Number);
+        cuStreamCreate = "cuStreamCreate" 2000 (Place<Number>, u32);
+        cuStreamDestroy = "cuStreamDestroy_v2" 4000 (Number);
+        cuStreamGetId = "cuStreamGetId" 12000 (Number, Place<Number>);
+        cuStreamQuery = "cuStreamQuery" 2000 (Number);
+        cuStreamSynchronize = "cuStreamSynchronize" 2000 (Number);
+        cuStreamWaitEvent = "cuStreamWaitEvent" 3020 (Number, Number, u32);
+        cuStreamWaitValue64 = "cuStreamWaitValue64_v2" 11070 (Number, Number, Number, u32);
+        cuStreamWriteValue64 = "cuStreamWriteValue64_v2" 11070 (Number, Number, Number, u32);
+        cuEventCreate = "cuEventCreate" 2000 (Place<Number>, u32);
+        cuEventDestroy = "cuEventDestroy_v2" 4000 (Number);
+        cuEventRecord = "cuEventRecord" 2000 (Number, Number);
+        cuEventQuery = "cuEventQuery" 2000 (Number);
+        cuEventSynchronize = "cuEventSynchronize" 2000 (Number);
+        cuEventElapsedTime = "cuEventElapsedTime" 2000 (Place<f32>, Number, Number);
+        cuStreamBeginCapture = "cuStreamBeginCapture_v2" 10010 (Number, u32);
+        cuStreamEndCapture = "cuStreamEndCapture" 10000 (Number, Place<Number>);
+        cuStreamIsCapturing = "cuStreamIsCapturing" 10000 (Number, Place<u32>);
+        cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo_v2" 11030
+            (Number, Place<u32>, Place<Number>, Place<Number>, Place<*const Number>, Place<usize>);
+        cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode" 10010 (Place<u32>);
+        cuGraphClone = "cuGraphClone" 10000 (Place<Number>, Number);
+        cuGraphCreate = "cuGraphCreate" 10000 (Place<Number>, u32);
+        cuGraphDestroy = "cuGraphDestroy" 10000 (Number);
+        cuGraphGetNodes = "cuGraphGetNodes" 10000 (Number, Place<Number>, Place<usize>);
+        cuGraphAddEmptyNode = "cuGraphAddEmptyNode" 10000
+            (Place<Number>, Number, List, usize);
+        cuGraphInstantiate = "cuGraphInstantiateWithFlags" 11040 (Place<Number>, Number, Number);
+        cuGraphExecDestroy = "cuGraphExecDestroy" 10000 (Number);
+        cuGraphLaunch = "cuGraphLaunch" 10000 (Number, Number);
+        cuUserObjectCreate = "cuUserObjectCreate" 11030
+            (Place<Number>, *mut c_void, HostFunction, u32, u32);
+        cuGraphRetainUserObject = "cuGraphRetainUserObject" 11030 (Number, Number, u32, u32);
+    }
+    simulation {
+        sim_host_read(Number, usize);
+        sim_host_write(Number, usize);
+        sim_race_count() -> Number;
+        sim_now_ns() -> Number;
+        sim_call_count(*const u8) -> Number;
+        sim_fail(*const u8) -> i32;
+    }
+}
