@@ -34,13 +34,20 @@ impl Allocator {
         let Some(block_bytes) = self.policy.block_bytes(request.requested_bytes) else {
             return self.out_of_memory();
         };
-        match self.best_fit(block_bytes, request.requester) {
-            Some(id) => {
-                self.remove_free(id);
-                Step::Done(self.take(id, block_bytes, request.requested_bytes))
-            }
+        match self.search(request, block_bytes) {
+            Some(allocation) => Step::Done(allocation),
             None => self.miss(request, block_bytes),
         }
+    }
+
+    /// A block that is there already, or None and nothing has changed. For a caller who looks
+    /// before it takes the lock under which it polls: a step of `poll` must never be dropped, the
+    /// segments of a `Step::Release` have left the allocator.
+    pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
+        let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
+        let allocation = self.search(request, block_bytes)?;
+        self.requests_count += 1;
+        Some(allocation)
     }
 
     /// The segment asked for by `Step::Reserve` is there. The request gets its block at once, so
@@ -61,13 +68,19 @@ impl Allocator {
         self.pressure = true;
     }
 
+    fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
+        let id = self.best_fit(block_bytes, request.requester)?;
+        self.remove_free(id);
+        Some(self.take(id, block_bytes, request.requested_bytes))
+    }
+
     /// Goes through the stages until one has something to ask of the caller.
     fn miss(&mut self, request: &mut Request, block_bytes: u64) -> Step {
         loop {
             let step = match request.next_stage() {
                 Stage::Search => unreachable!("every poll begins with a search"),
                 Stage::QueryEvents | Stage::QueryEventsAgain => {
-                    self.tags.have_events().then_some(Step::QueryEvents)
+                    self.has_tags().then_some(Step::QueryEvents)
                 }
                 Stage::CollectGarbage => release_step(self.collect_garbage()),
                 Stage::Reserve | Stage::ReserveAfterOversize => self.reserve(request, block_bytes),

@@ -94,7 +94,8 @@ pub struct Segment {
 pub enum Step {
     /// Hand this block to the program.
     Done(Allocation),
-    /// Ask which pending events are complete, report each one, poll again.
+    /// Ask which pending events are complete, report each one, poll again. With parked blocks
+    /// alone there is no event to ask for, but the caller may know that a barrier has passed.
     QueryEvents,
     /// Reserve a segment of this size, call `reserved` or `reserve_failed`, poll again.
     Reserve {

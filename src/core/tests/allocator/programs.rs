@@ -76,6 +76,11 @@ impl Program {
 
     fn alloc(&mut self) {
         let (bytes, requester) = (self.size(), self.requester());
+        let request = Request::new(bytes, requester);
+        if self.random.below(4) == 0 {
+            self.live.extend(self.world.hit(&request).map(|found| found.block));
+            return;
+        }
         self.live.extend(self.world.alloc(bytes, requester).0.map(|found| found.block));
     }
 

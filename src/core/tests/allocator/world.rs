@@ -83,6 +83,20 @@ impl World {
         (found, asked)
     }
 
+    /// A look at what is free, which asks for nothing.
+    pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
+        let expected = naive::best_fit(&self.allocator, request.bytes(), request.requester());
+        let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
+        let found = self.allocator.hit(request);
+        let address = found.map(|found| found.address);
+        assert!(address == expected || !self.judges_all, "{address:?}, not {expected:?}");
+        assert_eq!(reserved_bytes, self.allocator.stats().reserved_bytes.all.current);
+        let allocation = found?;
+        self.check_sizes(request, &allocation);
+        self.model.taken(&allocation, request.requester());
+        Some(allocation)
+    }
+
     /// One poll, and what the caller has to do for it.
     pub fn poll(&mut self, request: &mut Request) -> Result<Option<Allocation>, Asked> {
         let asked = match self.allocator.poll(request) {

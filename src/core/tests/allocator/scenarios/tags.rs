@@ -331,7 +331,7 @@ fn parked_blocks_wait_for_a_barrier() {
         "
             a: reserve 12M
             trim: release nothing
-            b: reserve 12M
+            b: query, reserve 12M
             12M large | c 12M
             12M large | b 12M
             reserved 24M  allocated 24M  active 24M
