@@ -45,8 +45,10 @@ fn main() {
         |name, code| fs::write(Path::new(&out).join(name), code).expect("OUT_DIR is writable");
     write("tables.rs", constants(&rows) + &table(&rows));
     write("exports.rs", exports(&rows));
-    // Calls inside the library go to its own definitions, never through the symbol table.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcachealloc.so");
+    // The library means its own definitions, also where the program or a library in front of us
+    // exports the same names.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     // The driver keeps pointers to us, and threads end inside us: never unmapped, also where
     // somebody opens and closes the library by hand.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

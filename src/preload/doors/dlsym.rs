@@ -39,6 +39,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     core::arch::naked_asm!(
         ".cfi_startproc",
         "endbr64",
+        "mov rdx, [rsp]", // the return address: who asks
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
         "push rsi",
@@ -78,6 +79,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         ".cfi_offset w30, -24",
         "stp x0, x1, [sp, #16]",
         "mov x29, sp",
+        "mov x2, x30", // the return address: who asks
         "bl {pick}",
         "mov x16, x0",
         "mov x17, x1",
@@ -111,35 +113,77 @@ pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
 }
 
 /// Decides what a look-up gets. Runs in front of every `dlsym` of the process.
-extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> Picked {
+extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Picked {
     find_real();
     if name.is_null() || bypass::is_off() || !looks_like_driver(name) {
         return PASS;
     }
+    // With us as the caller, `RTLD_NEXT` means what the global scope has behind us: natively the
+    // program would get that, whether it asks for the first or the next definition.
     let address = real(handle, name);
+    if is_own_export(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
+        return unseen(handle, name, caller, address);
+    }
     if address.is_null() {
         return PASS; // the real one fails again, with the true caller's message
     }
-    if is_own_export(address) {
-        return own_export(name, address);
+    driver_function(address, name).map_or(PASS, answer)
+}
+
+/// The look-up found our own export, or would if it were passed on. Without us the program would
+/// get what stands behind us or in the caller's own scope, or nothing: a machine without CUDA
+/// must not seem to have a `cuInit`.
+fn unseen(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const c_void,
+    address: *mut c_void,
+) -> Picked {
+    if !address.is_null() && !real(libc::RTLD_NEXT, name).is_null() {
+        return answer(address); // what stands behind us gets the call from us
     }
-    if !table::load() {
-        return PASS;
+    let pseudo = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
+    let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
+    if local.is_null() || is_own_export(local) {
+        // PASS would find our export, except for a name that we do not export; the failed look-up
+        // behind us has set the error that `dlerror` tells.
+        return if exports(name) { answer(null_mut()) } else { PASS };
     }
-    match substitute::for_address(address, name) {
+    match driver_function(local, name) {
         Some(ours) => answer(ours),
+        None if handle == libc::RTLD_DEFAULT => answer(local),
         None => PASS,
     }
 }
 
-/// The global scope found our own export first. Without us the program would get what stands
-/// behind us, or nothing: a machine without CUDA must not seem to have a `cuInit`.
-fn own_export(name: *const c_char, address: *mut c_void) -> Picked {
-    let behind = real(libc::RTLD_NEXT, name);
-    match behind.is_null() {
-        true => answer(null_mut()), // the failed look-up above has set dlerror
-        false => answer(address),
+/// What the caller's own library and those that it needs define: what a plugin sees of a driver
+/// that nobody loaded for all. Seldom: only where the global scope has no driver.
+#[cold]
+fn in_scope_of(caller: *const c_void, name: *const c_char) -> *mut c_void {
+    // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it in.
+    let mut place: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: the address is only looked up, not read.
+    if unsafe { libc::dladdr(caller, &mut place) } == 0 || place.dli_fname.is_null() {
+        return null_mut();
     }
+    // SAFETY: a C string of the loader; NOLOAD loads nothing. For the program itself the name is
+    // not that of a library, and nothing is found.
+    let library = unsafe { libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if library.is_null() {
+        return null_mut();
+    }
+    let address = real(library, name);
+    // SAFETY: gives back what dlopen counted; the caller keeps its library alive.
+    unsafe { libc::dlclose(library) };
+    address
+}
+
+/// Our pointer in place of the driver's; `None` where it is not the driver's, or has no hook.
+fn driver_function(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
+    if !table::load() {
+        return None;
+    }
+    substitute::for_address(address, name)
 }
 
 /// `cu` and an upper-case letter. `name` is a C string: the program's promise to `dlsym`.
@@ -153,9 +197,18 @@ fn looks_like_driver(name: *const c_char) -> bool {
 }
 
 fn is_own_export(address: *mut c_void) -> bool {
-    crate::functions::FUNCTIONS
-        .iter()
-        .any(|function| function.export.is_some_and(|export| export as *mut c_void == address))
+    our_exports().any(|(_, export)| export == address)
+}
+
+fn exports(name: *const c_char) -> bool {
+    // SAFETY: a C string: the program's promise to `dlsym`.
+    let name = unsafe { CStr::from_ptr(name) };
+    our_exports().any(|(symbol, _)| symbol == name)
+}
+
+fn our_exports() -> impl Iterator<Item = (&'static CStr, *mut c_void)> {
+    let functions = crate::functions::FUNCTIONS.iter();
+    functions.filter_map(|f| f.export.map(|export| (f.symbol, export as *mut c_void)))
 }
 
 fn find_real() -> *mut c_void {

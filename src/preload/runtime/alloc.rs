@@ -10,8 +10,10 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
+use crate::runtime::lookaside::Held;
+use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
-use crate::runtime::{lock, release, tags};
+use crate::runtime::{lock, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -31,26 +33,29 @@ pub fn allocate(
         note_peak_of_hit(context);
         return Ok(held.address);
     }
-    let mut request = Request::new(bytes, requester);
+    let request = Request::new(bytes, requester);
     let mut allocator = lock(&context.allocator);
-    match allocator.poll(&mut request) {
-        Step::Done(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
-        _ => {
+    context.lookaside.empty_own(|held| take_back(&mut allocator, held));
+    match allocator.hit(&request) {
+        Some(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
+        None => {
             drop(allocator);
-            // What was asked for is out of date once the lock is gone: ask anew, one at a time.
-            miss(context, Request::new(bytes, requester))
+            miss(context, request)
         }
     }
 }
 
 /// Returns every held block to the core, where it merges with its neighbours.
 pub fn empty_lookaside(context: &Context) {
-    context.lookaside.empty(|held| {
-        let mut allocator = lock(&context.allocator);
-        extents::vacate(held.address);
-        allocator.free(held.id(), Ready::Anyone);
-        note_allocated(context, &allocator);
-    });
+    let mut allocator = lock(&context.allocator);
+    context.lookaside.empty(|held| take_back(&mut allocator, held));
+    note_allocated(context, &allocator);
+}
+
+/// A held block merges into the core. The slot first: its next owner writes it under this lock.
+fn take_back(allocator: &mut Allocator, held: Held) {
+    extents::vacate(held.address);
+    allocator.free(held.id(), Ready::Anyone);
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
@@ -93,34 +98,42 @@ fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult
     let _growth = lock(&context.growth);
     empty_lookaside(context);
     loop {
-        let step = {
-            let mut allocator = lock(&context.allocator);
-            match allocator.poll(&mut request) {
-                Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
-                step => step,
-            }
-        };
-        match step {
-            Step::QueryEvents => tags::query(context),
-            Step::Reserve { bytes } => match reserve(context, bytes) {
-                Ok(base) => lock(&context.allocator).reserved(&mut request, Address(base), bytes),
-                Err(OUT_OF_MEMORY) => {
-                    wait_for_frees(context);
-                    empty_lookaside(context);
-                    lock(&context.allocator).reserve_failed(&mut request);
-                }
-                Err(code) => return Err(code),
-            },
+        let mut allocator = lock(&context.allocator);
+        match allocator.poll(&mut request) {
+            Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
             Step::Release(segments) => {
-                let code = release::segments(context, &segments, true);
-                if code != SUCCESS {
-                    return Err(code);
-                }
+                let leaving = Leaving::new(context, &allocator, segments);
+                drop(allocator);
+                succeed(leaving.release(context, true))?;
             }
-            Step::OutOfMemory => return last_resort(context, &request),
-            Step::Done(_) => unreachable!("handled under the lock"),
+            Step::QueryEvents => {
+                drop(allocator);
+                tags::query(context);
+            }
+            Step::Reserve { bytes } => {
+                drop(allocator);
+                grow(context, &mut request, bytes)?;
+            }
+            Step::OutOfMemory => {
+                drop(allocator);
+                return last_resort(context, &request);
+            }
         }
     }
+}
+
+/// Asks the driver for a segment and tells the request how it went.
+fn grow(context: &'static Context, request: &mut Request, bytes: u64) -> Result<(), CuResult> {
+    match reserve(context, bytes) {
+        Ok(base) => lock(&context.allocator).reserved(request, Address(base), bytes),
+        Err(OUT_OF_MEMORY) => {
+            wait_for_frees(context);
+            empty_lookaside(context);
+            lock(&context.allocator).reserve_failed(request);
+        }
+        Err(code) => return Err(code),
+    }
+    Ok(())
 }
 
 fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
@@ -156,10 +169,7 @@ fn last_resort(context: &'static Context, request: &Request) -> Result<u64, CuRe
     if request.requester() != Requester::Context {
         return Err(OUT_OF_MEMORY);
     }
-    let code = release::everything_free(Some(context.device), true);
-    if code != SUCCESS {
-        return Err(code);
-    }
+    succeed(release::everything_free(Some(context.device), true))?;
     stats::count(Count::PassedToDriver);
     let mut pointer = 0;
     let bytes = request.bytes() as usize;
@@ -167,6 +177,10 @@ fn last_resort(context: &'static Context, request: &Request) -> Result<u64, CuRe
         SUCCESS => Ok(pointer),
         code => Err(code),
     }
+}
+
+fn succeed(code: CuResult) -> Result<(), CuResult> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
 fn kind_of(requester: Requester) -> Kind {

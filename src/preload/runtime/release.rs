@@ -7,13 +7,14 @@
 
 use std::sync::Mutex;
 
-use cachealloc_core::Segment;
+use cachealloc_core::{Allocator, Segment};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::driver::table;
 use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{extents, lock, tags};
 
@@ -26,21 +27,64 @@ impl ReleaseStream {
     }
 }
 
-/// Gives back segments that have left the allocator. `wait`: return when their memory is there.
-/// The code is that of work that failed meanwhile; the segments are gone either way.
-pub fn segments(context: &'static Context, segments: &[Segment], wait: bool) -> CuResult {
-    if segments.is_empty() {
-        return SUCCESS;
+/// Segments that have left the allocator, and the events that their memory still waits for.
+pub struct Leaving {
+    segments: Vec<Segment>,
+    events: Vec<EventRef>,
+    /// An event is not known any more: only a real wait is sure.
+    unsure: bool,
+}
+
+impl Leaving {
+    /// Call under the allocator's lock, right after the segments left it: once the lock is gone,
+    /// nothing names their events any more, and they may be used again.
+    pub fn new(context: &Context, _allocator: &Allocator, segments: Vec<Segment>) -> Leaving {
+        let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let events = tags::events(context, &ids);
+        let unsure = events.len() != ids.len();
+        Leaving { segments, events, unsure }
     }
-    // Before the driver has them: afterwards the same addresses may be another owner's.
-    segments.iter().for_each(|segment| extents::remove(segment.base.0));
-    stats::add(Count::SegmentsReleased, segments.len() as u64);
-    api::relaxed(|| {
-        context.enter(&mut || match stream(context) {
-            Some(stream) => behind_barrier(context, segments, stream, wait),
-            None => by_waiting(segments),
+
+    /// Gives the segments to the driver. `wait`: return when their memory is there. The code is
+    /// that of work that failed meanwhile; the segments are gone either way.
+    pub fn release(&self, context: &'static Context, wait: bool) -> CuResult {
+        if self.segments.is_empty() {
+            return SUCCESS;
+        }
+        // Before the driver has them: afterwards the same addresses may be another owner's.
+        self.segments.iter().for_each(|segment| extents::remove(segment.base.0));
+        stats::add(Count::SegmentsReleased, self.segments.len() as u64);
+        api::relaxed(|| {
+            context.enter(&mut || match stream(context).filter(|_| !self.unsure) {
+                Some(stream) => self.behind_barrier(context, stream, wait),
+                None => self.by_waiting(),
+            })
         })
-    })
+    }
+
+    fn behind_barrier(&self, context: &Context, stream: StreamHandle, wait: bool) -> CuResult {
+        let barrier = context.last_barrier.newest();
+        for event in barrier.iter().chain(&self.events) {
+            api::stream_wait_event(stream, event.handle(), 0);
+        }
+        for segment in &self.segments {
+            if api::mem_free_async(segment.base.0, stream) != SUCCESS {
+                free_by_waiting(segment);
+            }
+        }
+        if wait { stats::timed(Wait::Release, || api::stream_synchronize(stream)) } else { SUCCESS }
+    }
+
+    fn by_waiting(&self) -> CuResult {
+        self.segments.iter().map(free_by_waiting).fold(SUCCESS, CuResult::max)
+    }
+}
+
+/// The real free waits for the context like any other, and holds it meanwhile.
+fn free_by_waiting(segment: &Segment) -> CuResult {
+    stats::timed(Wait::RealFree, || api::mem_free(segment.base.0))
 }
 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
@@ -51,55 +95,27 @@ pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
     for context in contexts::all().filter(concerned) {
         tags::query(context);
         super::alloc::empty_lookaside(context);
-        let free = lock(&context.allocator).release_free();
-        if free.is_empty() {
-            continue;
-        }
-        let released = segments(context, &free, wait);
-        code = if code == SUCCESS { released } else { code };
+        let mut allocator = lock(&context.allocator);
+        let free = allocator.release_free();
+        let leaving = Leaving::new(context, &allocator, free);
+        drop(allocator);
+        code = code.max(leaving.release(context, wait));
     }
     code
 }
 
-/// Gives one empty segment back by the real, waiting free. False: there is none.
+/// Gives an empty segment back by the real, waiting free, and the others behind it. False: there
+/// is none.
 pub fn one_by_waiting(context: &'static Context) -> bool {
-    let mut free = lock(&context.allocator).release_free();
-    let any = !free.is_empty();
-    if any {
-        let rest = free.split_off(1);
-        free.iter().for_each(|segment| extents::remove(segment.base.0));
-        by_waiting(&free);
-        segments(context, &rest, false);
-    }
-    any
-}
-
-fn behind_barrier(
-    context: &'static Context,
-    segments: &[Segment],
-    stream: StreamHandle,
-    wait: bool,
-) -> CuResult {
-    if let Some(event) = context.last_barrier.newest() {
-        api::stream_wait_event(stream, event.handle(), 0);
-    }
-    for segment in segments {
-        for event in tags::events(context, &segment.events) {
-            api::stream_wait_event(stream, event.handle(), 0);
-        }
-        if api::mem_free_async(segment.base.0, stream) != SUCCESS {
-            by_waiting(core::slice::from_ref(segment));
-        }
-    }
-    if wait { stats::timed(Wait::Release, || api::stream_synchronize(stream)) } else { SUCCESS }
-}
-
-fn by_waiting(segments: &[Segment]) -> CuResult {
-    let mut code = SUCCESS;
-    for segment in segments {
-        code = stats::timed(Wait::RealFree, || api::mem_free(segment.base.0));
-    }
-    code
+    let mut allocator = lock(&context.allocator);
+    let mut free = allocator.release_free();
+    let Some(first) = free.pop() else { return false };
+    let rest = Leaving::new(context, &allocator, free);
+    drop(allocator);
+    extents::remove(first.base.0);
+    free_by_waiting(&first);
+    rest.release(context, false);
+    true
 }
 
 /// Made at first use, and only where the driver can free in stream order (11.2 and later).

@@ -49,11 +49,12 @@ pub fn free(
     ready: Ready,
     event: Option<EventRef>,
 ) {
+    // The event is listed under the core's lock: `tidy` drops what the core does not name.
+    let mut allocator = lock(&context.allocator);
     match event {
         Some(event) => lock(&context.tagged.events).push(event),
         None => context.tagged.parked.store(true, Ordering::Relaxed),
     }
-    let mut allocator = lock(&context.allocator);
     context.tagged.any.store(true, Ordering::Release);
     super::extents::vacate(address);
     allocator.free(block, ready);
