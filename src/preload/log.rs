@@ -4,6 +4,8 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use crate::config;
+
 /// How much is said; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -22,6 +24,7 @@ pub fn set_level(level: Level) {
 
 /// Something the user should act on.
 pub fn warn(message: fmt::Arguments) {
+    config::get(); // perhaps nobody has read the option `log` yet
     if LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8 {
         line(message);
     }
@@ -29,6 +32,7 @@ pub fn warn(message: fmt::Arguments) {
 
 /// Something that explains behaviour, shown with `log:info`.
 pub fn info(message: fmt::Arguments) {
+    config::get();
     if LEVEL.load(Ordering::Relaxed) >= Level::Info as u8 {
         line(message);
     }

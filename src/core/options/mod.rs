@@ -58,7 +58,7 @@ impl Default for Config {
             serve_async: true,
             skip_barriers: true,
             stats_on_exit: StatsOnExit::Off,
-            log: LogLevel::Quiet,
+            log: LogLevel::Warn,
         }
     }
 }
@@ -154,8 +154,8 @@ pub const OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         key: "log",
-        default: "quiet",
-        on_bad_value: "quiet",
+        default: "warn",
+        on_bad_value: "warn",
         allowed: "quiet, warn or info",
         meaning: "which messages go to stderr",
         set: setters::log,
