@@ -11,6 +11,8 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1,-z,nodelete");
+    // The table of functions holds our own, also where a preloaded library has the same names.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo:rerun-if-changed=../data/driver-functions.csv");
     println!("cargo:rerun-if-changed=api");
     let implemented = implemented(Path::new("api"));

@@ -145,9 +145,11 @@ fn unseen(
     let pseudo = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
     let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
     if local.is_null() || is_own_export(local) {
-        // PASS would find our export, except for a name that we do not export; the failed look-up
-        // behind us has set the error that `dlerror` tells.
-        return if exports(name) { answer(null_mut()) } else { PASS };
+        if !exports(name) {
+            return PASS; // which cannot find anything of ours
+        }
+        real(libc::RTLD_NEXT, name); // fails, and leaves the text for `dlerror`
+        return answer(null_mut());
     }
     match driver_function(local, name) {
         Some(ours) => answer(ours),
