@@ -1,1 +1,275 @@
-//! Support for the black-box tests.
+//! Support for the black-box tests: a program, the preloaded library in front of it, the
+//! simulated driver behind it, and what came of it.
+//!
+//! Nothing here links the library or the driver: both are files beside the test's own executable,
+//! built by `make test` (or `cargo build --profile checked --workspace`) before the tests run.
+
+mod c;
+#[path = "programs/driver.rs"]
+pub mod driver;
+#[path = "programs/functions.rs"]
+pub mod functions;
+#[path = "programs/order.rs"]
+mod order;
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs};
+
+pub use c::{compile, compile_library, link};
+
+/// A program to be run. By default under the library and with the simulated driver.
+#[derive(Clone)]
+pub struct Run {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    variables: Vec<(String, OsString)>,
+    preload: Vec<PathBuf>,
+    driver: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    stderr_closed: bool,
+}
+
+impl Run {
+    /// A program of this machine, found on the path.
+    pub fn program(program: impl Into<PathBuf>) -> Run {
+        Run {
+            program: program.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            preload: vec![library()],
+            driver: Some(driver_folder()),
+            folder: None,
+            stderr_closed: false,
+        }
+    }
+
+    /// A C program of `tests/c`.
+    pub fn c(source: &str) -> Run {
+        Run::program(compile(source))
+    }
+
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Run {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Run {
+        self.variables.push((name.to_string(), value.into()));
+        self
+    }
+
+    /// Settings of the library, as a user writes them.
+    pub fn conf(self, settings: &str) -> Run {
+        self.env("CACHEALLOC_CONF", settings)
+    }
+
+    /// Without the library: what the program does natively.
+    pub fn native(mut self) -> Run {
+        self.preload.clear();
+        self
+    }
+
+    /// Exactly these libraries are preloaded, in this order.
+    pub fn preload(mut self, libraries: &[PathBuf]) -> Run {
+        self.preload = libraries.to_vec();
+        self
+    }
+
+    /// On a machine without CUDA.
+    pub fn no_driver(mut self) -> Run {
+        self.driver = None;
+        self
+    }
+
+    /// With the `libcuda.so.1` of another folder.
+    pub fn driver(mut self, folder: impl Into<PathBuf>) -> Run {
+        self.driver = Some(folder.into());
+        self
+    }
+
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Run {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// The program starts with no file behind descriptor 2.
+    pub fn stderr_closed(mut self) -> Run {
+        self.stderr_closed = true;
+        self
+    }
+
+    /// Runs it to its end. A program that hangs is killed after a minute.
+    pub fn output(&self) -> Ran {
+        let report = scratch_file("report");
+        let mut command = self.command();
+        command.env("SIM_REPORT", &report).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command
+            .output()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", self.program.display()));
+        let text = fs::read_to_string(&report).unwrap_or_default();
+        let _ = fs::remove_file(&report); // absent where the program made no driver call
+        Ran {
+            stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+            code: status.code().or(status.signal().map(|signal| 128 + signal)),
+            report: Report { text },
+        }
+    }
+
+    /// `env` starts the program, so that the variables are for it and not for `timeout`.
+    fn command(&self) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "60", "env"]);
+        for (name, _) in env::vars_os() {
+            let ours = name.to_string_lossy();
+            if ["CACHEALLOC", "SIM_", "LD_"].iter().any(|start| ours.starts_with(start)) {
+                command.env_remove(name);
+            }
+        }
+        if !self.preload.is_empty() {
+            let list: Vec<_> = self.preload.iter().map(|p| p.display().to_string()).collect();
+            command.arg(format!("LD_PRELOAD={}", list.join(":")));
+        }
+        if let Some(driver) = &self.driver {
+            command.arg(format!("LD_LIBRARY_PATH={}", driver.display()));
+        }
+        for (name, value) in &self.variables {
+            command.arg(format!("{name}={}", value.to_string_lossy()));
+        }
+        if self.stderr_closed {
+            command.args(["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
+        }
+        command.arg(&self.program).args(&self.arguments);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+}
+
+/// What came of a program.
+#[derive(Debug)]
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    /// As a shell says it: 128 and more where a signal ended it, 137 where it hung.
+    pub code: Option<i32>,
+    pub report: Report,
+}
+
+impl Ran {
+    /// Fails with everything that the program said, unless it ended well.
+    #[track_caller]
+    pub fn ok(self) -> Ran {
+        assert_eq!(self.code, Some(0), "the program failed\n{self:#?}");
+        self
+    }
+
+    /// The lines that the library wrote.
+    pub fn said(&self) -> Vec<&str> {
+        self.stderr.lines().filter(|line| line.starts_with("cachealloc")).collect()
+    }
+}
+
+/// What the simulated driver saw; see `tests/sim/report.rs` for the lines.
+#[derive(Debug)]
+pub struct Report {
+    pub text: String,
+}
+
+impl Report {
+    /// How often the driver's function was called.
+    pub fn calls(&self, function: &str) -> u64 {
+        self.number(&format!("call {function} "))
+    }
+
+    pub fn races(&self) -> u64 {
+        self.number("races ")
+    }
+
+    fn number(&self, start: &str) -> u64 {
+        let found = self.text.lines().filter_map(|line| line.strip_prefix(start));
+        found.filter_map(|rest| rest.parse::<u64>().ok()).sum()
+    }
+}
+
+/// The library under test: beside the test's executable.
+pub fn library() -> PathBuf {
+    built("libcachealloc.so")
+}
+
+/// The library as users get it; its shape is tested, not the one with assertions.
+pub fn release_library() -> PathBuf {
+    let beside = target_folder().join("release/libcachealloc.so");
+    assert!(beside.exists(), "{} is not built: run `make test`", beside.display());
+    beside
+}
+
+/// The folder whose `libcuda.so.1` is the simulated driver.
+pub fn driver_folder() -> PathBuf {
+    let folder = built("libcuda.so").with_file_name("simulated");
+    link(&folder, "libcuda.so.1", &built("libcuda.so"));
+    folder
+}
+
+/// The folder of a simulated driver that exports only what a driver of this version has. In a
+/// copy of the file the names of later functions are spoiled where the loader compares them.
+pub fn driver_of_version(version: u32) -> PathBuf {
+    let folder = built("libcuda.so").with_file_name(format!("simulated-{version}"));
+    let mut bytes = fs::read(built("libcuda.so")).expect("the driver is readable");
+    let table = fs::read_to_string(root().join("tests/data/driver-functions.csv"));
+    let table = table.expect("the table of functions");
+    let rows = table.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    let later = rows.filter(|row| row[2].parse::<u32>().is_ok_and(|since| since > version));
+    let later: HashSet<&[u8]> = later.map(|row| row[0].as_bytes()).collect();
+    let mut start = 0;
+    for place in 0..bytes.len() {
+        if bytes[place] == 0 {
+            if later.contains(&bytes[start..place]) {
+                bytes[start] = b'-';
+            }
+            start = place + 1;
+        }
+    }
+    fs::create_dir_all(&folder).expect("target/ is writable");
+    let draft = scratch_file("driver");
+    fs::write(&draft, bytes).expect("target/ is writable");
+    fs::rename(&draft, folder.join("libcuda.so.1")).expect("target/ is writable");
+    folder
+}
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root").to_path_buf()
+}
+
+/// `target`, wherever it is.
+pub fn target_folder() -> PathBuf {
+    profile_folder().parent().expect("profiles lie in target/").to_path_buf()
+}
+
+/// A name for a file that nobody else uses.
+pub fn scratch_file(kind: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = target_folder().join("tests-c");
+    fs::create_dir_all(&folder).expect("target/ is writable");
+    folder.join(format!("{kind}.{}.{number}", std::process::id()))
+}
+
+fn built(name: &str) -> PathBuf {
+    let path = profile_folder().join(name);
+    assert!(path.exists(), "{} is not built: run `make test`", path.display());
+    path
+}
+
+/// `target/<profile>`; the test's executable lies in `deps` below it.
+fn profile_folder() -> PathBuf {
+    let own = env::current_exe().expect("the test has a path");
+    own.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
+}

@@ -1,0 +1,70 @@
+//! C programs of `tests/c`, compiled once into `target/tests-c`, and again when their source or a
+//! header of that folder has changed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+use std::{fs, io};
+
+use crate::{root, scratch_file, target_folder};
+
+/// The program made from `tests/c/<source>`.
+pub fn compile(source: &str) -> PathBuf {
+    build(source, source.trim_end_matches(".c"), &["-ldl", "-lpthread"])
+}
+
+/// A shared object made from `tests/c/<source>`, in a folder of its own: `<folder>/<name>`.
+pub fn compile_library(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let mut all = vec!["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"];
+    all.extend(flags);
+    let soname = format!("-Wl,-soname,{}", name.rsplit('/').next().expect("never empty"));
+    all.push(&soname);
+    build(source, name, &all)
+}
+
+/// Makes `folder/name` a link to `target`, whoever else does the same now.
+pub fn link(folder: &Path, name: &str, target: &Path) {
+    fs::create_dir_all(folder).expect("target/ is writable");
+    match std::os::unix::fs::symlink(target, folder.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => panic!("{name}: {error}"),
+        _ => {}
+    }
+}
+
+fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let folder = root().join("tests/c");
+    let made = target_folder().join("tests-c").join(name);
+    let kept_flags = made.with_extension("flags");
+    let flags_text = flags.join(" ");
+    let same_flags = fs::read_to_string(&kept_flags).is_ok_and(|kept| kept == flags_text);
+    if same_flags && !is_older(&made, &folder, source) {
+        return made;
+    }
+    fs::create_dir_all(made.parent().expect("it has a folder")).expect("target/ is writable");
+    // Renamed when complete: another test may want it at the same time.
+    let draft = scratch_file("draft");
+    let output = Command::new("gcc")
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
+        .arg(&draft)
+        .arg(folder.join(source))
+        .args(flags)
+        .output()
+        .expect("gcc is installed: see .ci/run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{source} does not compile:\n{said}");
+    fs::rename(&draft, &made).expect("target/ is writable");
+    fs::write(kept_flags, flags_text).expect("target/ is writable");
+    made
+}
+
+fn is_older(made: &Path, folder: &Path, source: &str) -> bool {
+    let Ok(time) = modified(made) else { return true };
+    let headers = fs::read_dir(folder).expect("tests/c exists").flatten();
+    let headers =
+        headers.map(|entry| entry.path()).filter(|path| path.extension() == Some("h".as_ref()));
+    headers.chain([folder.join(source)]).any(|path| modified(&path).is_ok_and(|t| t > time))
+}
+
+fn modified(path: &Path) -> io::Result<SystemTime> {
+    fs::metadata(path)?.modified()
+}

@@ -1,0 +1,27 @@
+// Look-ups before any constructor, from the constructor of a needed library, and from ours.
+#include "check.h"
+
+static void *first_puts, *first_driver, *own_puts;
+
+static void before_all(void) {
+    first_puts = dlsym(RTLD_DEFAULT, "puts");
+    first_driver = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+}
+__attribute__((section(".preinit_array"), used)) static void (*entry)(void) = before_all;
+
+__attribute__((constructor)) static void constructor(void) {
+    own_puts = dlsym(RTLD_DEFAULT, "puts");
+}
+
+int main(int count, char **arguments) {
+    CHECK(first_puts == (void *)dlsym(RTLD_DEFAULT, "puts") && own_puts == first_puts);
+    CHECK(!first_driver);
+    if (count > 1) {
+        void *needed = dlopen(arguments[1], RTLD_NOW);
+        CHECK(needed);
+        CHECK(*(void **)dlsym(needed, "early_puts") == first_puts);
+        CHECK(!*(void **)dlsym(needed, "early_driver"));
+    }
+    puts("early");
+    return 0;
+}

@@ -1,0 +1,3 @@
+// What the plugin of scope.c needs: the next definition of its names.
+int who(void) { return 2; }
+int cuWho(void) { return 22; }

@@ -1,0 +1,80 @@
+//! Wrong settings, missing files, narrow limits, old drivers: said once where a user can act on
+//! it, and the program runs.
+
+use cachealloc_tests::{Run, compile, driver_of_version, library};
+
+#[test]
+fn each_wrong_setting_is_one_line_and_the_program_runs() {
+    let settings = "no_such_option:1,max_split_size_mb:abc,log:loud,stats_on_exit";
+    let ran = Run::c("use.c").conf(settings).output().ok();
+    assert_eq!(ran.stdout, "served by libcachealloc.so\n");
+    let said = ran.said();
+    assert_eq!(said.len(), 4, "{said:#?}");
+    for name in ["no_such_option", "max_split_size_mb", "log", "stats_on_exit"] {
+        let lines = said.iter().filter(|line| line.contains(&format!("option {name}"))).count();
+        assert_eq!(lines, 1, "{name}: {said:#?}");
+    }
+    assert_eq!(ran.stderr.lines().count(), 4);
+    assert!(ran.report.calls("cuMemAlloc_v2") <= 10, "the rest is as if nothing were set");
+}
+
+#[test]
+fn settings_that_no_parser_should_choke_on() {
+    let long = format!("max_split_size_mb:{}", "9".repeat(5000));
+    for settings in
+        ["", ",", ":", ":::,,,", "free_mode", "free_mode:", " ", "\u{1F600}:1", "=", &long]
+    {
+        let ran = Run::c("use.c").conf(settings).output().ok();
+        assert_eq!(ran.stdout, "served by libcachealloc.so\n", "{settings:?}");
+        assert!(ran.stderr.lines().all(|line| line.starts_with("cachealloc")), "{}", ran.stderr);
+    }
+}
+
+/// Whoever set a mode wanted safety or speed; where we cannot read which, safety.
+#[test]
+fn a_mode_that_cannot_be_read_means_strict() {
+    let ran = Run::c("use.c").conf("free_mode:orderd,stats_on_exit:stderr").output().ok();
+    let mode = ran.stderr.lines().find(|line| line.contains(" free_mode "));
+    assert!(mode.is_some_and(|line| line.trim().ends_with("strict")), "{}", ran.stderr);
+}
+
+#[test]
+fn a_closed_stderr_is_no_error() {
+    let settings = "no_such_option:1,stats_on_exit:stderr,log:info";
+    let ran = Run::c("use.c").conf(settings).stderr_closed().output().ok();
+    assert_eq!(ran.stdout, "served by libcachealloc.so\n");
+}
+
+/// Clusters limit address space (`ulimit -v`): the library must be small in every process that
+/// inherits it, and its tables small in a CUDA process.
+#[test]
+fn little_address_space_is_enough() {
+    let limited = "ulimit -v 16384; exec \"$@\"";
+    let run = Run::program("sh").arg("-c").arg(limited).arg("sh").arg(compile("quiet.c"));
+    let native = run.clone().native().no_driver().output().ok();
+    assert_eq!(native.stdout, run.no_driver().output().ok().stdout);
+
+    let peak = |run: Run| run.output().ok().stdout.trim().parse::<u64>().expect("a number of kB");
+    let run = Run::c("address_space.c");
+    let (native, ours) = (peak(run.clone().native()), peak(run));
+    assert!(ours < native + (96 << 10), "{native} kB natively, {ours} kB with the library");
+}
+
+/// 11.4 has neither context ids nor the barrier of a context; before 12.5 the barrier is missing.
+#[test]
+fn old_drivers_work() {
+    for version in [11_040, 12_000, 12_040, 12_050, 12_080, 13_000] {
+        let run = Run::c("use.c").driver(driver_of_version(version));
+        let ran = run.env("SIM_DRIVER_VERSION", version.to_string()).output().ok();
+        assert_eq!(ran.stdout, "served by libcachealloc.so\n", "{version}");
+        assert_eq!(ran.stderr, "", "{version}");
+        assert_eq!(ran.report.races(), 0, "{version}");
+    }
+}
+
+#[test]
+fn a_library_that_is_not_there_is_only_a_warning() {
+    let missing = library().with_file_name("libnowhere.so");
+    let ran = Run::c("use.c").preload(&[missing, library()]).output().ok();
+    assert_eq!(ran.stdout, "served by libcachealloc.so\n");
+}

@@ -1,0 +1,169 @@
+//! The exported `dlsym`: every program of the machine goes through it, and none may notice.
+
+use std::path::PathBuf;
+
+use cachealloc_tests::{Ran, Run, compile, compile_library, driver_folder, library};
+
+/// The program does and says the same natively and under the library.
+#[track_caller]
+fn same(run: &Run) -> Ran {
+    let native = run.clone().native().output();
+    let ours = run.output();
+    assert_eq!(native.stdout, ours.stdout, "natively: {native:#?}\nunder the library: {ours:#?}");
+    assert_eq!(native.code, ours.code);
+    assert_eq!(native.stderr, ours.stderr);
+    ours
+}
+
+/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`.
+#[test]
+fn both_symbol_versions_of_dlsym_are_ours() {
+    let ran = Run::c("versions.c").output().ok();
+    assert_eq!(ran.stdout, "new in libcachealloc.so\nold in libcachealloc.so\n");
+}
+
+fn plugin() -> PathBuf {
+    let below = compile_library("scope_below.c", "plugins/libscope_below.so", &[]);
+    let below = below.display().to_string();
+    compile_library(
+        "scope_plugin.c",
+        "plugins/libscope_plugin.so",
+        &["-Wl,--no-as-needed", "-ldl", &below],
+    )
+}
+
+/// What `RTLD_NEXT`, `RTLD_DEFAULT` and the text of `dlerror` mean depends on the caller.
+#[test]
+fn a_local_plugin_finds_what_it_finds_natively() {
+    let run = Run::c("scope.c").no_driver().arg(plugin());
+    let ran = same(&run).ok();
+    assert!(ran.stdout.starts_with("next 2 22\ndefault 5 55\n"), "{}", ran.stdout);
+}
+
+/// A plugin that is linked against the driver and opened with RTLD_LOCAL sees the driver; the
+/// program around it does not.
+#[test]
+fn a_local_plugin_that_needs_the_driver_finds_our_functions() {
+    let below = compile_library("scope_below.c", "plugins/libscope_below.so", &[]);
+    let below = below.display().to_string();
+    let driver = driver_folder().join("libcuda.so.1").display().to_string();
+    let flags = ["-Wl,--no-as-needed", "-ldl", below.as_str(), driver.as_str()];
+    let plugin = compile_library("scope_plugin.c", "plugins/libscope_cuda_plugin.so", &flags);
+    let run = Run::c("scope.c").arg(plugin);
+    let native = run.clone().native().output().ok().stdout;
+    assert!(native.contains("driver libcuda.so.1 libcuda.so.1"), "{native}");
+    let ours = run.output().ok().stdout;
+    assert_eq!(
+        native.replace(
+            "driver libcuda.so.1 libcuda.so.1",
+            "driver libcachealloc.so libcachealloc.so"
+        ),
+        ours
+    );
+    assert!(ours.ends_with("main nowhere\n"), "{ours}");
+}
+
+#[test]
+fn lookups_before_any_constructor_work() {
+    let needed = compile_library("early_needed.c", "libearly_needed.so", &["-ldl"]);
+    same(&Run::c("early.c").arg(needed.clone())).ok();
+    same(&Run::c("early.c").no_driver().arg(needed.clone())).ok();
+    // Its constructor runs before ours where it is preloaded behind us.
+    let run = Run::c("early.c").arg(needed.clone()).preload(&[library(), needed]);
+    run.output().ok();
+    same(&Run::c("early.c").env("LD_BIND_NOW", "1")).ok();
+}
+
+/// Our exports are in the global scope of every process; a machine without CUDA must not seem to
+/// have a driver.
+#[test]
+fn without_a_driver_the_global_scope_has_none() {
+    let ran = Run::c("default_scope.c").no_driver().arg("none").output().ok();
+    assert_eq!(ran.stdout, "nowhere error\nnowhere\n");
+    same(&Run::c("default_scope.c").arg("none")).ok();
+}
+
+#[test]
+fn a_local_driver_is_not_in_the_global_scope() {
+    same(&Run::c("default_scope.c").arg("local")).ok();
+}
+
+#[test]
+fn a_global_driver_is_found_as_ours() {
+    let ran = Run::c("default_scope.c").arg("global").output().ok();
+    assert_eq!(ran.stdout, "libcachealloc.so no error\nlibcachealloc.so\n");
+}
+
+#[test]
+fn threads_find_the_same_functions() {
+    let ran = Run::c("many_threads.c").output().ok();
+    assert_eq!(ran.stdout, "libcachealloc.so libcachealloc.so libcuda.so.1\n");
+}
+
+/// Memory allocators ask for functions while they initialise themselves.
+#[test]
+fn other_allocators_can_be_preloaded() {
+    let known =
+        ["libjemalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4", "libmimalloc.so.2"];
+    let folders =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let places = folders.iter().flat_map(|f| known.map(|name| PathBuf::from(f).join(name)));
+    let found: Vec<PathBuf> = places.filter(|path| path.exists()).collect();
+    if found.is_empty() {
+        println!("skipped: none of {known:?} is installed");
+    }
+    for other in found {
+        for list in [[other.clone(), library()], [library(), other.clone()]] {
+            let ran = Run::c("use.c").preload(&list).output().ok();
+            assert_eq!(ran.stdout, "served by libcachealloc.so\n", "{list:?}");
+            Run::c("many_threads.c").preload(&list).output().ok();
+        }
+    }
+}
+
+/// The library is inherited by every shell, script and tool that a CUDA program starts.
+#[test]
+fn everyday_programs_do_the_same() {
+    let python = "import ctypes, ssl, sqlite3, hashlib, json, subprocess\n\
+                  print(ctypes.CDLL(None).getpid() > 0, sqlite3.connect(':memory:').execute('select 6*7').fetchone())\n\
+                  print(subprocess.run(['sh', '-c', 'echo child'], capture_output=True).stdout)\n\
+                  try: ctypes.CDLL(None).cuInit\n\
+                  except AttributeError: print('no cuInit')";
+    let programs: [(&str, &[&str]); 6] = [
+        ("python3", &["-c", python]),
+        (
+            "bash",
+            &["-c", "for i in 1 2 3; do echo $((i*i)); done; (exit 3); echo $?; echo x | cat"],
+        ),
+        (
+            "perl",
+            &[
+                "-e",
+                "use POSIX; use List::Util 'sum'; print floor(2.5), sum(1..9), \"\\n\"; system 'echo child'",
+            ],
+        ),
+        ("git", &["--version"]),
+        ("gcc", &["-v"]),
+        ("awk", &["BEGIN { print 6 * 7; system(\"echo child\") }"]),
+    ];
+    for (program, arguments) in programs {
+        let run = arguments.iter().fold(Run::program(program), |run, a| run.arg(*a));
+        let present = run.clone().native().no_driver().output().code != Some(127);
+        if !present {
+            println!("skipped: {program} is not installed");
+            continue;
+        }
+        same(&run.clone().no_driver()).ok();
+        same(&run.env("CACHEALLOC_CONF", "stats_on_exit:stderr")).ok();
+    }
+}
+
+/// ld.so's own message, once for each program that changed directory before; no harm beyond.
+#[test]
+fn a_relative_path_in_another_folder_is_only_a_warning() {
+    let program = compile("quiet.c");
+    let run =
+        Run::program(program).folder("/").preload(&[PathBuf::from("target/libcachealloc.so")]);
+    let ran = run.output().ok();
+    assert!(ran.stderr.contains("cannot be preloaded"), "{}", ran.stderr);
+}

@@ -1,0 +1,8 @@
+//! Real programs in real processes, under the preloaded library, on the simulated driver.
+
+mod bad_input;
+mod doors;
+mod lookups;
+mod processes;
+mod resolver;
+mod shape;

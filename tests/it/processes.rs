@@ -1,0 +1,77 @@
+//! Forks, exits, threads that end, plugins that are closed: nothing of ours may hang, print twice
+//! or fail where the program natively does not.
+
+use cachealloc_tests::{Ran, Run, compile_library};
+
+fn way(name: &str) -> Run {
+    Run::c("process.c").arg(name)
+}
+
+/// Same output and exit code natively and under the library.
+#[track_caller]
+fn same(run: &Run) -> Ran {
+    let native = run.clone().native().output();
+    let ours = run.output();
+    assert_eq!((&native.stdout, native.code), (&ours.stdout, ours.code), "{native:#?}\n{ours:#?}");
+    ours
+}
+
+#[test]
+fn a_child_forked_before_cuda_is_served_and_so_is_its_parent() {
+    let ran = way("fork_before").conf("stats_on_exit:stderr").output().ok();
+    assert!(ran.report.calls("cuMemAlloc_v2") <= 2 * 16, "{:#?}", ran.report);
+    let tables = ran.stderr.matches("allocations served").count();
+    assert_eq!(tables, 2, "one table for each process: {}", ran.stderr);
+}
+
+#[test]
+fn a_child_forked_after_cuda_fails_natively_and_its_parent_goes_on() {
+    let ran = same(&way("fork_after")).ok();
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn a_forked_child_that_exits_prints_no_table() {
+    let ran = way("fork_and_exit").conf("stats_on_exit:stderr").output().ok();
+    assert_eq!(ran.stderr.matches("allocations served").count(), 1, "{}", ran.stderr);
+}
+
+#[test]
+fn threads_come_and_go() {
+    let ran = same(&way("threads_end")).ok();
+    assert_eq!(ran.report.races(), 0);
+}
+
+#[test]
+fn every_way_of_ending_keeps_its_exit_code() {
+    for (name, code) in [("_exit", 3), ("quick_exit", 4), ("abort", 134), ("pthread_exit", 0)] {
+        let ran = same(&way(name).conf("stats_on_exit:stderr"));
+        assert_eq!(ran.code, Some(code), "{name}: {ran:#?}");
+    }
+}
+
+#[test]
+fn a_thread_may_end_the_process_while_others_allocate() {
+    for _ in 0..5 {
+        let ran = way("exit_from_thread").conf("stats_on_exit:stderr").output();
+        assert_eq!(ran.code, Some(7), "{ran:#?}");
+    }
+}
+
+#[test]
+fn memory_may_be_freed_by_exit_handlers() {
+    same(&way("free_at_exit").conf("stats_on_exit:stderr")).ok();
+}
+
+#[test]
+fn a_program_may_become_another_one() {
+    let ran = same(&way("exec")).ok();
+    assert_eq!(ran.stdout, "used\n");
+}
+
+#[test]
+fn a_plugin_that_used_cuda_may_be_closed() {
+    let plugin = compile_library("process_plugin.c", "libprocess_plugin.so", &["-ldl"]);
+    let ran = same(&way("close_plugin").arg(plugin)).ok();
+    assert!(ran.report.calls("cuMemAlloc_v2") <= 16, "{:#?}", ran.report);
+}

@@ -1,0 +1,57 @@
+//! `cuGetProcAddress`: the same answers as the driver's, with our functions in the place of its.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use cachealloc_tests::{Run, driver_of_version, root};
+
+fn ask() -> Run {
+    Run::c("resolve.c").arg(root().join("tests/data/driver-functions.csv"))
+}
+
+/// Every base name with each of its versions, the neighbours, and all flags, in both forms and by
+/// `dlsym`: the pointer is the export of the symbol that the driver's own answer means, and code
+/// and status are the driver's.
+#[test]
+fn every_answer_means_the_same_symbol() {
+    for version in [13_000, 12_050, 12_000, 11_040] {
+        let run = ask().driver(driver_of_version(version));
+        let run = run.env("SIM_DRIVER_VERSION", version.to_string());
+        let native = run.clone().native().output().ok();
+        let ours = run.output().ok();
+        let lines = native.stdout.lines().zip(ours.stdout.lines());
+        for (native, ours) in lines {
+            assert_eq!(native, ours, "driver {version}");
+        }
+        assert_eq!(native.stdout.len(), ours.stdout.len());
+    }
+}
+
+/// A function with a hook is ours whatever way it was found; one without is the driver's own.
+#[test]
+fn hooked_functions_are_ours_and_the_others_native() {
+    let exports = fs::read_to_string(root().join("tests/data/exports.txt")).expect("exports.txt");
+    let exports: BTreeSet<&str> = exports.lines().collect();
+    let ran = ask().arg("file").output().ok();
+    let mut seen = 0;
+    for line in ran.stdout.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., symbol, file] = words[..] else { panic!("{line}") };
+        if file == "null" {
+            continue;
+        }
+        let wanted = if exports.contains(symbol) { "libcachealloc.so" } else { "libcuda.so.1" };
+        assert_eq!(file, wanted, "{line}");
+        seen += 1;
+    }
+    assert!(seen > 10_000, "only {seen} answers were seen");
+}
+
+#[test]
+fn switched_off_the_resolver_returns_native_pointers_only() {
+    let run = ask().arg("file");
+    let native = run.clone().native().output().ok();
+    let ours = run.env("CACHEALLOC", "0").output().ok();
+    assert_eq!(native.stdout, ours.stdout);
+    assert!(!ours.stdout.contains("libcachealloc"));
+}

@@ -1,0 +1,141 @@
+//! The file that users get: what it exports, what it needs, and from which C library on it loads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::{env, fs};
+
+use cachealloc_tests::{library, release_library, root};
+
+/// Exactly the committed list: an export too many may replace a function of the program, and one
+/// too few leads past us. `UPDATE=1 make test` writes the list from the table of functions.
+#[test]
+fn exports_are_the_committed_list() {
+    let list = root().join("tests/data/exports.txt");
+    let found: BTreeSet<String> = names(&["--defined-only"]).into_iter().map(|n| n.name).collect();
+    if env::var_os("UPDATE").is_some() {
+        let text: String = found.iter().map(|name| format!("{name}\n")).collect();
+        fs::write(&list, text).expect("the list is writable");
+    }
+    let text = fs::read_to_string(&list).expect("the list is committed");
+    let wanted: BTreeSet<String> = text.lines().map(str::to_string).collect();
+    let more: Vec<_> = found.difference(&wanted).collect();
+    let fewer: Vec<_> = wanted.difference(&found).collect();
+    assert!(more.is_empty() && fewer.is_empty(), "not in the list: {more:?}; missing: {fewer:?}");
+}
+
+/// `dlsym`, and functions of the driver; nothing that a dependency exports.
+#[test]
+fn every_export_is_a_driver_function() {
+    let known: BTreeSet<String> = columns("src/preload/functions.csv").into_keys().collect();
+    for symbol in names(&["--defined-only"]) {
+        let name = &symbol.name;
+        assert!(name == "dlsym" || known.contains(name), "{name} is exported");
+        // A version of our own would make the loader ignore the symbol without a word.
+        assert_eq!(symbol.version, "", "{name} has a version");
+    }
+}
+
+/// glibc 2.17 is what Red Hat 7, and every newer system, has.
+#[test]
+fn loads_from_glibc_2_17_on() {
+    for symbol in names(&["--undefined-only"]) {
+        let (name, version) = (&symbol.name, &symbol.version);
+        if let Some(number) = version.strip_prefix("GLIBC_") {
+            let number: Vec<u32> = number.split('.').map(|part| part.parse().unwrap()).collect();
+            assert!(number <= vec![2, 17], "{name} needs {version}");
+        } else if version.is_empty() {
+            assert!(symbol.weak, "{name} has no version: list it in src/preload/build/glibc.rs");
+            // Unversioned: what the system has, or null. Each user looks before it calls.
+            const WEAK: [&str; 7] = [
+                "_ITM_deregisterTMCloneTable",
+                "_ITM_registerTMCloneTable",
+                "__cxa_thread_atexit_impl",
+                "__gmon_start__",
+                "getrandom",
+                "gettid",
+                "statx",
+            ];
+            assert!(WEAK.contains(&name.as_str()), "{name} is weak: is null harmless?");
+        } else {
+            assert!(version.starts_with("GCC_") && !version.starts_with("GCC_7"), "{symbol:?}");
+        }
+    }
+}
+
+#[test]
+fn needs_the_c_library_and_the_unwinder_only() {
+    let text = tool("readelf", &["-d", &release_library().display().to_string()]);
+    let needed = text.lines().filter(|line| line.contains("(NEEDED)"));
+    for line in needed {
+        let name = line.split(['[', ']']).nth(1).expect("a name in brackets");
+        let known = ["libc.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1"];
+        assert!(known.contains(&name) || name.starts_with("ld-linux-"), "needs {name}");
+    }
+    let flags: String = text.lines().filter(|line| line.contains("FLAGS_1")).collect();
+    assert!(flags.contains("NODELETE"), "could be unmapped under the driver's feet: {flags}");
+    assert!(!text.contains("RUNPATH") && !text.contains("RPATH"), "looks for libraries in places");
+    assert!(!text.contains("TEXTREL"));
+}
+
+/// The table says of each function what we rely on; its first ten columns are facts about the
+/// driver that the tests hold a second time, for the simulated driver.
+#[test]
+fn the_table_of_functions_is_the_facts_and_our_columns() {
+    let ours = columns("src/preload/functions.csv");
+    let facts = columns("tests/data/driver-functions.csv");
+    for (symbol, fact) in &facts {
+        let row = ours.get(symbol).unwrap_or_else(|| panic!("{symbol} is missing"));
+        assert_eq!(row[..COMMON], fact[..COMMON], "{symbol}");
+    }
+    let more: Vec<_> = ours.keys().filter(|symbol| !facts.contains_key(*symbol)).collect();
+    assert!(more.is_empty(), "not in the facts: {more:?}");
+}
+
+/// The library with assertions is the same shape, as far as a program can see.
+#[test]
+fn the_checked_library_exports_the_same() {
+    let list = |path: &std::path::Path| {
+        tool("nm", &["-D", "--defined-only", "--format=just-symbols", &path.display().to_string()])
+    };
+    assert_eq!(list(&library()), list(&release_library()));
+}
+
+const COMMON: usize = 10;
+
+fn columns(path: &str) -> BTreeMap<String, Vec<String>> {
+    let text = fs::read_to_string(root().join(path)).expect(path);
+    let mut rows = BTreeMap::new();
+    for line in text.lines() {
+        let fields: Vec<String> = line.splitn(13, ',').map(str::to_string).collect();
+        let twice = rows.insert(fields[0].clone(), fields);
+        assert!(twice.is_none(), "{path}: twice: {twice:?}");
+    }
+    rows
+}
+
+#[derive(Debug)]
+struct Symbol {
+    name: String,
+    version: String,
+    weak: bool,
+}
+
+fn names(flags: &[&str]) -> Vec<Symbol> {
+    let path = release_library().display().to_string();
+    let text = tool("nm", &[&["-D"], flags, &[path.as_str()]].concat());
+    let symbol = |line: &str| {
+        let mut words = line.split_whitespace().rev();
+        let name = words.next().expect("nm prints names");
+        let kind = words.next().expect("nm prints kinds");
+        let (name, version) = name.split_once('@').unwrap_or((name, ""));
+        let version = version.trim_start_matches('@').to_string();
+        Symbol { name: name.to_string(), version, weak: kind == "w" }
+    };
+    text.lines().map(symbol).collect()
+}
+
+fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("binutils come with gcc");
+    assert!(output.status.success(), "{program} {arguments:?} failed");
+    String::from_utf8(output.stdout).expect("names are ASCII")
+}
