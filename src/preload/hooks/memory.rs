@@ -4,7 +4,7 @@ use cachealloc_core::Requester;
 
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{common, guarded, guarded_with};
 use crate::runtime::stats::Wait;
 use crate::runtime::{alloc, bypass, contexts, debts, extents, free, lock};
 
@@ -20,11 +20,12 @@ pub fn alloc(
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return real();
     }
-    guarded(
+    guarded_with(
         function,
-        || {
-            let allocated = contexts::current()
-                .and_then(|context| alloc::allocate(context, bytes as u64, Requester::Context));
+        |thread| {
+            let allocated = contexts::current().and_then(|context| {
+                alloc::allocate(thread, context, bytes as u64, Requester::Context)
+            });
             match allocated {
                 Ok(address) => {
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
@@ -54,9 +55,9 @@ pub fn free(
         debts::pay_all(Wait::Teardown);
         real()
     };
-    guarded(
+    guarded_with(
         function,
-        || free::plainly(address).unwrap_or_else(foreign),
+        |thread| free::plainly(thread, address).unwrap_or_else(foreign),
         || free_in_bypass(address, real),
     )
 }

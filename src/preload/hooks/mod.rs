@@ -19,33 +19,27 @@ pub mod query;
 pub mod resolve;
 pub mod stream_ordered;
 
-use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::functions::Function;
 use crate::runtime::bypass;
-
-thread_local! {
-    /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
-    /// through, so that no lock of ours is taken twice.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
+use crate::runtime::thread::{self, Thread};
 
 /// Proof that this thread is inside one hook and no deeper.
-struct Token;
+struct Token<'a>(&'a Thread);
 
-impl Token {
+impl Token<'_> {
     #[inline]
-    fn take() -> Option<Token> {
-        INSIDE.with(|inside| (!inside.replace(true)).then_some(Token))
+    fn take(thread: &Thread) -> Option<Token<'_>> {
+        (!thread.inside.replace(true)).then_some(Token(thread))
     }
 }
 
-impl Drop for Token {
+impl Drop for Token<'_> {
     #[inline]
     fn drop(&mut self) {
-        INSIDE.with(|inside| inside.set(false));
+        self.0.inside.set(false);
     }
 }
 
@@ -57,14 +51,26 @@ pub(crate) fn guarded(
     body: impl FnOnce() -> CuResult,
     otherwise: impl FnOnce() -> CuResult,
 ) -> CuResult {
-    let Some(_token) = Token::take() else { return otherwise() };
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(code) => code,
-        Err(panic) => {
-            report(function, panic);
-            otherwise()
+    guarded_with(function, |_| body(), otherwise)
+}
+
+/// As `guarded`; the body gets the calling thread's record.
+#[inline]
+pub(crate) fn guarded_with(
+    function: &'static Function,
+    body: impl FnOnce(&Thread) -> CuResult,
+    otherwise: impl FnOnce() -> CuResult,
+) -> CuResult {
+    thread::with(|thread| {
+        let Some(_token) = Token::take(thread) else { return otherwise() };
+        match catch_unwind(AssertUnwindSafe(|| body(thread))) {
+            Ok(code) => code,
+            Err(panic) => {
+                report(function, panic);
+                otherwise()
+            }
         }
-    }
+    })
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use crate::driver::sys::{CuResult, NOT_READY};
 use crate::functions::Function;
-use crate::hooks::guarded;
+use crate::hooks::guarded_with;
 use crate::runtime::{bypass, debts};
 
 /// A query that answers NOT_READY waits for the barrier of this thread's own last free and asks
@@ -14,8 +14,8 @@ pub fn ask_again(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code != NOT_READY || !debts::owes_any() || !bypass::is_on() {
+    if code != NOT_READY || !bypass::is_on() {
         return code;
     }
-    guarded(function, || if debts::pay_own() { real() } else { code }, || code)
+    guarded_with(function, |thread| if debts::pay_own(thread) { real() } else { code }, || code)
 }

@@ -6,9 +6,10 @@ use cachealloc_core::{Requester, StreamId};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
-use crate::hooks::{common, guarded, stream_of};
+use crate::hooks::{common, guarded_with, stream_of};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
+use crate::runtime::thread::Thread;
 use crate::runtime::{alloc as cache, bypass, captures, extents, free as frees, pools, settle};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -44,13 +45,13 @@ pub fn free(
     if !bypass::is_on() {
         return leak();
     }
-    guarded(
+    guarded_with(
         function,
-        || {
+        |thread| {
             if captures::maybe() && captures::is_capturing(stream) {
-                return refused_in_capture(address, stream);
+                return refused_in_capture(thread, address, stream);
             }
-            frees::on_stream(address, stream).unwrap_or_else(|| native(function, real))
+            frees::on_stream(thread, address, stream).unwrap_or_else(|| native(function, real))
         },
         leak,
     )
@@ -68,15 +69,15 @@ fn served(
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return native(function, real);
     }
-    guarded(
+    guarded_with(
         function,
-        || {
+        |thread| {
             let Some((context, stream_id)) = server(stream, pool) else {
                 stats::count(Count::AsyncNative);
                 return native(function, real);
             };
             let requester = Requester::Stream(StreamId(stream_id));
-            match cache::allocate(context, bytes as u64, requester) {
+            match cache::allocate(thread, context, bytes as u64, requester) {
                 Ok(address) => {
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };
@@ -107,11 +108,11 @@ fn native(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult 
 /// In a capture the driver takes only memory of the graph. Our pointer must not reach it, so it
 /// judges a pointer of the same kind that is ours to lose, and its code and whatever it does to
 /// the capture are the program's (hazard 18).
-fn refused_in_capture(address: u64, stream: StreamHandle) -> CuResult {
+fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
     let Some(extent) = extents::extent_of(address) else { return SUCCESS };
     match settle::spend_sentinel(extent.context(), |pointer| api::mem_free_async(pointer, stream)) {
         // It would have been accepted: the block waits for the capture to end.
-        SUCCESS => frees::parked(address),
+        SUCCESS => frees::parked(thread, address),
         code => code,
     }
 }

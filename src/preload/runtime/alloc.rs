@@ -13,6 +13,7 @@ use crate::runtime::extents::{self, Kind};
 use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
+use crate::runtime::thread::Thread;
 use crate::runtime::{lock, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
@@ -21,13 +22,14 @@ const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
 /// A block for the program, or the driver's code.
 #[inline]
 pub fn allocate(
+    thread: &Thread,
     context: &'static Context,
     bytes: u64,
     requester: Requester,
 ) -> Result<u64, CuResult> {
     let kind = kind_of(requester);
     if let Some(block_bytes) = config::get().policy.block_bytes(bytes)
-        && let Some(held) = context.lookaside.take(block_bytes)
+        && let Some(held) = context.lookaside.take(thread, block_bytes)
     {
         extents::occupy(held.address, kind, held.bytes, bytes, held.id());
         note_peak_of_hit(context);
@@ -35,7 +37,7 @@ pub fn allocate(
     }
     let request = Request::new(bytes, requester);
     let mut allocator = lock(&context.allocator);
-    context.lookaside.empty_own(|held| take_back(&mut allocator, held));
+    context.lookaside.empty_own(thread, |held| take_back(&mut allocator, held));
     match allocator.hit(&request) {
         Some(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
         None => {
@@ -53,7 +55,7 @@ pub fn empty_lookaside(context: &Context) {
 }
 
 /// A held block merges into the core. The slot first: its next owner writes it under this lock.
-fn take_back(allocator: &mut Allocator, held: Held) {
+pub fn take_back(allocator: &mut Allocator, held: Held) {
     extents::vacate(held.address);
     allocator.free(held.id(), Ready::Anyone);
 }

@@ -1,7 +1,6 @@
 //! What later calls owe to a free that made a barrier and did not wait (DESIGN 3.3, last part).
 //! They wait for the free's own event, never for "now" (hazard 29).
 
-use core::cell::Cell;
 use core::ptr::null;
 
 use cachealloc_core::order::{BarrierNumber, ThreadDebt};
@@ -12,50 +11,37 @@ use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::{Event, EventRef};
 use crate::runtime::process;
 use crate::runtime::stats::{self, Wait};
-
-thread_local! {
-    /// The barrier of this thread's last free, and a counted reference to its event. No
-    /// destructor: that would allocate at a thread's first free (`process` gives the reference
-    /// back when the thread ends).
-    static OWED: Cell<ThreadDebt> = const { Cell::new(ThreadDebt::new()) };
-    static OWED_EVENT: Cell<*const Event> = const { Cell::new(null()) };
-}
+use crate::runtime::thread::Thread;
 
 /// This thread's free made barrier `number`.
-pub fn owe(context: &Context, number: BarrierNumber, event: EventRef) {
+pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
     let mut debt = ThreadDebt::new();
     debt.owes(context.id, number);
-    OWED.set(debt);
-    if replace_event(event.into_raw()).is_none() {
+    thread.owed.set(debt);
+    if replace_event(thread, event.into_raw()).is_none() {
         process::watch_thread();
     }
 }
 
 /// This thread's free skipped its barrier and leans on the last one, if that is still pending.
 #[inline]
-pub fn lean(context: &Context) {
+pub fn lean(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
-    if OWED.get().owed() == Some((context.id, number)) {
+    if thread.owed.get().owed() == Some((context.id, number)) {
         return;
     }
     if let Some(event) = context.last_barrier.event(number) {
-        owe(context, number, event);
+        owe(thread, context, number, event);
     }
 }
 
-/// Whether this thread has a barrier behind which it may have to look again.
-#[inline]
-pub fn owes_any() -> bool {
-    OWED.get().owed().is_some()
-}
-
 /// Waits for the barrier of this thread's last free. False: there was none to wait for.
-pub fn pay_own() -> bool {
-    let Some((context_id, number)) = OWED.get().owed() else { return false };
+pub fn pay_own(thread: &Thread) -> bool {
+    let Some((context_id, number)) = thread.owed.get().owed() else { return false };
     let context = contexts::all().find(|context| context.id == context_id);
     let pending = context.filter(|context| context.covers.debts.is_pending(number));
-    let event = replace_event(null());
-    OWED.set(ThreadDebt::new());
+    let event = replace_event(thread, null());
+    thread.owed.set(ThreadDebt::new());
     let (Some(context), Some(event)) = (pending, event) else { return false };
     if stats::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
         context.covers.debts.complete(number);
@@ -80,13 +66,13 @@ pub fn pay(context: &Context, reason: Wait) {
 }
 
 /// The thread ends.
-pub fn forget_own() {
-    OWED.set(ThreadDebt::new());
-    replace_event(null());
+pub fn forget_own(thread: &Thread) {
+    thread.owed.set(ThreadDebt::new());
+    replace_event(thread, null());
 }
 
-fn replace_event(event: *const Event) -> Option<EventRef> {
-    let old = OWED_EVENT.replace(event);
+fn replace_event(thread: &Thread, event: *const Event) -> Option<EventRef> {
+    let old = thread.owed_event.replace(event);
     // SAFETY: every non-null pointer stored here came from `into_raw` and is taken out once.
     (!old.is_null()).then(|| unsafe { EventRef::from_raw(old) })
 }

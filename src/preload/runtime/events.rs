@@ -3,7 +3,7 @@
 //! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::EventId;
 
@@ -25,15 +25,16 @@ pub struct Events {
 /// One driver event. Never deallocated: a thread may hold a reference across anything.
 pub struct Event {
     handle: EventHandle,
+    /// Number among the events of its context.
+    number: u32,
     references: AtomicU32,
-    recording: AtomicU64,
+    /// How often it was taken; written by its taker alone.
+    recordings: AtomicU32,
     owner: &'static Events,
 }
 
 /// A counted reference to one recording of an event.
 pub struct EventRef(&'static Event);
-
-static RECORDINGS: AtomicU64 = AtomicU64::new(1);
 
 impl Events {
     pub const fn new() -> Events {
@@ -55,7 +56,7 @@ impl Events {
             None => self.create(enter)?,
         };
         event.references.store(1, Ordering::Relaxed);
-        event.recording.store(RECORDINGS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        event.recordings.store(event.recordings.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(EventRef(event))
     }
 
@@ -73,7 +74,8 @@ impl Events {
         &'static self,
         enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
     ) -> Result<&'static Event, CuResult> {
-        if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
+        let number = self.created.fetch_add(1, Ordering::Relaxed);
+        if number >= EVENTS_MAX {
             self.created.fetch_sub(1, Ordering::Relaxed);
             return Err(OUT_OF_MEMORY);
         }
@@ -85,8 +87,9 @@ impl Events {
         }
         Ok(Box::leak(Box::new(Event {
             handle,
+            number,
             references: AtomicU32::new(0),
-            recording: AtomicU64::new(0),
+            recordings: AtomicU32::new(0),
             owner: self,
         })))
     }
@@ -97,9 +100,10 @@ impl EventRef {
         self.0.handle
     }
 
-    /// Names this recording for the core; never used for another.
+    /// Names this recording for the core of its context; never used for another.
     pub fn id(&self) -> EventId {
-        EventId(self.0.recording.load(Ordering::Relaxed))
+        let recordings = self.0.recordings.load(Ordering::Relaxed);
+        EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
     }
 
     /// Waits until the recorded work is over. A dead context has no work.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cachealloc_core::order::{
-    Facts, Route, Situation, StreamRoute, free_async_block_plainly, free_context_block,
+    Facts, Mode, Route, Situation, StreamRoute, free_async_block_plainly, free_context_block,
     free_on_stream,
 };
 use cachealloc_core::{Ready, StreamId};
@@ -20,35 +20,27 @@ use crate::runtime::extents::{self, Kind, LiveBlock, Place};
 use crate::runtime::lookaside::Held;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::thread::Thread;
 use crate::runtime::{LEDGER, alloc, captures, debts, lock, tags};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
-pub fn plainly(address: u64) -> Option<CuResult> {
-    match extents::place(address) {
-        Place::Foreign => None,
-        Place::Inside(_) => Some(INVALID_VALUE),
-        Place::Block(block) => Some(claimed(block, |block| match block.kind {
-            Kind::Context => free_context_block_of(block),
-            Kind::Stream => free_stream_block_of(block),
-        })),
-    }
+pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
+    let claimed = Free::claim(thread, address)?;
+    Some(claimed.map_or_else(|code| code, |free| free.plainly()))
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
-pub fn on_stream(address: u64, stream: StreamHandle) -> Option<CuResult> {
-    match extents::place(address) {
-        Place::Foreign => None,
-        Place::Inside(_) => Some(INVALID_VALUE),
-        Place::Block(block) => Some(claimed(block, |block| free_on_stream_of(block, stream))),
-    }
+pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+    let claimed = Free::claim(thread, address)?;
+    Some(claimed.map_or_else(|code| code, |free| free.on_stream(stream)))
 }
 
 /// `cuMemFreeAsync` in a capture that the driver would have accepted: nobody gets the block before
 /// a barrier behind the capture's end.
-pub fn parked(address: u64) -> CuResult {
-    match extents::place(address) {
-        Place::Block(block) => claimed(block, |block| park_for_barrier(block, block.context())),
+pub fn parked(thread: &Thread, address: u64) -> CuResult {
+    match Free::claim(thread, address) {
+        Some(Ok(free)) => free.park_for_barrier(),
         _ => INVALID_VALUE,
     }
 }
@@ -58,13 +50,19 @@ pub fn parked(address: u64) -> CuResult {
 pub fn without_reuse(address: u64) -> Option<CuResult> {
     match extents::place(address) {
         Place::Foreign => None,
-        Place::Inside(_) => Some(INVALID_VALUE),
         Place::Block(block) if block.claim() => Some(settle(block.context(), Wait::Bypass)),
-        Place::Block(_) => Some(INVALID_VALUE),
+        Place::Inside(_) | Place::Block(_) => Some(INVALID_VALUE),
     }
 }
 
-/// Counts a free in progress for as long as it lives.
+/// One free on its way: the block is claimed, and nobody else has it.
+struct Free<'a> {
+    thread: &'a Thread,
+    context: &'static Context,
+    block: LiveBlock,
+}
+
+/// Counts a free that waits, for as long as it lives: an allocation that would fail waits for it.
 struct InProgress<'a>(&'a AtomicU32);
 
 impl Drop for InProgress<'_> {
@@ -73,157 +71,144 @@ impl Drop for InProgress<'_> {
     }
 }
 
-#[inline]
-fn claimed(block: LiveBlock, free: impl FnOnce(&LiveBlock) -> CuResult) -> CuResult {
-    if !block.claim() {
-        return INVALID_VALUE;
+impl<'a> Free<'a> {
+    /// `None`: in no segment of ours. `Err`: no block that the program holds starts there, or
+    /// another thread's free of the same block was first.
+    #[inline]
+    fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
+        let block = match extents::place(address) {
+            Place::Foreign => return None,
+            Place::Inside(_) => return Some(Err(INVALID_VALUE)),
+            Place::Block(block) => block,
+        };
+        if !block.claim() {
+            return Some(Err(INVALID_VALUE));
+        }
+        Some(Ok(Free { thread, context: block.context(), block }))
     }
-    free(&block)
-}
 
-fn in_progress(context: &Context) -> InProgress<'_> {
-    context.frees_in_progress.fetch_add(1, Ordering::Acquire);
-    InProgress(&context.frees_in_progress)
-}
-
-#[inline]
-fn free_context_block_of(block: &LiveBlock) -> CuResult {
-    let context = block.context();
-    let facts = facts(context);
-    let route = free_context_block(&facts);
-    if route == Route::Publish {
-        debts::lean(context);
-        publish(context, block);
-        return SUCCESS;
-    }
-    let _in_progress = in_progress(context);
-    let reason = match facts {
-        _ if facts.capturing => Wait::Capture,
-        _ if facts.mode == cachealloc_core::order::Mode::Strict => Wait::Strict,
-        _ if !facts.plain => Wait::NotPlain,
-        _ => Wait::Look,
-    };
-    follow(block, context, route, reason)
-}
-
-fn free_stream_block_of(block: &LiveBlock) -> CuResult {
-    let context = block.context();
-    let facts = facts(context);
-    let route = free_async_block_plainly(&facts);
-    follow(block, context, route, Wait::Strict)
-}
-
-fn follow(block: &LiveBlock, context: &'static Context, route: Route, reason: Wait) -> CuResult {
-    let code = match route {
-        Route::Publish => SUCCESS,
-        Route::Barrier | Route::BarrierThenWait => {
-            match behind_barrier(context, route == Route::BarrierThenWait, reason) {
-                Ok(()) => SUCCESS,
-                Err(Refused::Capturing) => settle(context, Wait::Capture),
-                Err(Refused::Failed(code)) if reports(code) => code,
-                Err(Refused::Failed(_)) => settle(context, Wait::BarrierFailed),
+    #[inline]
+    fn plainly(&self) -> CuResult {
+        let facts = facts(self.context);
+        let route = match self.block.kind {
+            Kind::Context => free_context_block(&facts),
+            Kind::Stream => free_async_block_plainly(&facts),
+        };
+        match route {
+            Route::Publish => {
+                debts::lean(self.thread, self.context);
+                self.publish();
+                SUCCESS
             }
-        }
-        Route::Settle => settle(context, reason),
-        Route::ParkOnEvent => return park(block, context),
-        Route::ParkForBarrier => return park_for_barrier(block, context),
-    };
-    conclude(block, context, code)
-}
-
-/// The barrier is in (or waited for): the block is anybody's.
-fn behind_barrier(context: &'static Context, wait: bool, reason: Wait) -> Result<(), Refused> {
-    let passed = barrier::put(context)?;
-    if !wait && !passed.wait_first {
-        debts::owe(context, passed.seen.number(), passed.event);
-        return Ok(());
-    }
-    let reason = if wait { reason } else { Wait::NotPlain };
-    match barrier::wait(context, &passed, reason) {
-        SUCCESS => Ok(()),
-        code => Err(Refused::Failed(code)),
-    }
-}
-
-fn conclude(block: &LiveBlock, context: &'static Context, code: CuResult) -> CuResult {
-    match code {
-        SUCCESS => publish(context, block),
-        // Inside a host function of a stream: natively nothing is freed either.
-        NOT_PERMITTED => block.give_back(),
-        // A sticky error: natively the memory is lost with the context. Nothing is published, so
-        // nothing that faulted work still touches is handed out.
-        _ => stats::count(Count::Quarantined),
-    }
-    code
-}
-
-fn park(block: &LiveBlock, context: &'static Context) -> CuResult {
-    match barrier::record(context, |_, _| SUCCESS) {
-        Ok((event, _, _)) => {
-            let ready = Ready::After { event: event.id() };
-            tags::free(context, block.address, block.block, ready, Some(event));
-            SUCCESS
-        }
-        Err(Refused::Capturing) if block.kind == Kind::Stream => park_for_barrier(block, context),
-        Err(Refused::Failed(NOT_PERMITTED)) => conclude(block, context, NOT_PERMITTED),
-        Err(_) => {
-            let code = settle(context, Wait::Capture);
-            conclude(block, context, code)
+            Route::Barrier => self.behind_barrier(None),
+            Route::BarrierThenWait => self.behind_barrier(Some(reason(&facts))),
+            Route::Settle => self.settle(reason(&facts)),
+            Route::ParkOnEvent => self.park_on_event(),
+            Route::ParkForBarrier => self.park_for_barrier(),
         }
     }
-}
 
-fn park_for_barrier(block: &LiveBlock, context: &Context) -> CuResult {
-    tags::free(context, block.address, block.block, Ready::NextBarrier, None);
-    SUCCESS
-}
-
-fn free_on_stream_of(block: &LiveBlock, stream: StreamHandle) -> CuResult {
-    let context = block.context();
-    let facts = facts(context);
-    match free_on_stream(&facts) {
-        StreamRoute::Publish => publish(context, block),
-        StreamRoute::ParkForBarrier => return park_for_barrier(block, context),
-        StreamRoute::Tag => return tag(block, context, stream),
-    }
-    SUCCESS
-}
-
-fn tag(block: &LiveBlock, context: &'static Context, stream: StreamHandle) -> CuResult {
-    let mut id = 0;
-    let code = api::stream_get_id(stream, &mut id);
-    if code != SUCCESS {
-        block.give_back();
-        return code;
-    }
-    let event = match context.events.take(|body| context.enter(body)) {
-        Ok(event) => event,
-        Err(_) => return park_for_barrier(block, context),
-    };
-    let _in_order = tags::in_order(context);
-    match api::relaxed(|| api::event_record(event.handle(), stream)) {
-        SUCCESS => {
-            let ready = Ready::OnStream { stream: StreamId(id), event: event.id() };
-            tags::free(context, block.address, block.block, ready, Some(event));
-            SUCCESS
+    /// Puts the barrier in, waits for it where `wait` gives a reason, and publishes.
+    fn behind_barrier(&self, wait: Option<Wait>) -> CuResult {
+        let passed = match barrier::put(self.context) {
+            Ok(passed) => passed,
+            Err(Refused::Capturing) => return self.settle(Wait::Capture),
+            Err(Refused::Failed(code)) if reports(code) => return self.conclude(code),
+            Err(Refused::Failed(_)) => return self.settle(Wait::BarrierFailed),
+        };
+        let wait = wait.or(passed.wait_first.then_some(Wait::NotPlain));
+        if let Some(reason) = wait {
+            let _in_progress = self.in_progress();
+            return self.conclude(barrier::wait(self.context, &passed, reason));
         }
-        code => {
-            block.give_back();
-            code
+        debts::owe(self.thread, self.context, passed.seen.number(), passed.event);
+        self.publish();
+        SUCCESS
+    }
+
+    fn settle(&self, reason: Wait) -> CuResult {
+        let _in_progress = self.in_progress();
+        self.conclude(settle(self.context, reason))
+    }
+
+    fn conclude(&self, code: CuResult) -> CuResult {
+        match code {
+            SUCCESS => self.publish(),
+            // Inside a host function of a stream: natively nothing is freed either.
+            NOT_PERMITTED => self.block.give_back(),
+            // A sticky error: natively the memory is lost with the context. Nothing is published,
+            // so nothing that faulted work still touches is handed out.
+            _ => stats::count(Count::Quarantined),
+        }
+        code
+    }
+
+    fn park_on_event(&self) -> CuResult {
+        match barrier::record(self.context, |_, _| SUCCESS) {
+            Ok((event, _, _)) => {
+                let ready = Ready::After { event: event.id() };
+                tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
+                SUCCESS
+            }
+            Err(Refused::Capturing) if self.block.kind == Kind::Stream => self.park_for_barrier(),
+            Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
+            Err(_) => self.settle(Wait::Capture),
         }
     }
-}
 
-/// The block may be handed out from here on.
-#[inline]
-fn publish(context: &Context, block: &LiveBlock) {
-    block.hold();
-    let held = Held { address: block.address, bytes: block.bytes, block: block.block.0 };
-    if let Err(out) = context.lookaside.put(held) {
-        let mut allocator = lock(&context.allocator);
-        extents::vacate(out.address);
-        allocator.free(out.id(), Ready::Anyone);
-        alloc::note_allocated(context, &allocator);
+    fn park_for_barrier(&self) -> CuResult {
+        let ready = Ready::NextBarrier;
+        tags::free(self.context, self.block.address, self.block.block, ready, None);
+        SUCCESS
+    }
+
+    fn on_stream(&self, stream: StreamHandle) -> CuResult {
+        match free_on_stream(&facts(self.context)) {
+            StreamRoute::Publish => self.publish(),
+            StreamRoute::ParkForBarrier => return self.park_for_barrier(),
+            StreamRoute::Tag => return self.tag(stream),
+        }
+        SUCCESS
+    }
+
+    /// Free for the stream at once, for others when an event recorded there now is complete.
+    fn tag(&self, stream: StreamHandle) -> CuResult {
+        let mut id = 0;
+        let code = api::stream_get_id(stream, &mut id);
+        if code != SUCCESS {
+            self.block.give_back();
+            return code;
+        }
+        let Ok(event) = self.context.events.take(|body| self.context.enter(body)) else {
+            return self.park_for_barrier();
+        };
+        let _in_order = tags::in_order(self.context);
+        let code = api::relaxed(|| api::event_record(event.handle(), stream));
+        if code != SUCCESS {
+            self.block.give_back();
+            return code;
+        }
+        let ready = Ready::OnStream { stream: StreamId(id), event: event.id() };
+        tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
+        SUCCESS
+    }
+
+    /// The block may be handed out from here on.
+    #[inline]
+    fn publish(&self) {
+        self.block.hold();
+        let (address, bytes) = (self.block.address, self.block.bytes);
+        let held = Held { address, bytes, block: self.block.block.0 };
+        if let Err(out) = self.context.lookaside.put(self.thread, held) {
+            let mut allocator = lock(&self.context.allocator);
+            alloc::take_back(&mut allocator, out);
+            alloc::note_allocated(self.context, &allocator);
+        }
+    }
+
+    fn in_progress(&self) -> InProgress<'static> {
+        self.context.frees_in_progress.fetch_add(1, Ordering::Acquire);
+        InProgress(&self.context.frees_in_progress)
     }
 }
 
@@ -242,6 +227,16 @@ fn facts(context: &Context) -> Facts {
     facts.ordered_quiet &= config.skip_barriers;
     facts.waited_quiet &= config.skip_barriers;
     facts
+}
+
+/// Why a free with these facts waits.
+fn reason(facts: &Facts) -> Wait {
+    match facts {
+        Facts { capturing: true, .. } => Wait::Capture,
+        Facts { mode: Mode::Strict, .. } => Wait::Strict,
+        Facts { plain: false, .. } => Wait::NotPlain,
+        _ => Wait::Look,
+    }
 }
 
 /// Codes that a free must show: those of a context that is lost, and "not from a callback".

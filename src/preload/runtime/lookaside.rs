@@ -10,11 +10,13 @@
 //! empty all of them: before the cache grows, before memory goes back, and under pressure. A shard
 //! that is busy is passed by, never waited for, except to empty it.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::BlockId;
+
+use crate::runtime::thread::Thread;
 
 const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;
@@ -69,8 +71,8 @@ impl Lookaside {
 
     /// A held block of exactly this size, if this thread's list has one.
     #[inline]
-    pub fn take(&self, bytes: u64) -> Option<Held> {
-        let shard = self.shard();
+    pub fn take(&self, thread: &Thread, bytes: u64) -> Option<Held> {
+        let shard = self.shard(thread);
         shard.try_with(|list| {
             let found = list.held[..list.count].iter().rposition(|held| held.bytes == bytes);
             let Some(index) = found else {
@@ -89,8 +91,8 @@ impl Lookaside {
     /// Keeps a block of the size that this thread asks for again and again. `Err` returns what must
     /// go to the core instead: this block, or the oldest one of a full list.
     #[inline]
-    pub fn put(&self, held: Held) -> Result<(), Held> {
-        let shard = self.shard();
+    pub fn put(&self, thread: &Thread, held: Held) -> Result<(), Held> {
+        let shard = self.shard(thread);
         shard
             .try_with(|list| {
                 if list.wanted_bytes != held.bytes || list.streak < STREAK_MIN {
@@ -117,8 +119,8 @@ impl Lookaside {
     }
 
     /// Takes out what this thread's list holds.
-    pub fn empty_own(&self, mut each: impl FnMut(Held)) {
-        self.shard().empty(&mut each);
+    pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(Held)) {
+        self.shard(thread).empty(&mut each);
     }
 
     /// Forgets every held block: their memory is gone.
@@ -136,8 +138,8 @@ impl Lookaside {
     }
 
     #[inline]
-    fn shard(&self) -> &Shard {
-        &self.shards[thread_number() % SHARDS]
+    fn shard(&self, thread: &Thread) -> &Shard {
+        &self.shards[thread.number() % SHARDS]
     }
 }
 
@@ -203,19 +205,4 @@ impl Shard {
 #[inline]
 fn add(cell: &AtomicU64, amount: u64) {
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-}
-
-/// A small number for this thread.
-#[inline]
-fn thread_number() -> usize {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    thread_local! {
-        static NUMBER: Cell<u32> = const { Cell::new(0) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get() as usize
-    })
 }

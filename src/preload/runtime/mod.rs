@@ -17,6 +17,7 @@ pub mod bypass;
 pub mod process;
 pub mod skipping;
 pub mod stats;
+pub mod thread;
 
 pub mod contexts;
 pub mod events;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cachealloc_core::options::StatsOnExit;
 
 use crate::config;
-use crate::runtime::{bypass, debts, stats};
+use crate::runtime::{bypass, debts, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
@@ -50,7 +50,7 @@ extern "C" fn in_forked_child() {
 }
 
 extern "C" fn thread_ends(_: *mut c_void) {
-    debts::forget_own();
+    thread::with(debts::forget_own);
 }
 
 extern "C" fn at_exit() {

@@ -1,0 +1,51 @@
+//! What we keep for each thread of the program, in one piece: a hook looks it up once and hands it
+//! down. Constant at first and without a destructor, so that a thread's first use allocates
+//! nothing; `process` gives back what a thread still holds when it ends.
+
+use core::cell::Cell;
+use core::ptr::null;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cachealloc_core::order::ThreadDebt;
+
+use crate::runtime::events::Event;
+
+/// The calling thread.
+pub struct Thread {
+    /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
+    /// through, so that no lock of ours is taken twice.
+    pub inside: Cell<bool>,
+    number: Cell<u32>,
+    /// The barrier of this thread's last free, and a counted reference to its event.
+    pub owed: Cell<ThreadDebt>,
+    pub owed_event: Cell<*const Event>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            inside: Cell::new(false),
+            number: Cell::new(0),
+            owed: Cell::new(ThreadDebt::new()),
+            owed_event: Cell::new(null()),
+        }
+    };
+}
+
+/// Runs `body` with the calling thread's record.
+#[inline]
+pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
+    THREAD.with(body)
+}
+
+impl Thread {
+    /// A small number, different for threads that began near each other.
+    #[inline]
+    pub fn number(&self) -> usize {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        if self.number.get() == 0 {
+            self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        self.number.get() as usize
+    }
+}
