@@ -3,5 +3,6 @@
 //! and then replace the *pointer*: never by the requested name alone.
 
 pub mod dlsym;
+pub mod exit;
 pub mod substitute;
 pub mod trampoline;

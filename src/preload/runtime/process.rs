@@ -9,6 +9,8 @@ use crate::config;
 use crate::runtime::{bypass, debts, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// The process in which CUDA was started; 0 before.
+static STARTED_PID: AtomicU32 = AtomicU32::new(0);
 /// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
@@ -19,6 +21,7 @@ pub fn started() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
+    STARTED_PID.store(std::process::id(), Ordering::Relaxed);
     let config = config::get();
     let mut key = 0;
     // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
@@ -54,7 +57,14 @@ extern "C" fn thread_ends(_: *mut c_void) {
 }
 
 extern "C" fn at_exit() {
-    if !bypass::is_off() {
+    exits();
+}
+
+/// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
+/// `exec`, which ends by `_exit` too and shares our memory.
+pub fn exits() {
+    let ours = STARTED_PID.load(Ordering::Relaxed) == std::process::id();
+    if ours && !bypass::is_off() && config::get().stats_on_exit == StatsOnExit::Stderr {
         let _ = std::panic::catch_unwind(stats::print_at_exit);
     }
 }

@@ -1,8 +1,9 @@
 //! What happened, for the table at exit: calls served, calls that reached the driver, barriers,
 //! and every wait that we inserted, by reason. A user must be able to read why a program waits.
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use core::fmt::{self, Write as _};
+use std::sync::TryLockError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use cachealloc_core::order::Mode;
@@ -11,7 +12,7 @@ use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::log;
 use crate::runtime::contexts::{self, Context};
-use crate::runtime::{LEDGER, lock};
+use crate::runtime::LEDGER;
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
@@ -122,41 +123,44 @@ pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
     code
 }
 
-/// The table that `stats_on_exit:stderr` prints. Empty for a process that never allocated.
-pub fn table() -> String {
+/// Prints the table of `stats_on_exit:stderr`, once. Nothing for a process that never allocated.
+///
+/// Makes no driver call: the driver may be gone. Allocates nothing and waits for no lock: the
+/// program may end inside a signal handler.
+pub fn print_at_exit() {
+    static PRINTED: AtomicBool = AtomicBool::new(false);
     let total = Totals::read();
-    let mut text = String::new();
-    if total.served == 0 && total.of(Count::PassedToDriver) == 0 {
-        return text;
+    let idle = total.served == 0 && value(Count::PassedToDriver) == 0;
+    if idle || PRINTED.swap(true, Ordering::Relaxed) {
+        return;
     }
-    let mut row = |name: &str, value: String| {
-        let _ = writeln!(text, "cachealloc:   {name:<42} {value:>18}");
-    };
-    let mode = match config::get().free_mode {
-        Mode::Ordered => "ordered",
-        Mode::Strict => "strict",
-        Mode::Relaxed => "relaxed",
-    };
-    row("process", std::process::id().to_string());
-    row("free_mode", mode.to_string());
-    row("allocations served", total.served.to_string());
-    row("of these without the driver", total.hits().to_string());
+    let mut text = Text { bytes: [0; TABLE_BYTES_MAX], used: 0 };
+    let _ = write_table(&mut text, &total);
+    log::raw(&text.bytes[..text.used]);
+}
+
+fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
+    writeln!(out, "cachealloc: {}", env!("CARGO_PKG_VERSION"))?;
+    row(out, "process", "", format_args!("{}", std::process::id()))?;
+    row(out, "free_mode", "", format_args!("{}", mode_name(config::get().free_mode)))?;
     let (reserves, reserve_nanoseconds) = RESERVES.read();
-    row("cuMemAlloc calls that reached the driver", reserves.to_string());
+    row(out, "allocations served", "", format_args!("{}", total.served))?;
+    row(out, "of these without the driver", "", format_args!("{}", total.hits()))?;
+    row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{reserves}"))?;
     if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
         let saved = total.hits() as f64 * mean as f64 / 1e6;
-        row("time saved in cuMemAlloc, about", format!("{saved:.1} ms"));
+        row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved:.1} ms"))?;
     }
-    row("reserved peak", mib(total.reserved_peak));
-    row("allocated peak", mib(total.allocated_peak));
-    for what in Count::ALL.iter().filter(|what| total.of(**what) != 0) {
-        row(what.text(), total.of(*what).to_string());
+    row(out, "reserved peak", "", format_args!("{:.1} MiB", mib(total.reserved_peak)))?;
+    row(out, "allocated peak", "", format_args!("{:.1} MiB", mib(total.allocated_peak)))?;
+    for what in Count::ALL.iter().filter(|what| value(**what) != 0) {
+        row(out, what.text(), "", format_args!("{}", value(*what)))?;
     }
     for reason in Wait::ALL {
         let (count, nanoseconds) = WAITS[*reason as usize].read();
         if count != 0 {
-            let name = format!("waits, {}", reason.text());
-            row(&name, format!("{count} ({:.1} ms)", nanoseconds as f64 / 1e6));
+            let milliseconds = nanoseconds as f64 / 1e6;
+            row(out, "waits, ", reason.text(), format_args!("{count} ({milliseconds:.1} ms)"))?;
         }
     }
     let causes = [
@@ -165,16 +169,43 @@ pub fn table() -> String {
         ("skipping ended, causes", LEDGER.skipping.causes()),
     ];
     for (name, bits) in causes.into_iter().filter(|(_, bits)| *bits != 0) {
-        row(name, format!("{bits:#x}"));
+        row(out, name, "", format_args!("{bits:#x}"))?;
     }
-    text
+    Ok(())
 }
 
-/// Prints the table if the program was asked to. Makes no driver call: the driver may be gone.
-pub fn print_at_exit() {
-    let text = table();
-    if !text.is_empty() {
-        log::raw(format!("cachealloc: {}\n{text}", env!("CARGO_PKG_VERSION")).as_bytes());
+fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Result {
+    let used = out.used;
+    write!(out, "cachealloc:   {name}{more}")?;
+    while out.used < used + VALUE_COLUMN {
+        out.write_char(' ')?;
+    }
+    writeln!(out, "{value}")
+}
+
+const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Ordered => "ordered",
+        Mode::Strict => "strict",
+        Mode::Relaxed => "relaxed",
+    }
+}
+
+const TABLE_BYTES_MAX: usize = 4096;
+const VALUE_COLUMN: usize = 58;
+
+/// A text that is cut where it is full.
+struct Text {
+    bytes: [u8; TABLE_BYTES_MAX],
+    used: usize,
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let taken = text.len().min(TABLE_BYTES_MAX - self.used);
+        self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.used += taken;
+        if taken == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
@@ -193,7 +224,12 @@ impl Totals {
 
     /// A lookaside hit is one pair that the core never saw.
     fn add(&mut self, context: &Context) {
-        let allocator = lock(&context.allocator);
+        // A thread that was stopped while it held the lock keeps its numbers.
+        let allocator = match context.allocator.try_lock() {
+            Ok(allocator) => allocator,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         let stats = allocator.stats();
         self.served += stats.allocation.all.allocated + context.lookaside.hits();
         self.reserved_peak += stats.reserved_bytes.all.peak;
@@ -201,14 +237,10 @@ impl Totals {
     }
 
     fn hits(&self) -> u64 {
-        self.served.saturating_sub(self.of(Count::SegmentsReserved))
-    }
-
-    fn of(&self, what: Count) -> u64 {
-        value(what)
+        self.served.saturating_sub(value(Count::SegmentsReserved))
     }
 }
 
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
 }
