@@ -198,7 +198,9 @@ impl Driver {
         if *module == 0 {
             let text = CString::new(include_str!("kernels.ptx")).expect("text without zeros");
             // SAFETY: a C string and a local for the result.
-            check(unsafe { (self.functions.cuModuleLoadData)(&mut *module, text.as_ptr().cast()) })?;
+            check(unsafe {
+                (self.functions.cuModuleLoadData)(&mut *module, text.as_ptr().cast())
+            })?;
         }
         let name = CString::new(name).expect("a name without zeros");
         let mut function = 0;
@@ -216,9 +218,7 @@ impl Driver {
         let list = places.as_ptr().cast();
         let launch = self.functions.cuLaunchKernel;
         // SAFETY: every argument of the kernel has its place in the list.
-        check(unsafe {
-            launch(function, 1, 1, 1, 1, 1, 1, 0, stream, list, std::ptr::null())
-        })
+        check(unsafe { launch(function, 1, 1, 1, 1, 1, 1, 0, stream, list, std::ptr::null()) })
     }
 
     /// Launches a kernel that may start before the one ahead of it in the stream is complete.
@@ -270,6 +270,8 @@ impl Driver {
         check(unsafe { (self.functions.cuCtxSynchronize)() })
     }
 
+    // The pointer is the function's own affair; nothing here looks behind it.
+    #[allow(clippy::not_unsafe_ptr_arg_deref)]
     pub fn host_function(
         &self,
         stream: Stream,

@@ -21,8 +21,7 @@ unsafe impl Send for Resolver {}
 // SAFETY: as above.
 unsafe impl Sync for Resolver {}
 
-type GetProcAddress =
-    unsafe extern "C" fn(*const u8, *mut *mut c_void, i32, u64, *mut u32) -> i32;
+type GetProcAddress = unsafe extern "C" fn(*const u8, *mut *mut c_void, i32, u64, *mut u32) -> i32;
 
 impl Resolver {
     pub fn open(lookup: Lookup) -> Result<Resolver, String> {
@@ -122,6 +121,7 @@ type Number = u64;
 type Place<T> = *mut T;
 type List = *const c_void;
 type HostFunction = unsafe extern "C" fn(*mut c_void);
+type StreamCallback = unsafe extern "C" fn(Number, i32, *mut c_void);
 
 functions! {
     driver {
@@ -141,6 +141,10 @@ functions! {
         cuCtxWaitEvent = "cuCtxWaitEvent" 12050 (Number, Number);
         cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 (Number, u32);
         cuModuleLoadData = "cuModuleLoadData" 2000 (Place<Number>, List);
+        cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" 4000 (Number);
+        cuModuleLoadDataEx = "cuModuleLoadDataEx" 2010 (Place<Number>, List, u32, List, List);
+        cuModuleUnload = "cuModuleUnload" 2000 (Number);
+        cuModuleGetGlobal = "cuModuleGetGlobal_v2" 3020 (Place<Number>, Place<usize>, Number, List);
         cuModuleGetFunction = "cuModuleGetFunction" 2000 (Place<Number>, Number, List);
         cuFuncGetParamInfo = "cuFuncGetParamInfo" 12040 (Number, usize, Place<usize>, Place<usize>);
         cuLaunchKernel = "cuLaunchKernel" 4000
@@ -154,6 +158,31 @@ functions! {
         cuMemAllocManaged = "cuMemAllocManaged" 6000 (Place<Number>, usize, u32);
         cuMemHostAlloc = "cuMemHostAlloc" 2020 (Place<Number>, usize, u32);
         cuMemFreeHost = "cuMemFreeHost" 2000 (Number);
+        cuMemHostRegister = "cuMemHostRegister_v2" 6050 (Number, usize, u32);
+        cuMemHostUnregister = "cuMemHostUnregister" 4000 (Number);
+        cuMemHostGetDevicePointer = "cuMemHostGetDevicePointer_v2" 3020
+            (Place<Number>, Number, u32);
+        cuMemAddressReserve = "cuMemAddressReserve" 10020
+            (Place<Number>, usize, usize, Number, Number);
+        cuMemAddressFree = "cuMemAddressFree" 10020 (Number, usize);
+        cuMemCreate = "cuMemCreate" 10020 (Place<Number>, usize, List, Number);
+        cuMemRelease = "cuMemRelease" 10020 (Number);
+        cuMemMap = "cuMemMap" 10020 (Number, usize, usize, Number, Number);
+        cuMemSetAccess = "cuMemSetAccess" 10020 (Number, usize, List, usize);
+        cuMemUnmap = "cuMemUnmap" 10020 (Number, usize);
+        cuDeviceGetDefaultMemPool = "cuDeviceGetDefaultMemPool" 11020 (Place<Number>, i32);
+        cuDeviceGetMemPool = "cuDeviceGetMemPool" 11020 (Place<Number>, i32);
+        cuDeviceSetMemPool = "cuDeviceSetMemPool" 11020 (i32, Number);
+        cuMemPoolCreate = "cuMemPoolCreate" 11020 (Place<Number>, List);
+        cuMemPoolGetAttribute = "cuMemPoolGetAttribute" 11020 (Number, u32, Place<Number>);
+        cuMemPoolSetAttribute = "cuMemPoolSetAttribute" 11020 (Number, u32, Place<Number>);
+        cuMemPoolSetAccess = "cuMemPoolSetAccess" 11020 (Number, List, usize);
+        cuMemPoolTrimTo = "cuMemPoolTrimTo" 11020 (Number, usize);
+        cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync" 11020
+            (Place<Number>, usize, Number, Number);
+        cuIpcGetMemHandle = "cuIpcGetMemHandle" 4010 (Place<Number>, Number);
+        cuTexObjectCreate = "cuTexObjectCreate" 5000 (Place<Number>, List, List, List);
+        cuTexObjectDestroy = "cuTexObjectDestroy" 5000 (Number);
         cuMemGetInfo = "cuMemGetInfo_v2" 3020 (Place<usize>, Place<usize>);
         cuMemGetAddressRange = "cuMemGetAddressRange_v2" 3020
             (Place<Number>, Place<usize>, Number);
@@ -161,10 +190,13 @@ functions! {
         cuMemcpyAsync = "cuMemcpyAsync" 4000 (Number, Number, usize, Number);
         cuMemcpyHtoD = "cuMemcpyHtoD_v2" 3020 (Number, Number, usize);
         cuMemcpyDtoH = "cuMemcpyDtoH_v2" 3020 (Number, Number, usize);
+        cuMemcpy2DAsync = "cuMemcpy2DAsync_v2" 3020 (List, Number);
         cuMemcpyPeerAsync = "cuMemcpyPeerAsync" 4000
             (Number, Number, Number, Number, usize, Number);
         cuMemsetD8Async = "cuMemsetD8Async" 3020 (Number, u8, usize, Number);
         cuStreamCreate = "cuStreamCreate" 2000 (Place<Number>, u32);
+        cuStreamAddCallback = "cuStreamAddCallback" 5000
+            (Number, StreamCallback, *mut c_void, u32);
         cuStreamDestroy = "cuStreamDestroy_v2" 4000 (Number);
         cuStreamGetId = "cuStreamGetId" 12000 (Number, Place<Number>);
         cuStreamQuery = "cuStreamQuery" 2000 (Number);

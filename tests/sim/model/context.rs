@@ -128,7 +128,13 @@ impl World {
             Work::Marker => Default::default(),
             _ => self.streams.get(legacy)?.chains.clone(),
         };
-        Ok(self.submit_op(work, (id, 0), chains, deps, at))
+        let mark = matches!(work, Work::Marker);
+        let op = self.submit_op(work, (id, 0), chains, deps, at);
+        if !mark {
+            // Of no stream, but a wait for the context is a wait for this too.
+            self.contexts.get_mut(handle)?.orphans.push((op.clone(), false));
+        }
+        Ok(op)
     }
 
     /// All later work of the context comes after `op`.

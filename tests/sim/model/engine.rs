@@ -53,6 +53,8 @@ impl World {
         deps: Deps,
         submit_ns: u64,
     ) -> OpRef {
+        // From now on the program may wait without a call.
+        callbacks::start();
         let (ctx, stream) = place;
         self.engine.ops_count += 1;
         let source = Source { name: work.name(), op: self.engine.ops_count, stream };

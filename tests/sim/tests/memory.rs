@@ -1,0 +1,152 @@
+//! Sizes, limits and contents of memory, and the calls that answer about it.
+
+mod common;
+use common::*;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn sizes_and_places_are_as_measured() {
+    let outcome = child("sizes_and_places_are_as_measured", &[], |d| {
+        let (before, _) = d.memory_info().unwrap();
+        let all: Vec<u64> = (0..10_000).map(|_| d.alloc(1).unwrap()).collect();
+        assert_eq!(all[1] - all[0], 512);
+        assert_eq!(before - d.memory_info().unwrap().0, 4 * MIB);
+        assert_eq!(d.address_range(all[7]).unwrap(), (all[7], 1));
+        all.into_iter().for_each(|p| d.free(p).unwrap());
+        assert_eq!(d.memory_info().unwrap().0, before);
+        let big = d.alloc(2 * MIB + 1).unwrap();
+        assert_eq!(big % (2 * MIB as u64), 0);
+        assert_eq!(before - d.memory_info().unwrap().0, 4 * MIB);
+        assert_eq!(d.address_range(big + 5).unwrap(), (big, 2 * MIB + 1));
+        d.free(big).unwrap();
+    });
+    outcome.clean();
+}
+
+#[test]
+fn wrong_frees_and_odd_sizes() {
+    let outcome = child("wrong_frees_and_odd_sizes", &[], |d| {
+        let p = d.alloc(4096).unwrap();
+        assert_eq!(d.free(p + 512), Err(1));
+        assert_eq!(d.free(0x1234), Err(1));
+        assert_eq!(d.free(0), Ok(()));
+        assert_eq!(d.free(p), Ok(()));
+        assert_eq!(d.free(p), Err(1));
+        assert_eq!(d.alloc(0), Err(1));
+        assert_eq!(d.alloc(1 << 60), Err(2));
+        assert_eq!(d.address_range(p), Err(500));
+    });
+    outcome.clean();
+}
+
+#[test]
+fn memory_runs_out_and_comes_back() {
+    let outcome = child("memory_runs_out_and_comes_back", &[("SIM_MEMORY_MB", "64")], |d| {
+        let mut held = Vec::new();
+        let code = loop {
+            match d.alloc(8 * MIB) {
+                Ok(p) => held.push(p),
+                Err(code) => break code,
+            }
+        };
+        assert_eq!((code, held.len()), (2, 7));
+        d.free(held.pop().unwrap()).unwrap();
+        assert!(d.alloc(8 * MIB).is_ok());
+    });
+    outcome.ran();
+    assert!(outcome.report.contains("leak "), "{}", outcome.report);
+}
+
+#[test]
+fn big_memory_reads_zero_and_small_keeps_its_bytes() {
+    let outcome = child("big_memory_reads_zero_and_small_keeps_its_bytes", &[], |d| {
+        for (bytes, kept) in [(4 * MIB, 0), (4096, 9)] {
+            let p = d.alloc(bytes).unwrap();
+            d.write_words(p, &[9]).unwrap();
+            d.free(p).unwrap();
+            assert_eq!(d.alloc(bytes).unwrap(), p);
+            assert_eq!(d.read_words(p, 1).unwrap()[0], kept);
+            d.free(p).unwrap();
+        }
+    });
+    outcome.clean();
+}
+
+#[test]
+fn the_other_free_of_each_kind_works() {
+    let outcome = child("the_other_free_of_each_kind_works", &[], |d| {
+        let s = d.stream().unwrap();
+        let (free, _) = d.memory_info().unwrap();
+        let plain = d.alloc(8 * MIB).unwrap();
+        d.free_async(plain, s).unwrap();
+        assert_eq!(d.free_async(plain, s), Err(1));
+        let pooled = d.alloc_async(8 * MIB, s).unwrap();
+        d.launch("spin", d.stream().unwrap(), &[d.pinned(8).unwrap(), 0]).unwrap();
+        d.free(pooled).unwrap();
+        assert_eq!(d.free(pooled), Err(1));
+        d.synchronize().unwrap();
+        assert_eq!(d.memory_info().unwrap().0, free);
+    });
+    outcome.clean();
+}
+
+#[test]
+fn a_free_of_pool_memory_does_not_wait() {
+    let outcome = child("a_free_of_pool_memory_does_not_wait", &[], |d| {
+        let (a, b, flag) = (d.stream().unwrap(), d.stream().unwrap(), d.pinned(8).unwrap());
+        let p = d.alloc_async(MIB, a).unwrap();
+        d.launch("spin", a, &[flag, 1]).unwrap();
+        d.free(p).unwrap();
+        d.launch("set", b, &[flag, 1]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
+}
+
+#[test]
+fn a_free_waits_and_holds_the_context() {
+    let outcome = child("a_free_waits_and_holds_the_context", &[], |d| {
+        let (a, b, flag) = (d.stream().unwrap(), d.stream().unwrap(), d.pinned(8).unwrap());
+        let p = d.alloc(MIB).unwrap();
+        let context = d.context();
+        d.launch("spin", a, &[flag, 1]).unwrap();
+        let launched = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                d.set_context(context).unwrap();
+                d.free(p).unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            scope.spawn(|| {
+                d.set_context(context).unwrap();
+                d.launch("delay", b, &[1]).unwrap();
+                launched.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            // Questions and allocations go through meanwhile, launches do not.
+            d.alloc(4096).unwrap();
+            d.memory_info().unwrap();
+            assert!(!launched.load(std::sync::atomic::Ordering::SeqCst));
+            d.set_flag(flag, 1);
+        });
+        assert!(launched.load(std::sync::atomic::Ordering::SeqCst));
+    });
+    outcome.clean();
+}
+
+#[test]
+fn the_cost_of_calls_is_virtual() {
+    let outcome = child("the_cost_of_calls_is_virtual", &[], |d| {
+        let start = d.virtual_ns().unwrap();
+        let p = d.alloc(4 * MIB).unwrap();
+        d.free(p).unwrap();
+        let large = d.virtual_ns().unwrap() - start;
+        let p = d.alloc(4096).unwrap();
+        d.free(p).unwrap();
+        let small = d.virtual_ns().unwrap() - start - large;
+        assert!((80_000..81_000).contains(&large), "{large}");
+        assert!((4_000..5_000).contains(&small), "{small}");
+    });
+    outcome.clean();
+}

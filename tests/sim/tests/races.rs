@@ -1,0 +1,140 @@
+//! Races with the host, with freed memory, and with nothing at all.
+
+mod common;
+use common::*;
+
+const N: u64 = 1 << 16;
+
+#[test]
+fn the_host_reads_pinned_memory_too_early() {
+    let outcome = child("the_host_reads_pinned_memory_too_early", &[], |d| {
+        let (s, p) = (d.stream().unwrap(), d.pinned(64).unwrap());
+        d.launch("fill", s, &[p, 64, 1, MS]).unwrap();
+        assert_eq!(d.host_read(p), 0);
+    });
+    outcome.reports("sim: race: host read / fill");
+}
+
+#[test]
+fn the_host_refills_what_is_still_copied() {
+    let outcome = child("the_host_refills_what_is_still_copied", &[], |d| {
+        let (s, p) = (d.stream().unwrap(), d.pinned(64).unwrap());
+        let x = d.alloc(64).unwrap();
+        d.launch("delay", s, &[MS]).unwrap();
+        d.host_write(p, 1);
+        d.copy(x, p, 64, s).unwrap();
+        d.host_write(p, 2);
+        d.synchronize().unwrap();
+        assert_eq!(d.read_words(x, 1).unwrap()[0], 2);
+    });
+    outcome.reports("sim: race: host write / memcpy");
+}
+
+#[test]
+fn a_native_free_makes_pinned_results_visible() {
+    let outcome = child("a_native_free_makes_pinned_results_visible", &[], |d| {
+        let (s, p, t) = (d.stream().unwrap(), d.pinned(64).unwrap(), d.alloc(512).unwrap());
+        d.launch("fill", s, &[p, 64, 1, MS]).unwrap();
+        d.free(t).unwrap();
+        assert_eq!(d.host_read(p), 1);
+    });
+    outcome.clean();
+}
+
+#[test]
+fn an_address_hides_in_copied_data() {
+    let outcome = child("an_address_hides_in_copied_data", &[], |d| {
+        let (s, p, target) = (d.stream().unwrap(), d.pinned(64).unwrap(), d.alloc(24).unwrap());
+        d.write_words(target, &[p, 64, 3]).unwrap();
+        d.launch("indirect_fill", s, &[target, MS]).unwrap();
+        d.synchronize().unwrap();
+        assert_eq!(d.host_read(p + 56), 3);
+    });
+    outcome.clean();
+}
+
+#[test]
+fn memory_is_used_after_its_free() {
+    let outcome = child("memory_is_used_after_its_free", &[], |d| {
+        let (s, x) = (d.stream().unwrap(), d.alloc(N as usize).unwrap());
+        d.free(x).unwrap();
+        d.launch("fill", s, &[x, N, 1, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: use after free: fill");
+}
+
+#[test]
+fn nothing_was_ever_there() {
+    let outcome = child("nothing_was_ever_there", &[], |d| {
+        let s = d.stream().unwrap();
+        d.launch("fill", s, &[0x1000, 64, 1, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: wild access: fill");
+}
+
+#[test]
+fn a_stream_ordered_free_races_with_an_unordered_use() {
+    let outcome = child("a_stream_ordered_free_races_with_an_unordered_use", &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, a).unwrap();
+        d.synchronize_stream(a).unwrap();
+        d.launch("fill", b, &[x, N, 1, MS]).unwrap();
+        d.launch("delay", a, &[2 * MS]).unwrap();
+        d.free_async(x, a).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: fill");
+}
+
+#[test]
+fn pool_memory_is_used_before_its_stream_reaches_the_allocation() {
+    let test = "pool_memory_is_used_before_its_stream_reaches_the_allocation";
+    let outcome = child(test, &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, a).unwrap();
+        d.launch("late_fill", a, &[x, N, 1, MS]).unwrap();
+        d.free_async(x, a).unwrap();
+        // The same stream gets the block again at once; another stream must not touch it.
+        assert_eq!(d.alloc_async(N as usize, a).unwrap(), x);
+        d.launch("fill", b, &[x, N, 2, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: ");
+}
+
+#[test]
+fn stream_ordered_reuse_is_clean() {
+    let outcome = child("stream_ordered_reuse_is_clean", &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        for _ in 0..50 {
+            let x = d.alloc_async(N as usize, a).unwrap();
+            d.launch("fill", a, &[x, N, 1, MS]).unwrap();
+            d.free_async(x, a).unwrap();
+            let y = d.alloc_async(N as usize, b).unwrap();
+            assert_ne!(x, y);
+            d.launch("fill", b, &[y, N, 2, MS]).unwrap();
+            d.free_async(y, b).unwrap();
+        }
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
+}
+
+#[test]
+fn a_hundred_thousand_operations_take_seconds() {
+    let outcome = child("a_hundred_thousand_operations_take_seconds", &[], |d| {
+        let streams: Vec<u64> = (0..16).map(|_| d.stream().unwrap()).collect();
+        let blocks: Vec<u64> = (0..512).map(|_| d.alloc(512).unwrap()).collect();
+        let start = std::time::Instant::now();
+        for i in 0..100_000_usize {
+            let (stream, block) = (streams[i % 16], blocks[i % 512]);
+            d.launch("fill", stream, &[block, 512, i as u64, 20_000]).unwrap();
+        }
+        d.synchronize().unwrap();
+        let elapsed = start.elapsed();
+        assert!(elapsed.as_secs() < 20, "{elapsed:?}");
+    });
+    outcome.clean();
+}
