@@ -50,6 +50,7 @@ calls! {
     mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
     mem_get_info = cuMemGetInfo_v2(free_bytes: &mut usize, total_bytes: &mut usize);
     device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
+    device_total_mem = cuDeviceTotalMem_v2(bytes: &mut usize, device: i32);
     device_get_count = cuDeviceGetCount(count: &mut i32);
     device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
     device_get_mem_pool = cuDeviceGetMemPool(pool: &mut PoolHandle, device: i32);

@@ -2,10 +2,12 @@
 //! their operands is pinned memory (hazards 1, 2 and 28). From pageable memory the driver has
 //! taken the bytes, or put them there, when the call returns.
 
+use cachealloc_core::order::Agent;
+
 use crate::driver::sys::{CuResult, Memcpy2d, Memcpy3d, MemoryType};
 use crate::functions::Function;
-use crate::hooks::common;
-use crate::runtime::{LEDGER, bypass, pinned};
+use crate::hooks::{common, guarded};
+use crate::runtime::{LEDGER, agents, bypass, pinned};
 
 /// Whether memory at this address lets the host see the work: pinned, or, with a device that
 /// reads pageable memory, any.
@@ -112,6 +114,28 @@ pub fn three_dimensional(
     };
     submit(function, look, real)
 }
+
+/// `cuMemcpyPeer[Async](destination, context, source, context, ...)` and their 3D forms: work of
+/// two contexts, which a barrier of one does not order (hazard 27).
+pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuResult) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
+        guarded(
+            function,
+            || {
+                agents::show(Agent::SecondContext);
+                0
+            },
+            || 0,
+        );
+    }
+    submit(function, || true, real)
+}
+
+/// Below that the contexts stand in a struct.
+const PEER_WORDS_MIN: usize = 5;
 
 /// Operands in arrays of structs, or of kinds not looked at: any pinned memory counts.
 pub fn unknown_operands(

@@ -1,9 +1,10 @@
 //! "Is it done?" asked after a free that did not wait: natively the work before the free is over.
 
-use crate::driver::sys::{CuResult, NOT_READY};
+use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::guarded_with;
-use crate::runtime::{bypass, debts};
+use crate::hooks::{guarded, guarded_with};
+use crate::runtime::contexts::{self, Context};
+use crate::runtime::{LEDGER, bypass, debts};
 
 /// A query that answers NOT_READY waits for the barrier of this thread's own last free and asks
 /// again; never in other threads (hazards 3 and 29).
@@ -18,4 +19,31 @@ pub fn ask_again(
         return code;
     }
     guarded_with(function, |thread| if debts::pay_own(thread) { real() } else { code }, || code)
+}
+
+/// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything,
+/// and the frees behind it need no barrier.
+pub fn synchronize(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let mut context: Option<&'static Context> = None;
+    let handle: ContextHandle = words.first().copied().unwrap_or(0);
+    let find = || {
+        let found = if handle == 0 { contexts::current() } else { contexts::of_handle(handle) };
+        context = found.ok();
+        SUCCESS
+    };
+    guarded(function, find, || SUCCESS);
+    let Some(context) = context else { return real() };
+    let seen = LEDGER.before_barrier(&context.covers);
+    let code = real();
+    if code == SUCCESS {
+        context.covers.waited(seen);
+    }
+    code
 }

@@ -14,7 +14,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{lock, tags};
+use crate::runtime::{agents, lock, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -98,6 +98,10 @@ fn note_peak_of_hit(context: &Context) {
 fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult> {
     let kind = kind_of(request.requester());
     let _growth = lock(&context.growth);
+    // No device gives this: the cache is not emptied for it.
+    if request.bytes() > context.device_bytes {
+        return ask_driver(context, &request);
+    }
     empty_lookaside(context);
     loop {
         let mut allocator = lock(&context.allocator);
@@ -139,6 +143,7 @@ fn grow(context: &'static Context, request: &mut Request, bytes: u64) -> Result<
 }
 
 fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
+    agents::look_at_libraries();
     let mut base = 0;
     let code = api::relaxed(|| {
         context.enter(&mut || stats::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
@@ -172,6 +177,14 @@ fn last_resort(context: &'static Context, request: &Request) -> Result<u64, CuRe
         return Err(OUT_OF_MEMORY);
     }
     succeed(release::everything_free(Some(context.device), true))?;
+    ask_driver(context, request)
+}
+
+/// The driver's own allocation and its own answer; not ours to free.
+fn ask_driver(context: &'static Context, request: &Request) -> Result<u64, CuResult> {
+    if request.requester() != Requester::Context {
+        return Err(OUT_OF_MEMORY);
+    }
     stats::count(Count::PassedToDriver);
     let mut pointer = 0;
     let bytes = request.bytes() as usize;

@@ -15,7 +15,7 @@ use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::events::Events;
 use crate::runtime::lookaside::Lookaside;
-use crate::runtime::release::ReleaseStream;
+use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
 use crate::runtime::{bypass, lock};
@@ -28,6 +28,8 @@ pub struct Context {
     pub id: u64,
     pub handle: ContextHandle,
     pub device: i32,
+    /// All memory of the device.
+    pub device_bytes: u64,
     /// Made by `cuCtxCreate`; otherwise it is the device's primary context.
     pub explicit: bool,
     pub allocator: Mutex<Allocator>,
@@ -41,7 +43,7 @@ pub struct Context {
     pub last_barrier: LastBarrier,
     pub tagged: Tagged,
     pub sentinels: Sentinels,
-    pub release_stream: ReleaseStream,
+    pub release_streams: ReleaseStreams,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
     /// Highest number of bytes that the program held at once.
@@ -166,6 +168,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         id,
         handle,
         device: 0,
+        device_bytes: u64::MAX,
         explicit: lock(&EXPLICIT).contains(&handle),
         allocator: Mutex::new(Allocator::new(config::get().policy.clone())),
         growth: Mutex::new(()),
@@ -176,7 +179,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         last_barrier: LastBarrier::new(),
         tagged: Tagged::new(),
         sentinels: Sentinels::new(),
-        release_stream: ReleaseStream::new(),
+        release_streams: ReleaseStreams::default(),
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),
@@ -185,6 +188,10 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     let mut device = 0;
     if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {
         context.device = device;
+    }
+    let mut bytes = 0;
+    if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
+        context.device_bytes = bytes as u64;
     }
     context
 }

@@ -56,7 +56,9 @@ impl Events {
             None => self.create(enter)?,
         };
         event.references.store(1, Ordering::Relaxed);
-        event.recordings.store(event.recordings.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        event
+            .recordings
+            .store(event.recordings.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(EventRef(event))
     }
 

@@ -18,13 +18,11 @@ use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{extents, lock, tags};
 
-/// The stream on which memory goes back; 0 before its first use.
-pub struct ReleaseStream(Mutex<StreamHandle>);
-
-impl ReleaseStream {
-    pub const fn new() -> ReleaseStream {
-        ReleaseStream(Mutex::new(0))
-    }
+/// The streams on which memory goes back; 0 before their first use.
+#[derive(Default)]
+pub struct ReleaseStreams {
+    now: Mutex<StreamHandle>,
+    behind_events: Mutex<StreamHandle>,
 }
 
 /// Segments that have left the allocator, and the events that their memory still waits for.
@@ -57,7 +55,9 @@ impl Leaving {
         self.segments.iter().for_each(|segment| extents::remove(segment.base.0));
         stats::add(Count::SegmentsReleased, self.segments.len() as u64);
         api::relaxed(|| {
-            context.enter(&mut || match stream(context).filter(|_| !self.unsure) {
+            context.enter(&mut || match stream(&context.release_streams.now)
+                .filter(|_| !self.unsure)
+            {
                 Some(stream) => self.behind_barrier(context, stream, wait),
                 None => self.by_waiting(),
             })
@@ -65,20 +65,46 @@ impl Leaving {
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle, wait: bool) -> CuResult {
-        let barrier = context.last_barrier.newest();
-        for event in barrier.iter().chain(&self.events) {
+        if let Some(barrier) = context.last_barrier.newest() {
+            api::stream_wait_event(stream, barrier.handle(), 0);
+        }
+        let (later, now): (Vec<_>, Vec<_>) =
+            self.segments.iter().partition(|segment| !segment.events.is_empty());
+        give_back(&now, stream);
+        let mut code = SUCCESS;
+        if wait && !now.is_empty() {
+            code = stats::timed(Wait::Release, || api::stream_synchronize(stream));
+        }
+        // What a stream still uses goes back when the stream is done. Nobody waits for that: a
+        // malloc natively does not either (hazard 31).
+        if !later.is_empty() {
+            self.behind_events(context, &later);
+        }
+        code
+    }
+
+    /// On a stream of its own: whoever waits for the other one must not wait for these events.
+    fn behind_events(&self, context: &Context, segments: &[&Segment]) {
+        let Some(stream) = stream(&context.release_streams.behind_events) else {
+            segments.iter().for_each(|segment| drop(free_by_waiting(segment)));
+            return;
+        };
+        for event in context.last_barrier.newest().iter().chain(&self.events) {
             api::stream_wait_event(stream, event.handle(), 0);
         }
-        for segment in &self.segments {
-            if api::mem_free_async(segment.base.0, stream) != SUCCESS {
-                free_by_waiting(segment);
-            }
-        }
-        if wait { stats::timed(Wait::Release, || api::stream_synchronize(stream)) } else { SUCCESS }
+        give_back(segments, stream);
     }
 
     fn by_waiting(&self) -> CuResult {
         self.segments.iter().map(free_by_waiting).fold(SUCCESS, CuResult::max)
+    }
+}
+
+fn give_back(segments: &[&Segment], stream: StreamHandle) {
+    for segment in segments {
+        if api::mem_free_async(segment.base.0, stream) != SUCCESS {
+            free_by_waiting(segment);
+        }
     }
 }
 
@@ -119,8 +145,8 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
 }
 
 /// Made at first use, and only where the driver can free in stream order (11.2 and later).
-fn stream(context: &Context) -> Option<StreamHandle> {
-    let mut stream = lock(&context.release_stream.0);
+fn stream(kept: &Mutex<StreamHandle>) -> Option<StreamHandle> {
+    let mut stream = lock(kept);
     if *stream == 0 && table::has(id::cuMemFreeAsync) {
         let mut made = 0;
         if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {

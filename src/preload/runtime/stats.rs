@@ -11,8 +11,8 @@ use cachealloc_core::order::Mode;
 use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::log;
-use crate::runtime::contexts::{self, Context};
 use crate::runtime::LEDGER;
+use crate::runtime::contexts::{self, Context};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
