@@ -86,7 +86,9 @@ impl Leaving {
     /// On a stream of its own: whoever waits for the other one must not wait for these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
         let Some(stream) = stream(&context.release_streams.behind_events) else {
-            segments.iter().for_each(|segment| drop(free_by_waiting(segment)));
+            segments.iter().for_each(|segment| {
+                free_by_waiting(segment);
+            });
             return;
         };
         for event in context.last_barrier.newest().iter().chain(&self.events) {
