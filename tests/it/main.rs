@@ -6,3 +6,4 @@ mod lookups;
 mod processes;
 mod resolver;
 mod shape;
+mod tidy;

@@ -32,9 +32,9 @@ fn main() {
             ["f", id] => {
                 let (address, bytes) =
                     alive.remove(id).unwrap_or_else(|| stop(&format!("line {number}: not alive")));
-                driver.free(address).unwrap_or_else(|code| {
-                    stop(&format!("line {number}: free: error {code}"))
-                });
+                driver
+                    .free(address)
+                    .unwrap_or_else(|code| stop(&format!("line {number}: free: error {code}")));
                 live_bytes -= bytes;
             }
             _ => {}

@@ -18,7 +18,7 @@ use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{bypass, lock};
+use crate::runtime::{bypass, lock, stats};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -129,7 +129,9 @@ impl Context {
         self.last_barrier.forget();
         self.lookaside.clear();
         crate::runtime::extents::remove_context(self);
-        *lock(&self.allocator) = Allocator::new(config::get().policy.clone());
+        let fresh = Allocator::new(config::get().policy.clone());
+        let buried = core::mem::replace(&mut *lock(&self.allocator), fresh);
+        stats::keep(buried.stats());
     }
 }
 

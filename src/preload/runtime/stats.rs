@@ -93,6 +93,16 @@ static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Cou
 static WAITS: [Tally; Wait::ALL.len()] = [Tally::NEW; Wait::ALL.len()];
 static RESERVES: Tally = Tally::NEW;
 
+/// Of contexts that are gone: allocations served, and the sum of their peaks.
+static BURIED_SERVED: AtomicU64 = AtomicU64::new(0);
+static BURIED_RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);
+
+/// A context is gone; its part in the table stays.
+pub fn keep(stats: &cachealloc_core::Stats) {
+    BURIED_SERVED.fetch_add(stats.allocation.all.allocated, Ordering::Relaxed);
+    BURIED_RESERVED_PEAK.fetch_add(stats.reserved_bytes.all.peak, Ordering::Relaxed);
+}
+
 pub fn count(what: Count) {
     add(what, 1);
 }
@@ -217,7 +227,11 @@ struct Totals {
 
 impl Totals {
     fn read() -> Totals {
-        let mut total = Totals { served: 0, reserved_peak: 0, allocated_peak: 0 };
+        let mut total = Totals {
+            served: BURIED_SERVED.load(Ordering::Relaxed),
+            reserved_peak: BURIED_RESERVED_PEAK.load(Ordering::Relaxed),
+            allocated_peak: 0,
+        };
         contexts::every().for_each(|context| total.add(context));
         total
     }
