@@ -4,6 +4,7 @@
 //! for each function) or by plain `dlsym`. Calls return the driver's code as the error.
 //! Functions named `sim_*` do nothing where there is no simulation.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::Mutex;
 
@@ -19,7 +20,8 @@ pub struct Driver {
     /// The functions themselves, for what has no wrapper.
     pub functions: Functions,
     pub resolver: Resolver,
-    module: Mutex<u64>,
+    /// kernels.ptx as each context has loaded it.
+    modules: Mutex<HashMap<u64, u64>>,
 }
 
 /// Handle of the stream that every other blocking stream is in order with.
@@ -43,7 +45,11 @@ impl Driver {
     pub fn load(lookup: Lookup) -> Result<Driver, String> {
         let resolver = Resolver::open(lookup)?;
         let functions = Functions::resolve(&resolver);
-        let driver = Driver { functions, resolver, module: Mutex::new(0) };
+        let driver = Driver { functions, resolver, modules: Mutex::default() };
+        // Loading a kernel at its first launch waits for what runs: for a spinning kernel, for
+        // ever.
+        // SAFETY: programs open the driver before they have other threads.
+        unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
         // SAFETY: the function takes a number.
         let code = unsafe { (driver.functions.cuInit)(0) };
         if code != 0 {
@@ -194,13 +200,13 @@ impl Driver {
 
     /// A kernel of kernels.ptx, which is loaded when first needed.
     pub fn kernel(&self, name: &str) -> Outcome<u64> {
-        let mut module = self.module.lock().expect("no test panics here");
+        let mut modules = self.modules.lock().expect("no test panics here");
+        let module = modules.entry(self.context()).or_insert(0);
         if *module == 0 {
             let text = CString::new(include_str!("kernels.ptx")).expect("text without zeros");
-            // SAFETY: a C string and a local for the result.
-            check(unsafe {
-                (self.functions.cuModuleLoadData)(&mut *module, text.as_ptr().cast())
-            })?;
+            let load = self.functions.cuModuleLoadData;
+            // SAFETY: a C string and a place for the result.
+            check(unsafe { load(module, text.as_ptr().cast()) })?;
         }
         let name = CString::new(name).expect("a name without zeros");
         let mut function = 0;

@@ -53,6 +53,14 @@ fn launch(
         return Err(Code::INVALID_VALUE);
     }
     let launch = read(call, function, arguments)?;
+    let resolved = call.stream(stream)?;
+    // Measured: a function of a module belongs to the context that loaded the module.
+    let world = call.world();
+    let module = world.modules.functions.get(function)?.module;
+    let ctx = world.modules.modules.get(module)?.ctx;
+    if ctx != 0 && ctx != world.streams.get(resolved)?.ctx {
+        return Err(Code::INVALID_HANDLE);
+    }
     call.submit(stream, Work::Kernel(launch), order).map(drop)
 }
 

@@ -10,34 +10,34 @@ use crate::model::module::{Function, Module};
 
 driver! {
     fn cuModuleLoadData, cuModuleLoadFatBinary: (module: Out<Handle>, image: In<u32>) |call| {
-        call.context()?;
-        module.put(load(call, image)?)
+        let ctx = loading_context(call)?;
+        module.put(load(call, image, ctx)?)
     }
 
     fn cuModuleLoadDataEx: (
         module: Out<Handle>, image: In<u32>, count: u32, options: u64, values: u64
     ) |call| {
-        call.context()?;
-        module.put(load(call, image)?)
+        let ctx = loading_context(call)?;
+        module.put(load(call, image, ctx)?)
     }
 
     fn cuModuleLoad: (module: Out<Handle>, path: In<u8>) |call| {
-        call.context()?;
-        module.put(load_file(call, path)?)
+        let ctx = loading_context(call)?;
+        module.put(load_file(call, path, ctx)?)
     }
 
     fn cuLibraryLoadData: (
         library: Out<Handle>, code: In<u32>, options: u64, values: u64, count: u32,
         library_options: u64, library_values: u64, library_count: u32
     ) |call| {
-        library.put(load(call, code)?)
+        library.put(load(call, code, 0)?)
     }
 
     fn cuLibraryLoadFromFile: (
         library: Out<Handle>, path: In<u8>, options: u64, values: u64, count: u32,
         library_options: u64, library_values: u64, library_count: u32
     ) |call| {
-        library.put(load_file(call, path)?)
+        library.put(load_file(call, path, 0)?)
     }
 
     fn cuModuleUnload, cuLibraryUnload: (module: Handle) |call| {
@@ -163,22 +163,27 @@ fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
     call.world().modules.functions.get(function)
 }
 
-fn load(call: &mut Call, image: In<u32>) -> Outcome<Handle> {
+fn loading_context(call: &mut Call) -> Outcome<u64> {
+    let context = call.context()?;
+    Ok(call.world().contexts.get(context)?.id)
+}
+
+fn load(call: &mut Call, image: In<u32>, ctx: u64) -> Outcome<Handle> {
     call.spend(LOAD_NS);
     let module = match image.get()? {
         ELF | FAT_BINARY | FAT_BINARY_WRAPPER => Module::any(),
         _ => from_text(&text(In::at(image.address()))?)?,
     };
-    Ok(call.world().modules.modules.insert(module))
+    Ok(call.world().modules.modules.insert(Module { ctx, ..module }))
 }
 
-fn load_file(call: &mut Call, path: In<u8>) -> Outcome<Handle> {
+fn load_file(call: &mut Call, path: In<u8>, ctx: u64) -> Outcome<Handle> {
     let bytes = std::fs::read(text(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
     let module = match std::str::from_utf8(&bytes) {
         Ok(text) if text.contains(".version") => from_text(text)?,
         _ => Module::any(),
     };
-    Ok(call.world().modules.modules.insert(module))
+    Ok(call.world().modules.modules.insert(Module { ctx, ..module }))
 }
 
 fn from_text(text: &str) -> Outcome<Module> {

@@ -91,6 +91,8 @@ impl World {
         let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
         let capture = &self.captures.active[&id];
         if capture.origin != stream {
+            // Measured: asking on the wrong stream costs the capture its life.
+            self.kill_capture(id, "cuStreamEndCapture");
             return Err(Code::STREAM_CAPTURE_UNMATCHED);
         }
         if capture.mode != RELAXED && capture.thread != thread {
@@ -169,7 +171,9 @@ impl World {
             None => return Err(Code::CAPTURED_EVENT),
             Some(capture) if !capture.valid => return Err(Code::STREAM_CAPTURE_INVALIDATED),
             Some(_) if own.is_some_and(|own| own != capture) => {
+                // Measured: both are dead.
                 self.kill_capture(capture, name);
+                own.iter().for_each(|own| self.kill_capture(*own, name));
                 return Err(Code::STREAM_CAPTURE_MERGE);
             }
             Some(capture) if own.is_none() => capture.members.push(stream),

@@ -19,6 +19,8 @@ pub struct Modules {
 
 #[derive(Default)]
 pub struct Module {
+    /// The context that loaded it, by id; 0 for a library, which serves all.
+    pub ctx: u64,
     /// None: not PTX; every built-in kernel is in it.
     pub entries: Option<HashMap<String, Vec<Parameter>>>,
     pub globals: HashMap<String, u64>,

@@ -176,7 +176,7 @@ fn work_in_flight_is_really_in_flight() {
         assert_eq!(unsafe { (p as *const u64).read_volatile() }, 0);
         d.synchronize_event(e).unwrap();
         assert_eq!(d.host_read(p), 9);
-        assert!(d.virtual_ns().unwrap() >= 5 * MS);
+        assert!(d.virtual_ns().is_none_or(|ns| ns >= 5 * MS));
     });
     outcome.clean();
 }
