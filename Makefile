@@ -1,0 +1,49 @@
+# `make` builds the library; `make help` lists what else there is.
+
+LIBRARY = target/release/libcachealloc.so
+# The library as the tests run it: every assertion on, and rules that a test may switch off.
+CHECKED = --profile checked
+
+.DEFAULT_GOAL := build
+.PHONY: build check test core-test sim-test black-box-test gpu-test bench demo samples fmt clean help
+
+build: ## build the library: target/release/libcachealloc.so
+	cargo build --release -p cachealloc-preload
+
+check: ## formatting and lints, warnings denied
+	scripts/check.sh
+
+test: check build core-test sim-test black-box-test ## everything that needs no GPU; what CI runs
+
+core-test: ## the allocator and the ordering rules, exhaustively on small programs
+	cargo test -q $(CHECKED) -p cachealloc-core
+	cargo test -q $(CHECKED) -p cachealloc-core --features break-rules
+
+sim-test: ## the simulated driver
+	cargo build $(CHECKED) -p simulated-driver
+	cargo test -q $(CHECKED) -p simulated-driver
+
+black-box-test: build ## real programs under the library, on the simulated driver
+	cargo build $(CHECKED) -p simulated-driver -p cachealloc-preload --features cachealloc-preload/break-rules
+	cargo test -q $(CHECKED) -p cachealloc-tests
+
+gpu-test: build ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
+	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
+
+bench: build ## time of an allocation and its free on this machine's GPU, beside PyTorch's; ARGS="--pairs 8"
+	scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS)
+
+demo: build ## run a sample under the library, on the GPU or, without one, on the simulated driver
+	scripts/demo.sh
+
+samples: ## build the samples that this machine has compilers for, into target/samples
+	scripts/samples.sh
+
+fmt: ## format the sources
+	cargo fmt --all
+
+clean: ## remove everything that was built
+	cargo clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Builds samples/ into target/samples: the C ones with gcc, the CUDA ones with nvcc where there is one. Prints what it
+# built; a CUDA sample without nvcc is skipped with a line.
+set -eu
+cd "$(dirname "$0")/.."
+out=${CARGO_TARGET_DIR:-target}/samples
+mkdir -p "$out"
+for source in samples/*.c; do
+    [ -e "$source" ] || continue
+    gcc -O2 -Wall -o "$out/$(basename "$source" .c)" "$source" -ldl -lpthread
+    echo "$out/$(basename "$source" .c)"
+done
+for source in samples/*.cu; do
+    [ -e "$source" ] || continue
+    if nvcc=$(command -v "${NVCC:-nvcc}"); then
+        "$nvcc" -std=c++17 -O2 -o "$out/$(basename "$source" .cu)" "$source"
+        echo "$out/$(basename "$source" .cu)"
+    else
+        echo "skipped $source: no nvcc" >&2
+    fi
+done
