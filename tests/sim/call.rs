@@ -161,7 +161,9 @@ impl Call {
         self.world().waiters -= 1;
     }
 
-    /// Waits while another thread's free holds the context: measured, launches stand still.
+    /// Waits while another thread's free holds the context. Measured: launches, allocations,
+    /// other frees, event records, barriers and the creation of streams and events stand
+    /// still; questions and stream-ordered allocation do not.
     pub fn wait_for_context(&mut self, context: Handle) {
         let thread = self.thread;
         self.wait_until(|world| {

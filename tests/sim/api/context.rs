@@ -139,6 +139,7 @@ driver! {
         let name = call.name;
         call.world().events.get(event)?;
         call.world().forbid_in_context(context, name)?;
+        call.wait_for_context(context);
         let at = call.ns();
         let op = call.world().mark_context(context, at)?;
         let event = call.world().events.get_mut(event)?;

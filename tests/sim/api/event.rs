@@ -10,6 +10,7 @@ use crate::model::op::Work;
 driver! {
     fn cuEventCreate: (event: Out<Handle>, flags: u32) |call| {
         let context = call.context()?;
+        call.wait_for_context(context);
         let timing = flags & DISABLE_TIMING == 0;
         let created = Event { context, timing, op: None, captured: None };
         event.put(call.world().events.insert(created))
@@ -73,6 +74,7 @@ fn record(call: &mut Call, event: Handle, stream: Handle, flags: u32) -> Outcome
         return Err(Code::INVALID_HANDLE);
     }
     call.check_legacy(stream)?;
+    call.wait_for_context(known);
     let at = call.ns();
     let op = call.world().submit(stream, Work::Marker, at)?;
     let event = call.world().events.get_mut(event)?;

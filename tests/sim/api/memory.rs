@@ -64,6 +64,7 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
+    call.wait_for_context(context);
     call.spend(cost_ns(bytes));
     let world = call.world();
     let (ctx, device) = (world.contexts.get(context)?.id, world.contexts.get(context)?.device);

@@ -161,6 +161,7 @@ fn create(call: &mut Call, stream: Out<Handle>, flags: u32, priority: i32) -> Ou
     if flags > NON_BLOCKING {
         return Err(Code::INVALID_VALUE);
     }
+    call.wait_for_context(context);
     let kind = StreamKind::Created;
     let created = call.world().create_stream(context, kind, flags == NON_BLOCKING, priority)?;
     stream.put(created)

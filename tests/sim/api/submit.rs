@@ -32,8 +32,11 @@ impl Call {
             return Ok(None);
         }
         self.check_legacy(stream)?;
-        let context = self.world().streams.get(stream)?.context;
-        self.wait_for_context(context);
+        // Measured: a stream-ordered free goes through while another thread's free waits.
+        if !matches!(work, Work::Release { .. }) {
+            let context = self.world().streams.get(stream)?.context;
+            self.wait_for_context(context);
+        }
         let at = self.ns();
         let world = self.world();
         let op = match order {

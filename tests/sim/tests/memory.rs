@@ -104,35 +104,65 @@ fn a_free_of_pool_memory_does_not_wait() {
     outcome.clean();
 }
 
+/// Whether a call by another thread stands still while a free waits.
+fn stands_still(d: &Driver, step: fn(&Driver, u64, u64)) -> bool {
+    let (busy, other) = (d.stream().unwrap(), d.stream().unwrap());
+    let (flag, p, q) = (d.pinned(8).unwrap(), d.alloc(MIB).unwrap(), d.alloc(MIB).unwrap());
+    let context = d.context();
+    d.kernel("delay").unwrap();
+    d.launch("spin", busy, &[flag, 1]).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let mut still = false;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            d.set_context(context).unwrap();
+            d.free(p).unwrap();
+        });
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        scope.spawn(|| {
+            d.set_context(context).unwrap();
+            step(d, other, q);
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        still = !done.load(std::sync::atomic::Ordering::SeqCst);
+        d.set_flag(flag, 1);
+    });
+    assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+    still
+}
+
 #[test]
 fn a_free_waits_and_holds_the_context() {
     let outcome = child("a_free_waits_and_holds_the_context", &[], |d| {
-        let (a, b, flag) = (d.stream().unwrap(), d.stream().unwrap(), d.pinned(8).unwrap());
-        let p = d.alloc(MIB).unwrap();
-        let context = d.context();
-        d.launch("spin", a, &[flag, 1]).unwrap();
-        let launched = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                d.set_context(context).unwrap();
-                d.free(p).unwrap();
-            });
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            scope.spawn(|| {
-                d.set_context(context).unwrap();
-                d.launch("delay", b, &[1]).unwrap();
-                launched.store(true, std::sync::atomic::Ordering::SeqCst);
-            });
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            // Questions and allocations go through meanwhile, launches do not.
-            d.alloc(4096).unwrap();
-            d.memory_info().unwrap();
-            assert!(!launched.load(std::sync::atomic::Ordering::SeqCst));
-            d.set_flag(flag, 1);
-        });
-        assert!(launched.load(std::sync::atomic::Ordering::SeqCst));
+        let event = d.event().unwrap();
+        assert_ne!(event, 0);
+        assert!(stands_still(d, |d, stream, _| d.launch("delay", stream, &[1]).unwrap()));
+        assert!(stands_still(d, |d, _, _| {
+            let _ = d.alloc(4096).unwrap();
+        }));
+        assert!(stands_still(d, |d, _, _| {
+            let _ = d.pinned(4096).unwrap();
+        }));
+        assert!(stands_still(d, |d, _, block| d.free(block).unwrap()));
+        assert!(stands_still(d, |d, _, _| {
+            let _ = d.stream().unwrap();
+        }));
+        assert!(stands_still(d, |d, _, _| {
+            let _ = d.event().unwrap();
+        }));
+        assert!(!stands_still(d, |d, stream, _| {
+            let _ = d.query_stream(stream);
+        }));
+        assert!(!stands_still(d, |d, _, _| {
+            let _ = d.memory_info().unwrap();
+        }));
+        assert!(!stands_still(d, |d, stream, _| {
+            let _ = d.alloc_async(4096, stream).unwrap();
+        }));
+        assert!(!stands_still(d, |d, stream, block| d.free_async(block, stream).unwrap()));
     });
-    outcome.clean();
+    outcome.ran();
 }
 
 #[test]
