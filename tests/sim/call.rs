@@ -225,7 +225,7 @@ pub fn thread_number() -> u32 {
 }
 
 /// Whether this process was forked from the one that first called: its driver is gone.
-fn forked() -> bool {
+pub fn forked() -> bool {
     static OWNER: AtomicI32 = AtomicI32::new(0);
     // SAFETY: asks the system for a number.
     let own = unsafe { libc::getpid() };

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Once;
 
+use crate::call;
 use crate::model::memory::Kind;
 use crate::model::world::{self, World, config};
 
@@ -17,6 +18,10 @@ pub fn install() {
 }
 
 extern "C" fn at_exit() {
+    // A forked child has a copy of the lock, perhaps held, and nothing of its own to report.
+    if call::forked() {
+        return;
+    }
     let mut world = world::lock();
     // Work in flight is run to its end, as far as it goes, so that its races are seen.
     world.poll_spinners();
