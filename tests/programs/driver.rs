@@ -79,6 +79,14 @@ impl Driver {
         context
     }
 
+    /// Never given again, unlike the handle; 0 where there is no context.
+    pub fn context_id(&self) -> u64 {
+        let mut id = 0;
+        // SAFETY: a local for the result.
+        unsafe { (self.functions.cuCtxGetId)(self.context(), &mut id) };
+        id
+    }
+
     pub fn create_context(&self, device: i32) -> Outcome<u64> {
         let mut context = 0;
         // SAFETY: a local for the result.
@@ -201,7 +209,7 @@ impl Driver {
     /// A kernel of kernels.ptx, which is loaded when first needed.
     pub fn kernel(&self, name: &str) -> Outcome<u64> {
         let mut modules = self.modules.lock().expect("no test panics here");
-        let module = modules.entry(self.context()).or_insert(0);
+        let module = modules.entry(self.context_id()).or_insert(0);
         if *module == 0 {
             let text = CString::new(include_str!("kernels.ptx")).expect("text without zeros");
             let load = self.functions.cuModuleLoadData;

@@ -1,0 +1,237 @@
+//! [16] [18] [34] While a stream captures, other threads free, and the capture lives on.
+
+use cachealloc_tests::driver::{Driver, GLOBAL, LEGACY, Outcome, RELAXED, Stream, THREAD_LOCAL};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, free_during_thread_local_capture),
+    hazard!(Full, free_during_relaxed_capture),
+    hazard!(Full, free_during_global_capture, ours),
+    hazard!(Always, reuse_of_what_was_freed_during_a_capture),
+    hazard!(Always, abandoned_capture),
+    hazard!(Always, capturing_context_destroyed),
+    hazard!(Full, query_legacy_during_capture),
+    hazard!(Always, malloc_in_relaxed_capture),
+    hazard!(Always, free_async_of_outside_memory_in_capture),
+    hazard!(Always, memory_nodes_in_capture),
+    hazard!(Full, stream_of_another_context_joins, machine = "SIM_DEVICES=2"),
+    hazard!(Always, failed_call_during_capture),
+];
+
+/// A capture on `stream` that writes 3 into `block`.
+struct Captured {
+    stream: Stream,
+    block: u64,
+}
+
+impl Captured {
+    fn new(d: &Driver, stream: Stream) -> Outcome<Captured> {
+        Ok(Captured { stream, block: d.alloc(BYTES)? })
+    }
+
+    fn begin(&self, d: &Driver, mode: u32) -> Outcome {
+        d.begin_capture(self.stream, mode)?;
+        fill(d, self.stream, self.block, BYTES / 2, 3, 0)
+    }
+
+    fn finish(&self, d: &Driver) -> Verdict {
+        let rest = self.block + BYTES as u64 / 2;
+        if let Err(code) = fill(d, self.stream, rest, BYTES / 2, 3, 0) {
+            return Ok(format!("FAIL, the capture died: {code}"));
+        }
+        let graph = match d.end_capture(self.stream) {
+            Ok(graph) => graph,
+            Err(code) => return Ok(format!("FAIL, the capture died: {code}")),
+        };
+        let executable = d.instantiate(graph)?;
+        d.launch_graph(executable, self.stream)?;
+        ok_if(holds(d, self.block, BYTES, 3)?, "the graph did not do its work")
+    }
+}
+
+fn free_during_thread_local_capture(d: &Driver) -> Verdict {
+    free_during_capture(d, THREAD_LOCAL)
+}
+
+fn free_during_relaxed_capture(d: &Driver) -> Verdict {
+    free_during_capture(d, RELAXED)
+}
+
+/// Natively another thread's free kills a global capture; under the library it must not.
+fn free_during_global_capture(d: &Driver) -> Verdict {
+    free_during_capture(d, GLOBAL)
+}
+
+/// The other thread leans on its free as ever: for the order of its streams, and for what it sees.
+fn free_during_capture(d: &Driver, mode: u32) -> Verdict {
+    let (a, b, word) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let (block, data) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
+    fill(d, a, block, SMALL, 0, 0)?;
+    d.synchronize()?;
+    let capture = Captured::new(d, d.stream()?)?;
+    capture.begin(d, mode)?;
+    let seen = in_thread(d, || {
+        fill(d, a, block, BYTES, 1, LATE)?;
+        fill(d, a, data, SMALL, 1, 0)?;
+        fill(d, a, word, 8, 9, 0)?;
+        d.free(block)?;
+        let seen = d.host_read(word);
+        let again = d.alloc(BYTES)?;
+        fill(d, b, again, BYTES, 2, 0)?;
+        fill(d, b, data, SMALL, 2, 0)?;
+        d.free(again)?;
+        Ok(seen)
+    });
+    let verdict = capture.finish(d)?;
+    Ok(format!("{verdict}, free {}, seen {}", code(seen), seen.unwrap_or(0)))
+}
+
+fn reuse_of_what_was_freed_during_a_capture(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let capture = Captured::new(d, d.stream()?)?;
+    let blocks = [d.alloc(BYTES)?, d.alloc_async(BYTES, a)?, d.alloc_async(BYTES, a)?];
+    capture.begin(d, THREAD_LOCAL)?;
+    let again = in_thread(d, || {
+        blocks.iter().try_for_each(|block| fill(d, a, *block, BYTES, 1, LATE / 3))?;
+        d.free(blocks[0])?;
+        d.free(blocks[1])?;
+        d.free_async(blocks[2], a)?;
+        let again = [d.alloc(BYTES)?, d.alloc(BYTES)?, d.alloc_async(BYTES, b)?];
+        again.iter().try_for_each(|block| fill(d, b, *block, BYTES, 2, 0))?;
+        Ok(again)
+    })?;
+    let verdict = capture.finish(d)?;
+    for block in again {
+        if !holds(d, block, BYTES, 2)? {
+            return Ok("FAIL, the old kernel wrote into the new block".into());
+        }
+    }
+    Ok(verdict)
+}
+
+/// Nobody ends it: its stream is destroyed.
+fn abandoned_capture(d: &Driver) -> Verdict {
+    for round in 0..3 {
+        let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+        d.begin_capture(stream, THREAD_LOCAL)?;
+        fill(d, stream, block, BYTES, 1, 0)?;
+        d.destroy_stream(stream)?;
+        let other = d.stream()?;
+        fill(d, other, block, BYTES, round, LATE / 3)?;
+        d.free(block)?;
+        let again = d.alloc(BYTES)?;
+        fill(d, d.stream()?, again, BYTES, 7, 0)?;
+        if !holds(d, again, BYTES, 7)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+        d.free(again)?;
+    }
+    Ok("ok".into())
+}
+
+fn capturing_context_destroyed(d: &Driver) -> Verdict {
+    let primary = d.context();
+    let other = d.create_context(0)?;
+    d.set_context(other)?;
+    let stream = d.stream()?;
+    d.begin_capture(stream, THREAD_LOCAL)?;
+    call!(d, cuCtxDestroy(other))?;
+    d.set_context(primary)?;
+    let (a, b, block) = (d.stream()?, d.stream()?, d.alloc(BYTES)?);
+    fill(d, a, block, BYTES, 1, LATE)?;
+    d.free(block)?;
+    let again = d.alloc(BYTES)?;
+    fill(d, b, again, BYTES, 2, 0)?;
+    ok_if(holds(d, again, BYTES, 2)?, "wrong contents")
+}
+
+/// The question may be answered with 906, and must leave the capture alone.
+fn query_legacy_during_capture(d: &Driver) -> Verdict {
+    let capture = Captured::new(d, d.blocking_stream()?)?;
+    let block = d.alloc(BYTES)?;
+    capture.begin(d, RELAXED)?;
+    let asked = code(d.capture_status(LEGACY));
+    in_thread(d, || d.free(block))?;
+    let verdict = capture.finish(d)?;
+    Ok(format!("asked {asked}, {verdict}"))
+}
+
+fn malloc_in_relaxed_capture(d: &Driver) -> Verdict {
+    let capture = Captured::new(d, d.stream()?)?;
+    let before = d.alloc(BYTES)?;
+    capture.begin(d, RELAXED)?;
+    let during = d.alloc(BYTES)?;
+    d.free(before)?;
+    let large = d.alloc(12 << 20)?;
+    let verdict = capture.finish(d)?;
+    d.free(during)?;
+    d.free(large)?;
+    Ok(verdict)
+}
+
+/// [18] The driver's own code, whatever it is.
+fn free_async_of_outside_memory_in_capture(d: &Driver) -> Verdict {
+    let capture = Captured::new(d, d.stream()?)?;
+    let (plain, ordered) = (d.alloc(BYTES)?, d.alloc_async(BYTES, capture.stream)?);
+    d.synchronize_stream(capture.stream)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    let of_plain = code(d.free_async(plain, capture.stream));
+    let of_ordered = code(d.free_async(ordered, capture.stream));
+    let ended = code(d.end_capture(capture.stream));
+    let later = (code(d.free(plain)), code(d.free_async(ordered, capture.stream)));
+    Ok(format!("plain {of_plain}, async {of_ordered}, end {ended}, later {later:?}"))
+}
+
+fn memory_nodes_in_capture(d: &Driver) -> Verdict {
+    let capture = Captured::new(d, d.stream()?)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    let inside = d.alloc_async(BYTES, capture.stream)?;
+    fill(d, capture.stream, inside, BYTES, 3, 0)?;
+    d.free_async(inside, capture.stream)?;
+    capture.finish(d)
+}
+
+/// [34] An event pulls a stream of another context into the capture; both contexts free.
+fn stream_of_another_context_joins(d: &Driver) -> Verdict {
+    let (first, e, capture) = (d.context(), d.event()?, Captured::new(d, d.stream()?)?);
+    let block = d.alloc(SMALL)?;
+    let second = d.use_device(1)?;
+    let (joined, back) = (d.stream()?, d.event()?);
+    let (there, data) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    d.set_context(first)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    d.record(e, capture.stream)?;
+    d.stream_waits(joined, e)?;
+    in_thread(d, || d.free(block))?;
+    in_thread(d, || {
+        d.set_context(second)?;
+        let (a, b) = (d.stream()?, d.stream()?);
+        fill(d, a, data, SMALL, 1, LATE)?;
+        d.free(there)?;
+        fill(d, b, data, SMALL, 2, 0)
+    })?;
+    d.set_context(second)?;
+    d.launch("delay", joined, &[1])?;
+    d.record(back, joined)?;
+    d.set_context(first)?;
+    d.stream_waits(capture.stream, back)?;
+    let verdict = capture.finish(d)?;
+    d.set_context(second)?;
+    let good = holds(d, data, SMALL, 2)?;
+    ok_if(good && verdict == "ok", &verdict)
+}
+
+/// [21] What a failed call has left in the capture is not known: it is not made again.
+fn failed_call_during_capture(d: &Driver) -> Verdict {
+    let capture = Captured::new(d, d.stream()?)?;
+    let cached = d.alloc(12 << 20)?;
+    d.free(cached)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    if !d.fail("cuLaunchKernel@1=2") {
+        return Ok("no simulation".into());
+    }
+    let launched = code(fill(d, capture.stream, capture.block, BYTES, 3, 0));
+    let verdict = capture.finish(d)?;
+    Ok(format!("launched {launched}, {verdict}"))
+}

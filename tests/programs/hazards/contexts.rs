@@ -1,0 +1,218 @@
+//! [8] [13] [27] [30] A second context, somebody who looks past the barrier, and contexts that end.
+
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, wait_for_another_context, machine = "SIM_DEVICES=2"),
+    hazard!(Always, peer_copy_into_reused_memory, machine = "SIM_DEVICES=2"),
+    hazard!(Always, peer_kernel_in_reused_memory, machine = "SIM_DEVICES=2"),
+    hazard!(Full, second_context_looks_at_data, machine = "SIM_DEVICES=2"),
+    hazard!(Full, export_behind_a_barrier),
+    hazard!(Full, peer_access_behind_a_barrier, machine = "SIM_DEVICES=2"),
+    hazard!(Always, free_of_another_contexts_block, machine = "SIM_DEVICES=2"),
+    hazard!(Always, destroy_context),
+    hazard!(Always, destroy_context_that_came_second),
+    hazard!(Always, reset_device),
+    hazard!(Always, foreign_memory_after_a_contexts_end),
+];
+
+const MIXED: &str = "the old kernel wrote into the new block";
+
+/// [8] [26] The wait submits nothing, but what it waits for is then before the free.
+fn wait_for_another_context(d: &Driver) -> Verdict {
+    let (first, a, b, c) = (d.context(), d.stream()?, d.stream()?, d.stream()?);
+    let block = d.alloc(BYTES)?;
+    let unrelated = d.alloc(SMALL)?;
+    d.launch("delay", a, &[1])?;
+    d.use_device(1)?;
+    let (there, written) = (d.stream()?, d.event()?);
+    fill(d, there, block, BYTES, 1, LATE)?;
+    d.record(written, there)?;
+    d.set_context(first)?;
+    d.free(unrelated)?;
+    d.stream_waits(b, written)?;
+    d.free(block)?;
+    let again = d.alloc(BYTES)?;
+    fill(d, c, again, BYTES, 2, 0)?;
+    ok_if(holds(d, again, BYTES, 2)?, MIXED)
+}
+
+/// [27] No peer access is needed to copy into another device's memory.
+fn peer_copy_into_reused_memory(d: &Driver) -> Verdict {
+    let (first, a, p) = (d.context(), d.stream()?, d.alloc(BYTES)?);
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    let second = d.use_device(1)?;
+    let (b, source) = (d.stream()?, d.alloc(BYTES)?);
+    fill(d, b, source, BYTES, 2, 0)?;
+    call!(d, cuMemcpyPeerAsync(q, first, source, second, BYTES, b))?;
+    d.synchronize()?;
+    d.set_context(first)?;
+    ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// The second context was known before the free.
+fn peer_kernel_in_reused_memory(d: &Driver) -> Verdict {
+    let first = d.context();
+    let second = d.use_device(1)?;
+    let b = d.stream()?;
+    d.launch("delay", b, &[1])?;
+    d.set_context(first)?;
+    let (a, p) = (d.stream()?, d.alloc(BYTES)?);
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    d.set_context(second)?;
+    fill(d, b, q, BYTES, 2, 0)?;
+    d.synchronize()?;
+    d.set_context(first)?;
+    ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// [30] The first work of a second context arrives while a barrier is pending.
+fn second_context_looks_at_data(d: &Driver) -> Verdict {
+    let (first, a) = (d.context(), d.stream()?);
+    let (data, unrelated) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
+    fill(d, a, data, BYTES, 1, LATE)?;
+    d.free(unrelated)?;
+    d.use_device(1)?;
+    let (b, result) = (d.stream()?, d.alloc(BYTES)?);
+    copy(d, b, result, data, BYTES, 0)?;
+    let good = holds(d, result, BYTES, 1)?;
+    d.set_context(first)?;
+    d.synchronize()?;
+    ok_if(good, "the second context looked too early")
+}
+
+/// [30] Whoever opens the handle may look at once.
+fn export_behind_a_barrier(d: &Driver) -> Verdict {
+    const WHOLE_SEGMENT: usize = 12 << 20;
+    let (a, p) = (d.stream()?, d.alloc(WHOLE_SEGMENT)?);
+    fill(d, a, p, SMALL, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(WHOLE_SEGMENT)?;
+    let mut handle = [0_u64; 8];
+    call!(d, cuIpcGetMemHandle(handle.as_mut_ptr(), q))?;
+    ok_if(is_late(d), "a process could look while the old kernel wrote")
+}
+
+fn peer_access_behind_a_barrier(d: &Driver) -> Verdict {
+    let (a, data, unrelated) = (d.stream()?, d.alloc(BYTES)?, d.alloc(SMALL)?);
+    let first = d.context();
+    let second = d.use_device(1)?;
+    d.set_context(first)?;
+    fill(d, a, data, SMALL, 1, LATE)?;
+    d.free(unrelated)?;
+    call!(d, cuCtxEnablePeerAccess(second, 0))?;
+    ok_if(is_late(d), "a peer could look while the old kernel wrote")
+}
+
+fn is_late(d: &Driver) -> bool {
+    d.virtual_ns().is_none_or(|now| now >= LATE)
+}
+
+/// The wait is for the block's context, whichever is current.
+fn free_of_another_contexts_block(d: &Driver) -> Verdict {
+    let first = d.context();
+    let (a, b) = (d.stream()?, d.stream()?);
+    for round in 0..4 {
+        let p = d.alloc(BYTES)?;
+        fill(d, a, p, BYTES, 1, LATE / 4)?;
+        d.use_device(1)?;
+        d.free(p)?;
+        let other = d.alloc(SMALL)?;
+        if round > 1 {
+            fill(d, LEGACY, other, SMALL, 3, 1)?;
+        }
+        d.set_context(first)?;
+        d.free(other)?;
+        let q = d.alloc(BYTES)?;
+        fill(d, b, q, BYTES, 2, 0)?;
+        if !holds(d, q, BYTES, 2)? {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+        d.free(q)?;
+    }
+    Ok("ok".into())
+}
+
+/// [13] With live blocks, cached blocks and a pending barrier; its handle is given out again.
+fn destroy_context(d: &Driver) -> Verdict {
+    let primary = d.context();
+    rounds_of_contexts(d, primary)
+}
+
+/// The same while another context has work.
+fn destroy_context_that_came_second(d: &Driver) -> Verdict {
+    let (primary, stream, block) = (d.context(), d.stream()?, d.alloc(SMALL)?);
+    fill(d, stream, block, SMALL, 1, LATE)?;
+    rounds_of_contexts(d, primary)
+}
+
+fn rounds_of_contexts(d: &Driver, primary: u64) -> Verdict {
+    for round in 0..4 {
+        let other = d.create_context(0)?;
+        let kept = context_with_everything(d, round)?;
+        call!(d, cuCtxDestroy(other))?;
+        d.set_context(primary)?;
+        if d.free(kept).is_ok() {
+            return Ok("FAIL, a block outlived its context".into());
+        }
+        let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+        fill(d, stream, block, BYTES, round, 0)?;
+        if !holds(d, block, BYTES, round)? {
+            return Ok("FAIL, memory after a context's end is wrong".into());
+        }
+        d.free(block)?;
+    }
+    Ok("ok".into())
+}
+
+/// A live block, a cached one, one that waits for a stream, and a barrier in flight.
+fn context_with_everything(d: &Driver, value: u64) -> Outcome<u64> {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let (kept, freed, ordered) = (d.alloc(BYTES)?, d.alloc(BYTES)?, d.alloc(BYTES)?);
+    fill(d, a, freed, BYTES, value, LATE)?;
+    fill(d, b, ordered, BYTES, value, LATE)?;
+    d.free(freed)?;
+    d.free_async(ordered, b)?;
+    Ok(kept)
+}
+
+fn reset_device(d: &Driver) -> Verdict {
+    for round in 0..3 {
+        context_with_everything(d, round)?;
+        call!(d, cuDevicePrimaryCtxReset(0))?;
+        d.use_device(0)?;
+        let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+        d.memset(block, 1, BYTES, stream)?;
+        if !holds(d, block, BYTES, 0x0101_0101_0101_0101)? {
+            return Ok("FAIL, memory after a device reset is wrong".into());
+        }
+        d.free(block)?;
+    }
+    Ok("ok".into())
+}
+
+/// The driver gives the addresses to memory that is not ours.
+fn foreign_memory_after_a_contexts_end(d: &Driver) -> Verdict {
+    let primary = d.context();
+    let other = d.create_context(0)?;
+    for block in [d.alloc(12 << 20)?, d.alloc(BYTES)?, d.alloc(SMALL)?] {
+        d.free(block)?;
+    }
+    d.alloc(33 << 20)?;
+    call!(d, cuCtxDestroy(other))?;
+    d.set_context(primary)?;
+    let mut codes = Vec::new();
+    for bytes in [12 << 20, 33 << 20, 2 << 20, 20 << 20, SMALL] {
+        let mut managed = 0;
+        call!(d, cuMemAllocManaged(&mut managed, bytes, 1))?;
+        d.memset(managed, 1, bytes, LEGACY)?;
+        codes.push(code(d.free(managed)));
+    }
+    Ok(format!("codes {codes:?}"))
+}

@@ -1,0 +1,234 @@
+//! [9] [10] [20] [29] [31] Nothing may wait for what was submitted after the free in question.
+
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
+
+use crate::teardown::texture;
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, spin_behind_free),
+    hazard!(Always, spin_and_free_async_pointer),
+    hazard!(Always, spin_and_malloc_behind_async_free),
+    hazard!(Always, spin_and_large_malloc_behind_async_free, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Always, spin_and_full_malloc_behind_async_free, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Full, spin_and_destroy_texture),
+    hazard!(Always, persistent_kernel_and_malloc, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Always, persistent_kernel_and_malloc_async, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Always, persistent_kernel_and_managed, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Full, query_while_a_free_waits),
+    hazard!(Full, query_behind_another_threads_frees),
+    hazard!(Always, free_in_another_context),
+    hazard!(Always, collective_over_two_devices, machine = "SIM_DEVICES=2"),
+];
+
+const MIB: usize = 1 << 20;
+
+fn device_flag(d: &Driver) -> Outcome<u64> {
+    let flag = d.alloc(64)?;
+    d.write_words(flag, &[0])?;
+    Ok(flag)
+}
+
+/// [9] What spins was submitted after the free, and what ends it comes later still.
+fn spin_behind_free(d: &Driver) -> Verdict {
+    let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
+    let (busy, freed) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
+    fill(d, a, busy, BYTES, 1, LATE)?;
+    d.free(freed)?;
+    d.launch("spin", a, &[flag, 1])?;
+    let again = d.alloc(BYTES)?;
+    fill(d, b, again, BYTES, 2, 0)?;
+    d.launch("set", b, &[flag, 1])?;
+    d.synchronize_stream(b)?;
+    ok_if(holds(d, again, BYTES, 2)?, "wrong contents")
+}
+
+/// [20] Natively this free does not wait, so it may not order streams either.
+fn spin_and_free_async_pointer(d: &Driver) -> Verdict {
+    let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
+    let block = d.alloc_async(BYTES, b)?;
+    d.synchronize()?;
+    d.launch("spin", a, &[flag, 1])?;
+    d.free(block)?;
+    d.launch("set", b, &[flag, 1])?;
+    d.synchronize()?;
+    Ok("ok".into())
+}
+
+/// [31] A malloc takes other memory than what still waits.
+fn spin_and_malloc_behind_async_free(d: &Driver) -> Verdict {
+    let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
+    let p = d.alloc_async(BYTES, a)?;
+    d.synchronize()?;
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.launch("spin", a, &[flag, 1])?;
+    d.free_async(p, a)?;
+    let q = d.alloc(BYTES)?;
+    fill(d, b, q, BYTES, 2, 0)?;
+    d.launch("set", b, &[flag, 1])?;
+    ok_if(holds(d, q, BYTES, 2)?, "the old kernel wrote into the new block")
+}
+
+/// The same on a card where room must be made, and there is enough besides.
+fn spin_and_large_malloc_behind_async_free(d: &Driver) -> Verdict {
+    let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
+    let room = d.alloc(50 * MIB)?;
+    d.free(room)?;
+    let p = d.alloc_async(20 * MIB, a)?;
+    d.synchronize()?;
+    d.launch("spin", a, &[flag, 1])?;
+    fill(d, a, p, SMALL, 1, LATE)?;
+    d.free_async(p, a)?;
+    let q = d.alloc(90 * MIB)?;
+    fill(d, b, q, SMALL, 2, 0)?;
+    d.launch("set", b, &[flag, 1])?;
+    ok_if(holds(d, q, SMALL, 2)?, "the old kernel wrote into the new block")
+}
+
+/// And where there is not: natively the driver says so at once.
+fn spin_and_full_malloc_behind_async_free(d: &Driver) -> Verdict {
+    let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
+    let p = d.alloc_async(50 * MIB, a)?;
+    d.synchronize()?;
+    d.launch("spin", a, &[flag, 1])?;
+    d.free_async(p, a)?;
+    let refused = code(d.alloc(100 * MIB));
+    d.launch("set", b, &[flag, 1])?;
+    d.synchronize()?;
+    let later = code(d.alloc(100 * MIB));
+    Ok(format!("code {refused}, later {later}"))
+}
+
+/// [29] The teardown waits for the kernel before the free, not for the one after it.
+fn spin_and_destroy_texture(d: &Driver) -> Verdict {
+    let (a, flag) = (d.stream()?, d.pinned(64)?);
+    let (words, unrelated) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let texture = texture(d, words)?;
+    d.set_flag(flag, 0);
+    d.launch("delay", a, &[LATE])?;
+    d.free(unrelated)?;
+    d.launch("spin", a, &[flag, 1])?;
+    call!(d, cuTexObjectDestroy(texture))?;
+    let late = d.virtual_ns().is_none_or(|now| now >= LATE);
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    ok_if(late, "the texture went while a kernel ran")
+}
+
+/// [10] Runs `body` while a kernel runs that only its end will end; 50 MiB of cache are free.
+fn beside_a_persistent_kernel(d: &Driver, body: impl FnOnce() -> Outcome) -> Verdict {
+    let (stream, flag) = (d.stream()?, d.pinned(64)?);
+    d.set_flag(flag, 0);
+    let cached = d.alloc(50 * MIB)?;
+    fill(d, stream, cached, SMALL, 1, LATE)?;
+    d.free(cached)?;
+    d.launch("spin", stream, &[flag, 1])?;
+    let outcome = body();
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok(format!("code {}", code(outcome)))
+}
+
+fn persistent_kernel_and_malloc(d: &Driver) -> Verdict {
+    beside_a_persistent_kernel(d, || d.alloc(100 * MIB).map(drop))
+}
+
+fn persistent_kernel_and_malloc_async(d: &Driver) -> Verdict {
+    let other = d.stream()?;
+    beside_a_persistent_kernel(d, || d.alloc_async(100 * MIB, other).map(drop))
+}
+
+/// An allocation that is not the library's own finds room all the same.
+fn persistent_kernel_and_managed(d: &Driver) -> Verdict {
+    beside_a_persistent_kernel(d, || {
+        let mut managed = 0;
+        call!(d, cuMemAllocManaged(&mut managed, 100 * MIB, 1))
+    })
+}
+
+/// [29] One thread's free waits for a kernel that another lets go only after its queries.
+fn query_while_a_free_waits(d: &Driver) -> Verdict {
+    let (a, b, flag, done) = (d.stream()?, d.stream()?, d.pinned(64)?, d.event()?);
+    let unrelated = d.alloc(BYTES)?;
+    d.record(done, b)?;
+    d.synchronize()?;
+    d.set_flag(flag, 0);
+    d.launch("spin", a, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(unrelated));
+        sleep_ms(20);
+        let answers = (code(d.query_event(done)), code(d.query_stream(a)));
+        d.set_flag(flag, 1);
+        freeing.join().expect("no program panics")?;
+        Ok(format!("event {}, stream {}", answers.0, answers.1))
+    })
+}
+
+/// A query waits for its own thread's free, whatever barriers others have made since.
+fn query_behind_another_threads_frees(d: &Driver) -> Verdict {
+    let (a, b, flag, done) = (d.stream()?, d.stream()?, d.pinned(64)?, d.event()?);
+    let own = d.alloc(SMALL)?;
+    let others = [d.alloc(SMALL)?, d.alloc(SMALL)?, d.alloc(SMALL)?, d.alloc(SMALL)?];
+    d.set_flag(flag, 0);
+    d.launch("delay", a, &[LATE])?;
+    d.record(done, a)?;
+    d.free(own)?;
+    d.launch("spin", b, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || {
+            others.iter().try_for_each(|block| {
+                d.launch("delay", b, &[1])?;
+                d.free(*block)
+            })
+        });
+        sleep_ms(20);
+        let answer = code(d.query_event(done));
+        d.set_flag(flag, 1);
+        freeing.join().expect("no program panics")?;
+        ok_if(answer == 0, "the event was not done after the free")
+    })
+}
+
+/// [27] A free waits for its own context only.
+fn free_in_another_context(d: &Driver) -> Verdict {
+    let (primary, stream, flag) = (d.context(), d.stream()?, d.pinned(64)?);
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    let other = d.create_context(0)?;
+    d.set_context(other)?;
+    let other_stream = d.stream()?;
+    let p = d.alloc(BYTES)?;
+    fill(d, other_stream, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    fill(d, LEGACY, q, BYTES, 2, 0)?;
+    let good = holds(d, q, BYTES, 2)?;
+    d.set_flag(flag, 1);
+    d.set_context(primary)?;
+    d.synchronize()?;
+    ok_if(good, "wrong contents")
+}
+
+/// [27] Each half of a collective waits for the other, and both sides free meanwhile.
+fn collective_over_two_devices(d: &Driver) -> Verdict {
+    let first = d.context();
+    let (one, flag, flag_back) = (d.stream()?, device_flag(d)?, device_flag(d)?);
+    let mut freed = vec![d.alloc(SMALL)?];
+    let second = d.use_device(1)?;
+    let other = d.stream()?;
+    freed.push(d.alloc(SMALL)?);
+    d.launch("delay", other, &[LATE])?;
+    d.set_context(first)?;
+    d.launch("spin", one, &[flag, 1])?;
+    d.launch("set", one, &[flag_back, 1])?;
+    d.set_context(second)?;
+    d.free(freed[1])?;
+    d.launch("set", other, &[flag, 1])?;
+    d.launch("spin", other, &[flag_back, 1])?;
+    d.set_context(first)?;
+    d.free(freed[0])?;
+    d.synchronize()?;
+    d.set_context(second)?;
+    d.synchronize()?;
+    Ok("ok".into())
+}

@@ -1,0 +1,74 @@
+//! Programs that break careless versions of the freeing rules: `hazards NAME`.
+//!
+//! Each is legal CUDA, or common in the wild, and runs cleanly without the library; the number in
+//! brackets is its rule's in the project's list. It prints one line, and ends with 1 where the
+//! line says FAIL. `tests/gpu/hazards.cu` has the same hazards, by the same names, for a real GPU.
+//!
+//! `hazards --list` prints for each: its name, which modes keep it, whether it runs natively too,
+//! and what the simulation needs.
+
+#[macro_use]
+mod tools;
+
+mod visible;
+mod visible_indirect;
+
+mod order;
+mod teardown;
+mod threads;
+
+mod deadlock;
+mod stream_ordered;
+
+mod capture;
+mod contexts;
+mod memory;
+mod pools;
+mod wrong_frees;
+
+use cachealloc_tests::driver::{Driver, Lookup};
+use tools::Hazard;
+
+fn main() {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    if name == "--list" {
+        return all().for_each(print);
+    }
+    let hazard = all().find(|hazard| hazard.name == name).unwrap_or_else(|| {
+        eprintln!("hazards NAME, where `hazards --list` tells the names");
+        std::process::exit(2);
+    });
+    let driver = Driver::open(Lookup::ProcAddress).unwrap_or_else(|error| {
+        eprintln!("hazards: {error}");
+        std::process::exit(2);
+    });
+    let verdict =
+        (hazard.run)(&driver).unwrap_or_else(|code| format!("FAIL, driver error {code}"));
+    println!("{name}: {verdict}");
+    std::process::exit(verdict.contains("FAIL").into());
+}
+
+fn all() -> impl Iterator<Item = &'static Hazard> {
+    let groups: [&[Hazard]; 13] = [
+        visible::ALL,
+        visible_indirect::ALL,
+        teardown::ALL,
+        order::ALL,
+        threads::ALL,
+        deadlock::ALL,
+        stream_ordered::ALL,
+        capture::ALL,
+        contexts::ALL,
+        memory::ALL,
+        pools::ALL,
+        wrong_frees::ALL,
+        wrong_frees::FAULTS,
+    ];
+    groups.into_iter().flatten()
+}
+
+fn print(hazard: &Hazard) {
+    let Hazard { name, kept, natively, machine, .. } = hazard;
+    let natively = if *natively { "natively" } else { "ours" };
+    println!("{name} {kept:?} {natively} {machine}");
+}

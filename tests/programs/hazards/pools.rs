@@ -1,0 +1,92 @@
+//! [19] Programs that look at the default pool, or bring their own.
+
+use cachealloc_tests::driver::{Driver, Outcome};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, pool_sized_by_malloc_and_free),
+    hazard!(Always, pool_used_and_trim),
+    hazard!(Always, pool_of_its_own),
+    hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
+];
+
+const MIB: usize = 1 << 20;
+const RELEASE_THRESHOLD: u32 = 4;
+const RESERVED: u32 = 5;
+const USED: u32 = 7;
+const USED_PEAK: u32 = 8;
+
+fn default_pool(d: &Driver) -> Outcome<u64> {
+    let (mut pool, mut keep) = (0, u64::MAX);
+    call!(d, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
+    call!(d, cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &mut keep))?;
+    Ok(pool)
+}
+
+fn attribute_mib(d: &Driver, pool: u64, attribute: u32) -> Outcome<u64> {
+    let mut value = u64::MAX;
+    call!(d, cuMemPoolGetAttribute(pool, attribute, &mut value))?;
+    Ok(value >> 20)
+}
+
+/// kokkos#7032: the pool is made large once, by an allocation that is freed at once.
+fn pool_sized_by_malloc_and_free(d: &Driver) -> Verdict {
+    let (stream, pool) = (d.stream()?, default_pool(d)?);
+    let used = attribute_mib(d, pool, USED)?;
+    let block = d.alloc_async(64 * MIB, stream)?;
+    d.free_async(block, stream)?;
+    d.synchronize_stream(stream)?;
+    let reserved = attribute_mib(d, pool, RESERVED)?;
+    Ok(format!("used {used}, then reserved {reserved}"))
+}
+
+fn pool_used_and_trim(d: &Driver) -> Verdict {
+    let (stream, pool) = (d.stream()?, default_pool(d)?);
+    attribute_mib(d, pool, USED)?;
+    let block = d.alloc_async(32 * MIB, stream)?;
+    let used = attribute_mib(d, pool, USED)?;
+    d.free_async(block, stream)?;
+    d.synchronize_stream(stream)?;
+    call!(d, cuMemPoolTrimTo(pool, 0))?;
+    let after = [USED_PEAK, USED, RESERVED].map(|which| attribute_mib(d, pool, which));
+    Ok(format!("used {used}, after the trim {after:?}"))
+}
+
+fn pool_of_its_own(d: &Driver) -> Verdict {
+    let (stream, mut pool, mut current) = (d.stream()?, 0, 0);
+    let mut properties = [0_u32; 22];
+    (properties[0], properties[2]) = (1, 1);
+    let before = d.alloc_async(BYTES, stream)?;
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuDeviceSetMemPool(0, pool))?;
+    call!(d, cuDeviceGetMemPool(&mut current, 0))?;
+    let (implied, mut named) = (d.alloc_async(32 * MIB, stream)?, 0);
+    call!(d, cuMemAllocFromPoolAsync(&mut named, 32 * MIB, pool, stream))?;
+    let used = attribute_mib(d, pool, USED)?;
+    for block in [before, implied, named] {
+        fill(d, stream, block, SMALL, 1, 1000)?;
+        d.free_async(block, stream)?;
+    }
+    d.synchronize()?;
+    Ok(format!("same pool {}, used {used}", current == pool))
+}
+
+/// The default pool is opened to a second device, which then uses what came from it.
+fn pool_open_to_a_peer(d: &Driver) -> Verdict {
+    let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
+    let early = d.alloc_async(BYTES, stream)?;
+    d.free_async(early, stream)?;
+    let access = [1_u32, 1, 3];
+    call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
+    let block = d.alloc_async(BYTES, stream)?;
+    d.synchronize_stream(stream)?;
+    d.use_device(1)?;
+    let there = d.stream()?;
+    fill(d, there, block, BYTES, 2, LATE)?;
+    d.synchronize_stream(there)?;
+    d.set_context(first)?;
+    let used = attribute_mib(d, pool, USED)?;
+    d.free_async(block, stream)?;
+    Ok(format!("used {used}"))
+}

@@ -1,0 +1,172 @@
+//! [7] [10] [31] Stream-ordered memory, and its crossings with the other kind.
+
+use cachealloc_tests::driver::Driver;
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, programmatic_launch_after_async_reuse, ours),
+    hazard!(Always, reuse_on_the_same_stream),
+    hazard!(Always, reuse_on_a_stream_that_is_not_in_order),
+    hazard!(Always, merged_neighbours),
+    hazard!(Always, remainder_of_a_split),
+    hazard!(Always, crossed_frees),
+    hazard!(Always, freed_on_a_stream_then_taken_by_malloc),
+    hazard!(Always, async_block_freed_plainly),
+    hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
+    hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
+];
+
+const MIB: usize = 1 << 20;
+const MIXED: &str = "the old kernel wrote into the new block";
+
+/// [7] Natively the dependent kernel does start early, into the block's earlier life; the library
+/// promises not to let it.
+fn programmatic_launch_after_async_reuse(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let first = d.alloc_async(BYTES, stream)?;
+    fill(d, stream, first, BYTES, 1, LATE)?;
+    d.free_async(first, stream)?;
+    let second = d.alloc_async(BYTES, stream)?;
+    d.launch_early("late_fill", stream, &[second, BYTES as u64, 2, 0])?;
+    ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+fn reuse_on_the_same_stream(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    for round in 0..20 {
+        let block = d.alloc_async(BYTES, stream)?;
+        fill(d, stream, block, BYTES, round, LATE / 20)?;
+        d.free_async(block, stream)?;
+    }
+    d.synchronize()?;
+    Ok("ok".into())
+}
+
+fn reuse_on_a_stream_that_is_not_in_order(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    for round in 0..8 {
+        let p = d.alloc_async(BYTES, a)?;
+        fill(d, a, p, BYTES, round, LATE / 4)?;
+        d.free_async(p, a)?;
+        let q = d.alloc_async(BYTES, b)?;
+        fill(d, b, q, BYTES, round + 100, 0)?;
+        if round % 2 == 1 && !holds(d, q, BYTES, round + 100)? {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+        d.free_async(q, b)?;
+    }
+    Ok("ok".into())
+}
+
+/// [31] Two neighbours freed on two streams; whoever takes both must wait for both.
+fn merged_neighbours(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    for round in 0..8 {
+        let pair = [d.alloc_async(BYTES, a)?, d.alloc_async(BYTES, a)?];
+        d.synchronize()?;
+        let (slow, quick) = (pair[round % 2], pair[1 - round % 2]);
+        fill(d, a, slow, BYTES, 1, LATE / 3)?;
+        d.free_async(slow, a)?;
+        fill(d, b, quick, BYTES, 1, 0)?;
+        d.free_async(quick, b)?;
+        let both = d.alloc_async(2 * BYTES, b)?;
+        fill(d, b, both, 2 * BYTES, 2, 0)?;
+        if !holds(d, both, 2 * BYTES, 2)? {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+        d.free_async(both, b)?;
+    }
+    Ok("ok".into())
+}
+
+/// A large block is freed on one stream, its own stream takes a part, another the rest.
+fn remainder_of_a_split(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    for round in 0..4 {
+        let large = d.alloc_async(3 * BYTES, a)?;
+        fill(d, a, large, 3 * BYTES, 1, LATE / 3)?;
+        d.free_async(large, a)?;
+        let part = d.alloc_async(BYTES, a)?;
+        let rest = if round % 2 == 0 { d.alloc_async(BYTES, b)? } else { d.alloc(BYTES)? };
+        fill(d, b, rest, BYTES, 2, 0)?;
+        if !holds(d, rest, BYTES, 2)? {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+        d.free_async(part, a)?;
+        d.free_async(rest, b)?;
+        d.synchronize()?;
+    }
+    Ok("ok".into())
+}
+
+fn crossed_frees(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    for _ in 0..8 {
+        let plain = d.alloc(BYTES)?;
+        fill(d, a, plain, BYTES, 1, LATE / 3)?;
+        d.free_async(plain, a)?;
+        let again = d.alloc(BYTES)?;
+        fill(d, b, again, BYTES, 2, 0)?;
+        let mut good = holds(d, again, BYTES, 2)?;
+        d.free(again)?;
+        let ordered = d.alloc_async(BYTES, a)?;
+        fill(d, a, ordered, BYTES, 1, LATE / 3)?;
+        d.synchronize_stream(a)?;
+        d.free(ordered)?;
+        let again = d.alloc(BYTES)?;
+        fill(d, b, again, BYTES, 3, 0)?;
+        good &= holds(d, again, BYTES, 3)?;
+        d.free(again)?;
+        if !good {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+    }
+    Ok("ok".into())
+}
+
+fn freed_on_a_stream_then_taken_by_malloc(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let p = d.alloc(SMALL)?;
+    fill(d, a, p, SMALL, 1, LATE)?;
+    d.free_async(p, a)?;
+    let q = d.alloc(SMALL)?;
+    fill(d, b, q, SMALL, 2, 0)?;
+    ok_if(holds(d, q, SMALL, 2)?, MIXED)
+}
+
+fn async_block_freed_plainly(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let p = d.alloc_async(BYTES, a)?;
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    fill(d, b, q, BYTES, 2, 0)?;
+    ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// `cuMemFree` of such a block comes after every stream of the context, not after one.
+fn async_block_freed_plainly_while_used_elsewhere(d: &Driver) -> Verdict {
+    let (a, b, ready) = (d.stream()?, d.stream()?, d.event()?);
+    let p = d.alloc_async(BYTES, a)?;
+    d.record(ready, a)?;
+    d.stream_waits(b, ready)?;
+    fill(d, b, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc_async(BYTES, a)?;
+    fill(d, a, q, BYTES, 2, 0)?;
+    ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// [10] A segment goes back to the driver behind the work that still uses its blocks.
+fn room_is_made_behind_tags(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let room = d.alloc(50 * MIB)?;
+    d.free(room)?;
+    let p = d.alloc_async(20 * MIB, a)?;
+    fill(d, a, p, 20 * MIB, 1, LATE)?;
+    d.free_async(p, a)?;
+    let q = d.alloc(90 * MIB)?;
+    fill(d, b, q, SMALL, 2, 0)?;
+    ok_if(holds(d, q, SMALL, 2)?, MIXED)
+}

@@ -1,0 +1,112 @@
+//! [4] What earlier work used is destroyed after a free: natively that work is over by then.
+
+use cachealloc_tests::driver::{Driver, Outcome};
+
+use crate::tools::*;
+use crate::visible::page_of_host;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, destroy_texture),
+    hazard!(Full, destroy_texture_after_a_second_free),
+    hazard!(Full, unmap),
+    hazard!(Full, unload_module),
+    hazard!(Full, unregister),
+    hazard!(Full, free_pinned),
+    hazard!(Full, free_of_foreign_memory),
+];
+
+/// A texture is only a handle in the simulation: what can be seen is that its end came late.
+fn destroy_texture(d: &Driver) -> Verdict {
+    let (stream, words, unrelated) = (d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let texture = texture(d, words)?;
+    d.launch("delay", stream, &[LATE])?;
+    d.free(unrelated)?;
+    call!(d, cuTexObjectDestroy(texture))?;
+    ok_if(is_late(d), "the texture went while a kernel ran")
+}
+
+/// The second free skips its barrier; the debt is the first one's.
+fn destroy_texture_after_a_second_free(d: &Driver) -> Verdict {
+    let (stream, words) = (d.stream()?, d.alloc(SMALL)?);
+    let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let texture = texture(d, words)?;
+    d.launch("delay", stream, &[LATE])?;
+    d.free(first)?;
+    d.free(second)?;
+    call!(d, cuTexObjectDestroy(texture))?;
+    ok_if(is_late(d), "the texture went while a kernel ran")
+}
+
+fn unmap(d: &Driver) -> Verdict {
+    const PAGE: usize = 2 << 20;
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    // CUmemAllocationProp: pinned memory of device 0. CUmemAccessDesc: read and write, device 0.
+    let (properties, access) = ([1_u32, 0, 1, 0, 0, 0, 0, 0], [1_u32, 0, 3]);
+    let (mut address, mut memory) = (0, 0);
+    call!(d, cuMemAddressReserve(&mut address, PAGE, 0, 0, 0))?;
+    call!(d, cuMemCreate(&mut memory, PAGE, properties.as_ptr().cast(), 0))?;
+    call!(d, cuMemMap(address, PAGE, 0, memory, 0))?;
+    call!(d, cuMemSetAccess(address, PAGE, access.as_ptr().cast(), 1))?;
+    fill(d, stream, address, PAGE, 1, LATE)?;
+    d.free(unrelated)?;
+    call!(d, cuMemUnmap(address, PAGE))?;
+    call!(d, cuMemRelease(memory))?;
+    call!(d, cuMemAddressFree(address, PAGE))?;
+    Ok("ok".into())
+}
+
+fn unload_module(d: &Driver) -> Verdict {
+    let text = ".version 7.0\n.target sm_70\n.address_size 64\n\
+                .visible .global .align 8 .b8 table[4096];\n";
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    let module = load_module(d, text)?;
+    let table = global(d, module, c"table")?;
+    fill(d, stream, table, 4096, 1, LATE)?;
+    d.free(unrelated)?;
+    call!(d, cuModuleUnload(module))?;
+    Ok("ok".into())
+}
+
+fn unregister(d: &Driver) -> Verdict {
+    let page = page_of_host();
+    call!(d, cuMemHostRegister(page, 4096, 0))?;
+    end_of_host_memory(d, page, |page| call!(d, cuMemHostUnregister(page)))
+}
+
+fn free_pinned(d: &Driver) -> Verdict {
+    let page = d.pinned(4096)?;
+    end_of_host_memory(d, page, |page| d.free_pinned(page))
+}
+
+fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -> Verdict {
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    fill(d, stream, page, 4096, 7, LATE)?;
+    d.free(unrelated)?;
+    end(page)?;
+    Ok("ok".into())
+}
+
+/// Memory that the library did not make goes the native way, behind the frees before it.
+fn free_of_foreign_memory(d: &Driver) -> Verdict {
+    let (stream, unrelated, mut managed) = (d.stream()?, d.alloc(SMALL)?, 0);
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    fill(d, stream, managed, SMALL, 1, LATE)?;
+    d.free(unrelated)?;
+    d.free(managed)?;
+    ok_if(is_late(d), "the free did not wait")
+}
+
+fn is_late(d: &Driver) -> bool {
+    d.virtual_ns().is_none_or(|now| now >= LATE)
+}
+
+pub fn texture(d: &Driver, words: u64) -> Outcome<u64> {
+    // CUDA_RESOURCE_DESC: linear memory of 32-bit words; what the rest means is the driver's.
+    let mut resource = [0_u64; 18];
+    resource[..5].copy_from_slice(&[2, words, 0x20, 1, SMALL as u64]);
+    let description = [0_u64; 13];
+    let mut texture = 0;
+    let places = (resource.as_ptr().cast(), description.as_ptr().cast());
+    call!(d, cuTexObjectCreate(&mut texture, places.0, places.1, std::ptr::null()))?;
+    Ok(texture)
+}

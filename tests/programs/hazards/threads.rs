@@ -1,0 +1,194 @@
+//! [11] [14] [26] Races of the library's own: each needs two threads, and many repetitions.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::yield_now;
+
+use cachealloc_tests::driver::{Driver, Outcome, THREAD_LOCAL};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, frees_of_several_threads),
+    hazard!(Always, a_block_changes_hands),
+    hazard!(Always, one_block_freed_twice_at_once),
+    hazard!(Full, a_flag_is_raised_before_the_launch_returns),
+    hazard!(Always, captures_begin_during_frees),
+    hazard!(Always, capture_beside_frees_of_two_contexts, machine = "SIM_DEVICES=2"),
+];
+
+const ROUNDS: u64 = 300;
+
+/// Each thread leans on its own frees only; the others submit and free meanwhile.
+fn frees_of_several_threads(d: &Driver) -> Verdict {
+    let work = |seed: u64| {
+        let (a, b) = (d.stream()?, d.stream()?);
+        let data = d.alloc(SMALL)?;
+        for round in 0..ROUNDS {
+            let block = d.alloc(SMALL)?;
+            fill(d, a, block, SMALL, round, 20_000 * (1 + (round + seed) % 3))?;
+            fill(d, a, data, SMALL, round, 0)?;
+            yield_sometimes(round + seed);
+            d.free(block)?;
+            // No event between the streams: the free was one.
+            fill(d, b, data, SMALL, round, 10_000)?;
+            yield_sometimes(round);
+            let other = d.alloc(SMALL)?;
+            d.free(other)?;
+        }
+        Ok(())
+    };
+    in_threads(d, 3, work)?;
+    ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
+}
+
+/// What one thread frees, another takes the moment it may.
+fn a_block_changes_hands(d: &Driver) -> Verdict {
+    let left = AtomicU32::new(2);
+    let work = |seed: u64| {
+        let stream = d.stream()?;
+        let mut round = 0;
+        while round < ROUNDS || left.load(Ordering::Relaxed) == 2 && round < 4 * ROUNDS {
+            let block = d.alloc(SMALL)?;
+            fill(d, stream, block, SMALL, round, 50_000 * seed)?;
+            yield_sometimes(round);
+            d.free(block)?;
+            round += 1;
+        }
+        left.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    };
+    in_threads(d, 2, work)?;
+    d.synchronize()?;
+    ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
+}
+
+/// Exactly one of two frees succeeds, and the block is not handed out twice afterwards.
+fn one_block_freed_twice_at_once(d: &Driver) -> Verdict {
+    for _ in 0..ROUNDS {
+        let block = d.alloc(SMALL)?;
+        let (ready, freed) = (AtomicU32::new(0), AtomicU32::new(0));
+        in_threads(d, 2, |_| {
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < 2 {
+                yield_now();
+            }
+            freed.fetch_add(d.free(block).is_ok().into(), Ordering::SeqCst);
+            Ok(())
+        })?;
+        let (one, two) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+        if freed.into_inner() != 1 || one == two {
+            return Ok("FAIL, one block was freed twice".into());
+        }
+        d.free(one)?;
+        d.free(two)?;
+    }
+    Ok("ok".into())
+}
+
+/// [26] A kernel raises its flag, and a third thread frees, before its own launch has returned
+/// to the thread that made it.
+fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
+    let word = d.pinned(4096)?;
+    let done = AtomicBool::new(false);
+    let launching = || {
+        let stream = d.stream()?;
+        for round in 0..ROUNDS {
+            fill(d, stream, word, 8, round, 20_000)?;
+            yield_now();
+        }
+        done.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let launching = spawn(scope, d, launching);
+        while !done.load(Ordering::SeqCst) {
+            let block = d.alloc(SMALL)?;
+            d.free(block)?;
+        }
+        launching.join().expect("no program panics")
+    })?;
+    let block = d.alloc(SMALL)?;
+    d.free(block)?;
+    ok_if(d.host_read(word) == ROUNDS - 1, "the host looked too early")
+}
+
+/// [14] One thread's captures begin and end while another's frees make barriers.
+fn captures_begin_during_frees(d: &Driver) -> Verdict {
+    let done = AtomicBool::new(false);
+    let capturing = || {
+        let (stream, block) = (d.stream()?, d.alloc(SMALL)?);
+        let mut lost = 0;
+        for round in 0..ROUNDS {
+            d.begin_capture(stream, THREAD_LOCAL)?;
+            fill(d, stream, block, SMALL, round, 0)?;
+            yield_now();
+            match d.end_capture(stream) {
+                Ok(graph) => d.destroy_graph(graph)?,
+                Err(_) => lost += 1,
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        Ok(lost)
+    };
+    let lost = std::thread::scope(|scope| {
+        let capturing = spawn(scope, d, capturing);
+        let stream = d.stream()?;
+        while !done.load(Ordering::SeqCst) {
+            let block = d.alloc(SMALL)?;
+            fill(d, stream, block, SMALL, 0, 10_000)?;
+            d.free(block)?;
+        }
+        capturing.join().expect("no program panics")
+    })?;
+    ok_if(lost == 0, &format!("{lost} captures were lost"))
+}
+
+/// [32] A free waits for a kernel, another free beside it, a capture begins, and a context that
+/// has nothing to do with it frees too. Only the first two may wait.
+fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
+    let (stream, flag) = (d.stream()?, d.pinned(64)?);
+    let (block, mut managed) = (d.alloc(SMALL)?, 0);
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    let captured = d.stream()?;
+    d.launch("delay", stream, &[1])?;
+    d.synchronize()?;
+    d.launch("spin", stream, &[flag, 1])?;
+    let freed = std::thread::scope(|scope| {
+        let waiting = [spawn(scope, d, || d.free(block)), spawn(scope, d, || d.free(managed))];
+        sleep_ms(20);
+        let elsewhere = spawn(scope, d, || {
+            d.use_device(1)?;
+            let (stream, other) = (d.stream()?, d.alloc(SMALL)?);
+            fill(d, stream, other, SMALL, 1, 1000)?;
+            d.free(other)
+        });
+        let capturing = spawn(scope, d, || {
+            d.begin_capture(captured, THREAD_LOCAL)?;
+            d.end_capture(captured).map(drop)
+        });
+        let free = [elsewhere, capturing].map(|thread| code(thread.join().expect("no panic")));
+        d.set_flag(flag, 1);
+        let waited = waiting.map(|thread| code(thread.join().expect("no panic")));
+        [free, waited]
+    });
+    Ok(format!("codes {freed:?}"))
+}
+
+fn in_threads(
+    d: &Driver,
+    count: u64,
+    work: impl Fn(u64) -> Outcome + Sync,
+) -> Outcome {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|seed| spawn(scope, d, move || work(seed))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no program panics"));
+        ended.fold(Ok(()), Result::and)
+    })
+}
+
+fn yield_sometimes(round: u64) {
+    if round.is_multiple_of(3) {
+        yield_now();
+    }
+}

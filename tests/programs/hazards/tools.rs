@@ -1,0 +1,120 @@
+//! What the programs share: the record of one, sizes and delays, small questions.
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
+
+/// A program's line, or the code of a driver call that failed.
+pub type Verdict = Outcome<String>;
+
+pub struct Hazard {
+    pub name: &'static str,
+    pub kept: Kept,
+    /// False: natively it fails, and only the library promises that it does not.
+    pub natively: bool,
+    /// Variables for the simulation, separated by spaces.
+    pub machine: &'static str,
+    pub run: fn(&Driver) -> Verdict,
+}
+
+/// Which modes keep the promise that the program leans on.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    /// No reuse while in use, no wait too many, no lost capture: every mode.
+    Always,
+    /// The order of streams, or completion that the host sees: not `relaxed`.
+    Full,
+    /// Only a real wait in every free keeps it.
+    StrictOnly,
+}
+
+/// One row of a module's table: `hazard!(Full, name)`, and what differs from the usual.
+macro_rules! hazard {
+    ($kept:ident, $run:ident) => {
+        hazard!($kept, $run, machine = "")
+    };
+    ($kept:ident, $run:ident, ours) => {
+        $crate::tools::Hazard { natively: false, ..hazard!($kept, $run) }
+    };
+    ($kept:ident, $run:ident, machine = $machine:literal) => {
+        $crate::tools::Hazard {
+            name: stringify!($run),
+            kept: $crate::tools::Kept::$kept,
+            natively: true,
+            machine: $machine,
+            run: $run,
+        }
+    };
+}
+
+/// Calls a function of the driver that has no wrapper.
+macro_rules! call {
+    ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: each argument is a value, or a place of the program that outlives the call and
+        // is as large as this function's documentation wants.
+        cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
+    };
+}
+
+/// Virtual nanoseconds: longer than any call, and than what a forgetful free takes.
+pub const LATE: u64 = 15_000_000;
+pub const SMALL: usize = 64 << 10;
+pub const BYTES: usize = 3 << 20;
+pub const WORD: u64 = 8;
+
+pub fn ok_if(good: bool, otherwise: &str) -> Verdict {
+    Ok(if good { "ok".into() } else { format!("FAIL, {otherwise}") })
+}
+
+/// "0" or the driver's code, for calls whose failure is the point.
+pub fn code<T>(outcome: Outcome<T>) -> i32 {
+    outcome.err().unwrap_or(0)
+}
+
+pub fn fill(d: &Driver, stream: Stream, at: u64, bytes: usize, value: u64, ns: u64) -> Outcome {
+    d.launch("late_fill", stream, &[at, bytes as u64, value, ns])
+}
+
+pub fn copy(d: &Driver, stream: Stream, dst: u64, src: u64, bytes: usize, ns: u64) -> Outcome {
+    d.launch("copy", stream, &[dst, src, bytes as u64, ns])
+}
+
+/// Whether every word has this value, once everything is done.
+pub fn holds(d: &Driver, at: u64, bytes: usize, value: u64) -> Outcome<bool> {
+    d.synchronize()?;
+    Ok(d.read_words(at, bytes / 8)?.iter().all(|word| *word == value))
+}
+
+/// Runs in a thread of its own, in the same context, to its end.
+pub fn in_thread<T: Send>(d: &Driver, body: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
+    std::thread::scope(|scope| spawn(scope, d, body).join().expect("no program panics"))
+}
+
+/// As `in_thread`, without waiting for it.
+pub fn spawn<'scope, 'env, T: Send + 'scope>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    d: &'env Driver,
+    body: impl FnOnce() -> Outcome<T> + Send + 'scope,
+) -> std::thread::ScopedJoinHandle<'scope, Outcome<T>> {
+    let context = d.context();
+    scope.spawn(move || {
+        d.set_context(context)?;
+        body()
+    })
+}
+
+pub fn sleep_ms(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+/// Loads a module from PTX text, which may hold other variables and kernels than kernels.ptx.
+pub fn load_module(d: &Driver, text: &str) -> Outcome<u64> {
+    let text = std::ffi::CString::new(text).expect("text without zeros");
+    let mut module = 0;
+    call!(d, cuModuleLoadData(&mut module, text.as_ptr().cast()))?;
+    Ok(module)
+}
+
+pub fn global(d: &Driver, module: u64, name: &std::ffi::CStr) -> Outcome<u64> {
+    let mut address = 0;
+    call!(d, cuModuleGetGlobal(&mut address, std::ptr::null_mut(), module, name.as_ptr().cast()))?;
+    Ok(address)
+}

@@ -1,0 +1,65 @@
+//! [1] [28] Host memory that a kernel reaches by an address no argument shows.
+
+use cachealloc_tests::driver::{Driver, Outcome};
+
+use crate::tools::*;
+use crate::visible::look_after;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, mapped_write),
+    hazard!(Full, device_pointer_write),
+    hazard!(Full, managed_variable),
+    hazard!(Full, pinned_argument_then_copied_data),
+    hazard!(StrictOnly, pinned_in_copied_data),
+];
+
+/// `DEVICEMAP`: the program says that kernels will write there.
+fn mapped_write(d: &Driver) -> Verdict {
+    const DEVICE_MAP: u32 = 2;
+    let mut word = 0;
+    call!(d, cuMemHostAlloc(&mut word, 4096, DEVICE_MAP))?;
+    write_by_table(d, word)
+}
+
+fn device_pointer_write(d: &Driver) -> Verdict {
+    let (host, mut device) = (d.pinned(4096)?, 0);
+    call!(d, cuMemHostGetDevicePointer(&mut device, host, 0))?;
+    write_by_table(d, device)
+}
+
+/// A variable that both sides name; nothing was allocated for it.
+fn managed_variable(d: &Driver) -> Verdict {
+    let text = ".version 7.0\n.target sm_70\n.address_size 64\n\
+                .visible .global .attribute(.managed) .align 8 .u64 shared_word;\n";
+    let module = load_module(d, text)?;
+    let word = global(d, module, c"shared_word")?;
+    write_by_table(d, word)
+}
+
+/// Once a kernel was given pinned memory, any later one may know the address.
+fn pinned_argument_then_copied_data(d: &Driver) -> Verdict {
+    let (stream, word) = (d.stream()?, d.pinned(4096)?);
+    fill(d, stream, word, 8, 1, 0)?;
+    d.synchronize()?;
+    write_by_table(d, word)
+}
+
+/// Of our modes only `strict` sees this one, by waiting always.
+fn pinned_in_copied_data(d: &Driver) -> Verdict {
+    let word = d.pinned(4096)?;
+    write_by_table(d, word)
+}
+
+/// The address reaches the kernel inside device memory only.
+fn write_by_table(d: &Driver, word: u64) -> Verdict {
+    let table = d.alloc(SMALL)?;
+    d.write_words(table, &[word, WORD, 7])?;
+    // What the copy made the free wait for is over.
+    free_something(d)?;
+    look_after(d, |s| d.launch("indirect_fill", s, &[table, 0]), || d.host_read(word) == 7)
+}
+
+fn free_something(d: &Driver) -> Outcome {
+    let block = d.alloc(SMALL)?;
+    d.free(block)
+}

@@ -1,0 +1,112 @@
+//! [25] [33] Frees that are wrong, or in the wrong place: the driver's own answers.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use cachealloc_tests::driver::Driver;
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, double_free),
+    hazard!(Always, interior_free),
+    hazard!(Always, wild_free),
+    hazard!(Always, async_double_free),
+    hazard!(Always, odd_sizes),
+    hazard!(Always, address_range),
+    hazard!(Always, free_in_callback),
+];
+
+pub const FAULTS: &[Hazard] =
+    &[hazard!(Always, free_after_known_fault), hazard!(StrictOnly, fault_then_free)];
+
+const LARGE: usize = 33 << 20;
+
+fn double_free(d: &Driver) -> Verdict {
+    let (small, large) = (d.alloc(1000)?, d.alloc(LARGE)?);
+    let codes = [small, small, large, large].map(|block| code(d.free(block)));
+    let (one, two) = (d.alloc(1000)?, d.alloc(1000)?);
+    Ok(format!("codes {codes:?}, then two blocks {}", one != two))
+}
+
+fn interior_free(d: &Driver) -> Verdict {
+    let (small, large) = (d.alloc(1000)?, d.alloc(LARGE)?);
+    let inside = [small + 256, small + 512, large + (4 << 20), large + 1];
+    let refused = inside.map(|address| code(d.free(address)));
+    let freed = [small, large].map(|block| code(d.free(block)));
+    Ok(format!("codes {refused:?}, then {freed:?}"))
+}
+
+fn wild_free(d: &Driver) -> Verdict {
+    let on_stack = 0_u64;
+    let wild = [0x1234_5000, (&raw const on_stack) as u64, 0, 8, u64::MAX, 1 << 48];
+    let codes = wild.map(|address| code(d.free(address)));
+    Ok(format!("codes {codes:?}"))
+}
+
+fn async_double_free(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let (ordered, plain) = (d.alloc_async(1 << 20, stream)?, d.alloc(1 << 20)?);
+    let mut codes = Vec::new();
+    for block in [ordered, plain] {
+        codes.push(code(d.free_async(block, stream)));
+        codes.push(code(d.free_async(block, stream)));
+        codes.push(code(d.free(block)));
+    }
+    d.synchronize()?;
+    Ok(format!("codes {codes:?}"))
+}
+
+fn odd_sizes(d: &Driver) -> Verdict {
+    let mut pointer = 1;
+    let sizes = [0, 1 << 60, usize::MAX, usize::MAX - 511];
+    let codes = sizes.map(|bytes| code(call!(d, cuMemAlloc(&mut pointer, bytes))));
+    let free_of_null = code(d.free(0));
+    Ok(format!("codes {codes:?}, untouched {}, free of null {free_of_null}", pointer == 1))
+}
+
+fn address_range(d: &Driver) -> Verdict {
+    let (one, large) = (d.alloc(1)?, d.alloc(LARGE + 5)?);
+    let ranges = [d.address_range(one)?, d.address_range(large + (5 << 20))?];
+    let ranges = [(ranges[0].0 - one, ranges[0].1), (ranges[1].0 - large, ranges[1].1)];
+    d.free(one)?;
+    d.free(large)?;
+    let gone = [one, large].map(|address| code(d.address_range(address)));
+    Ok(format!("{ranges:?}, freed {gone:?}"))
+}
+
+static BLOCK: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicI32 = AtomicI32::new(-1);
+
+/// Calls are not permitted there, and the block stays the program's.
+fn free_in_callback(d: &Driver) -> Verdict {
+    unsafe extern "C" fn free(driver: *mut c_void) {
+        // SAFETY: the driver outlives the synchronisation below.
+        let driver = unsafe { &*driver.cast::<Driver>() };
+        FREED.store(code(driver.free(BLOCK.load(Ordering::SeqCst))), Ordering::SeqCst);
+    }
+    let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+    BLOCK.store(block, Ordering::SeqCst);
+    d.launch("delay", stream, &[1000])?;
+    d.host_function(stream, free, std::ptr::from_ref(d).cast_mut().cast())?;
+    d.synchronize()?;
+    fill(d, stream, block, BYTES, 1, 0)?;
+    let good = holds(d, block, BYTES, 1)?;
+    let freed = FREED.load(Ordering::SeqCst);
+    Ok(format!("freed {freed}, alive {good}, later {}", code(d.free(block))))
+}
+
+fn free_after_known_fault(d: &Driver) -> Verdict {
+    let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+    d.launch("fault", stream, &[])?;
+    let synchronised = code(d.synchronize());
+    let codes = [code(d.free(block)), code(d.alloc(BYTES)), code(d.alloc_async(BYTES, stream))];
+    Ok(format!("synchronised {synchronised}, then {codes:?}"))
+}
+
+/// In `ordered` the error comes at the next synchronisation.
+fn fault_then_free(d: &Driver) -> Verdict {
+    let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
+    d.launch("fault", stream, &[])?;
+    Ok(format!("freed {}", code(d.free(block))))
+}
