@@ -72,9 +72,8 @@ fn spin_and_malloc_behind_async_free(d: &Driver) -> Verdict {
 /// The same on a card where room must be made, and there is enough besides.
 fn spin_and_large_malloc_behind_async_free(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
-    let room = d.alloc(50 * MIB)?;
+    let (p, room) = (d.alloc_async(20 * MIB, a)?, d.alloc(50 * MIB)?);
     d.free(room)?;
-    let p = d.alloc_async(20 * MIB, a)?;
     d.synchronize()?;
     d.launch("spin", a, &[flag, 1])?;
     fill(d, a, p, SMALL, 1, LATE)?;

@@ -6,6 +6,8 @@ use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, what_fits_natively_fits, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, room_from_separate_segments, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, room_from_one_segment, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, small_blocks_then_a_large_one, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, one_block_left_in_each_segment, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, several_threads_on_a_small_card, machine = "SIM_MEMORY_MB=64"),
@@ -28,12 +30,27 @@ fn what_fits_natively_fits(d: &Driver) -> Verdict {
         fill(d, stream, block, mib * MIB, 1, LATE / 10)?;
         d.free(block)?;
     }
-    let blocks = [d.alloc(12 * MIB)?, d.alloc(12 * MIB)?, d.alloc(12 * MIB)?, d.alloc(12 * MIB)?];
+    Ok("ok".into())
+}
+
+fn room_from_separate_segments(d: &Driver) -> Verdict {
+    let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     d.free(blocks[0])?;
     d.free(blocks[2])?;
     let large = d.alloc(24 * MIB)?;
     fill(d, stream, large, 24 * MIB, 2, 0)?;
     ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
+}
+
+/// The same blocks, cut from one segment that was there before: natively no difference.
+fn room_from_one_segment(d: &Driver) -> Verdict {
+    let whole = d.alloc(54 * MIB)?;
+    d.free(whole)?;
+    room_from_separate_segments(d)
+}
+
+fn twelve_mib_each(d: &Driver) -> Outcome<[u64; 4]> {
+    Ok([d.alloc(12 * MIB)?, d.alloc(12 * MIB)?, d.alloc(12 * MIB)?, d.alloc(12 * MIB)?])
 }
 
 fn small_blocks_then_a_large_one(d: &Driver) -> Verdict {
@@ -98,15 +115,13 @@ fn out_of_memory_is_the_drivers_own(d: &Driver) -> Verdict {
 fn memory_info(d: &Driver) -> Verdict {
     let free = || d.memory_info().map(|(free, _)| free as i64);
     let (before, total) = d.memory_info()?;
-    let block = d.alloc(40 * MIB)?;
-    let held = free()?;
-    d.free(block)?;
-    let after = free()?;
-    let small: Vec<u64> = (0..8).map(|_| d.alloc(2 * MIB)).collect::<Outcome<_>>()?;
-    let small_held = free()?;
-    small.into_iter().try_for_each(|block| d.free(block))?;
-    let used = [before as i64 - held, before as i64 - after, before as i64 - small_held];
-    Ok(format!("total {total}, used {used:?}, at last {}", before as i64 - free()?))
+    let blocks = [d.alloc(40 * MIB)?, d.alloc(20 * MIB)?];
+    let both = free()?;
+    d.free(blocks[0])?;
+    let one = free()?;
+    d.free(blocks[1])?;
+    let used = [both, one, free()?].map(|free| before as i64 - free);
+    Ok(format!("total {total}, used {used:?}"))
 }
 
 /// The cache makes room for what is not its own.
@@ -215,17 +230,20 @@ fn no_event_left(d: &Driver) -> Verdict {
 
 /// [33] Frees that settle need a little memory: nothing is left of it, and all want it at once.
 fn full_card_and_eight_threads(d: &Driver) -> Verdict {
-    let (captured, busy) = (d.stream()?, d.stream()?);
-    let data = d.alloc(SMALL)?;
-    let blocks: Vec<u64> = (0..20).map(|_| d.alloc(2 * MIB)).collect::<Outcome<_>>()?;
+    let (captured, busy, data) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
     d.launch("delay", busy, &[1])?;
+    let mut blocks = Vec::new();
+    for bytes in [2 * MIB, SMALL, 4096, 512] {
+        while let Ok(block) = d.alloc(bytes) {
+            blocks.push(block);
+        }
+    }
     d.begin_capture(captured, RELAXED)?;
-    d.fail("cuMemAlloc_v2@*=2");
     fill(d, busy, data, SMALL, 1, LATE)?;
     let codes: Vec<i32> = std::thread::scope(|scope| {
         let free = |share: &[u64]| share.iter().map(|block| code(d.free(*block))).max();
         let threads: Vec<_> = blocks
-            .chunks(3)
+            .chunks(blocks.len().div_ceil(8))
             .map(|share| spawn(scope, d, move || Ok(free(share).unwrap_or(0))))
             .collect();
         let ended = threads.into_iter().map(|thread| thread.join().expect("no program panics"));

@@ -161,9 +161,8 @@ fn async_block_freed_plainly_while_used_elsewhere(d: &Driver) -> Verdict {
 /// [10] A segment goes back to the driver behind the work that still uses its blocks.
 fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
-    let room = d.alloc(50 * MIB)?;
+    let (p, room) = (d.alloc_async(20 * MIB, a)?, d.alloc(50 * MIB)?);
     d.free(room)?;
-    let p = d.alloc_async(20 * MIB, a)?;
     fill(d, a, p, 20 * MIB, 1, LATE)?;
     d.free_async(p, a)?;
     let q = d.alloc(90 * MIB)?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
-use cachealloc_tests::driver::{Driver, Outcome, THREAD_LOCAL};
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome, THREAD_LOCAL};
 
 use crate::tools::*;
 
@@ -149,8 +149,12 @@ fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
     let (stream, flag) = (d.stream()?, d.pinned(64)?);
     let (block, mut managed) = (d.alloc(SMALL)?, 0);
     call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
-    let captured = d.stream()?;
+    let (first, captured) = (d.context(), d.stream()?);
     d.launch("delay", stream, &[1])?;
+    d.use_device(1)?;
+    d.launch("delay", LEGACY, &[1])?;
+    d.synchronize()?;
+    d.set_context(first)?;
     d.synchronize()?;
     d.launch("spin", stream, &[flag, 1])?;
     let freed = std::thread::scope(|scope| {

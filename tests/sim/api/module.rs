@@ -15,10 +15,15 @@ driver! {
     }
 
     fn cuModuleLoadDataEx: (
-        module: Out<Handle>, image: In<u32>, count: u32, options: u64, values: u64
+        module: Out<Handle>, image: In<u32>, count: u32, options: In<u32>, values: Out<usize>
     ) |call| {
         let ctx = loading_context(call)?;
-        module.put(load(call, image, ctx)?)
+        let loaded = load(call, image, ctx)?;
+        let outcome = make_variables(call, loaded);
+        let said_bytes = if outcome.is_ok() { LOG.len() } else { 0 };
+        write_log(said_bytes, count as usize, options, values)?;
+        outcome?;
+        module.put(loaded)
     }
 
     fn cuModuleLoad: (module: Out<Handle>, path: In<u8>) |call| {
@@ -177,6 +182,29 @@ fn load(call: &mut Call, image: In<u32>, ctx: u64) -> Outcome<Handle> {
     Ok(call.world().modules.modules.insert(Module { ctx, ..module }))
 }
 
+/// The module's variables get their memory now; where there is none, the module goes.
+fn make_variables(call: &mut Call, module: Handle) -> Outcome {
+    let globals = &call.world().modules.modules.get(module)?.globals;
+    let names: Vec<String> = globals.keys().cloned().collect();
+    let made = names.iter().try_for_each(|name| global(call, module, name).map(drop));
+    if made.is_err() {
+        let world = call.world();
+        let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
+        state.global_addresses.values().for_each(|address| world.discard(*address));
+    }
+    made
+}
+
+/// The sizes of log buffers are in-out: how much room there is, and how much was written.
+fn write_log(said_bytes: usize, count: usize, options: In<u32>, values: Out<usize>) -> Outcome {
+    let options = if options.is_null() { Vec::new() } else { options.list(count)? };
+    for (index, _) in options.iter().enumerate().filter(|(_, option)| **option == LOG_BYTES) {
+        let room = In::<usize>::at(values.address()).list(count)?[index];
+        values.put_at(index, said_bytes.min(room));
+    }
+    Ok(())
+}
+
 fn load_file(call: &mut Call, path: In<u8>, ctx: u64) -> Outcome<Handle> {
     let bytes = std::fs::read(text(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
     let module = match std::str::from_utf8(&bytes) {
@@ -207,7 +235,8 @@ fn global(call: &mut Call, module: Handle, name: &str) -> Outcome<(u64, u64)> {
         return Ok((*address, bytes));
     }
     let context = world.contexts.get(context)?;
-    let address = world.memory.alloc(bytes, Kind::Global, context.id, context.device)?;
+    let kind = if state.managed.contains(name) { Kind::Managed } else { Kind::Global };
+    let address = world.memory.alloc(bytes, kind, context.id, context.device)?;
     let state = world.modules.modules.get_mut(module)?;
     state.global_addresses.insert(name.to_string(), address);
     Ok((address, bytes))
@@ -223,6 +252,9 @@ fn function_attribute(attribute: u32) -> i32 {
 }
 
 const LOAD_NS: u64 = 100_000;
+/// CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, and what the compiler has to say.
+const LOG_BYTES: u32 = 4;
+const LOG: &str = "compiled";
 const ELF: u32 = 0x464C_457F;
 const FAT_BINARY: u32 = 0xBA55_ED50;
 const FAT_BINARY_WRAPPER: u32 = 0x4662_43B1;

@@ -4,7 +4,7 @@
 //! program may ask about a kernel is answered from the very text that a real GPU would run;
 //! what a kernel does is decided by its name alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 
 use super::handles::Slab;
@@ -24,6 +24,8 @@ pub struct Module {
     /// None: not PTX; every built-in kernel is in it.
     pub entries: Option<HashMap<String, Vec<Parameter>>>,
     pub globals: HashMap<String, u64>,
+    /// Those of them that the host reaches too.
+    pub managed: HashSet<String>,
     pub global_addresses: HashMap<String, u64>,
     pub functions: HashMap<String, Handle>,
 }
@@ -95,6 +97,9 @@ impl Module {
             }
             let head = rest.split([';', '=']).next().unwrap_or("");
             if let Some((name, _, bytes)) = parse_variable(head) {
+                if head.contains(".managed") {
+                    module.managed.insert(name.clone());
+                }
                 module.globals.insert(name, bytes as u64);
             }
         }
