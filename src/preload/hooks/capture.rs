@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::functions::Function;
 use crate::hooks::{common, guarded, stream_of};
 use crate::runtime::{bypass, captures};
@@ -23,12 +23,7 @@ pub fn begin(
         || {
             let Some(context) = captures::context_of(stream) else { return real() };
             let _exclusive = context.gate.write().unwrap_or_else(PoisonError::into_inner);
-            captures::begin(stream, context);
-            let code = real();
-            if code != SUCCESS {
-                captures::ended(stream);
-            }
-            code
+            captures::begin(stream, context, real)
         },
         real,
     )
@@ -40,19 +35,11 @@ pub fn end(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let code = real();
-    if bypass::is_on() {
-        let stream = stream_of(function, words[0]);
-        guarded(
-            function,
-            || {
-                captures::ended(stream);
-                0
-            },
-            || 0,
-        );
+    if !bypass::is_on() {
+        return real();
     }
-    code
+    let stream = stream_of(function, words[0]);
+    guarded(function, || captures::end(stream, real), real)
 }
 
 /// `cuStreamWaitEvent(stream, event, flags)`. While something captures, the event may be a

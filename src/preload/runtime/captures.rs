@@ -1,16 +1,34 @@
 //! Which streams capture now (DESIGN 3.4). While there is one, no barrier is made anywhere.
+//!
+//! Any thread may ask the driver whether a stream of the set still captures, but not everything
+//! may be asked at any time. While Begin or End runs, the answer would be of before or after it,
+//! and the driver reads what End is taking apart: such a stream counts as capturing, unasked. The
+//! calling thread's own default stream has one handle for all threads: its answer means something
+//! in the thread that began, and to all others it captures.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_core::order::{Begun, Capture, Captures};
+use cachealloc_core::order::{Capture, Captures};
 
 use crate::driver::api;
-use crate::driver::sys::{CAPTURE_STATUS_NONE, ContextHandle, SUCCESS, StreamHandle};
+use crate::driver::sys::{
+    CAPTURE_STATUS_NONE, ContextHandle, CuResult, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+};
 use crate::runtime::contexts::{self, Context};
-use crate::runtime::lock;
+use crate::runtime::thread::{self, Thread};
+use crate::runtime::{lock, process};
 
-static SET: Mutex<Captures> = Mutex::new(Captures::new());
+struct Set {
+    captures: Captures,
+    /// Streams on which a thread is inside Begin or End.
+    changing: Vec<StreamHandle>,
+    /// Who began the captures of per-thread default streams: stream id, thread number.
+    owners: Vec<(u64, usize)>,
+}
+
+static SET: Mutex<Set> =
+    Mutex::new(Set { captures: Captures::new(), changing: Vec::new(), owners: Vec::new() });
 /// False only while the set is empty.
 static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -27,40 +45,53 @@ pub fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// A stream begins to capture. Call inside the exclusive gate, before the real call. `None`: the
-/// stream cannot be told apart, and the capture is watched by nobody (the real call will fail).
-pub fn begin(stream: StreamHandle, context: &Context) -> Option<Begun> {
-    let capture = identify(stream, context.id)?;
-    let mut set = lock(&SET);
-    ANY.store(true, Ordering::Release);
-    Some(set.begin(capture))
+/// The real Begin of a capture. Call inside the exclusive gate.
+pub fn begin(stream: StreamHandle, context: &Context, real: impl FnOnce() -> CuResult) -> CuResult {
+    // One that captures already keeps its capture, and must not be asked for its id.
+    let capture = if is_capturing(stream) { None } else { identify(stream, context.id) };
+    let _changing = Changing::new(stream, capture);
+    real()
 }
 
-/// The real End was called, or the real Begin failed: the stream leaves the set if the driver
-/// says that it no longer captures.
-pub fn ended(_stream: StreamHandle) {
-    still_any();
+/// The real End of a capture, which may fail and end it nevertheless.
+pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
+    let _changing = Changing::new(stream, None);
+    real()
 }
 
 /// The stream is about to be destroyed; its capture goes with it. Found by its handle: asking a
 /// stream that captures for its id ends the capture (900, measured).
 pub fn stream_destroyed(stream: StreamHandle) {
     let mut set = lock(&SET);
-    let id = set.iter().find(|capture| capture.stream_handle == stream as u64);
+    let id = set.captures.iter().find(|capture| capture.stream_handle == stream as u64);
     if let Some(id) = id.map(|capture| capture.stream_id) {
-        set.stream_destroyed(id);
-        ANY.store(!set.is_empty(), Ordering::Release);
+        set.captures.stream_destroyed(id);
+        set.publish();
     }
+}
+
+/// The thread's own default stream goes with it, and what it captured.
+pub fn thread_ended(thread: &Thread) {
+    if !maybe() {
+        return;
+    }
+    let mut set = lock(&SET);
+    let Set { captures, owners, .. } = &mut *set;
+    for (id, _) in owners.iter().filter(|(_, owner)| *owner == thread.number()) {
+        captures.stream_destroyed(*id);
+    }
+    set.publish();
 }
 
 /// The context and all its streams are gone.
 pub fn context_destroyed(context: &Context) {
     let mut set = lock(&SET);
-    set.context_destroyed(context.id);
-    ANY.store(!set.is_empty(), Ordering::Release);
+    set.captures.context_destroyed(context.id);
+    set.publish();
 }
 
-/// Whether this stream captures (`true` also where the driver will not say).
+/// Whether this stream captures (`true` also where the driver will not say). Of the program's own
+/// stream, in a call that means it; of others `any` asks.
 pub fn is_capturing(stream: StreamHandle) -> bool {
     let mut status = CAPTURE_STATUS_NONE;
     api::stream_is_capturing(stream, &mut status) != SUCCESS || status != CAPTURE_STATUS_NONE
@@ -78,12 +109,66 @@ pub fn context_of(stream: StreamHandle) -> Option<&'static Context> {
 #[cold]
 fn still_any() -> bool {
     let mut set = lock(&SET);
-    set.keep(|capture| is_capturing(capture.stream_handle as StreamHandle));
-    ANY.store(!set.is_empty(), Ordering::Release);
-    !set.is_empty()
+    set.drop_what_has_ended();
+    !set.captures.is_empty()
 }
 
-/// Asked before the capture begins; see `stream_destroyed`.
+impl Set {
+    fn drop_what_has_ended(&mut self) {
+        let Set { captures, changing, owners } = self;
+        captures.keep(|capture| {
+            let stream = capture.stream_handle as StreamHandle;
+            changing.contains(&stream)
+                || !may_ask(owners, capture.stream_id)
+                || is_capturing(stream)
+        });
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let Set { captures, owners, .. } = self;
+        owners.retain(|(id, _)| captures.iter().any(|capture| capture.stream_id == *id));
+        ANY.store(!captures.is_empty(), Ordering::Release);
+    }
+}
+
+fn may_ask(owners: &[(u64, usize)], stream_id: u64) -> bool {
+    let owner = owners.iter().find(|(id, _)| *id == stream_id);
+    owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number))
+}
+
+/// Begin or End is under way on a stream.
+struct Changing(StreamHandle);
+
+impl Changing {
+    fn new(stream: StreamHandle, begins: Option<Capture>) -> Changing {
+        let mut set = lock(&SET);
+        set.changing.push(stream);
+        if let Some(capture) = begins {
+            if stream == STREAM_PER_THREAD {
+                let owner = thread::with(Thread::number);
+                set.owners.push((capture.stream_id, owner));
+                process::watch_thread();
+            }
+            set.captures.begin(capture);
+            set.publish();
+        }
+        Changing(stream)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        let mut set = lock(&SET);
+        if let Some(index) = set.changing.iter().position(|stream| *stream == self.0) {
+            set.changing.swap_remove(index);
+        }
+        set.drop_what_has_ended();
+    }
+}
+
+/// Asked before the capture begins; see `stream_destroyed`. `None`: the stream cannot be told
+/// apart, and its capture is watched by nobody (the real call will fail).
 fn identify(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     let mut stream_id = 0;
     (api::stream_get_id(stream, &mut stream_id) == SUCCESS).then_some(Capture {

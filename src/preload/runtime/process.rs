@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cachealloc_core::options::StatsOnExit;
 
 use crate::config;
-use crate::runtime::{bypass, debts, stats, thread};
+use crate::runtime::{bypass, captures, debts, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -53,7 +53,10 @@ extern "C" fn in_forked_child() {
 }
 
 extern "C" fn thread_ends(_: *mut c_void) {
-    thread::with(debts::forget_own);
+    thread::with(|thread| {
+        debts::forget_own(thread);
+        captures::thread_ended(thread);
+    });
 }
 
 extern "C" fn at_exit() {
