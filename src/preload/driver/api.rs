@@ -58,6 +58,9 @@ calls! {
         cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
     func_get_param_info =
         cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+    /// `kinds` and `data` are the program's arrays of `count` entries.
+    pointer_get_attributes =
+        cuPointerGetAttributes(count: u32, kinds: usize, data: usize, pointer: DevicePointer);
     kernel_get_param_info =
         cuKernelGetParamInfo(kernel: usize, index: usize, offset: &mut usize, bytes: &mut usize);
 }
@@ -85,6 +88,20 @@ pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
     }
     *id = stream as u64;
     SUCCESS
+}
+
+/// `cuLaunchKernelEx`, in the form that the program called.
+pub fn launch_kernel_ex(
+    id: usize,
+    config: &LaunchConfig,
+    kernel: usize,
+    params: usize,
+    extra: usize,
+) -> CuResult {
+    let function =
+        table::real::<unsafe extern "C" fn(&LaunchConfig, usize, usize, usize) -> CuResult>(id);
+    // SAFETY: the signature is that of the driver's header; the arguments are the program's.
+    unsafe { function(config, kernel, params, extra) }
 }
 
 /// Whether the driver has the context-wide barrier (12.5 and later).

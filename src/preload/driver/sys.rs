@@ -50,6 +50,17 @@ pub const POINTER_BUFFER_ID: u32 = 7;
 pub const POINTER_RANGE_START: u32 = 11;
 pub const POINTER_RANGE_SIZE: u32 = 12;
 
+pub const LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
+
+/// `CUlaunchAttribute`, with kinds and values of whatever driver.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchAttribute {
+    pub id: u32,
+    pub padding: u32,
+    pub value: [u64; 8],
+}
+
 /// `CUipcMemHandle` and `CUipcEventHandle`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -3,17 +3,15 @@
 use cachealloc_core::Address;
 use cachealloc_core::order::Agent;
 
+use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
 use crate::hooks::{common, guarded};
-use crate::runtime::extents::{self, Extent, Place};
+use crate::runtime::extents::{self, Extent, LiveBlock, Place};
 use crate::runtime::{agents, bypass, lock};
 
-/// A block as the program sees it.
-struct Range {
-    start: u64,
-    bytes: u64,
-}
+/// An address of no allocation, to learn what the driver says of one.
+const UNKNOWN_ADDRESS: u64 = 4096;
 
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
 pub fn range(
@@ -28,11 +26,11 @@ pub fn range(
         || match block_around(extent, words[2] as u64) {
             // Freed, but still mapped: to the program it is no allocation.
             None => NOT_FOUND,
-            Some(range) => {
+            Some(block) => {
                 // SAFETY: each is null or the program's to be written.
                 unsafe {
-                    write(base, range.start);
-                    write(bytes, range.bytes as usize);
+                    write(base, block.address);
+                    write(bytes, block.requested_bytes as usize);
                 }
                 SUCCESS
             }
@@ -48,15 +46,8 @@ pub fn attribute(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (data, attribute, address) = (words[0] as *mut u64, words[1] as u32, words[2]);
-    if bypass::is_on() && attribute == POINTER_P2P_TOKENS {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::P2pTokens);
-                0
-            },
-            || 0,
-        );
+    if attribute == POINTER_P2P_TOKENS {
+        show_p2p_tokens(function);
     }
     let Some(extent) = asked(address) else { return common::retried(function, real) };
     if data.is_null() {
@@ -66,39 +57,48 @@ pub fn attribute(
         function,
         || match block_around(extent, address as u64) {
             None => INVALID_VALUE,
-            Some(range) => answer(&range, attribute, data).unwrap_or_else(real),
+            Some(block) => answer(&block, attribute, data).unwrap_or_else(real),
         },
         real,
     )
 }
 
 /// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: the
-/// driver answers, then what depends on the block is put right.
+/// driver answers, then what depends on the block is put right. It never fails for an address that
+/// it does not know, and a freed block is one.
 pub fn attributes(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let code = common::retried(function, real);
-    let Some(extent) = asked(words[3]) else { return code };
+    let (count, address) = (words[0] as u32, words[3] as u64);
     let (kinds, data) = (words[1] as *const u32, words[2] as *const *mut u64);
-    if code != SUCCESS || kinds.is_null() || data.is_null() {
-        return code;
+    // SAFETY: null, or the program's array of this length; the driver reads it as well.
+    let kind = |index: u32| unsafe { *kinds.add(index as usize) };
+    if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
+        show_p2p_tokens(function);
     }
+    let Some(extent) = asked(words[3]) else { return common::retried(function, real) };
     guarded(
         function,
         || {
-            let Some(range) = block_around(extent, words[3] as u64) else { return code };
-            for index in 0..words[0] as u32 as usize {
-                // SAFETY: the driver has just read both arrays up to this length.
-                let (kind, data) = unsafe { (*kinds.add(index), *data.add(index)) };
+            let Some(block) = block_around(extent, address) else {
+                return api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
+            };
+            let code = common::retried(function, real);
+            if code != SUCCESS || kinds.is_null() || data.is_null() {
+                return code;
+            }
+            for index in 0..count {
+                // SAFETY: as above.
+                let data = unsafe { *data.add(index as usize) };
                 if !data.is_null() {
-                    answer(&range, kind, data);
+                    answer(&block, kind(index), data);
                 }
             }
             code
         },
-        || code,
+        real,
     )
 }
 
@@ -126,26 +126,39 @@ fn asked(address: usize) -> Option<&'static Extent> {
     if bypass::is_on() { extents::extent_of(address as u64) } else { None }
 }
 
-fn block_around(extent: &'static Extent, address: u64) -> Option<Range> {
+/// The block of the program that the address lies in.
+fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     let view = lock(&extent.context().allocator).find(Address(address))?;
     match extents::place(view.address.0) {
-        Place::Block(block) if address < block.address + block.requested_bytes => {
-            Some(Range { start: block.address, bytes: block.requested_bytes })
-        }
+        Place::Block(block) if address < block.address + block.requested_bytes => Some(block),
         _ => None,
     }
 }
 
 /// Writes the answer if it depends on the block.
-fn answer(range: &Range, attribute: u32, data: *mut u64) -> Option<CuResult> {
+fn answer(block: &LiveBlock, attribute: u32, data: *mut u64) -> Option<CuResult> {
     let value = match attribute {
-        POINTER_RANGE_START => range.start,
-        POINTER_RANGE_SIZE => range.bytes,
+        POINTER_RANGE_START => block.address,
+        POINTER_RANGE_SIZE => block.requested_bytes,
+        POINTER_BUFFER_ID => block.buffer_id(),
         _ => return None,
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.
     unsafe { data.write(value) };
     Some(SUCCESS)
+}
+
+fn show_p2p_tokens(function: &'static Function) {
+    if bypass::is_on() {
+        guarded(
+            function,
+            || {
+                agents::show(Agent::P2pTokens);
+                0
+            },
+            || 0,
+        );
+    }
 }
 
 /// # Safety

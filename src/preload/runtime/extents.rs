@@ -34,6 +34,8 @@ const GRANULE_BYTES: u64 = 512;
 pub struct Slot {
     word: AtomicU64,
     block: AtomicU32,
+    /// What tells this allocation from any other at the same address; 0 until somebody asks.
+    buffer: AtomicU32,
 }
 
 /// A segment's addresses.
@@ -93,6 +95,9 @@ const STATE_BITS: u32 = 3;
 const UNITS_BITS: u32 = 30;
 const SLACK_BITS: u32 = 31;
 const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
+
+/// Far above the driver's own, which count up from small numbers.
+const BUFFER_IDS: u64 = 1 << 48;
 
 type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
@@ -226,6 +231,17 @@ impl LiveBlock {
         self.extent.context()
     }
 
+    /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
+    pub fn buffer_id(&self) -> u64 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let buffer = &self.slot().buffer;
+        if buffer.load(Ordering::Relaxed) == 0 {
+            let fresh = NEXT.fetch_add(1, Ordering::Relaxed);
+            let _ = buffer.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        BUFFER_IDS + u64::from(buffer.load(Ordering::Relaxed))
+    }
+
     /// Takes the block from the program. Only one of several frees of the same block succeeds.
     #[inline]
     pub fn claim(&self) -> bool {
@@ -264,6 +280,7 @@ pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block:
     let slot = extent.slot_at(address).expect("blocks start on the grid");
     let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
     slot.block.store(block.0, Ordering::Relaxed);
+    slot.buffer.store(0, Ordering::Relaxed);
     slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
 }
 
