@@ -3,10 +3,13 @@
 
 use core::ffi::c_void;
 
-use crate::driver::sys::CuResult;
+use crate::driver::api;
+use crate::driver::sys::{
+    CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
+};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
-use crate::runtime::{LEDGER, bypass, kernels, pinned};
+use crate::hooks::{common, guarded, stream_of};
+use crate::runtime::{LEDGER, bypass, captures, early_start, kernels, pinned};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
 /// `cuLaunchCooperativeKernel` is the same without `extra`.
@@ -27,7 +30,45 @@ pub fn kernel_ex(
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
+    if early_start::watched()
+        && bypass::is_on()
+        && let Some(mut attributes) = in_full_order(function, words[0])
+    {
+        // SAFETY: `in_full_order` has just read it.
+        let mut config = unsafe { *(words[0] as *const LaunchConfig) };
+        config.attrs = attributes.as_mut_ptr().cast();
+        config.numAttrs = attributes.len() as u32;
+        let ordered = || api::launch_kernel_ex(function.id, &config, words[1], words[2], words[3]);
+        return launch(function, words[1], words[2], words[3], ordered);
+    }
     launch(function, words[1], words[2], words[3], real)
+}
+
+/// The attributes to launch with in place of the program's, if this launch may start before its
+/// predecessor ends and must not (`runtime::early_start`).
+#[cold]
+fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<LaunchAttribute>> {
+    // SAFETY: null, or the program's struct, valid for the call, and its array of attributes.
+    let (config, attributes) = unsafe {
+        let config = (config as *const LaunchConfig).as_ref()?;
+        let first = config.attrs.cast::<LaunchAttribute>();
+        let count = if first.is_null() { 0 } else { config.numAttrs as usize };
+        (config, if count == 0 { &[] } else { core::slice::from_raw_parts(first, count) })
+    };
+    let early = |attribute: &LaunchAttribute| {
+        attribute.id == LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION && attribute.value[0] as u32 != 0
+    };
+    attributes.iter().find(|attribute| early(attribute))?;
+    let stream = stream_of(function, config.hStream as usize);
+    // A capture takes no memory of ours, and must not be asked for its stream's id.
+    if captures::maybe() && captures::is_capturing(stream) {
+        return None;
+    }
+    let mut id = 0;
+    if api::stream_get_id(stream, &mut id) != SUCCESS || early_start::allowed(id) {
+        return None;
+    }
+    Some(attributes.iter().filter(|attribute| !early(attribute)).copied().collect())
 }
 
 /// Launches whose arguments were set by earlier calls, or lie in an array of structs.

@@ -10,7 +10,9 @@ use crate::hooks::{common, guarded_with, stream_of};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{alloc as cache, bypass, captures, extents, free as frees, pools, settle};
+use crate::runtime::{
+    alloc as cache, bypass, captures, early_start, extents, free as frees, pools, settle,
+};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
 pub fn alloc(
@@ -79,6 +81,7 @@ fn served(
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester) {
                 Ok(address) => {
+                    early_start::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };
                     SUCCESS

@@ -33,6 +33,7 @@ pub mod release;
 pub mod settle;
 
 pub mod agents;
+pub mod early_start;
 pub mod kernels;
 pub mod pinned;
 pub mod pools;

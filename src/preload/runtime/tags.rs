@@ -13,7 +13,7 @@ use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
-use crate::runtime::lock;
+use crate::runtime::{early_start, lock};
 
 /// The events behind the tags of one context.
 pub struct Tagged {
@@ -49,6 +49,9 @@ pub fn free(
     ready: Ready,
     event: Option<EventRef>,
 ) {
+    if matches!(ready, Ready::OnStream { .. }) {
+        early_start::block_freed();
+    }
     // The event is listed under the core's lock: `tidy` drops what the core does not name.
     let mut allocator = lock(&context.allocator);
     match event {
