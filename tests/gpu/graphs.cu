@@ -33,7 +33,11 @@ void churn(int rounds, uint32_t tag, std::atomic<long> *failed_calls) {
         cudaGetLastError();
         if (failed_calls) (*failed_calls)++;
     }
+    // A wait, too, would kill a global capture: that is this program's doing, not the frees'.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     cudaStreamSynchronize(stream);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     cudaGetLastError();
 }
 

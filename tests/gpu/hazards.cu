@@ -929,7 +929,7 @@ const Hazard HAZARDS[] = {
     H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own),
     H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", crossed_double_free), H("frees", odd_sizes),
     H("frees", address_range), H("frees", free_in_callback),
-    H("process", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),
+    H("fault", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),
     H("strict", fault_then_free), H("strict", pinned_in_copied_data),
 #undef H
 };
