@@ -13,11 +13,18 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
-use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::stats::{self, Wait};
+use crate::runtime::thread::Thread;
 use crate::runtime::{LEDGER, captures, lock, tags};
 
 /// The newest barrier of a context and its event.
-pub struct LastBarrier(Mutex<Option<(BarrierNumber, EventRef)>>);
+pub struct LastBarrier(Mutex<Last>);
+
+struct Last {
+    barrier: Option<(BarrierNumber, EventRef)>,
+    /// Barriers put in so far.
+    count: u64,
+}
 
 /// Why there is no barrier.
 pub enum Refused {
@@ -39,42 +46,48 @@ pub struct Passed {
 
 impl LastBarrier {
     pub const fn new() -> LastBarrier {
-        LastBarrier(Mutex::new(None))
+        LastBarrier(Mutex::new(Last { barrier: None, count: 0 }))
     }
 
     /// The event whose completion pays barrier `number` and all before it.
     pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
         let last = lock(&self.0);
-        last.as_ref().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
+        let last = last.barrier.as_ref().filter(|(last, _)| *last >= number);
+        last.map(|(_, event)| event.clone())
     }
 
     /// The newest event, of whatever number.
     pub fn newest(&self) -> Option<EventRef> {
-        lock(&self.0).as_ref().map(|(_, event)| event.clone())
+        lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
+    }
+
+    /// How many barriers were put in. 0 while another thread is at it: for the table at exit.
+    pub fn count(&self) -> u64 {
+        self.0.try_lock().map_or(0, |last| last.count)
     }
 
     pub fn forget(&self) {
-        *lock(&self.0) = None;
+        lock(&self.0).barrier = None;
     }
 
     fn file(&self, number: BarrierNumber, event: EventRef) {
         let mut last = lock(&self.0);
-        if last.as_ref().is_none_or(|(last, _)| *last < number) {
-            *last = Some((number, event));
+        last.count += 1;
+        if last.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
+            last.barrier = Some((number, event));
         }
     }
 }
 
 /// Puts a barrier in. Publishes nothing: that is the caller's, and only afterwards.
-pub fn put(context: &'static Context) -> Result<Passed, Refused> {
-    let (event, seen, mark) = record(context, |event, seen| {
+pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
+    let (event, seen, mark) = record(thread, context, |event, seen| {
         let code = api::ctx_wait_event(context.handle, event.handle());
         // Filed and noted before the cover passes: who skips a barrier because of this one finds
         // it here (order D3 of the core).
         (code == SUCCESS).then(|| context.last_barrier.file(seen.number(), event.clone()));
         code
     })?;
-    stats::count(Count::Barriers);
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
     if let Some(mark) = mark.filter(|_| !wait_first) {
@@ -87,10 +100,11 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
 /// Records all work of the context into an event, then runs `then` under the same gate.
 pub fn record(
+    thread: &Thread,
     context: &'static Context,
     then: impl FnOnce(&EventRef, &SeenAll) -> CuResult,
 ) -> Result<Recorded, Refused> {
-    let event = context.events.take(|body| context.enter(body)).map_err(Refused::Failed)?;
+    let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)?;
     let _shared = context.gate.read().unwrap_or_else(PoisonError::into_inner);
     if captures::any() {
         return Err(Refused::Capturing);

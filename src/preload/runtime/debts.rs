@@ -18,8 +18,9 @@ pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: Eve
     let mut debt = ThreadDebt::new();
     debt.owes(context.id, number);
     thread.owed.set(debt);
-    if replace_event(thread, event.into_raw()).is_none() {
-        process::watch_thread();
+    match replace_event(thread, event.into_raw()) {
+        Some(old) => old.keep(thread),
+        None => process::watch_thread(),
     }
 }
 
@@ -69,6 +70,9 @@ pub fn pay(context: &Context, reason: Wait) {
 pub fn forget_own(thread: &Thread) {
     thread.owed.set(ThreadDebt::new());
     replace_event(thread, null());
+    let spare = thread.spare_event.replace(null());
+    // SAFETY: kept by `EventRef::keep`, as if by `into_raw`, and taken out once.
+    drop((!spare.is_null()).then(|| unsafe { EventRef::from_raw(spare) }));
 }
 
 fn replace_event(thread: &Thread, event: *const Event) -> Option<EventRef> {

@@ -2,6 +2,7 @@
 //! to its recording any more: a wait on an event that was recorded anew would wait for work that
 //! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
 
+use core::ptr::null;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,6 +11,7 @@ use cachealloc_core::EventId;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEMORY, SUCCESS};
 use crate::runtime::lock;
+use crate::runtime::thread::Thread;
 
 /// Events alive at once in one context; more means that frees wait instead.
 const EVENTS_MAX: u32 = 65_536;
@@ -48,18 +50,35 @@ impl Events {
     /// An event to record. Where none is free, one is created: `enter` makes the context current.
     pub fn take(
         &'static self,
+        thread: &Thread,
         enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
     ) -> Result<EventRef, CuResult> {
-        let pooled = lock(&self.free).pop();
-        let event = match pooled {
+        let event = match self.spare_of(thread) {
             Some(event) => event,
-            None => self.create(enter)?,
+            None => {
+                let pooled = lock(&self.free).pop();
+                match pooled {
+                    Some(event) => event,
+                    None => self.create(enter)?,
+                }
+            }
         };
         event.references.store(1, Ordering::Relaxed);
         event
             .recordings
             .store(event.recordings.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(EventRef(event))
+    }
+
+    /// The event that this thread kept, if it is one of this context.
+    fn spare_of(&self, thread: &Thread) -> Option<&'static Event> {
+        // SAFETY: null, or an event kept by `EventRef::keep`; events are leaked.
+        let spare = unsafe { thread.spare_event.replace(null()).as_ref() }?;
+        if core::ptr::eq(spare.owner, self) {
+            return Some(spare);
+        }
+        lock(&spare.owner.free).push(spare);
+        None
     }
 
     /// The context is gone, and its events with it.
@@ -120,6 +139,15 @@ impl EventRef {
 
     pub fn is_dead(&self) -> bool {
         self.0.owner.dead.load(Ordering::Acquire)
+    }
+
+    /// Drops the reference. If it was the last one, the event stays with this thread for its next
+    /// barrier, so that a thread which frees again and again takes no lock for its events.
+    pub fn keep(self, thread: &Thread) {
+        let last = self.0.references.load(Ordering::Acquire) == 1;
+        if last && thread.spare_event.get().is_null() {
+            thread.spare_event.set(self.into_raw());
+        }
     }
 
     /// Gives the reference away as a word, for a thread-local without a destructor.

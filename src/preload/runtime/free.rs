@@ -110,7 +110,7 @@ impl<'a> Free<'a> {
 
     /// Puts the barrier in, waits for it where `wait` gives a reason, and publishes.
     fn behind_barrier(&self, wait: Option<Wait>) -> CuResult {
-        let passed = match barrier::put(self.context) {
+        let passed = match barrier::put(self.thread, self.context) {
             Ok(passed) => passed,
             Err(Refused::Capturing) => return self.settle(Wait::Capture),
             Err(Refused::Failed(code)) if reports(code) => return self.conclude(code),
@@ -144,7 +144,7 @@ impl<'a> Free<'a> {
     }
 
     fn park_on_event(&self) -> CuResult {
-        match barrier::record(self.context, |_, _| SUCCESS) {
+        match barrier::record(self.thread, self.context, |_, _| SUCCESS) {
             Ok((event, _, _)) => {
                 let ready = Ready::After { event: event.id() };
                 tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
@@ -179,7 +179,8 @@ impl<'a> Free<'a> {
             self.block.give_back();
             return code;
         }
-        let Ok(event) = self.context.events.take(|body| self.context.enter(body)) else {
+        let Ok(event) = self.context.events.take(self.thread, |body| self.context.enter(body))
+        else {
             return self.park_for_barrier();
         };
         let _in_order = tags::in_order(self.context);

@@ -33,7 +33,6 @@ macro_rules! counters {
 counters! {
     /// Things that happen seldom enough for one shared counter each.
     Count {
-        Barriers = "barriers",
         SegmentsReserved = "segments reserved",
         SegmentsReleased = "segments given back",
         PassedToDriver = "requests passed to the driver",
@@ -163,6 +162,7 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     }
     row(out, "reserved peak", "", format_args!("{:.1} MiB", mib(total.reserved_peak)))?;
     row(out, "allocated peak", "", format_args!("{:.1} MiB", mib(total.allocated_peak)))?;
+    row(out, "barriers", "", format_args!("{}", total.barriers))?;
     for what in Count::ALL.iter().filter(|what| value(**what) != 0) {
         row(out, what.text(), "", format_args!("{}", value(*what)))?;
     }
@@ -221,6 +221,7 @@ impl fmt::Write for Text {
 
 struct Totals {
     served: u64,
+    barriers: u64,
     reserved_peak: u64,
     allocated_peak: u64,
 }
@@ -228,6 +229,7 @@ struct Totals {
 impl Totals {
     fn read() -> Totals {
         let mut total = Totals {
+            barriers: 0,
             served: BURIED_SERVED.load(Ordering::Relaxed),
             reserved_peak: BURIED_RESERVED_PEAK.load(Ordering::Relaxed),
             allocated_peak: 0,
@@ -238,6 +240,7 @@ impl Totals {
 
     /// A lookaside hit is one pair that the core never saw.
     fn add(&mut self, context: &Context) {
+        self.barriers += context.last_barrier.count();
         // A thread that was stopped while it held the lock keeps its numbers.
         let allocator = match context.allocator.try_lock() {
             Ok(allocator) => allocator,

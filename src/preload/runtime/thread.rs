@@ -19,6 +19,8 @@ pub struct Thread {
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub owed: Cell<ThreadDebt>,
     pub owed_event: Cell<*const Event>,
+    /// An event that nobody refers to, kept for this thread's next barrier.
+    pub spare_event: Cell<*const Event>,
 }
 
 thread_local! {
@@ -28,6 +30,7 @@ thread_local! {
             number: Cell::new(0),
             owed: Cell::new(ThreadDebt::new()),
             owed_event: Cell::new(null()),
+            spare_event: Cell::new(null()),
         }
     };
 }
