@@ -61,6 +61,52 @@ rules! {
     PlainFreeOfAsyncParks = "plain_free_of_async_parks",
     /// After the first cause every kernel counts as visible to the host.
     VisibleIsSticky = "visible_is_sticky",
+    /// A kernel's arguments are searched for addresses of pinned memory.
+    ArgumentsAreScanned = "arguments_are_scanned",
+    /// A copy or a fill of pinned memory is visible to the host.
+    PinnedOperandsLook = "pinned_operands_look",
+    /// Host functions and graphs are visible to the host.
+    HostFunctionsLook = "host_functions_look",
+    /// A wait for an event is a submission: it may hold work of another context.
+    EventWaitsCount = "event_waits_count",
+    /// What ends something that work uses waits for the barriers of earlier frees.
+    TeardownPays = "teardown_pays",
+    /// Who could look past a barrier waits for it first.
+    AgentWaits = "agent_waits",
+    /// A query that answers "not ready" waits for its thread's last free and asks again.
+    QueryAsksAgain = "query_asks_again",
+    /// A query does not wait for the frees of other threads.
+    QueryPaysOwnDebts = "query_pays_own_debts",
+    /// A free that skips its barrier owes what the barrier behind it owes.
+    SkippedFreeLeans = "skipped_free_leans",
+    /// A debt is paid by the event of its free, not by waiting for all work so far.
+    DebtWaitsForItsFree = "debt_waits_for_its_free",
+    /// An event that somebody may still wait for is not recorded again.
+    EventNotReused = "event_not_reused",
+    /// A block is taken from the program before anything else is done for its free.
+    ClaimBeforeFree = "claim_before_free",
+    /// A block is handed out only after the wait of its barrier is in.
+    PublishAfterBarrier = "publish_after_barrier",
+    /// A free whose barrier the driver refuses waits instead.
+    RefusedBarrierSettles = "refused_barrier_settles",
+    /// A free that the driver does not permit leaves the block to the program.
+    RefusedFreeKeepsBlock = "refused_free_keeps_block",
+    /// No capture begins while a barrier is under way.
+    CaptureGate = "capture_gate",
+    /// Segments go back in the order of streams, not by a free that waits for all.
+    ReleaseInStreamOrder = "release_in_stream_order",
+    /// Segments go back behind the events that their blocks wait for.
+    ReleaseBehindEvents = "release_behind_events",
+    /// A call is made again only if the table of functions says that it may.
+    RetryAsListed = "retry_as_listed",
+    /// While something captures no call is made again.
+    RetryNotInCapture = "retry_not_in_capture",
+    /// A second try finds its in-out arguments as the program wrote them.
+    RetryRestoresSizes = "retry_restores_sizes",
+    /// The end of a context takes its segments and blocks with it.
+    ContextDeathForgets = "context_death_forgets",
+    /// A default pool that the program works with is the driver's.
+    AsyncNeedsDefaultPool = "async_needs_default_pool",
 }
 
 impl Rule {

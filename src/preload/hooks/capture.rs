@@ -2,6 +2,8 @@
 
 use std::sync::PoisonError;
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
 use crate::hooks::{common, guarded, stream_of};
@@ -50,6 +52,9 @@ pub fn wait_event(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     if !bypass::is_on() {
+        return real();
+    }
+    if !rule_holds(Rule::EventWaitsCount) {
         return real();
     }
     let submit = || common::submit(function, false, real);

@@ -1,6 +1,8 @@
 //! What every hooked call gets, by its class and columns: marks around a submission, one more try
 //! after an out-of-memory error, and the wait that a teardown owes to earlier frees.
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
@@ -42,7 +44,8 @@ pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResu
 #[inline(always)]
 pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
-    if code == OUT_OF_MEMORY && function.oom_retry && make_room() {
+    let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
+    if code == OUT_OF_MEMORY && may_retry && make_room() {
         stats::count(Count::Retries);
         return real();
     }
@@ -53,7 +56,7 @@ pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuRe
 /// a second call is not safe because something captures.
 #[cold]
 pub fn make_room() -> bool {
-    if captures::any() {
+    if captures::any() && rule_holds(Rule::RetryNotInCapture) {
         return false;
     }
     let before = stats::value(Count::SegmentsReleased);

@@ -3,6 +3,7 @@
 //! taken the bytes, or put them there, when the call returns.
 
 use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuResult, Memcpy2d, Memcpy3d, MemoryType};
 use crate::functions::Function;
@@ -13,7 +14,8 @@ use crate::runtime::{LEDGER, agents, bypass, pinned};
 /// reads pageable memory, any.
 #[inline]
 fn host_sees(address: usize) -> bool {
-    LEDGER.visible.every_kernel() || pinned::contains(address)
+    LEDGER.visible.every_kernel()
+        || pinned::contains(address) && rule_holds(Rule::PinnedOperandsLook)
 }
 
 #[inline]

@@ -3,6 +3,8 @@
 
 use core::ffi::c_void;
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::api;
 use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
@@ -92,7 +94,7 @@ pub fn always_visible(
     if !bypass::is_on() {
         return real();
     }
-    common::submit(function, true, real)
+    common::submit(function, rule_holds(Rule::HostFunctionsLook), real)
 }
 
 #[inline(always)]

@@ -1,5 +1,7 @@
 //! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY};
 use crate::functions::{Function, id};
 use crate::hooks::common;
@@ -42,7 +44,8 @@ pub fn load_data(
     for (index, saved) in saved[..count].iter().enumerate() {
         // SAFETY: as above; only what the driver itself overwrote is put back.
         unsafe {
-            if JIT_LOG_SIZES.contains(&*options.add(index)) {
+            let restored = rule_holds(Rule::RetryRestoresSizes);
+            if restored && JIT_LOG_SIZES.contains(&*options.add(index)) {
                 *values.add(index) = *saved;
             }
         }

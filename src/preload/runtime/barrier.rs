@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cachealloc_core::TagMark;
 use cachealloc_core::order::{AfterBarrier, BarrierNumber, SeenAll};
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, SUCCESS};
@@ -15,7 +16,7 @@ use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, captures, lock, tags};
+use crate::runtime::{LEDGER, captures, lock, tags, widen};
 
 /// The newest barrier of a context and its event.
 pub struct LastBarrier(Mutex<Last>);
@@ -105,10 +106,12 @@ pub fn record(
     then: impl FnOnce(&EventRef, &SeenAll) -> CuResult,
 ) -> Result<Recorded, Refused> {
     let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)?;
-    let _shared = context.gate.read().unwrap_or_else(PoisonError::into_inner);
+    let shared = || context.gate.read().unwrap_or_else(PoisonError::into_inner);
+    let _shared = rule_holds(Rule::CaptureGate).then(shared);
     if captures::any() {
         return Err(Refused::Capturing);
     }
+    widen(Rule::CaptureGate);
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = tags::mark(context);
     let mut code = api::ctx_record_event(context.handle, event.handle());

@@ -8,6 +8,7 @@ use std::sync::{Mutex, RwLock};
 
 use cachealloc_core::Allocator;
 use cachealloc_core::order::Covers;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
 use crate::driver::api;
@@ -124,6 +125,9 @@ impl Context {
 
     /// The driver destroyed the context: its memory and events are gone.
     pub fn bury(&'static self) {
+        if !rule_holds(Rule::ContextDeathForgets) {
+            return;
+        }
         self.dead.store(true, Ordering::Release);
         self.events.bury();
         self.last_barrier.forget();

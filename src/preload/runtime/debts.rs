@@ -4,6 +4,7 @@
 use core::ptr::null;
 
 use cachealloc_core::order::{BarrierNumber, ThreadDebt};
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
@@ -28,6 +29,9 @@ pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: Eve
 #[inline]
 pub fn lean(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
+    if !rule_holds(Rule::SkippedFreeLeans) {
+        return;
+    }
     if thread.owed.get().owed() == Some((context.id, number)) {
         return;
     }
@@ -38,6 +42,13 @@ pub fn lean(thread: &Thread, context: &Context) {
 
 /// Waits for the barrier of this thread's last free. False: there was none to wait for.
 pub fn pay_own(thread: &Thread) -> bool {
+    if !rule_holds(Rule::QueryAsksAgain) {
+        return false;
+    }
+    if !rule_holds(Rule::QueryPaysOwnDebts) {
+        pay_all(Wait::Query);
+        return true;
+    }
     let Some((context_id, number)) = thread.owed.get().owed() else { return false };
     let context = contexts::all().find(|context| context.id == context_id);
     let pending = context.filter(|context| context.covers.debts.is_pending(number));
@@ -53,6 +64,14 @@ pub fn pay_own(thread: &Thread) -> bool {
 /// Waits for the last barrier of every context: something that earlier work may use is about to
 /// end, or somebody beyond the barriers is about to look.
 pub fn pay_all(reason: Wait) {
+    let broken = match reason {
+        Wait::Teardown => !rule_holds(Rule::TeardownPays),
+        Wait::Agent => !rule_holds(Rule::AgentWaits),
+        _ => false,
+    };
+    if broken {
+        return;
+    }
     contexts::all().for_each(|context| pay(context, reason));
 }
 
@@ -61,6 +80,10 @@ pub fn pay_all(reason: Wait) {
 pub fn pay(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
+    if !rule_holds(Rule::DebtWaitsForItsFree) {
+        context.enter(&mut api::ctx_synchronize);
+        return;
+    }
     if stats::timed(reason, || api::relaxed(|| event.synchronize())) == SUCCESS {
         context.covers.debts.complete(number);
     }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::EventId;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEMORY, SUCCESS};
@@ -170,7 +171,9 @@ impl EventRef {
 
 impl Clone for EventRef {
     fn clone(&self) -> EventRef {
-        self.0.references.fetch_add(1, Ordering::Relaxed);
+        if rule_holds(Rule::EventNotReused) {
+            self.0.references.fetch_add(1, Ordering::Relaxed);
+        }
         EventRef(self.0)
     }
 }

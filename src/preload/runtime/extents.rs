@@ -16,10 +16,11 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{BlockId, SegmentId};
 
 use crate::runtime::contexts::Context;
-use crate::runtime::lock;
+use crate::runtime::{lock, widen};
 
 const PAGE_SHIFT: u32 = 21;
 pub const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -247,6 +248,11 @@ impl LiveBlock {
     pub fn claim(&self) -> bool {
         let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
         let slot = self.slot();
+        if !rule_holds(Rule::ClaimBeforeFree) {
+            widen(Rule::ClaimBeforeFree);
+            slot.word.store(freeing, Ordering::Release);
+            return true;
+        }
         slot.word.compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -9,6 +9,7 @@ use cachealloc_core::order::{
     Facts, Mode, Route, Situation, StreamRoute, free_async_block_plainly, free_context_block,
     free_on_stream,
 };
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
 
 use crate::config;
@@ -21,7 +22,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, alloc, captures, debts, lock, tags};
+use crate::runtime::{LEDGER, alloc, captures, debts, lock, tags, widen};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
@@ -110,10 +111,19 @@ impl<'a> Free<'a> {
 
     /// Puts the barrier in, waits for it where `wait` gives a reason, and publishes.
     fn behind_barrier(&self, wait: Option<Wait>) -> CuResult {
+        if !rule_holds(Rule::PublishAfterBarrier) {
+            self.publish();
+            widen(Rule::PublishAfterBarrier);
+            drop(barrier::put(self.thread, self.context));
+            return SUCCESS;
+        }
         let passed = match barrier::put(self.thread, self.context) {
             Ok(passed) => passed,
             Err(Refused::Capturing) => return self.settle(Wait::Capture),
             Err(Refused::Failed(code)) if reports(code) => return self.conclude(code),
+            Err(Refused::Failed(_)) if !rule_holds(Rule::RefusedBarrierSettles) => {
+                return self.conclude(SUCCESS);
+            }
             Err(Refused::Failed(_)) => return self.settle(Wait::BarrierFailed),
         };
         let wait = wait.or(passed.wait_first.then_some(Wait::NotPlain));
@@ -135,7 +145,7 @@ impl<'a> Free<'a> {
         match code {
             SUCCESS => self.publish(),
             // Inside a host function of a stream: natively nothing is freed either.
-            NOT_PERMITTED => self.block.give_back(),
+            NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published,
             // so nothing that faulted work still touches is handed out.
             _ => stats::count(Count::Quarantined),

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use cachealloc_core::order::VisibleCause;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, SUCCESS};
@@ -32,6 +33,9 @@ static SIZES: RwLock<Option<HashMap<usize, Sizes>>> = RwLock::new(None);
 ///
 /// `params` and `extra` are null or what the program hands to the launch of `kernel`.
 pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
+    if !rule_holds(Rule::ArgumentsAreScanned) {
+        return;
+    }
     let found = match (params.is_null(), extra.is_null()) {
         // SAFETY: the caller's promise.
         (false, _) => unsafe { scan_params(kernel, params) },

@@ -40,9 +40,18 @@ pub mod pools;
 pub mod tags;
 
 use cachealloc_core::order::Ledger;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 /// What was submitted, what the host may look at, and who shares the device with us.
 pub static LEDGER: Ledger = Ledger::new();
+
+/// Where a rule is broken, time for another thread to show it.
+#[inline(always)]
+pub fn widen(rule: Rule) {
+    if !rule_holds(rule) {
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+}
 
 /// A mutex's guard, whether or not a thread panicked while holding it: a panic ends caching
 /// (`bypass`), and the structures stay readable for frees and reports.

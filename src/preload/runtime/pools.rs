@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{PoolHandle, SUCCESS};
@@ -21,7 +23,8 @@ static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEV
 pub fn is_ours(device: i32) -> bool {
     config::get().serve_async
         && (device as usize) < DEVICES_MAX
-        && NATIVE.load(Ordering::Relaxed) >> device & 1 == 0
+        && (NATIVE.load(Ordering::Relaxed) >> device & 1 == 0
+            || !rule_holds(Rule::AsyncNeedsDefaultPool))
         && agents::context_count() < 2
 }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Mutex;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
 
 use crate::driver::api;
@@ -56,7 +57,7 @@ impl Leaving {
         stats::add(Count::SegmentsReleased, self.segments.len() as u64);
         api::relaxed(|| {
             context.enter(&mut || match stream(&context.release_streams.now)
-                .filter(|_| !self.unsure)
+                .filter(|_| !self.unsure && rule_holds(Rule::ReleaseInStreamOrder))
             {
                 Some(stream) => self.behind_barrier(context, stream, wait),
                 None => self.by_waiting(),
@@ -91,7 +92,11 @@ impl Leaving {
             });
             return;
         };
-        for event in context.last_barrier.newest().iter().chain(&self.events) {
+        let events = context.last_barrier.newest();
+        for event in events.iter().chain(&self.events) {
+            if !rule_holds(Rule::ReleaseBehindEvents) {
+                break;
+            }
             api::stream_wait_event(stream, event.handle(), 0);
         }
         give_back(segments, stream);
