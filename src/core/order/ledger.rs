@@ -27,7 +27,7 @@
 //! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
 use crate::order::debts::{BarrierNumber, Debts};
-use crate::order::marks::{Cover, Marks, Seen};
+use crate::order::marks::{Cover, Lane, Marks, Seen};
 use crate::order::plain::{Agent, Plain};
 use crate::order::route::{Facts, Mode};
 use crate::order::visible::{Skipping, Visible, VisibleCause};
@@ -112,30 +112,36 @@ impl Ledger {
     #[must_use]
     pub fn submits(&self, context_id: u64, look: bool) -> bool {
         let wait_first = self.plain.submits(context_id);
-        self.begin(look);
+        self.begin(look, Lane::Shared);
         wait_first
     }
 
     /// The marks of `submits` alone, where only one context can submit or the caller has asked
     /// `plain.submits` itself.
     #[inline]
-    pub fn begin(&self, look: bool) {
+    pub fn begin(&self, look: bool, lane: Lane) {
         if look {
-            self.looked_at.begin();
+            self.looked_at.begin(lane);
             if !rule_holds(Rule::LookMarksBothSides) {
-                self.looked_at.end();
+                self.looked_at.end(lane);
             }
         }
-        self.submitted.begin();
+        self.submitted.begin(lane);
     }
 
     /// After the real call, whatever it returned, with the same `look`.
     #[inline]
     pub fn submitted(&self, look: bool) {
+        self.end(look, Lane::Shared);
+    }
+
+    /// As `submitted`, with the lane that `begin` got.
+    #[inline]
+    pub fn end(&self, look: bool, lane: Lane) {
         if look && rule_holds(Rule::LookMarksBothSides) {
-            self.looked_at.end();
+            self.looked_at.end(lane);
         }
-        self.submitted.end();
+        self.submitted.end(lane);
     }
 
     /// Every kernel counts as visible from now on; true the first time.
@@ -146,8 +152,8 @@ impl Ledger {
     pub fn visible_shows(&self, cause: VisibleCause) -> bool {
         let first = self.visible.shows(cause);
         if first {
-            self.looked_at.begin();
-            self.looked_at.end();
+            self.looked_at.begin(Lane::Shared);
+            self.looked_at.end(Lane::Shared);
         }
         first
     }

@@ -15,19 +15,35 @@
 //! Each method that touches several atomics is a sequence of the single steps `begun`, `ended`,
 //! `covered`; the tests interleave exactly these steps.
 
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use crate::rules::{Rule, rule_holds};
 
 /// The two counters over all submissions of the process, or over those that the host could see.
-///
+/// Each is kept in two lanes (Note [Lanes]); `begun` and `ended` mean the sums.
+#[derive(Debug, Default)]
+pub struct Marks {
+    own: Counters,
+    shared: Counters,
+}
+
 /// Both counters share a cache line on purpose: a launch touches both, so one transfer of the
 /// line between cores pays for both; nothing else may share it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Marks {
+struct Counters {
     begun: AtomicU64,
     ended: AtomicU64,
+}
+
+/// Who counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// The one thread of the process that owns this lane for good.
+    Own,
+    /// Every other thread.
+    Shared,
 }
 
 /// The counters as a barrier or a wait found them before it was recorded.
@@ -45,18 +61,28 @@ pub struct Cover(AtomicU64);
 impl Marks {
     /// Nothing submitted yet.
     pub const fn new() -> Marks {
-        Marks { begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
+        Marks { own: Counters::at(0, 0), shared: Counters::at(0, 0) }
     }
 
     /// Call before the real call, with nothing between that could submit.
     ///
     /// The addition must be visible before the device can start the work: a kernel may raise a
     /// flag in pinned memory before its own launch returns, and a thread that saw the flag may
-    /// free. No acquire or release pairs up there, so the addition is `SeqCst`: a locked
+    /// free. No acquire or release pairs up there, so the shared addition is `SeqCst`: a locked
     /// instruction on x86 and a full barrier (`ldaddal`) on ARM, before the driver's doorbell.
     #[inline(always)]
-    pub fn begin(&self) {
-        self.begun.fetch_add(1, SeqCst);
+    pub fn begin(&self, lane: Lane) {
+        match lane {
+            Lane::Own => {
+                add_alone(&self.own.begun);
+                // x86 makes stores visible in their order, the doorbell's among them.
+                #[cfg(not(target_arch = "x86_64"))]
+                core::sync::atomic::fence(SeqCst);
+            }
+            Lane::Shared => {
+                self.shared.begun.fetch_add(1, SeqCst);
+            }
+        }
     }
 
     /// Call after the real call returned, whatever it returned.
@@ -64,8 +90,13 @@ impl Marks {
     /// A call that never gets here (a thread killed inside the driver) leaves `ended` behind for
     /// good: no barrier is ever skipped again, which is the safe side.
     #[inline(always)]
-    pub fn end(&self) {
-        self.ended.fetch_add(1, SeqCst);
+    pub fn end(&self, lane: Lane) {
+        match lane {
+            Lane::Own => add_alone(&self.own.ended),
+            Lane::Shared => {
+                self.shared.ended.fetch_add(1, SeqCst);
+            }
+        }
     }
 
     /// Call before the barrier is recorded, or before the call that waits.
@@ -88,23 +119,37 @@ impl Marks {
         quiet(begun, ended, covered)
     }
 
-    /// One step: how many calls have begun.
+    /// How many calls have begun. One step for each lane.
     #[inline]
     pub fn begun(&self) -> u64 {
-        self.begun.load(SeqCst)
+        self.own.begun.load(SeqCst).wrapping_add(self.shared.begun.load(SeqCst))
     }
 
-    /// One step: how many calls have ended.
+    /// How many calls have ended. One step for each lane.
     #[inline]
     pub fn ended(&self) -> u64 {
-        self.ended.load(SeqCst)
+        self.own.ended.load(SeqCst).wrapping_add(self.shared.ended.load(SeqCst))
     }
 
     /// Marks in a given state, for tests that explore states.
     #[cfg(test)]
     pub(crate) fn at(begun: u64, ended: u64) -> Marks {
-        Marks { begun: AtomicU64::new(begun), ended: AtomicU64::new(ended) }
+        Marks { own: Counters::at(0, 0), shared: Counters::at(begun, ended) }
     }
+}
+
+impl Counters {
+    const fn at(begun: u64, ended: u64) -> Counters {
+        Counters { begun: AtomicU64::new(begun), ended: AtomicU64::new(ended) }
+    }
+}
+
+/// An addition by the only thread that writes the counter. A signal handler of that thread which
+/// comes between the two steps and submits itself loses one: then `begun` and `ended` never agree
+/// again, and no barrier is skipped any more, which is the safe side.
+#[inline(always)]
+fn add_alone(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Release);
 }
 
 impl Seen {
@@ -167,6 +212,19 @@ pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
     ended_too && begun == covered
 }
 
+// Note [Lanes]
+//
+// Two locked additions are most of what a hook adds to a launch. Most programs launch from one
+// thread, so one thread owns a lane in which it counts by plain stores; all others share the other
+// lane. The sums still mean what M1 to M3 say, although a sum is read in two steps:
+//  * a barrier reads both `ended` before both `begun`. If the sums are equal, then each lane was
+//    equal (each `ended <= begun`, and both only grow), so between the two pairs of reads nothing
+//    was under way in either lane: at that moment exactly s calls had begun and all had ended.
+//  * a skip reads both `begun` and compares with such an s. What the free needs had begun before
+//    its first read. If the barrier's moment was later, all of that is in s. If it was earlier,
+//    each lane has at least its part of s, so equal sums mean equal parts, and all of it is in s.
+// `tests/lanes.rs` explores the steps.
+//
 // Note [Why not a flag]
 //
 // "Set before the launch, cleared by a barrier" loses: T2 sets, T1 frees and clears, T2 launches

@@ -33,7 +33,7 @@ pub mod visible;
 pub use captures::{Begun, Capture, Captures};
 pub use debts::{BarrierNumber, Debts, ThreadDebt};
 pub use ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
-pub use marks::{Cover, Marks, Seen};
+pub use marks::{Cover, Lane, Marks, Seen};
 pub use plain::{Agent, Plain};
 pub use route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,

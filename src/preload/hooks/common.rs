@@ -7,6 +7,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
 use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::thread::{self, Thread};
 use crate::runtime::{LEDGER, agents, bypass, captures, debts, release};
 
 /// The hook of functions that need no other.
@@ -34,9 +35,10 @@ pub fn pass(
 #[inline(always)]
 pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
     agents::watch_submission();
-    LEDGER.begin(look);
+    let lane = thread::with(Thread::lane);
+    LEDGER.begin(look, lane);
     let code = retried(function, real);
-    LEDGER.submitted(look);
+    LEDGER.end(look, lane);
     code
 }
 

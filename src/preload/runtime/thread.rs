@@ -4,9 +4,9 @@
 
 use core::cell::Cell;
 use core::ptr::null;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cachealloc_core::order::ThreadDebt;
+use cachealloc_core::order::{Lane, ThreadDebt};
 
 use crate::runtime::events::Event;
 
@@ -16,6 +16,7 @@ pub struct Thread {
     /// through, so that no lock of ours is taken twice.
     pub inside: Cell<bool>,
     number: Cell<u32>,
+    lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub owed: Cell<ThreadDebt>,
     pub owed_event: Cell<*const Event>,
@@ -28,6 +29,7 @@ thread_local! {
         Thread {
             inside: Cell::new(false),
             number: Cell::new(0),
+            lane: Cell::new(None),
             owed: Cell::new(ThreadDebt::new()),
             owed_event: Cell::new(null()),
             spare_event: Cell::new(null()),
@@ -42,6 +44,21 @@ pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
 }
 
 impl Thread {
+    /// In which lane this thread counts its submissions: the first thread that submits has one of
+    /// its own.
+    #[inline]
+    pub fn lane(&self) -> Lane {
+        self.lane.get().unwrap_or_else(|| self.choose_lane())
+    }
+
+    #[cold]
+    fn choose_lane(&self) -> Lane {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        let lane = if TAKEN.swap(true, Ordering::Relaxed) { Lane::Shared } else { Lane::Own };
+        self.lane.set(Some(lane));
+        lane
+    }
+
     /// A small number, different for threads that began near each other.
     #[inline]
     pub fn number(&self) -> usize {

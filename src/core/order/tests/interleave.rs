@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use super::explore::{Key, Machine, Outcome, explore};
 use super::{std, whole};
-use crate::order::marks::{Cover, Marks, Seen, quiet};
+use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
 
 const THREADS: usize = 3;
 const OPS_MAX: usize = 3;
@@ -141,13 +141,13 @@ impl State {
 
     fn begin(&mut self) {
         let marks = Marks::at(self.begun, self.ended);
-        marks.begin();
+        marks.begin(Lane::Shared);
         self.begun = if self.protocol.flag { 1 } else { marks.begun() };
     }
 
     fn end(&mut self) {
         let marks = Marks::at(self.begun, self.ended);
-        marks.end();
+        marks.end(Lane::Shared);
         if self.protocol.flag {
             self.begun = 1;
         } else {
