@@ -19,8 +19,10 @@ use crate::runtime::thread::Thread;
 use crate::runtime::{LEDGER, captures, lock, tags, widen};
 
 /// The newest barrier of a context and its event.
+#[derive(Default)]
 pub struct LastBarrier(Mutex<Last>);
 
+#[derive(Default)]
 struct Last {
     barrier: Option<(BarrierNumber, EventRef)>,
     /// Barriers put in so far.
@@ -46,10 +48,6 @@ pub struct Passed {
 }
 
 impl LastBarrier {
-    pub const fn new() -> LastBarrier {
-        LastBarrier(Mutex::new(Last { barrier: None, count: 0 }))
-    }
-
     /// The event whose completion pays barrier `number` and all before it.
     pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
         let last = lock(&self.0);

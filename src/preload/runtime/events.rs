@@ -18,6 +18,7 @@ use crate::runtime::thread::Thread;
 const EVENTS_MAX: u32 = 65_536;
 
 /// The events of one context.
+#[derive(Default)]
 pub struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
@@ -40,14 +41,6 @@ pub struct Event {
 pub struct EventRef(&'static Event);
 
 impl Events {
-    pub const fn new() -> Events {
-        Events {
-            free: Mutex::new(Vec::new()),
-            created: AtomicU32::new(0),
-            dead: AtomicBool::new(false),
-        }
-    }
-
     /// An event to record. Where none is free, one is created: `enter` makes the context current.
     pub fn take(
         &'static self,

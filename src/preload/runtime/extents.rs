@@ -154,7 +154,7 @@ pub fn extent_of(address: u64) -> Option<&'static Extent> {
 
 /// Whether a segment at this base can be found again by the radix.
 pub fn fits(base: u64, bytes: u64) -> bool {
-    base % PAGE_BYTES == 0 && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
+    base.is_multiple_of(PAGE_BYTES) && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
 }
 
 /// A segment arrived from the driver. False: no memory for our own tables; nothing was entered.
@@ -221,7 +221,7 @@ impl Extent {
     fn slot_at(&self, address: u64) -> Option<&'static Slot> {
         let offset = address - self.base();
         let index = (offset / GRANULE_BYTES) as usize;
-        let on_grid = offset % GRANULE_BYTES == 0 && index < self.slots_count;
+        let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
         // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.
         on_grid.then(|| unsafe { &*self.slots.add(index) })
     }

@@ -64,11 +64,13 @@ impl List {
 // SAFETY: `list` is touched only by the thread that set `busy`.
 unsafe impl Sync for Shard {}
 
-impl Lookaside {
-    pub const fn new() -> Lookaside {
+impl Default for Lookaside {
+    fn default() -> Lookaside {
         Lookaside { shards: [const { Shard::new() }; SHARDS] }
     }
+}
 
+impl Lookaside {
     /// A held block of exactly this size, if this thread's list has one.
     #[inline]
     pub fn take(&self, thread: &Thread, bytes: u64) -> Option<Held> {

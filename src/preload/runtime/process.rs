@@ -42,7 +42,7 @@ pub fn watch_thread() {
     let key = THREAD_KEY.load(Ordering::Acquire);
     if key != NO_KEY {
         // SAFETY: the key was created; the value only has to be non-null.
-        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+        unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) };
     }
 }
 

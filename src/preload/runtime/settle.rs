@@ -16,13 +16,8 @@ const SENTINEL_BYTES: usize = 512;
 const SENTINELS_KEPT: usize = 4;
 
 /// Allocations of the driver that exist to be freed.
+#[derive(Default)]
 pub struct Sentinels(Mutex<Vec<DevicePointer>>);
-
-impl Sentinels {
-    pub const fn new() -> Sentinels {
-        Sentinels(Mutex::new(Vec::new()))
-    }
-}
 
 /// Waits for all work of the context, as the program's own free would, and outside our locks.
 pub fn settle(context: &'static Context, reason: Wait) -> CuResult {

@@ -75,7 +75,9 @@ struct Tally {
 }
 
 impl Tally {
-    const NEW: Tally = Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) };
+    const fn new() -> Tally {
+        Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
+    }
 
     fn note(&self, begun: Instant) {
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -89,8 +91,8 @@ impl Tally {
 }
 
 static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
-static WAITS: [Tally; Wait::ALL.len()] = [Tally::NEW; Wait::ALL.len()];
-static RESERVES: Tally = Tally::NEW;
+static WAITS: [Tally; Wait::ALL.len()] = [const { Tally::new() }; Wait::ALL.len()];
+static RESERVES: Tally = Tally::new();
 
 /// Of contexts that are gone: allocations served, and the sum of their peaks.
 static BURIED_SERVED: AtomicU64 = AtomicU64::new(0);

@@ -13,9 +13,10 @@ use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
-use crate::runtime::{early_start, lock};
+use crate::runtime::{early_start, lock, thread};
 
 /// The events behind the tags of one context.
+#[derive(Default)]
 pub struct Tagged {
     /// Whether any free block may have a tag; a barrier asks the core only then.
     any: AtomicBool,
@@ -27,18 +28,6 @@ pub struct Tagged {
     order: Mutex<()>,
     /// An event behind all work before a mark, recorded for the tags that have none.
     parked_behind: Mutex<Option<(TagMark, EventRef)>>,
-}
-
-impl Tagged {
-    pub const fn new() -> Tagged {
-        Tagged {
-            any: AtomicBool::new(false),
-            parked: AtomicBool::new(false),
-            events: Mutex::new(Vec::new()),
-            order: Mutex::new(()),
-            parked_behind: Mutex::new(None),
-        }
-    }
 }
 
 /// Frees a block with a tag. The slot must be claimed; it is vacated here.
@@ -107,7 +96,8 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
     }
     let mut behind = lock(&context.tagged.parked_behind);
     if behind.is_none() {
-        let (event, _, mark) = barrier::record(context, |_, _| SUCCESS).ok()?;
+        let (event, _, mark) =
+            thread::with(|thread| barrier::record(thread, context, |_, _| SUCCESS)).ok()?;
         *behind = mark.map(|mark| (mark, event));
     }
     let (mark, event) = behind.as_ref()?;
