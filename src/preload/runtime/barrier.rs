@@ -89,6 +89,7 @@ pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused
     })?;
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
+    widen(Rule::BarrierMark);
     if let Some(mark) = mark.filter(|_| !wait_first) {
         tags::barrier_passed(context, mark);
     }
@@ -106,7 +107,7 @@ pub fn record(
     let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)?;
     let shared = || context.gate.read().unwrap_or_else(PoisonError::into_inner);
     let _shared = rule_holds(Rule::CaptureGate).then(shared);
-    if captures::any() {
+    if captures::any() && rule_holds(Rule::CaptureSettles) {
         return Err(Refused::Capturing);
     }
     widen(Rule::CaptureGate);
