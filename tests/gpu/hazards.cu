@@ -526,8 +526,9 @@ struct Captured {  // a capture on `stream` that writes A into `words`
         return ok_if(holds(words, BYTES, A), "the graph did not do its work");
     }
 };
-Verdict free_during_capture(cudaStreamCaptureMode mode) {
+Verdict free_during_capture(cudaStreamCaptureMode mode, cudaStream_t on = nullptr) {
     Captured capture;
+    if (on) capture.stream = on;
     cudaStream_t busy = new_stream();
     uint32_t *unrelated = device_alloc(BYTES);
     CHECK(cudaStreamBeginCapture(capture.stream, mode));
@@ -559,6 +560,8 @@ Verdict free_during_capture(cudaStreamCaptureMode mode) {
 }
 Verdict free_during_thread_local_capture() { return free_during_capture(cudaStreamCaptureModeThreadLocal); }
 Verdict free_during_relaxed_capture() { return free_during_capture(cudaStreamCaptureModeRelaxed); }
+// One handle means another stream in each thread.
+Verdict free_during_per_thread_capture() { return free_during_capture(cudaStreamCaptureModeThreadLocal, cudaStreamPerThread); }
 // Natively another thread's free kills a global capture; under the library it must not.
 Verdict free_during_global_capture() {
     Captured capture;
@@ -922,7 +925,7 @@ const Hazard HAZARDS[] = {
     H("deadlock", spin_behind_free), H("deadlock", spin_and_free_async_pointer), H("deadlock", spin_and_malloc_behind_async_free),
     H("deadlock", spin_and_destroy_texture), H("deadlock", query_while_a_free_waits), H("deadlock", two_contexts),
     H("memory", persistent_kernel_and_malloc),
-    H("capture", free_during_thread_local_capture), H("capture", free_during_relaxed_capture), H("capture", free_during_global_capture),
+    H("capture", free_during_thread_local_capture), H("capture", free_during_relaxed_capture), H("capture", free_during_global_capture), H("capture", free_during_per_thread_capture),
     H("capture", abandoned_capture), H("capture", query_legacy_during_capture), H("capture", malloc_in_relaxed_capture),
     H("capture", free_async_of_outside_memory_in_capture),
     H("async", programmatic_launch_after_async_reuse), H("async", merged_neighbours), H("async", crossed_frees),
