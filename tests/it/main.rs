@@ -3,6 +3,7 @@
 mod bad_input;
 mod doors;
 mod lookups;
+mod matrix;
 mod processes;
 mod resolver;
 mod shape;

@@ -134,6 +134,7 @@ fn grow(context: &'static Context, request: &mut Request, bytes: u64) -> Result<
         Ok(base) => lock(&context.allocator).reserved(request, Address(base), bytes),
         Err(OUT_OF_MEMORY) => {
             wait_for_frees(context);
+            tags::wait_for_plain_frees(context);
             empty_lookaside(context);
             lock(&context.allocator).reserve_failed(request);
         }

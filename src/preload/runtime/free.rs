@@ -157,7 +157,12 @@ impl<'a> Free<'a> {
         match barrier::record(self.thread, self.context, |_, _| SUCCESS) {
             Ok((event, _, _)) => {
                 let ready = Ready::After { event: event.id() };
-                tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
+                let LiveBlock { address, block, kind, .. } = self.block;
+                tags::free(self.context, address, block, ready, Some(event.clone()));
+                // After the core has the tag: what it does not name is dropped from the list.
+                if kind == Kind::Context {
+                    tags::note_plain_free(self.context, event);
+                }
                 SUCCESS
             }
             Err(Refused::Capturing) if self.block.kind == Kind::Stream => self.park_for_barrier(),

@@ -63,6 +63,8 @@ counters! {
         Agent = "export or peer access after a free",
         /// Memory had to be back before an allocation could go on.
         Release = "allocation: memory going back",
+        /// Natively the free of this memory had waited (mode `relaxed`).
+        ParkedFree = "allocation: parked frees",
         /// A segment was given back by the waiting `cuMemFree`.
         RealFree = "allocation: waiting cuMemFree",
     }

@@ -13,6 +13,7 @@ use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
+use crate::runtime::stats::{self, Wait};
 use crate::runtime::{early_start, lock, thread};
 
 /// The events behind the tags of one context.
@@ -23,6 +24,8 @@ pub struct Tagged {
     /// Some tag has no event: it waits for a barrier.
     parked: AtomicBool,
     events: Mutex<Vec<EventRef>>,
+    /// Those of blocks whose free would natively have waited (mode `relaxed`).
+    plain_frees: Mutex<Vec<EventRef>>,
     /// Held from the record of a tag's event until the core has the tag: where two blocks of one
     /// stream coalesce, the core keeps the event of the later free, which must be the later record.
     order: Mutex<()>,
@@ -50,6 +53,23 @@ pub fn free(
     context.tagged.any.store(true, Ordering::Release);
     super::extents::vacate(address);
     allocator.free(block, ready);
+}
+
+/// This event stands for the wait of a native `cuMemFree`.
+pub fn note_plain_free(context: &Context, event: EventRef) {
+    lock(&context.tagged.plain_frees).push(event);
+}
+
+/// Waits for the blocks whose frees would natively have waited: natively their memory would be
+/// there. Never for a block that was freed on a stream (hazard 31).
+pub fn wait_for_plain_frees(context: &'static Context) {
+    let events = core::mem::take(&mut *lock(&context.tagged.plain_frees));
+    for event in &events {
+        stats::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
+    }
+    if !events.is_empty() {
+        query(context);
+    }
 }
 
 /// Held around the record of a stream's event and the free with its tag.
@@ -118,7 +138,9 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     let mut named = Vec::new();
     allocator.events_pending(&mut |event| named.push(event));
     named.sort_unstable();
-    lock(&context.tagged.events).retain(|event| named.binary_search(&event.id()).is_ok());
+    for events in [&context.tagged.events, &context.tagged.plain_frees] {
+        lock(events).retain(|event| named.binary_search(&event.id()).is_ok());
+    }
 }
 
 /// The driver's events behind these numbers, as far as they are still known.
