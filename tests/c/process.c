@@ -92,6 +92,18 @@ static int fork_and_exit(void) {
     return 0;
 }
 
+// A child that shares the parent's memory until it ends.
+static int vfork_exit(void) {
+    start_cuda();
+    loop(20);
+    pid_t child = vfork();
+    if (!child)
+        _exit(6);
+    CHECK(wait_for(child) == 6);
+    loop(20);
+    return 0;
+}
+
 static int threads_end(void) {
     start_cuda();
     for (int round = 0; round < 20; round++) {
@@ -155,6 +167,7 @@ int main(int count, char **arguments) {
     WAY(fork_before);
     WAY(fork_after);
     WAY(fork_and_exit);
+    WAY(vfork_exit);
     WAY(threads_end);
     WAY(exit_from_thread);
     WAY(free_at_exit);
@@ -170,8 +183,6 @@ int main(int count, char **arguments) {
         quick_exit(4);
     if (!strcmp(way, "abort"))
         abort();
-    if (!strcmp(way, "pthread_exit"))
-        pthread_exit(NULL);
     puts("used");
     return 0;
 }
