@@ -3,15 +3,17 @@
 //! the first find: from then on every kernel counts as visible.
 
 use core::ffi::c_void;
+use core::ptr::null_mut;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, SUCCESS};
-use crate::runtime::{agents, pinned};
+use crate::runtime::{agents, lock, pinned};
 
 /// A kernel with more arguments than this counts as unknown.
 const ARGUMENTS_MAX: usize = 4096;
@@ -22,10 +24,22 @@ const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
 
-type Sizes = Option<Box<[usize]>>;
+/// What the driver told of one kernel. Never deallocated: another thread may be reading it while
+/// its module is unloaded.
+struct Kernel {
+    handle: usize,
+    /// Argument sizes; `None` where the driver does not tell them.
+    sizes: Option<Box<[usize]>>,
+}
 
-/// Argument sizes by function or kernel handle; `None` where the driver does not tell them.
-static SIZES: RwLock<Option<HashMap<usize, Sizes>>> = RwLock::new(None);
+/// All kernels asked about.
+static KERNELS: Mutex<Option<HashMap<usize, &'static Kernel>>> = Mutex::new(None);
+/// The kernels of the last launches, by their handles' low bits, for a look without the lock.
+static RECENT: [AtomicPtr<Kernel>; RECENT_COUNT] =
+    [const { AtomicPtr::new(null_mut()) }; RECENT_COUNT];
+const RECENT_COUNT: usize = 1024;
+/// Handles are addresses of objects at least this large.
+const HANDLE_SHIFT: u32 = 6;
 
 /// Looks through the arguments of one launch.
 ///
@@ -50,22 +64,19 @@ pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *c
 
 /// A module was unloaded: its handles may be given out again.
 pub fn forget_all() {
-    *SIZES.write().unwrap_or_else(PoisonError::into_inner) = None;
+    let mut kernels = lock(&KERNELS);
+    *kernels = None;
+    RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
 }
 
 unsafe fn scan_params(kernel: usize, params: *const *const c_void) -> Option<VisibleCause> {
-    with_sizes(kernel, |sizes| {
-        let Some(sizes) = sizes else { return Some(VisibleCause::UnknownArguments) };
-        for (index, bytes) in sizes.iter().enumerate() {
-            // SAFETY: the array has one pointer for each argument of the kernel, and each points
-            // to as many bytes as the argument has.
-            let hit = unsafe { bytes_name_pinned((*params.add(index)).cast(), *bytes) };
-            if hit {
-                return Some(VisibleCause::PinnedArgument);
-            }
-        }
-        None
-    })
+    let Some(sizes) = &find(kernel).sizes else { return Some(VisibleCause::UnknownArguments) };
+    let named = sizes.iter().enumerate().any(|(index, bytes)| {
+        // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
+        // many bytes as the argument has.
+        unsafe { bytes_name_pinned((*params.add(index)).cast(), *bytes) }
+    });
+    named.then_some(VisibleCause::PinnedArgument)
 }
 
 /// `extra` is a list of name, value pairs up to a zero name.
@@ -96,25 +107,35 @@ unsafe fn bytes_name_pinned(start: *const u8, bytes: usize) -> bool {
     })
 }
 
-fn with_sizes<T>(kernel: usize, read: impl FnOnce(Option<&[usize]>) -> T) -> T {
-    {
-        let sizes = SIZES.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sizes.as_ref().and_then(|sizes| sizes.get(&kernel)) {
-            return read(known.as_deref());
-        }
+fn find(handle: usize) -> &'static Kernel {
+    let recent = &RECENT[(handle >> HANDLE_SHIFT) % RECENT_COUNT];
+    // SAFETY: null, or a kernel that was leaked.
+    match unsafe { recent.load(Ordering::Acquire).as_ref() } {
+        Some(kernel) if kernel.handle == handle => kernel,
+        _ => find_slowly(handle, recent),
     }
-    let asked =
-        ask(kernel, api::func_get_param_info).or_else(|| ask(kernel, api::kernel_get_param_info));
-    let mut sizes = SIZES.write().unwrap_or_else(PoisonError::into_inner);
-    let known = sizes.get_or_insert_with(HashMap::new).entry(kernel).or_insert(asked);
-    read(known.as_deref())
+}
+
+#[cold]
+fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
+    let known = lock(&KERNELS).as_ref().and_then(|kernels| kernels.get(&handle).copied());
+    let kernel = known.unwrap_or_else(|| {
+        let sizes = ask(handle, api::func_get_param_info)
+            .or_else(|| ask(handle, api::kernel_get_param_info));
+        Box::leak(Box::new(Kernel { handle, sizes }))
+    });
+    let mut kernels = lock(&KERNELS);
+    let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
+    // Under the lock: `forget_all` must not come between.
+    recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
+    kernel
 }
 
 type Ask = fn(usize, usize, &mut usize, &mut usize) -> CuResult;
 
 /// The sizes of all arguments. The driver answers an error behind the last one; that the first
 /// question fails too may mean "no arguments" or "not that kind of handle".
-fn ask(kernel: usize, info: Ask) -> Sizes {
+fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
     let mut sizes = Vec::new();
     for index in 0..ARGUMENTS_MAX {
         let (mut offset, mut bytes) = (0, 0);
