@@ -228,7 +228,7 @@ fn stream_of_another_context_joins(d: &Driver) -> Verdict {
 /// [21] What a failed call has left in the capture is not known: it is not made again.
 fn failed_call_during_capture(d: &Driver) -> Verdict {
     let capture = Captured::new(d, d.stream()?)?;
-    let cached = d.alloc(12 << 20)?;
+    let cached = d.alloc(24 << 20)?;
     d.free(cached)?;
     capture.begin(d, THREAD_LOCAL)?;
     if !d.fail("cuLaunchKernel@1=2") {

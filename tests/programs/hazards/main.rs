@@ -42,8 +42,7 @@ fn main() {
         eprintln!("hazards: {error}");
         std::process::exit(2);
     });
-    let verdict =
-        (hazard.run)(&driver).unwrap_or_else(|code| format!("FAIL, driver error {code}"));
+    let verdict = (hazard.run)(&driver).unwrap_or_else(|code| format!("FAIL, driver error {code}"));
     println!("{name}: {verdict}");
     std::process::exit(verdict.contains("FAIL").into());
 }

@@ -133,7 +133,8 @@ fn room_for_other_kinds(d: &Driver) -> Verdict {
     d.free(managed)?;
     fill_cache()?;
     let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
-    let of_virtual = code(call!(d, cuMemCreate(&mut memory, 40 * MIB, properties.as_ptr().cast(), 0)));
+    let of_virtual =
+        code(call!(d, cuMemCreate(&mut memory, 40 * MIB, properties.as_ptr().cast(), 0)));
     call!(d, cuMemRelease(memory))?;
     fill_cache()?;
     let (stream, mut pool, pool_properties) = (d.stream()?, 0, [1_u32, 0, 1, 0, 0, 0, 0, 0]);
@@ -160,10 +161,8 @@ fn jit_log_sizes(d: &Driver) -> Verdict {
     let options = [LOG_BYTES, LOG];
     let values = [log.len(), log.as_mut_ptr() as usize];
     let (mut module, lists) = (0, (options.as_ptr().cast(), values.as_ptr().cast()));
-    let loaded = code(call!(
-        d,
-        cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, lists.0, lists.1)
-    ));
+    let loaded =
+        code(call!(d, cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, lists.0, lists.1)));
     // SAFETY: the driver writes through the pointer it was given.
     let said_bytes = unsafe { std::ptr::read_volatile(&raw const values[0]) };
     Ok(format!("code {loaded}, the log has {said_bytes} bytes"))

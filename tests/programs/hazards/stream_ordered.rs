@@ -1,6 +1,10 @@
 //! [7] [10] [31] Stream-ordered memory, and its crossings with the other kind.
 
-use cachealloc_tests::driver::Driver;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::tools::*;
 
@@ -9,6 +13,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, reuse_on_the_same_stream),
     hazard!(Always, reuse_on_a_stream_that_is_not_in_order),
     hazard!(Always, merged_neighbours),
+    hazard!(Always, neighbours_of_one_stream),
+    hazard!(Always, tags_made_during_a_barrier),
     hazard!(Always, remainder_of_a_split),
     hazard!(Always, crossed_frees),
     hazard!(Always, freed_on_a_stream_then_taken_by_malloc),
@@ -62,22 +68,91 @@ fn reuse_on_a_stream_that_is_not_in_order(d: &Driver) -> Verdict {
 /// [31] Two neighbours freed on two streams; whoever takes both must wait for both.
 fn merged_neighbours(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
-    for round in 0..8 {
-        let pair = [d.alloc_async(BYTES, a)?, d.alloc_async(BYTES, a)?];
-        d.synchronize()?;
+    for round in 0..4 {
+        let pair = pair_that_fills_a_segment(d, a)?;
         let (slow, quick) = (pair[round % 2], pair[1 - round % 2]);
-        fill(d, a, slow, BYTES, 1, LATE / 3)?;
+        fill(d, a, slow, SMALL, 1, LATE)?;
         d.free_async(slow, a)?;
-        fill(d, b, quick, BYTES, 1, 0)?;
+        fill(d, b, quick, SMALL, 1, 0)?;
         d.free_async(quick, b)?;
-        let both = d.alloc_async(2 * BYTES, b)?;
-        fill(d, b, both, 2 * BYTES, 2, 0)?;
-        if !holds(d, both, 2 * BYTES, 2)? {
+        let both = d.alloc_async(2 * HALF, b)?;
+        fill(d, b, both, 2 * HALF, 2, 0)?;
+        if !holds(d, both, 2 * HALF, 2)? {
             return Ok(format!("FAIL, {MIXED}"));
         }
         d.free_async(both, b)?;
     }
     Ok("ok".into())
+}
+
+/// Two neighbours freed on one stream; both are free when the later one is.
+fn neighbours_of_one_stream(d: &Driver) -> Verdict {
+    let (a, b, first_done) = (d.stream()?, d.stream()?, d.event()?);
+    for round in 0..4 {
+        let pair = pair_that_fills_a_segment(d, a)?;
+        let (sooner, later) = (pair[round % 2], pair[1 - round % 2]);
+        fill(d, a, sooner, SMALL, 1, 1000)?;
+        d.free_async(sooner, a)?;
+        d.record(first_done, a)?;
+        fill(d, a, later, SMALL, 1, LATE)?;
+        d.free_async(later, a)?;
+        d.synchronize_event(first_done)?;
+        let both = d.alloc_async(2 * HALF, b)?;
+        fill(d, b, both, 2 * HALF, 2, 0)?;
+        if !holds(d, both, 2 * HALF, 2)? {
+            return Ok(format!("FAIL, {MIXED}"));
+        }
+        d.free_async(both, b)?;
+    }
+    Ok("ok".into())
+}
+
+/// What is too large for a segment of common size gets one of its own.
+const HALF: usize = 12 << 20;
+
+fn pair_that_fills_a_segment(d: &Driver, stream: Stream) -> Outcome<[u64; 2]> {
+    let whole = d.alloc_async(2 * HALF, stream)?;
+    d.free_async(whole, stream)?;
+    let pair = [d.alloc_async(HALF, stream)?, d.alloc_async(HALF, stream)?];
+    d.synchronize()?;
+    Ok(pair)
+}
+
+/// One thread's frees make barriers while another frees on its stream: a barrier does not speak
+/// for what was submitted after it.
+fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
+    let done = AtomicBool::new(false);
+    let barriers = || {
+        let stream = d.stream()?;
+        while !done.load(Ordering::Relaxed) {
+            let block = d.alloc(SMALL)?;
+            d.launch("delay", stream, &[1])?;
+            d.free(block)?;
+            sleep(Duration::from_micros(500));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let barriers = spawn(scope, d, barriers);
+        let (a, b) = (d.stream()?, d.stream()?);
+        for round in 0..100 {
+            let (before, p) = (d.alloc_async(SMALL, a)?, d.alloc_async(HALF, a)?);
+            d.launch("delay", a, &[LATE / 10])?;
+            d.free_async(before, a)?;
+            sleep(Duration::from_micros(100));
+            fill(d, a, p, SMALL, round, LATE / 10)?;
+            d.free_async(p, a)?;
+            sleep(Duration::from_micros(200));
+            let q = d.alloc(HALF)?;
+            fill(d, b, q, SMALL, round, 0)?;
+            d.synchronize()?;
+            d.free_async(q, b)?;
+        }
+        done.store(true, Ordering::Relaxed);
+        barriers.join().expect("no program panics")
+    })?;
+    d.synchronize()?;
+    ok_if(d.races().is_none_or(|races| races == 0), MIXED)
 }
 
 /// A large block is freed on one stream, its own stream takes a part, another the rest.

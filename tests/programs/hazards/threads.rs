@@ -178,11 +178,7 @@ fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
     Ok(format!("codes {freed:?}"))
 }
 
-fn in_threads(
-    d: &Driver,
-    count: u64,
-    work: impl Fn(u64) -> Outcome + Sync,
-) -> Outcome {
+fn in_threads(d: &Driver, count: u64, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {
     let work = &work;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|seed| spawn(scope, d, move || work(seed))).collect();
