@@ -47,6 +47,8 @@ calls! {
     thread_exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: &mut u32);
     mem_alloc = cuMemAlloc_v2(pointer: &mut DevicePointer, bytes: usize);
     mem_free = cuMemFree_v2(pointer: DevicePointer);
+    mem_host_alloc = cuMemHostAlloc(pointer: &mut usize, bytes: usize, flags: u32);
+    mem_free_host = cuMemFreeHost(pointer: usize);
     mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
     mem_get_info = cuMemGetInfo_v2(free_bytes: &mut usize, total_bytes: &mut usize);
     device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
@@ -59,6 +61,8 @@ calls! {
     func_get_param_info =
         cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
     /// `kinds` and `data` are the program's arrays of `count` entries.
+    pointer_get_attribute =
+        cuPointerGetAttribute(data: &mut u64, attribute: u32, pointer: DevicePointer);
     pointer_get_attributes =
         cuPointerGetAttributes(count: u32, kinds: usize, data: usize, pointer: DevicePointer);
     kernel_get_param_info =

@@ -1,12 +1,14 @@
 //! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
 
+use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY};
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, POINTER_IS_MANAGED, SUCCESS};
 use crate::functions::{Function, id};
-use crate::hooks::common;
+use crate::hooks::{common, guarded};
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{bypass, debts, kernels};
+use crate::runtime::{agents, bypass, debts, kernels};
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
 /// driver overwrites with what it used.
@@ -52,6 +54,35 @@ pub fn load_data(
     }
     stats::count(Count::Retries);
     real()
+}
+
+/// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`:
+/// before it asks, the host cannot know where a variable of the module lies. Behind a managed one
+/// it sees what kernels write (hazard 1).
+pub fn global(
+    function: &'static Function,
+    words: &[usize; 4],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = common::retried(function, real);
+    let address = words[0] as *const u64;
+    if code != SUCCESS || address.is_null() || !bypass::is_on() {
+        return code;
+    }
+    guarded(
+        function,
+        || {
+            let mut managed = 0;
+            // SAFETY: the driver has just written it.
+            let address = unsafe { *address };
+            let told = api::pointer_get_attribute(&mut managed, POINTER_IS_MANAGED, address);
+            if told == SUCCESS && managed != 0 {
+                agents::visible(VisibleCause::Managed);
+            }
+            code
+        },
+        || code,
+    )
 }
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.

@@ -127,6 +127,9 @@ pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         tags::query(context);
+        if wait {
+            tags::wait_for_plain_frees(context);
+        }
         super::alloc::empty_lookaside(context);
         let mut allocator = lock(&context.allocator);
         let free = allocator.release_free();

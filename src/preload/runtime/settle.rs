@@ -51,15 +51,25 @@ fn next_sentinel(context: &Context) -> Option<DevicePointer> {
 }
 
 /// A full card: any real free waits, so an empty segment serves; else, with no capture that it
-/// could kill, the plain synchronisation.
+/// could kill, the plain synchronisation; else another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     if release::one_by_waiting(context) {
         return SUCCESS;
     }
     if captures::any() {
-        return OUT_OF_MEMORY;
+        return stats::timed(reason, free_pinned_page);
     }
     stats::timed(reason, api::ctx_synchronize)
+}
+
+/// The end of pinned memory waits for the device as well (measured), and the memory is the host's.
+fn free_pinned_page() -> CuResult {
+    const PAGE_BYTES: usize = 4096;
+    let mut page = 0;
+    match api::mem_host_alloc(&mut page, PAGE_BYTES, 0) {
+        SUCCESS => api::mem_free_host(page),
+        code => code,
+    }
 }
 
 /// Lets the driver have a sentinel in place of a block of ours, and answers its code. The sentinel

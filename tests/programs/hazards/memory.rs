@@ -105,11 +105,11 @@ fn several_threads_on_a_small_card(d: &Driver) -> Verdict {
 fn out_of_memory_is_the_drivers_own(d: &Driver) -> Verdict {
     let cached = d.alloc(20 * MIB)?;
     d.free(cached)?;
-    let mut untouched = 7;
-    let refused = code(call!(d, cuMemAlloc(&mut untouched, 1 << 40)));
-    let most = code(call!(d, cuMemAlloc(&mut untouched, usize::MAX)));
+    let mut pointer = 7;
+    let refused = code(call!(d, cuMemAlloc(&mut pointer, 1 << 40)));
+    let most = code(call!(d, cuMemAlloc(&mut pointer, usize::MAX)));
     let again = code(d.alloc(50 * MIB));
-    Ok(format!("codes {refused} {most}, pointer {untouched}, then {again}"))
+    Ok(format!("codes {refused} {most}, pointer {pointer}, then {again}"))
 }
 
 fn memory_info(d: &Driver) -> Verdict {

@@ -58,11 +58,12 @@ fn async_double_free(d: &Driver) -> Verdict {
 }
 
 fn odd_sizes(d: &Driver) -> Verdict {
-    let mut pointer = 1;
     let sizes = [0, 1 << 60, usize::MAX, usize::MAX - 511];
-    let codes = sizes.map(|bytes| code(call!(d, cuMemAlloc(&mut pointer, bytes))));
-    let free_of_null = code(d.free(0));
-    Ok(format!("codes {codes:?}, untouched {}, free of null {free_of_null}", pointer == 1))
+    let answers = sizes.map(|bytes| {
+        let mut pointer = 1;
+        (code(call!(d, cuMemAlloc(&mut pointer, bytes))), pointer)
+    });
+    Ok(format!("codes and pointers {answers:?}, free of null {}", code(d.free(0))))
 }
 
 fn address_range(d: &Driver) -> Verdict {

@@ -9,7 +9,12 @@ use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 
 driver! {
     fn cuMemAlloc_v2: (address: Out<DevicePtr>, bytes: usize) |call| {
-        address.put(alloc(call, bytes as u64, Kind::Device)?)
+        let allocated = alloc(call, bytes as u64, Kind::Device);
+        // Measured: where there is no memory, a null pointer is written.
+        if allocated == Err(Code::OUT_OF_MEMORY) {
+            address.put(0)?;
+        }
+        address.put(allocated?)
     }
 
     fn cuMemAllocManaged: (address: Out<DevicePtr>, bytes: usize, flags: u32) |call| {
