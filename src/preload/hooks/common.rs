@@ -8,7 +8,7 @@ use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{LEDGER, agents, bypass, captures, debts, release};
+use crate::runtime::{LEDGER, agents, bypass, captures, debts, release, widen};
 
 /// The hook of functions that need no other.
 #[inline(always)]
@@ -37,6 +37,9 @@ pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResu
     agents::watch_submission();
     let lane = thread::with(Thread::lane);
     LEDGER.begin(look, lane);
+    widen(Rule::SkipNeedsEnded);
+    widen(Rule::CoverNeedsSeen);
+    widen(Rule::LookMarksBothSides);
     let code = retried(function, real);
     LEDGER.end(look, lane);
     code
