@@ -69,12 +69,12 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
             // SAFETY: the table gives this function the argument list of the driver's header.
-            let real = || unsafe {
+            let real = move || unsafe {
                 crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(super::id::$name)(
                     $($a),*
                 )
             };
-            $hook(&super::FUNCTIONS[super::id::$name], &[$($w),*], real)
+            $hook(&super::FUNCTIONS[super::id::$name], &[$($w),*], &real)
         }
     };
 }

@@ -1,7 +1,10 @@
 //! Real programs in real processes, under the preloaded library, on the simulated driver.
 
 mod bad_input;
+mod broken;
 mod doors;
+mod hazards;
+mod instructions;
 mod lookups;
 mod matrix;
 mod processes;

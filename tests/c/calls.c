@@ -1,0 +1,49 @@
+// calls KIND COUNT: makes COUNT times the same calls, for a count of instructions.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *driver;
+static void *find(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found)
+        exit(2);
+    return found;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
+        return 2;
+    int (*init)(unsigned) = find("cuInit");
+    int (*retain)(void **, int) = find("cuDevicePrimaryCtxRetain");
+    int (*set_current)(void *) = find("cuCtxSetCurrent");
+    int (*alloc)(uint64_t *, uint64_t) = find("cuMemAlloc_v2");
+    int (*release)(uint64_t) = find("cuMemFree_v2");
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                  void **) = find("cuLaunchKernel");
+    void *context;
+    if (init(0) || retain(&context, 0) || set_current(context))
+        return 2;
+    int pair = !strcmp(argv[1], "pair"), both = !strcmp(argv[1], "pair-and-launch");
+    int mixed = !strcmp(argv[1], "mixed");
+    for (long i = 0, count = atol(argv[2]); i < count; i++) {
+        uint64_t address[8];
+        if (mixed) {
+            for (int j = 0; j < 8; j++)
+                if (alloc(&address[j], 4096 * (1 + j * 7 % 13)))
+                    return 1;
+            for (int j = 0; j < 8; j++)
+                if (release(address[j]))
+                    return 1;
+            continue;
+        }
+        if ((pair || both) && alloc(address, 65536))
+            return 1;
+        if (!pair && launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+            return 1;
+        if ((pair || both) && release(address[0]))
+            return 1;
+    }
+    return 0;
+}

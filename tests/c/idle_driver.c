@@ -1,0 +1,32 @@
+// A `libcuda.so.1` whose functions do nothing: what is left of a call is what stands in front of it.
+#include <stdint.h>
+
+static uint64_t next = 0x7f0000000000;
+static uintptr_t last_event = 0x2000;
+
+int cuInit(unsigned flags) { return flags; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 89; return device; }
+int cuDeviceTotalMem_v2(uint64_t *bytes, int device) { *bytes = 1ull << 37; return device; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &next; return device; }
+int cuCtxSetCurrent(void *context) { return context != &next; }
+int cuCtxGetId(void *context, uint64_t *id) { *id = 1; return context != 0 && context != &next; }
+int cuCtxGetCurrent(void **context) { *context = &next; return 0; }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuCtxRecordEvent(void *context, void *event) { return !context || !event; }
+int cuCtxWaitEvent(void *context, void *event) { return !context || !event; }
+int cuEventCreate(void **event, unsigned flags) { *event = (void *)(last_event += 64); return flags != 2; }
+int cuEventSynchronize(void *event) { return !event; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
+int cuMemAlloc_v2(uint64_t *pointer, uint64_t bytes) {
+    *pointer = next;
+    next += (bytes + (2 << 20) - 1) >> 21 << 21;
+    return 0;
+}
+int cuMemFree_v2(uint64_t pointer) { return pointer >= next; }
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **params, void **extra) {
+    (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz;
+    (void)shared, (void)stream, (void)params, (void)extra;
+    return 0;
+}

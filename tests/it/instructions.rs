@@ -1,0 +1,47 @@
+//! What the library adds to a call, in instructions: repeatable where times are not. The bounds
+//! leave room for a compiler's whim, not for a lock, an allocation or a look-up more.
+
+use std::process::Command;
+
+use cachealloc_tests::{compile, compile_library, release_library};
+
+/// Calls, and at most so many instructions for one round of them under the library.
+const BOUNDS: [(&str, u64); 4] = [
+    ("pair", 650),
+    ("launch", 140),
+    // A barrier each time.
+    ("pair-and-launch", 1_100),
+    // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
+    ("mixed", 24_000),
+];
+
+#[test]
+fn calls_stay_cheap() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind is not installed");
+        return;
+    }
+    for (kind, bound) in BOUNDS {
+        let (few, many) = (1_000, 3_000);
+        let added = (instructions(kind, many) - instructions(kind, few)) / (many - few);
+        println!("{kind}: {added} instructions");
+        assert!(added <= bound, "{kind}: {added} instructions, at most {bound} wanted");
+    }
+}
+
+fn instructions(kind: &str, count: u64) -> u64 {
+    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(compile("calls.c"))
+        .args([kind, &count.to_string()])
+        .env("LD_PRELOAD", release_library())
+        .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
+        .env("CACHEALLOC_CONF", "free_mode:ordered")
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{kind}: {said}");
+    let line = said.lines().find(|line| line.contains("Collected")).expect("a count");
+    line.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number")
+}
