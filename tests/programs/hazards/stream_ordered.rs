@@ -134,6 +134,7 @@ fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
     };
     std::thread::scope(|scope| {
         let barriers = spawn(scope, d, barriers);
+        let end = SetAtEnd(&done);
         let (a, b) = (d.stream()?, d.stream()?);
         for round in 0..100 {
             let (before, p) = (d.alloc_async(SMALL, a)?, d.alloc_async(HALF, a)?);
@@ -148,7 +149,7 @@ fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
             d.synchronize()?;
             d.free_async(q, b)?;
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         barriers.join().expect("no program panics")
     })?;
     d.synchronize()?;

@@ -91,12 +91,12 @@ fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
     let word = d.pinned(4096)?;
     let done = AtomicBool::new(false);
     let launching = || {
+        let _done = SetAtEnd(&done);
         let stream = d.stream()?;
         for round in 0..ROUNDS {
             fill(d, stream, word, 8, round, 20_000)?;
             yield_now();
         }
-        done.store(true, Ordering::SeqCst);
         Ok(())
     };
     std::thread::scope(|scope| {
@@ -116,6 +116,7 @@ fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
 fn captures_begin_during_frees(d: &Driver) -> Verdict {
     let done = AtomicBool::new(false);
     let capturing = || {
+        let _done = SetAtEnd(&done);
         let (stream, block) = (d.stream()?, d.alloc(SMALL)?);
         let mut lost = 0;
         for round in 0..ROUNDS {
@@ -126,8 +127,10 @@ fn captures_begin_during_frees(d: &Driver) -> Verdict {
                 Ok(graph) => d.destroy_graph(graph)?,
                 Err(_) => lost += 1,
             }
+            if lost > 0 {
+                break;
+            }
         }
-        done.store(true, Ordering::SeqCst);
         Ok(lost)
     };
     let lost = std::thread::scope(|scope| {

@@ -1,5 +1,7 @@
 //! What the programs share: the record of one, sizes and delays, small questions.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 /// A program's line, or the code of a driver call that failed.
@@ -99,6 +101,15 @@ pub fn spawn<'scope, 'env, T: Send + 'scope>(
         d.set_context(context)?;
         body()
     })
+}
+
+/// Tells other threads that this one has come to its end, well or not.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 pub fn sleep_ms(ms: u64) {

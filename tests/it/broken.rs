@@ -1,0 +1,95 @@
+//! Every safety rule is needed: with it switched off, a real process goes wrong. Each of these
+//! hazards passes while the rule holds, in the same mode (`hazards.rs`).
+
+use std::fmt::Write;
+
+use cachealloc_core::rules::Rule;
+use cachealloc_tests::Run;
+
+use crate::hazards::{Hazard, PROGRAM, hazards};
+
+/// The rule, the hazard that shows it, and the mode. Where two threads must meet, several tries.
+const TABLE: &[(Rule, &str, &str)] = &[
+    (Rule::MergeSameTagOnly, "merged_neighbours", "ordered"),
+    (Rule::ContextTakesUntaggedOnly, "freed_on_a_stream_then_taken_by_malloc", "ordered"),
+    (Rule::StreamTakesOwnTagOnly, "reuse_on_a_stream_that_is_not_in_order", "ordered"),
+    (Rule::SplitInheritsTag, "remainder_of_a_split", "ordered"),
+    (Rule::LaterEventStays, "neighbours_of_one_stream", "ordered"),
+    (Rule::BarrierMark, "tags_made_during_a_barrier", "ordered"),
+    (Rule::ReleaseOnlyFreeSegments, "small_blocks_then_a_large_one", "ordered"),
+    (Rule::BarrierOnFree, "free_orders_streams", "ordered"),
+    (Rule::SkipNeedsEnded, "frees_of_several_threads", "ordered"),
+    (Rule::CoverNeedsSeen, "tags_made_during_a_barrier", "ordered"),
+    (Rule::LookWaits, "pinned_write", "ordered"),
+    (Rule::LookMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
+    (Rule::PlainContextOnly, "peer_kernel_in_reused_memory", "ordered"),
+    (Rule::CaptureSettles, "free_during_thread_local_capture", "ordered"),
+    (Rule::StrictWaits, "pinned_in_copied_data", "strict"),
+    (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),
+    (Rule::PlainFreeOfAsyncParks, "spin_and_free_async_pointer", "ordered"),
+    (Rule::VisibleIsSticky, "pinned_argument_then_copied_data", "ordered"),
+    (Rule::ArgumentsAreScanned, "pinned_in_packed_arguments", "ordered"),
+    (Rule::PinnedOperandsLook, "refill_pinned", "ordered"),
+    (Rule::HostFunctionsLook, "launched_host_function", "ordered"),
+    (Rule::EventWaitsCount, "wait_for_another_context", "ordered"),
+    (Rule::TeardownPays, "unmap", "ordered"),
+    (Rule::AgentWaits, "peer_copy_into_reused_memory", "ordered"),
+    (Rule::QueryAsksAgain, "elapsed_time", "ordered"),
+    (Rule::QueryPaysOwnDebts, "query_while_a_free_waits", "ordered"),
+    (Rule::SkippedFreeLeans, "event_query_behind_a_skipped_barrier", "ordered"),
+    (Rule::DebtWaitsForItsFree, "spin_and_destroy_texture", "ordered"),
+    (Rule::EventNotReused, "query_behind_another_threads_frees", "ordered"),
+    (Rule::ClaimBeforeFree, "one_block_freed_twice_at_once", "ordered"),
+    (Rule::PublishAfterBarrier, "a_block_changes_hands", "ordered"),
+    (Rule::RefusedBarrierSettles, "no_event_left", "ordered"),
+    (Rule::RefusedFreeKeepsBlock, "free_in_callback", "ordered"),
+    (Rule::CaptureGate, "captures_begin_during_frees", "ordered"),
+    (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
+    (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),
+    (Rule::RetryAsListed, "calls_that_may_not_be_repeated", "ordered"),
+    (Rule::RetryNotInCapture, "failed_call_during_capture", "ordered"),
+    (Rule::RetryRestoresSizes, "jit_log_sizes", "ordered"),
+    (Rule::ContextDeathForgets, "foreign_memory_after_a_contexts_end", "ordered"),
+    (Rule::AsyncNeedsDefaultPool, "pool_of_its_own", "ordered"),
+];
+
+const TRIES_MAX: usize = 5;
+
+#[test]
+fn each_rule_is_in_the_table() {
+    for rule in Rule::ALL {
+        assert!(TABLE.iter().any(|(known, ..)| known == rule), "{} has no hazard", rule.name());
+    }
+}
+
+#[test]
+fn each_rule_is_needed() {
+    assert!(has_switches(), "the library was built without `break-rules`: run `make test`");
+    let hazards = hazards();
+    let mut failures = String::new();
+    for (rule, name, mode) in TABLE {
+        let hazard = hazards.iter().find(|hazard| hazard.name == *name).expect(name);
+        match (0..TRIES_MAX).find_map(|_| broken(hazard, *rule, mode)) {
+            Some(how) => println!("{}: {how}", rule.name()),
+            None => writeln!(failures, "{} is not caught by {name}", rule.name()).unwrap(),
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// What goes wrong without the rule.
+fn broken(hazard: &Hazard, rule: Rule, mode: &str) -> Option<String> {
+    let natively = hazard.run().native().output();
+    let ran = hazard
+        .run()
+        .env("SIM_DEADLOCK_MS", "500")
+        .env("CACHEALLOC_BREAK", rule.name())
+        .conf(&format!("free_mode:{mode}"))
+        .output();
+    hazard.wrong(&ran, Some(&natively))
+}
+
+fn has_switches() -> bool {
+    let run = Run::program(PROGRAM).arg("pinned_write").env("CACHEALLOC_BREAK", "no_such_rule");
+    run.output().stderr.contains("there is no rule")
+}
