@@ -2,7 +2,7 @@
 //! from any hook, and a closed stderr is no error. Never stdout: that is the program's own.
 
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::config;
 
@@ -47,13 +47,40 @@ pub fn line(message: fmt::Arguments) {
     raw(&line.bytes[..=line.used]);
 }
 
-/// Writes bytes to stderr as they are and keeps the program's `errno`.
+/// True once stderr was found closed at the start: descriptor 2 is then whatever file the program
+/// opens next, and no place for messages.
+static STDERR_IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Looks whether there is a stderr. Call at the first sign of CUDA.
+pub fn look_for_stderr() {
+    // SAFETY: asks for a flag of a descriptor, open or not.
+    let closed = unsafe { libc::fcntl(2, libc::F_GETFD) } == -1;
+    STDERR_IS_CLOSED.store(closed, Ordering::Relaxed);
+}
+
+/// Writes bytes to stderr as they are. Nobody can be told that it failed, and the program must not
+/// notice: `errno` stays, and a pipe that nobody reads does not end the process by SIGPIPE.
 pub fn raw(bytes: &[u8]) {
-    // SAFETY: errno is this thread's own; the buffer is valid for its length. A failed write
-    // (closed stderr, full pipe) has nobody to be told to.
+    if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: errno and the signal mask are this thread's own and are put back; the sets are
+    // initialised by the calls that fill them; the buffer is valid for its length.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::write(2, bytes.as_ptr().cast(), bytes.len());
+        let mut pipe: libc::sigset_t = core::mem::zeroed();
+        let (mut before, mut pending) = (pipe, pipe);
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::sigpending(&mut pending);
+        let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        let written = libc::write(2, bytes.as_ptr().cast(), bytes.len());
+        if written == -1 && *libc::__errno_location() == libc::EPIPE && !was_pending {
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, core::ptr::null_mut(), &now);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
         *libc::__errno_location() = errno;
     }
 }

@@ -78,3 +78,13 @@ fn a_library_that_is_not_there_is_only_a_warning() {
     let ran = Run::c("use.c").preload(&[missing, library()]).output().ok();
     assert_eq!(ran.stdout, "served by libcachealloc.so\n");
 }
+
+/// Our lines must neither end the program by SIGPIPE nor land in the file that gets descriptor 2.
+#[test]
+fn a_stderr_that_is_none_harms_nobody() {
+    let bad = "free_mode:strit,stats_on_exit:stderr";
+    let pipe = Run::c("broken_stderr.c").arg("pipe").conf(bad).output().ok();
+    assert!(pipe.stdout.ends_with(", 4 bytes\n"), "{}", pipe.stdout);
+    let closed = Run::c("broken_stderr.c").arg("closed").conf(bad).output().ok();
+    assert_eq!(closed.stdout, "descriptor 2, 4 bytes\n");
+}

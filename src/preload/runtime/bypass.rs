@@ -63,6 +63,7 @@ fn state() -> u8 {
 /// driver function, perhaps before any constructor ran: `getenv` works there and allocates nothing.
 #[cold]
 fn read_switch() -> u8 {
+    log::look_for_stderr();
     // SAFETY: a C string constant; the result, if any, is a C string of the environment.
     let off = unsafe {
         let value = libc::getenv(c"CACHEALLOC".as_ptr());
