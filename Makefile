@@ -5,7 +5,7 @@ LIBRARY = target/release/libcachealloc.so
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build check test core-test sim-test black-box-test gpu-test bench demo samples fmt clean help
+.PHONY: build check test core-test sim-test black-box-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: ## build the library: target/release/libcachealloc.so
 	cargo build --release -p cachealloc-preload
@@ -30,8 +30,13 @@ black-box-test: build ## real programs under the library, on the simulated drive
 gpu-test: build ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
 	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
 
-bench: build ## time of an allocation and its free on this machine's GPU, beside PyTorch's; ARGS="--pairs 8"
-	scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS)
+bench: build bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
+	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS); \
+	else echo "bench: no nvcc here, so no times on a GPU"; fi
+
+bench-traces: build ## peak reserved / peak live of real traces, beside PyTorch's allocator
+	cargo build --release -p simulated-driver -p cachealloc-tests
+	scripts/bench-traces.py --sim "$$(scripts/sim-dir.sh release)"
 
 demo: build ## run a sample under the library, on the GPU or, without one, on the simulated driver
 	scripts/demo.sh
