@@ -2,7 +2,7 @@
 
 use cachealloc_core::Requester;
 
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, guarded, guarded_with};
 use crate::runtime::stats::Wait;
@@ -26,15 +26,9 @@ pub fn alloc(
             let allocated = contexts::current().and_then(|context| {
                 alloc::allocate(thread, context, bytes as u64, Requester::Context)
             });
-            // The driver writes a null pointer where it has no memory (measured).
-            let answer = match allocated {
-                Ok(address) => Some(address),
-                Err(code) => (code == OUT_OF_MEMORY).then_some(0),
-            };
-            if let Some(address) = answer {
-                // SAFETY: the program gave it for this.
-                unsafe { pointer.write(address) };
-            }
+            // SAFETY: the program gave it for this. The driver, too, writes a null pointer where it
+            // fails (measured).
+            unsafe { pointer.write(allocated.unwrap_or(0)) };
             allocated.map_or_else(|code| code, |_| SUCCESS)
         },
         real,
