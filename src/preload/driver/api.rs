@@ -60,6 +60,8 @@ calls! {
         cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
     func_get_param_info =
         cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+    graph_node_get_type = cuGraphNodeGetType(node: NodeHandle, kind: &mut u32);
+    graph_child_graph = cuGraphChildGraphNodeGetGraph(node: NodeHandle, child: &mut GraphHandle);
     /// `kinds` and `data` are the program's arrays of `count` entries.
     pointer_get_attribute =
         cuPointerGetAttribute(data: &mut u64, attribute: u32, pointer: DevicePointer);
@@ -92,6 +94,36 @@ pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
     }
     *id = stream as u64;
     SUCCESS
+}
+
+/// The nodes of a graph, as many as `count` says; without `nodes`, how many there are.
+pub fn graph_get_nodes(
+    graph: GraphHandle,
+    nodes: Option<&mut [NodeHandle]>,
+    count: &mut usize,
+) -> CuResult {
+    let function = table::real::<
+        unsafe extern "C" fn(GraphHandle, *mut NodeHandle, &mut usize) -> CuResult,
+    >(id::cuGraphGetNodes);
+    let first = nodes.map_or(core::ptr::null_mut(), |nodes| {
+        *count = nodes.len();
+        nodes.as_mut_ptr()
+    });
+    // SAFETY: the signature is that of the driver's header; `count` is the length of the array.
+    unsafe { function(graph, first, count) }
+}
+
+/// The bytes that a memory node of a graph allocates.
+pub fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
+    const PARAMS_WORDS: usize = 15;
+    const BYTES_WORD: usize = 13;
+    let mut params = [0; PARAMS_WORDS];
+    let function = table::real::<
+        unsafe extern "C" fn(NodeHandle, &mut [u64; PARAMS_WORDS]) -> CuResult,
+    >(id::cuGraphMemAllocNodeGetParams);
+    // SAFETY: the driver writes a `CUDA_MEM_ALLOC_NODE_PARAMS`, of this size in all versions.
+    let code = unsafe { function(node, &mut params) };
+    (code == SUCCESS).then_some(params[BYTES_WORD])
 }
 
 /// `cuLaunchKernelEx`, in the form that the program called.

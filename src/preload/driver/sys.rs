@@ -30,6 +30,15 @@ pub type EventHandle = usize;
 /// `CUmemoryPool`.
 pub type PoolHandle = usize;
 
+/// `CUgraph`.
+pub type GraphHandle = usize;
+/// `CUgraphNode`.
+pub type NodeHandle = usize;
+
+/// `CUgraphNodeType`.
+pub const NODE_GRAPH: u32 = 4;
+pub const NODE_MEM_ALLOC: u32 = 10;
+
 pub const STREAM_LEGACY: StreamHandle = 1;
 pub const STREAM_PER_THREAD: StreamHandle = 2;
 pub const STREAM_NON_BLOCKING: u32 = 1;

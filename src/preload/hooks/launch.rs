@@ -11,7 +11,7 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::hooks::{common, guarded, stream_of};
-use crate::runtime::{LEDGER, bypass, captures, early_start, kernels, pinned};
+use crate::runtime::{LEDGER, bypass, captures, early_start, graph_memory, kernels, pinned};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
 /// `cuLaunchCooperativeKernel` is the same without `extra`.
@@ -85,7 +85,7 @@ pub fn untyped(
     common::submit(function, pinned::any() || LEDGER.visible.every_kernel(), real)
 }
 
-/// Host functions run on the host; graphs may hold them, and copies of any kind.
+/// Host functions run on the host.
 pub fn always_visible(
     function: &'static Function,
     _words: &[usize],
@@ -95,6 +95,83 @@ pub fn always_visible(
         return real();
     }
     common::submit(function, rule_holds(Rule::HostFunctionsLook), real)
+}
+
+/// `cuGraphInstantiate*(CUgraphExec *executable, CUgraph graph, ...)`.
+pub fn graph_instantiate(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let code = common::retried(function, real);
+    let executable = words[0] as *const usize;
+    if code == SUCCESS && !executable.is_null() {
+        guarded(
+            function,
+            || {
+                // SAFETY: the driver has just written it.
+                graph_memory::instantiated(unsafe { *executable }, words[1]);
+                0
+            },
+            || 0,
+        );
+    }
+    code
+}
+
+/// `cuGraphLaunch(executable, stream)`. Graphs may hold host functions, and copies of any kind.
+pub fn graph_launch(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let look = rule_holds(Rule::HostFunctionsLook);
+    if !graph_memory::any() {
+        return common::submit(function, look, real);
+    }
+    let make_room = || {
+        if graph_memory::lacks_room(words[0]) {
+            common::make_room();
+        }
+        0
+    };
+    guarded(function, make_room, || 0);
+    let code = common::submit(function, look, real);
+    if code == SUCCESS {
+        graph_memory::launched(words[0]);
+    }
+    code
+}
+
+/// `cuGraphExecDestroy(executable)`.
+pub fn graph_destroy(
+    _function: &'static Function,
+    words: &[usize; 1],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() && graph_memory::any() {
+        graph_memory::destroyed(words[0]);
+    }
+    real()
+}
+
+/// `cuDeviceGraphMemTrim(device)`.
+pub fn graph_trim(
+    _function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = real();
+    if bypass::is_on() && graph_memory::any() {
+        graph_memory::trimmed();
+    }
+    code
 }
 
 #[inline(always)]

@@ -34,6 +34,7 @@ pub mod settle;
 
 pub mod agents;
 pub mod early_start;
+pub mod graph_memory;
 pub mod kernels;
 pub mod pinned;
 pub mod pools;

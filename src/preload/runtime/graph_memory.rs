@@ -1,0 +1,102 @@
+//! Memory of graphs: what their memory nodes need, which the driver takes at the first launch.
+//!
+//! A launch for which the device is too full keeps for good what it had got by then, and no trim
+//! gives that back (measured on driver 580, natively too). So room is made before such a launch,
+//! not after it has failed.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::driver::api;
+use crate::driver::sys::{GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
+use crate::runtime::lock;
+
+/// What an executable graph needs, and whether the driver has given it.
+struct Need {
+    bytes: u64,
+    backed: bool,
+}
+
+/// Executable graphs with memory nodes.
+static NEEDS: Mutex<BTreeMap<usize, Need>> = Mutex::new(BTreeMap::new());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The driver rounds what it takes.
+const SLACK_BYTES: u64 = 64 << 20;
+
+/// Whether any executable graph has memory nodes.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// An executable graph was made.
+pub fn instantiated(executable: usize, graph: GraphHandle) {
+    let bytes = bytes_of(graph);
+    if bytes == 0 && !any() {
+        return;
+    }
+    let mut needs = lock(&NEEDS);
+    match bytes {
+        0 => drop(needs.remove(&executable)),
+        _ => drop(needs.insert(executable, Need { bytes, backed: false })),
+    }
+    COUNT.store(needs.len(), Ordering::Relaxed);
+}
+
+/// Its handle may be given out again.
+pub fn destroyed(executable: usize) {
+    let mut needs = lock(&NEEDS);
+    needs.remove(&executable);
+    COUNT.store(needs.len(), Ordering::Relaxed);
+}
+
+/// It was launched: it has its memory.
+pub fn launched(executable: usize) {
+    if let Some(need) = lock(&NEEDS).get_mut(&executable) {
+        need.backed = true;
+    }
+}
+
+/// The driver gave back what no graph uses at the moment.
+pub fn trimmed() {
+    lock(&NEEDS).values_mut().for_each(|need| need.backed = false);
+}
+
+/// Whether this graph may find the device too full.
+pub fn lacks_room(executable: usize) -> bool {
+    let bytes = match lock(&NEEDS).get(&executable) {
+        Some(Need { bytes, backed: false }) => *bytes,
+        _ => return false,
+    };
+    let (mut free_bytes, mut total_bytes) = (0, 0);
+    let known = api::mem_get_info(&mut free_bytes, &mut total_bytes) == SUCCESS;
+    known && (free_bytes as u64) < bytes.saturating_add(SLACK_BYTES)
+}
+
+/// The sum over all memory nodes: more than needed where one node's memory serves another.
+fn bytes_of(graph: GraphHandle) -> u64 {
+    let mut count = 0;
+    if api::graph_get_nodes(graph, None, &mut count) != SUCCESS || count == 0 {
+        return 0;
+    }
+    let mut nodes: Vec<NodeHandle> = vec![0; count];
+    if api::graph_get_nodes(graph, Some(&mut nodes), &mut count) != SUCCESS {
+        return 0;
+    }
+    nodes.iter().map(|node| bytes_of_node(*node)).fold(0, u64::saturating_add)
+}
+
+fn bytes_of_node(node: NodeHandle) -> u64 {
+    let mut kind = 0;
+    if api::graph_node_get_type(node, &mut kind) != SUCCESS {
+        return 0;
+    }
+    let mut child = 0;
+    match kind {
+        NODE_MEM_ALLOC => api::graph_mem_alloc_node_bytes(node).unwrap_or(0),
+        NODE_GRAPH if api::graph_child_graph(node, &mut child) == SUCCESS => bytes_of(child),
+        _ => 0,
+    }
+}
