@@ -938,7 +938,7 @@ const Hazard HAZARDS[] = {
 };
 
 int run_one(const Hazard &hazard) {
-    watchdog(hazard.name, 20);
+    watchdog(hazard.name, 40); // making contexts is slow on a busy machine
     if (!hazard.bare) load_kernels();
     Verdict verdict = hazard.run();
     printf("%s: %s\n", hazard.name, verdict.c_str());
