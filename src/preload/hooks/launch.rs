@@ -128,15 +128,32 @@ pub fn graph_launch(
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
+    with_graph_memory(function, words[0], rule_holds(Rule::HostFunctionsLook), real)
+}
+
+/// `cuGraphUpload(executable, stream)`: what the first launch does before its work.
+pub fn graph_upload(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    with_graph_memory(function, words[0], false, real)
+}
+
+fn with_graph_memory(
+    function: &'static Function,
+    executable: usize,
+    look: bool,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
     if !bypass::is_on() {
         return real();
     }
-    let look = rule_holds(Rule::HostFunctionsLook);
     if !graph_memory::any() {
         return common::submit(function, look, real);
     }
     let make_room = || {
-        if graph_memory::lacks_room(words[0]) {
+        if graph_memory::lacks_room(executable) {
             common::make_room();
         }
         0
@@ -144,7 +161,7 @@ pub fn graph_launch(
     guarded(function, make_room, || 0);
     let code = common::submit(function, look, real);
     if code == SUCCESS {
-        graph_memory::launched(words[0]);
+        graph_memory::launched(executable);
     }
     code
 }

@@ -1,8 +1,9 @@
-//! Memory of graphs: what their memory nodes need, which the driver takes at the first launch.
+//! Memory of graphs: what their memory nodes need, which the driver takes at the first launch or
+//! upload.
 //!
-//! A launch for which the device is too full keeps for good what it had got by then, and no trim
-//! gives that back (measured on driver 580, natively too). So room is made before such a launch,
-//! not after it has failed.
+//! One for which the device is too full keeps for good what it had got by then, and no trim
+//! gives that back (measured on driver 580, natively too). So room is made before, not after
+//! it has failed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -52,7 +53,7 @@ pub fn destroyed(executable: usize) {
     COUNT.store(needs.len(), Ordering::Relaxed);
 }
 
-/// It was launched: it has its memory.
+/// It was launched or uploaded: it has its memory.
 pub fn launched(executable: usize) {
     if let Some(need) = lock(&NEEDS).get_mut(&executable) {
         need.backed = true;
