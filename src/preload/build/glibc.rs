@@ -36,7 +36,8 @@ const LIBRARIES: [Library; 3] = [
                  mprotect mremap msync munmap nanosleep open open64 opendir pipe poll \
                  posix_memalign pread64 pthread_attr_destroy pthread_attr_init pthread_self \
                  pwrite64 read readdir64 readlink realloc rename sched_yield setenv sigaction \
-                 sigaddset sigaltstack sigemptyset sigfillset signal strchr strcmp strdup strerror \
+                 sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending \
+                 sigtimedwait strchr strcmp strdup strerror \
                  strlen strncmp strstr syscall sysconf uname unlink usleep write writev",
             ),
             ("GLIBC_2.3", "realpath"),
