@@ -19,7 +19,7 @@ pub use problem::{Problem, ProblemKind};
 use setters::Setter;
 
 /// The mode where the text names none. One constant, because it is a promise to users.
-pub const FREE_MODE_DEFAULT: Mode = Mode::Strict;
+pub const FREE_MODE_DEFAULT: Mode = Mode::Ordered;
 
 const FREE_MODE_KEY: &str = "free_mode";
 /// A typo never weakens what the user may have asked for.
