@@ -40,7 +40,7 @@ pub fn lean(thread: &Thread, context: &Context) {
     }
 }
 
-/// Waits for the barrier of this thread's last free. False: there was none to wait for.
+/// Waits for the barrier of this thread's last free. False: there was none.
 pub fn pay_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
@@ -51,11 +51,12 @@ pub fn pay_own(thread: &Thread) -> bool {
     }
     let Some((context_id, number)) = thread.owed.get().owed() else { return false };
     let context = contexts::all().find(|context| context.id == context_id);
-    let pending = context.filter(|context| context.covers.debts.is_pending(number));
     let event = replace_event(thread, null());
     thread.owed.set(ThreadDebt::new());
-    let (Some(context), Some(event)) = (pending, event) else { return false };
-    if stats::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
+    let (Some(context), Some(event)) = (context, event) else { return false };
+    // Another thread may have waited for it since the query was answered: that answer is stale.
+    let pending = context.covers.debts.is_pending(number);
+    if pending && stats::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
         context.covers.debts.complete(number);
     }
     true
