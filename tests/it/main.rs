@@ -8,6 +8,7 @@ mod instructions;
 mod lookups;
 mod matrix;
 mod processes;
+mod random;
 mod resolver;
 mod shape;
 mod tidy;

@@ -1,0 +1,62 @@
+//! Random programs, natively and in every mode: no kernel meets another, and every word is right.
+//! `RANDOM_SEEDS=N` runs more of them; `RANDOM_FIRST=N` begins elsewhere.
+
+use std::fmt::Write;
+
+use cachealloc_tests::Run;
+
+use crate::hazards::problems;
+
+#[test]
+fn natively_clean() {
+    check(None, "full");
+    check(None, "own");
+}
+
+#[test]
+fn ordered() {
+    check(Some("ordered"), "full");
+}
+
+#[test]
+fn strict() {
+    check(Some("strict"), "full");
+}
+
+/// Its programs order their own streams: a free tells them nothing.
+#[test]
+fn relaxed() {
+    check(Some("relaxed"), "own");
+}
+
+const SEEDS_DEFAULT: u64 = 1_000;
+const OPS: u64 = 400;
+const THREADS_MAX: u64 = 3;
+
+fn check(mode: Option<&str>, frees: &str) {
+    let mut failures = String::new();
+    let first = number("RANDOM_FIRST", 1);
+    for seed in first..first + number("RANDOM_SEEDS", SEEDS_DEFAULT) {
+        let threads = 1 + seed % THREADS_MAX;
+        let run = Run::program(env!("CARGO_BIN_EXE_random"))
+            .arg(seed.to_string())
+            .arg(OPS.to_string())
+            .arg(threads.to_string())
+            .arg(frees);
+        let ran = match mode {
+            None => run.native().output(),
+            Some(mode) => run.conf(&format!("free_mode:{mode}")).output(),
+        };
+        let problems = problems(&ran);
+        if ran.code != Some(0) || !problems.is_empty() || ran.stderr.contains("caching is off") {
+            let said = (ran.stdout.trim(), ran.stderr.lines().next());
+            writeln!(failures, "{seed} {OPS} {threads} {frees}: {said:?} {problems:?}").unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "in mode {mode:?}:\n{failures}");
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name);
+    text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}?")))
+}

@@ -1,0 +1,115 @@
+//! Random programs that are legal where `cuMemFree` waits for its context: `random SEED OPS THREADS`.
+//!
+//! Each thread keeps a small model of what is known to be done (`order`), and touches a block only
+//! where that is in order: by its stream, an event, a wait, or a free. Every fill has a value of
+//! its own, and checks look for it. With a fourth argument, `own`, frees order nothing: programs
+//! for mode `relaxed`.
+//!
+//! It prints how many words were wrong; whether two kernels met, the simulation says.
+
+mod order;
+mod worker;
+
+mod cells;
+mod graphs;
+mod parcels;
+mod touch;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use cachealloc_tests::driver::{Driver, Lookup, Outcome};
+use parcels::Parcel;
+use worker::Worker;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number =
+        |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (seed, ops, threads) = (number(1), number(300), number(2));
+    let frees_wait = arguments.next().as_deref() != Some("own");
+    let driver = Driver::open(Lookup::ProcAddress).unwrap_or_else(|error| {
+        eprintln!("random: {error}");
+        std::process::exit(2);
+    });
+    let program = Program { driver, seed, ops, frees_wait, values: AtomicU64::new(seed << 32) };
+    match run(&program, threads as usize) {
+        Ok(0) => println!("random {seed}: every word is right"),
+        Ok(wrong) => {
+            println!("random {seed}: FAIL, {wrong} words are wrong");
+            std::process::exit(1);
+        }
+        Err(code) => {
+            println!("random {seed}: FAIL, driver error {code}");
+            std::process::exit(1);
+        }
+    }
+}
+
+pub struct Program {
+    pub driver: Driver,
+    pub seed: u64,
+    pub ops: u64,
+    /// Whether the program leans on the wait in `cuMemFree`.
+    pub frees_wait: bool,
+    values: AtomicU64,
+}
+
+impl Program {
+    /// A value that no other fill of this program has.
+    pub fn fresh_value(&self) -> u64 {
+        self.values.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Each thread sends to the next one.
+fn run(program: &Program, threads: usize) -> Outcome<u64> {
+    let context = program.driver.context();
+    type Channel = (Sender<Parcel>, Receiver<Parcel>);
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..threads).map(|_| -> Channel { channel() }).unzip();
+    let receivers: Vec<_> = receivers.into_iter().map(Mutex::new).collect();
+    std::thread::scope(|scope| {
+        let work = |index: usize| {
+            let next = senders[(index + 1) % threads].clone();
+            let inbox = &receivers[index];
+            scope.spawn(move || {
+                program.driver.set_context(context)?;
+                Worker::new(program, index as u64, next, inbox)?.run()
+            })
+        };
+        let workers: Vec<_> = (0..threads).map(work).collect();
+        let results = workers.into_iter().map(|worker| worker.join().expect("no worker panics"));
+        results.sum()
+    })
+}
+
+/// SplitMix64: small, and good enough to choose operations.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
