@@ -42,7 +42,8 @@ fn check(mode: Option<&str>, frees: &str) {
             .arg(seed.to_string())
             .arg(OPS.to_string())
             .arg(threads.to_string())
-            .arg(frees);
+            .arg(frees)
+            .env("SIM_MEMORY_MB", if seed % 4 == 0 { "192" } else { "1024" });
         let ran = match mode {
             None => run.native().output(),
             Some(mode) => run.conf(&format!("free_mode:{mode}")).output(),

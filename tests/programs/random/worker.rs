@@ -195,8 +195,10 @@ impl<'a> Worker<'a> {
         match found {
             Some(index) if self.dice.chance(50) => self.free_plainly(index),
             _ => {
-                let temporary = self.driver.alloc(self.dice.pick(&SIZES))?;
-                self.driver.free(temporary)?;
+                match self.driver.alloc(self.dice.pick(&SIZES)) {
+                    Err(OUT_OF_MEMORY) => self.wait_for_streams()?,
+                    temporary => self.driver.free(temporary?)?,
+                }
                 self.streams.host_waited_for_all();
                 Ok(())
             }
@@ -224,10 +226,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    fn wait_for_streams(&self) -> Outcome {
+        self.streams.handles.iter().try_for_each(|stream| self.driver.synchronize_stream(*stream))
+    }
+
     fn finish(mut self) -> Outcome<u64> {
-        for stream in &self.streams.handles {
-            self.driver.synchronize_stream(*stream)?;
-        }
+        self.wait_for_streams()?;
         self.streams.host_waited_for_all();
         for block in std::mem::take(&mut self.blocks) {
             if let Some(value) = block.value {
