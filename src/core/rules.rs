@@ -45,6 +45,8 @@ rules! {
     SkipNeedsEnded = "skip_needs_ended",
     /// A barrier covers only up to where everything begun had ended before it.
     CoverNeedsSeen = "cover_needs_seen",
+    /// A free leans on another thread's barrier only if that was begun after the free.
+    LeanNeedsLaterBarrier = "lean_needs_later_barrier",
     /// A free waits while work is in flight that the host could see.
     LookWaits = "look_waits",
     /// Visible work is marked before its real call and after it.

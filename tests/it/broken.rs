@@ -20,6 +20,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::BarrierOnFree, "free_orders_streams", "ordered"),
     (Rule::SkipNeedsEnded, "frees_of_several_threads", "ordered"),
     (Rule::CoverNeedsSeen, "tags_made_during_a_barrier", "ordered"),
+    (Rule::LeanNeedsLaterBarrier, "frees_of_several_threads", "ordered"),
     (Rule::LookWaits, "pinned_write", "ordered"),
     (Rule::LookMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
     (Rule::PlainContextOnly, "peer_kernel_in_reused_memory", "ordered"),

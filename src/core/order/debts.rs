@@ -12,6 +12,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use crate::rules::{Rule, rule_holds};
+
 /// A barrier of one context. Counts from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct BarrierNumber(pub u64);
@@ -48,6 +50,23 @@ impl Debts {
     /// The number of the barrier about to be recorded.
     pub fn take(&self) -> BarrierNumber {
         BarrierNumber(self.taken.fetch_add(1, SeqCst) + 1)
+    }
+
+    /// How many numbers have been taken. Read inside a free: a barrier with a greater number is
+    /// recorded later than that, and stands behind everything that the free must stand behind.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(SeqCst)
+    }
+
+    /// A barrier that is in and whose number was taken after `taken` was read: the free need not
+    /// make one of its own. Barriers of many threads at once are slow in the driver; this way they
+    /// share. See `tests/sharing.rs`.
+    #[inline]
+    pub fn in_since(&self, taken: u64) -> Option<BarrierNumber> {
+        let noted = self.noted.load(SeqCst);
+        let later = noted > taken || noted != 0 && !rule_holds(Rule::LeanNeedsLaterBarrier);
+        later.then_some(BarrierNumber(noted))
     }
 
     /// The barrier is in, and the runtime knows its event under this number. A barrier that

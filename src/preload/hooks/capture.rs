@@ -1,13 +1,11 @@
 //! Begin and end of captures, and what may pull a stream into one (DESIGN 3.4).
 
-use std::sync::PoisonError;
-
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
 use crate::hooks::{common, guarded, stream_of};
-use crate::runtime::{bypass, captures};
+use crate::runtime::{bypass, captures, lock};
 
 /// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
 /// that is under way would kill the capture.
@@ -24,7 +22,7 @@ pub fn begin(
         function,
         || {
             let Some(context) = captures::context_of(stream) else { return real() };
-            let _exclusive = context.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let _exclusive = lock(&context.gate);
             captures::begin(stream, context, real)
         },
         real,
@@ -66,7 +64,7 @@ pub fn wait_event(
         function,
         || {
             let Some(context) = captures::context_of(stream) else { return submit() };
-            let _exclusive = context.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let _exclusive = lock(&context.gate);
             submit()
         },
         submit,

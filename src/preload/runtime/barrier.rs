@@ -1,10 +1,10 @@
 //! The context-wide barrier (DESIGN 3.1): what a native `cuMemFree` orders, without its wait.
 //!
 //! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` puts all later work
-//! behind it. Both kill a capture of the context, so they run under the shared half of
-//! `Context::gate`, and only while nothing captures.
+//! behind it. Both kill a capture of the context, so they run under `Context::gate`, and only while
+//! nothing captures.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use cachealloc_core::TagMark;
 use cachealloc_core::order::{AfterBarrier, BarrierNumber, SeenAll};
@@ -50,9 +50,12 @@ pub struct Passed {
 impl LastBarrier {
     /// The event whose completion pays barrier `number` and all before it.
     pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
-        let last = lock(&self.0);
-        let last = last.barrier.as_ref().filter(|(last, _)| *last >= number);
-        last.map(|(_, event)| event.clone())
+        self.since(number).map(|(_, event)| event)
+    }
+
+    /// The barrier of this number or a later one, and its event.
+    fn since(&self, number: BarrierNumber) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
     /// The newest event, of whatever number.
@@ -78,15 +81,49 @@ impl LastBarrier {
     }
 }
 
-/// Puts a barrier in. Publishes nothing: that is the caller's, and only afterwards.
+/// What orders a free.
+pub enum Ordered {
+    /// A barrier of its own.
+    By(Passed),
+    /// Another thread's, begun after the free.
+    LeansOn { number: BarrierNumber, event: EventRef, wait_first: bool },
+}
+
+/// Orders all later work of the context behind all work so far, by a barrier of this free or of
+/// another thread that came later. Publishes nothing: that is the caller's, and only afterwards.
+///
+/// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
+/// (measured); so they go one at a time, and whoever waited for its turn finds that the one before
+/// has done its work.
+pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
+    let since = context.covers.debts.taken();
+    let gate = pass_gate(context)?;
+    let shared = context.covers.debts.in_since(since);
+    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
+        drop(gate);
+        // Noted by its maker before this look, as order D3 of the core wants it.
+        let wait_first = !LEDGER.plain.is_plain(context.id);
+        return Ok(Ordered::LeansOn { number, event, wait_first });
+    }
+    make(thread, context).map(Ordered::By)
+}
+
+/// Puts a barrier of this free's own in: one that the caller will wait for.
 pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
-    let (event, seen, mark) = record(thread, context, |event, seen| {
-        let code = api::ctx_wait_event(context.handle, event.handle());
-        // Filed and noted before the cover passes: who skips a barrier because of this one finds
-        // it here (order D3 of the core).
-        (code == SUCCESS).then(|| context.last_barrier.file(seen.number(), event.clone()));
-        code
-    })?;
+    let _gate = pass_gate(context)?;
+    make(thread, context)
+}
+
+/// With the gate held.
+fn make(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
+    let (event, seen, mark) = record_inside(thread, context)?;
+    let code = api::ctx_wait_event(context.handle, event.handle());
+    if code != SUCCESS {
+        return Err(Refused::Failed(code));
+    }
+    // Filed and noted before the cover passes: who skips a barrier because of this one finds it
+    // here (order D3 of the core).
+    context.last_barrier.file(seen.number(), event.clone());
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
     widen(Rule::BarrierMark);
@@ -98,26 +135,30 @@ pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused
 
 type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
-/// Records all work of the context into an event, then runs `then` under the same gate.
-pub fn record(
-    thread: &Thread,
-    context: &'static Context,
-    then: impl FnOnce(&EventRef, &SeenAll) -> CuResult,
-) -> Result<Recorded, Refused> {
+/// Records all work of the context into an event, and orders nothing.
+pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+    let _gate = pass_gate(context)?;
+    record_inside(thread, context)
+}
+
+fn record_inside(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)?;
-    let shared = || context.gate.read().unwrap_or_else(PoisonError::into_inner);
-    let _shared = rule_holds(Rule::CaptureGate).then(shared);
+    let seen = LEDGER.before_barrier(&context.covers);
+    let mark = tags::mark(context);
+    match api::ctx_record_event(context.handle, event.handle()) {
+        SUCCESS => Ok((event, seen, mark)),
+        code => Err(Refused::Failed(code)),
+    }
+}
+
+/// One barrier, or one begin of a capture, at a time.
+fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
+    let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
     if captures::any() && rule_holds(Rule::CaptureSettles) {
         return Err(Refused::Capturing);
     }
     widen(Rule::CaptureGate);
-    let seen = LEDGER.before_barrier(&context.covers);
-    let mark = tags::mark(context);
-    let mut code = api::ctx_record_event(context.handle, event.handle());
-    if code == SUCCESS {
-        code = then(&event, &seen);
-    }
-    if code == SUCCESS { Ok((event, seen, mark)) } else { Err(Refused::Failed(code)) }
+    Ok(gate)
 }
 
 /// Waits on the host for a barrier that is in (mode `strict`, or the host could look).

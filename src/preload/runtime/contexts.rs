@@ -3,8 +3,8 @@
 //! may be looking at it, and its id never comes back.
 
 use core::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
 
 use cachealloc_core::Allocator;
 use cachealloc_core::order::Covers;
@@ -38,8 +38,8 @@ pub struct Context {
     pub growth: Mutex<()>,
     pub lookaside: Lookaside,
     pub covers: Covers,
-    /// Shared for a barrier, exclusive for the begin of a capture and for what may join one.
-    pub gate: RwLock<()>,
+    /// For one barrier, one begin of a capture, or one wait that may join a capture at a time.
+    pub gate: Mutex<()>,
     pub events: Events,
     pub last_barrier: LastBarrier,
     pub tagged: Tagged,
@@ -180,7 +180,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         growth: Mutex::new(()),
         lookaside: Lookaside::default(),
         covers: Covers::new(),
-        gate: RwLock::new(()),
+        gate: Mutex::new(()),
         events: Events::default(),
         last_barrier: LastBarrier::default(),
         tagged: Tagged::default(),

@@ -15,7 +15,7 @@ use cachealloc_core::{Ready, StreamId};
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
-use crate::runtime::barrier::{self, Refused};
+use crate::runtime::barrier::{self, Ordered, Passed, Refused};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, LiveBlock, Place};
 use crate::runtime::lookaside::Held;
@@ -101,39 +101,65 @@ impl<'a> Free<'a> {
                 self.publish();
                 SUCCESS
             }
-            Route::Barrier => self.behind_barrier(None),
-            Route::BarrierThenWait => self.behind_barrier(Some(reason(&facts))),
+            Route::Barrier => self.behind_barrier(),
+            Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
             Route::Settle => self.settle(reason(&facts)),
             Route::ParkOnEvent => self.park_on_event(),
             Route::ParkForBarrier => self.park_for_barrier(),
         }
     }
 
-    /// Puts the barrier in, waits for it where `wait` gives a reason, and publishes.
-    fn behind_barrier(&self, wait: Option<Wait>) -> CuResult {
+    /// Orders all later work behind this free by a barrier, and publishes.
+    fn behind_barrier(&self) -> CuResult {
         if !rule_holds(Rule::PublishAfterBarrier) {
             self.publish();
             widen(Rule::PublishAfterBarrier);
             drop(barrier::put(self.thread, self.context));
             return SUCCESS;
         }
-        let passed = match barrier::put(self.thread, self.context) {
-            Ok(passed) => passed,
-            Err(Refused::Capturing) => return self.settle(Wait::Capture),
-            Err(Refused::Failed(code)) if reports(code) => return self.conclude(code),
-            Err(Refused::Failed(_)) if !rule_holds(Rule::RefusedBarrierSettles) => {
-                return self.conclude(SUCCESS);
+        let (number, event) = match barrier::order(self.thread, self.context) {
+            Ok(Ordered::By(passed)) if passed.wait_first => {
+                return self.wait_for(&passed, Wait::NotPlain);
             }
-            Err(Refused::Failed(_)) => return self.settle(Wait::BarrierFailed),
+            Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
+            Ok(Ordered::LeansOn { number, event, wait_first: true }) => {
+                let code = stats::timed(Wait::NotPlain, || event.synchronize());
+                if code == SUCCESS {
+                    self.context.covers.debts.complete(number);
+                }
+                return self.conclude(code);
+            }
+            Ok(Ordered::LeansOn { number, event, wait_first: false }) => (number, event),
+            Err(refused) => return self.refused(refused),
         };
-        let wait = wait.or(passed.wait_first.then_some(Wait::NotPlain));
-        if let Some(reason) = wait {
-            let _in_progress = self.in_progress();
-            return self.conclude(barrier::wait(self.context, &passed, reason));
-        }
-        debts::owe(self.thread, self.context, passed.seen.number(), passed.event);
+        debts::owe(self.thread, self.context, number, event);
         self.publish();
         SUCCESS
+    }
+
+    /// Puts a barrier in, waits for it on the host, and publishes.
+    fn behind_waited_barrier(&self, reason: Wait) -> CuResult {
+        match barrier::put(self.thread, self.context) {
+            Ok(passed) => self.wait_for(&passed, reason),
+            Err(refused) => self.refused(refused),
+        }
+    }
+
+    fn wait_for(&self, passed: &Passed, reason: Wait) -> CuResult {
+        let _in_progress = self.in_progress();
+        self.conclude(barrier::wait(self.context, passed, reason))
+    }
+
+    /// There is no barrier.
+    fn refused(&self, refused: Refused) -> CuResult {
+        match refused {
+            Refused::Capturing => self.settle(Wait::Capture),
+            Refused::Failed(code) if reports(code) => self.conclude(code),
+            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
+                self.conclude(SUCCESS)
+            }
+            Refused::Failed(_) => self.settle(Wait::BarrierFailed),
+        }
     }
 
     fn settle(&self, reason: Wait) -> CuResult {
@@ -154,7 +180,7 @@ impl<'a> Free<'a> {
     }
 
     fn park_on_event(&self) -> CuResult {
-        match barrier::record(self.thread, self.context, |_, _| SUCCESS) {
+        match barrier::record(self.thread, self.context) {
             Ok((event, _, _)) => {
                 let ready = Ready::After { event: event.id() };
                 let LiveBlock { address, block, kind, .. } = self.block;

@@ -6,7 +6,7 @@
 //! | lock | held during driver calls | protects |
 //! |---|---|---|
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
-//! | `Context::gate` | yes, the only one that others wait for | barrier (shared) against begin of a capture |
+//! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
 //! | `captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |

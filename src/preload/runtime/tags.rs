@@ -116,8 +116,7 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
     }
     let mut behind = lock(&context.tagged.parked_behind);
     if behind.is_none() {
-        let (event, _, mark) =
-            thread::with(|thread| barrier::record(thread, context, |_, _| SUCCESS)).ok()?;
+        let (event, _, mark) = thread::with(|thread| barrier::record(thread, context)).ok()?;
         *behind = mark.map(|mark| (mark, event));
     }
     let (mark, event) = behind.as_ref()?;

@@ -3,6 +3,7 @@
 //! * `explore`: all interleavings of small machines, each state once.
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
+//! * `sharing`: frees that lean on a barrier of another thread.
 //! * `threads`: the whole ledger under threads: visible work, an agent that shows in between.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
@@ -15,6 +16,7 @@ extern crate std;
 mod explore;
 mod interleave;
 mod lanes;
+mod sharing;
 mod threads;
 
 mod native;
