@@ -35,7 +35,7 @@ impl Worker<'_> {
             self.driver.launch("late_fill", handle, &[at, bytes, value, delay])?;
             value
         } else {
-            let byte = self.dice.next() as u8;
+            let byte = self.dice.roll() as u8;
             self.driver.memset(at, byte, bytes as usize, handle)?;
             u64::from_ne_bytes([byte; 8])
         };
