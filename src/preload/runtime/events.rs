@@ -22,6 +22,8 @@ const EVENTS_MAX: u32 = 65_536;
 pub struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
+    /// Numbers given out; never taken back, for two events must not share one.
+    numbered: AtomicU32,
     /// The context is gone: its events must not reach the driver any more.
     dead: AtomicBool,
 }
@@ -89,8 +91,8 @@ impl Events {
         &'static self,
         enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
     ) -> Result<&'static Event, CuResult> {
-        let number = self.created.fetch_add(1, Ordering::Relaxed);
-        if number >= EVENTS_MAX {
+        let number = self.numbered.fetch_add(1, Ordering::Relaxed);
+        if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
             self.created.fetch_sub(1, Ordering::Relaxed);
             return Err(OUT_OF_MEMORY);
         }
