@@ -44,10 +44,10 @@ pub fn register(
         agents::visible(VisibleCause::DeviceMapped);
     }
     // Noted first: the device can reach it as soon as the real call is under way.
-    pinned::insert(words[0], words[1]);
+    let before = pinned::insert(words[0], words[1]);
     let code = real();
     if code != SUCCESS {
-        pinned::remove(words[0]);
+        pinned::restore(words[0], before);
     }
     code
 }

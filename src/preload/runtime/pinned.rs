@@ -29,12 +29,26 @@ pub fn contains(address: usize) -> bool {
         && contains_exactly(address)
 }
 
-pub fn insert(start: usize, bytes: usize) {
+/// Notes a range; one that starts there already only grows. Answers what `restore` needs if it
+/// turns out not to be pinned.
+pub fn insert(start: usize, bytes: usize) -> Option<usize> {
     let end = start.saturating_add(bytes);
     let mut ranges = lock(&RANGES);
-    ranges.insert(start, end);
+    let before = ranges.get(&start).copied();
+    ranges.insert(start, before.map_or(end, |before| before.max(end)));
     LOWEST.fetch_min(start, Ordering::Relaxed);
     HIGHEST.fetch_max(end, Ordering::Relaxed);
+    COUNT.store(ranges.len(), Ordering::Release);
+    before
+}
+
+/// The driver refused what `insert` noted: what was pinned before still is.
+pub fn restore(start: usize, before: Option<usize>) {
+    let mut ranges = lock(&RANGES);
+    match before {
+        Some(end) => ranges.insert(start, end),
+        None => ranges.remove(&start),
+    };
     COUNT.store(ranges.len(), Ordering::Release);
 }
 
