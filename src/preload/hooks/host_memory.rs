@@ -109,5 +109,47 @@ pub fn vmm_create(
     common::retried(function, real)
 }
 
+/// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: what is allocated from the pool may
+/// lie on the host, or be managed.
+pub fn pool_create(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let properties = words[1] as *const u32;
+    if !properties.is_null() {
+        // SAFETY: the program's struct: type, handle types, then the location's type.
+        unsafe { pool_seen(*properties, *properties.add(LOCATION_TYPE_WORD)) };
+    }
+    common::retried(function, real)
+}
+
+/// `cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *, CUmemAllocationType)`,
+/// `cuMemGetMemPool`: pools that need no creation.
+pub fn pool_of_location(
+    _function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let location = words[1] as *const u32;
+    if !location.is_null() {
+        // SAFETY: the program's struct, which begins with its type.
+        pool_seen(words[2] as u32, unsafe { *location });
+    }
+    real()
+}
+
+fn pool_seen(allocation_type: u32, location_type: u32) {
+    if !bypass::is_on() {
+        return;
+    }
+    if allocation_type == ALLOCATION_MANAGED {
+        agents::visible(VisibleCause::Managed);
+    } else if location_type != LOCATION_DEVICE {
+        agents::visible(VisibleCause::HostVirtualMemory);
+    }
+}
+
 const LOCATION_TYPE_WORD: usize = 2;
 const LOCATION_DEVICE: u32 = 1;
+const ALLOCATION_MANAGED: u32 = 2;
