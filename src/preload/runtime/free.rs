@@ -123,7 +123,7 @@ impl<'a> Free<'a> {
             }
             Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
             Ok(Ordered::LeansOn { number, event, wait_first: true }) => {
-                let code = stats::timed(Wait::NotPlain, || event.synchronize());
+                let code = stats::timed(Wait::NotPlain, || api::relaxed(|| event.synchronize()));
                 if code == SUCCESS {
                     self.context.covers.debts.complete(number);
                 }
