@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_core::{BlockId, Ready, TagMark};
 
 use crate::driver::api;
-use crate::driver::sys::{NOT_READY, SUCCESS};
+use crate::driver::sys::SUCCESS;
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
@@ -120,7 +120,7 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
         *behind = mark.map(|mark| (mark, event));
     }
     let (mark, event) = behind.as_ref()?;
-    if api::relaxed(|| event.query()) == NOT_READY {
+    if api::relaxed(|| event.query()) != SUCCESS {
         return None;
     }
     let mark = *mark;
