@@ -2,8 +2,8 @@
 
 use cachealloc_core::order::Agent;
 
-use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
 use crate::runtime::contexts::{self, Context};
@@ -58,7 +58,8 @@ pub fn create(
 }
 
 /// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The driver waits for the context's work
-/// itself; its memory is gone afterwards, without a free of ours.
+/// itself; its memory is gone afterwards, without a free of ours. Not if the call fails, or if an
+/// attach keeps the context.
 pub fn destroy(
     function: &'static Function,
     words: &[usize],
@@ -77,20 +78,22 @@ pub fn destroy(
         },
         || 0,
     );
-    if let Some(context) = known {
-        context.last_barrier.forget();
-    }
+    let barrier = known.and_then(|context| context.last_barrier.forget());
     let code = real();
-    if code == SUCCESS {
-        guarded(
-            function,
-            || {
-                ended(known, handle);
-                0
-            },
-            || 0,
-        );
+    if code != SUCCESS || function.id == id::cuCtxDetach && lives(handle) {
+        if let (Some(context), Some((number, event))) = (known, barrier) {
+            context.last_barrier.remember(number, event);
+        }
+        return code;
     }
+    guarded(
+        function,
+        || {
+            ended(known, handle);
+            0
+        },
+        || 0,
+    );
     code
 }
 
@@ -154,6 +157,13 @@ pub fn enable_peer(
         );
     }
     real()
+}
+
+/// Whether the context is still there. A driver without ids does not tell; then it is taken to be
+/// gone, as after its only detach.
+fn lives(handle: ContextHandle) -> bool {
+    let mut number = 0;
+    table::has(id::cuCtxGetId) && api::ctx_get_id(handle, &mut number) == SUCCESS
 }
 
 fn primary_ended(device: i32) {

@@ -68,15 +68,27 @@ impl LastBarrier {
         self.0.try_lock().map_or(0, |last| last.count)
     }
 
-    pub fn forget(&self) {
-        lock(&self.0).barrier = None;
+    /// The context is about to end, and nobody may wait for its events any more.
+    pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.take()
+    }
+
+    /// It did not end after all: what `forget` answered still stands.
+    pub fn remember(&self, number: BarrierNumber, event: EventRef) {
+        lock(&self.0).keep(number, event);
     }
 
     fn file(&self, number: BarrierNumber, event: EventRef) {
         let mut last = lock(&self.0);
         last.count += 1;
-        if last.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
-            last.barrier = Some((number, event));
+        last.keep(number, event);
+    }
+}
+
+impl Last {
+    fn keep(&mut self, number: BarrierNumber, event: EventRef) {
+        if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
+            self.barrier = Some((number, event));
         }
     }
 }
