@@ -4,7 +4,7 @@
 //! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cachealloc_core::{BlockId, Ready, TagMark};
 
@@ -16,6 +16,8 @@ use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Wait};
 use crate::runtime::{early_start, lock, thread};
 
+const TIDY_ABOVE_MIN: usize = 64;
+
 /// The events behind the tags of one context.
 #[derive(Default)]
 pub struct Tagged {
@@ -24,6 +26,8 @@ pub struct Tagged {
     /// Some tag has no event: it waits for a barrier.
     parked: AtomicBool,
     events: Mutex<Vec<EventRef>>,
+    /// With more events than this, a free lets go of those that no tag names any more.
+    tidy_above: AtomicUsize,
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
     plain_frees: Mutex<Vec<EventRef>>,
     /// Held from the record of a tag's event until the core has the tag: where two blocks of one
@@ -53,6 +57,18 @@ pub fn free(
     context.tagged.any.store(true, Ordering::Release);
     super::extents::vacate(address);
     allocator.free(block, ready);
+    tidy_seldom(context, &mut allocator);
+}
+
+/// A program that takes every block back on its own stream never asks about events: without this,
+/// each free would need a fresh one. Seldom enough to cost nothing a free.
+fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
+    let listed = || lock(&context.tagged.events).len();
+    let above = context.tagged.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
+    if listed() > above {
+        tidy(context, allocator);
+        context.tagged.tidy_above.store(2 * listed(), Ordering::Relaxed);
+    }
 }
 
 /// This event stands for the wait of a native `cuMemFree`.
