@@ -121,6 +121,25 @@ pub fn primary_end(
     code
 }
 
+/// `cuStreamCreate(CUstream *stream, unsigned flags)`, `cuStreamCreateWithPriority`.
+pub fn stream_create(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
+        guarded(
+            function,
+            || {
+                agents::watch_stream();
+                0
+            },
+            || 0,
+        );
+    }
+    common::retried(function, real)
+}
+
 /// Green contexts share the memory of the primary one and order only their own streams.
 pub fn green(
     function: &'static Function,

@@ -59,6 +59,16 @@ fn watch_submission_slowly() {
     }
 }
 
+/// Whether a stream was made while submissions were not watched.
+static STREAMS: AtomicBool = AtomicBool::new(false);
+
+/// A stream is about to be made in the current context. Copies, fills and launches work on it also
+/// while another context is current (measured), so it counts as a submission of its own context.
+pub fn watch_stream() {
+    STREAMS.store(true, Ordering::Release);
+    watch_submission();
+}
+
 /// A context was made, retained or met. From the second one on, submissions are watched.
 pub fn note_context(handle: ContextHandle) {
     let mut seen = lock(&SEEN);
@@ -73,7 +83,7 @@ pub fn note_context(handle: ContextHandle) {
     drop(seen);
     // What was submitted unwatched belongs to the first one.
     let mut id = 0;
-    if LEDGER.submitted.begun() > 0 {
+    if LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire) {
         match api::ctx_get_id(first, &mut id) {
             SUCCESS => drop(LEDGER.plain.submits(id)),
             _ => show(Agent::SecondContext),
