@@ -97,7 +97,7 @@ impl Plain {
     #[inline]
     pub fn submits(&self, context_id: u64) -> bool {
         debug_assert!(context_id != NO_CONTEXT, "a context id that means none");
-        // The own id, once there, stays: this read may be as old as it likes.
+        // The own id, once there, stays while the context lives: this read may be as old as it likes.
         if self.submitter.load(Relaxed) == context_id {
             return false;
         }
@@ -106,6 +106,11 @@ impl Plain {
             Err(first) if first == context_id => false,
             Err(_) => self.shows(Agent::SecondContext),
         }
+    }
+
+    /// The context is gone, and all its work is over: another one may be the only one now.
+    pub fn ended(&self, context_id: u64) {
+        let _ = self.submitter.compare_exchange(context_id, NO_CONTEXT, SeqCst, SeqCst);
     }
 
     /// In a given state, for tests that explore states.

@@ -8,7 +8,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::Wait;
-use crate::runtime::{agents, bypass, captures, debts, process};
+use crate::runtime::{LEDGER, agents, bypass, captures, debts, process};
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -202,5 +202,6 @@ fn ended(context: Option<&'static Context>, handle: ContextHandle) {
     if let Some(context) = context {
         captures::context_destroyed(context);
         context.bury();
+        LEDGER.plain.ended(context.id);
     }
 }
