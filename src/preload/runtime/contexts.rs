@@ -141,7 +141,8 @@ impl Context {
 
 #[inline]
 fn find(id: u64) -> Option<&'static Context> {
-    every().find(|context| context.id == id)
+    // Where the driver has no ids, the handle of a dead context may be that of a new one.
+    all().find(|context| context.id == id)
 }
 
 /// First sight of a context. `handle` is 0 for the current one.
@@ -163,6 +164,9 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
             return Err(code);
         }
     }
+    // A handle names one context at a time: whoever had it has ended, perhaps while another thread
+    // made the primary context anew before we could ask.
+    all().filter(|context| context.handle == handle).for_each(Context::bury);
     let context = Box::leak(Box::new(new(handle, id)));
     CONTEXTS[count].store(context, Ordering::Relaxed);
     COUNT.store(count + 1, Ordering::Release);
