@@ -86,10 +86,16 @@ pub fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
     code
 }
 
+/// Whether a stream has an id that no other has: before driver 12.0 the handle of every thread's
+/// own default stream is the same, and handles are given out again.
+pub fn has_stream_ids() -> bool {
+    table::has(id::cuStreamGetId)
+}
+
 /// `cuStreamGetId`; before driver 12.0, which lacks it, the handle serves as the id.
 #[inline]
 pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
-    if table::has(id::cuStreamGetId) {
+    if has_stream_ids() {
         return stream_get_id_raw(stream, id);
     }
     *id = stream as u64;

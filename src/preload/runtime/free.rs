@@ -230,7 +230,10 @@ impl<'a> Free<'a> {
             self.block.give_back();
             return code;
         }
-        let ready = Ready::OnStream { stream: StreamId(id), event: event.id() };
+        let ready = match api::has_stream_ids() {
+            true => Ready::OnStream { stream: StreamId(id), event: event.id() },
+            false => Ready::After { event: event.id() },
+        };
         tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
         SUCCESS
     }
