@@ -6,6 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
+use crate::hooks::guarded;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{LEDGER, agents, bypass, captures, debts, release, widen};
@@ -50,11 +51,29 @@ pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResu
 pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
-    if code == OUT_OF_MEMORY && may_retry && make_room() {
+    if code == OUT_OF_MEMORY && may_retry && made_room(function) {
         stats::count(Count::Retries);
         return real();
     }
     code
+}
+
+/// As `make_room`, under a guard of its own where the hook has none here.
+#[cold]
+pub fn made_room(function: &'static Function) -> bool {
+    if thread::with(|thread| thread.inside.get()) {
+        return make_room();
+    }
+    let mut made = false;
+    guarded(
+        function,
+        || {
+            made = make_room();
+            0
+        },
+        || 0,
+    );
+    made
 }
 
 /// Gives back what is free in every context of the current device. False: there was nothing, or

@@ -40,7 +40,7 @@ pub fn load_data(
         *saved = unsafe { *values.add(index) };
     }
     let code = real();
-    if code != OUT_OF_MEMORY || !common::make_room() {
+    if code != OUT_OF_MEMORY || !common::made_room(function) {
         return code;
     }
     for (index, saved) in saved[..count].iter().enumerate() {
