@@ -52,7 +52,10 @@ pub fn free(
         return free_in_bypass(address, real);
     }
     let foreign = || {
-        debts::pay_all(Wait::Teardown);
+        // A null pointer ends nothing.
+        if address != 0 {
+            debts::pay_all(Wait::Teardown);
+        }
         real()
     };
     guarded_with(
