@@ -7,16 +7,14 @@ use crate::runtime::{agents, bypass, pools};
 
 use cachealloc_core::order::Agent;
 
-/// Calls with a pool as first argument that measure it, open it or empty it.
+/// Calls with a pool as first or second argument that measure it, open it or empty it.
 pub fn use_default(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    leave_if_default(
-        function,
-        words[usize::from(function.base == "cuMemPoolExportToShareableHandle")],
-    );
+    let second = ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
+    leave_if_default(function, words[usize::from(second)]);
     if function.base == "cuMemPoolSetAccess" && bypass::is_on() {
         guarded(
             function,
