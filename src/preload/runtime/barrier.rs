@@ -109,26 +109,29 @@ pub enum Ordered {
 /// has done its work.
 pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
     let since = context.covers.debts.taken();
+    let own_event = fresh_event(thread, context)?;
     let gate = pass_gate(context)?;
     let shared = context.covers.debts.in_since(since);
     if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
         drop(gate);
+        own_event.keep(thread);
         // Noted by its maker before this look, as order D3 of the core wants it.
         let wait_first = !LEDGER.plain.is_plain(context.id);
         return Ok(Ordered::LeansOn { number, event, wait_first });
     }
-    make(thread, context).map(Ordered::By)
+    make(context, own_event).map(Ordered::By)
 }
 
 /// Puts a barrier of this free's own in: one that the caller will wait for.
 pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
+    let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
-    make(thread, context)
+    make(context, event)
 }
 
 /// With the gate held.
-fn make(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
-    let (event, seen, mark) = record_inside(thread, context)?;
+fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+    let (event, seen, mark) = record_inside(context, event)?;
     let code = api::ctx_wait_event(context.handle, event.handle());
     if code != SUCCESS {
         return Err(Refused::Failed(code));
@@ -149,12 +152,18 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
 /// Records all work of the context into an event, and orders nothing.
 pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+    let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
-    record_inside(thread, context)
+    record_inside(context, event)
 }
 
-fn record_inside(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
-    let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)?;
+/// Taken before the gate: while another thread's native free holds the context, the driver makes no
+/// event, and nobody who wants to begin a capture shall wait for that (hazard 32).
+fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
+    context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
+}
+
+fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = tags::mark(context);
     match api::ctx_record_event(context.handle, event.handle()) {
