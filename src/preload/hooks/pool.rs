@@ -13,7 +13,8 @@ pub fn use_default(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let second = ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
+    let second =
+        ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
     leave_if_default(function, words[usize::from(second)]);
     if function.base == "cuMemPoolSetAccess" && bypass::is_on() {
         guarded(
