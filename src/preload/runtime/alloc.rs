@@ -32,7 +32,7 @@ pub fn allocate(
         && let Some(held) = context.lookaside.take(thread, block_bytes)
     {
         extents::occupy(held.address, kind, held.bytes, bytes, held.id());
-        note_peak_of_hit(context);
+        note_peak(context);
         return Ok(held.address);
     }
     let request = Request::new(bytes, requester);
@@ -74,23 +74,21 @@ fn hand_out(context: &Context, allocator: &Allocator, block: Allocation, kind: K
     block.address.0
 }
 
-/// What the program holds: what the core counts, less what the lookaside lists hold.
+/// Keeps the peak of what the program holds: what the core counts, less what the lists hold. Only
+/// while the core counts more than the peak so far can there be a new one; the lists, a cache line
+/// each, are looked at only then.
+#[inline]
 fn note_peak(context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
-    let held = context.lookaside.held_bytes();
-    let allocated = counted.saturating_sub(held);
-    if allocated > context.allocated_bytes_peak.load(Ordering::Relaxed) {
-        context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
+    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        note_new_peak(context, counted);
     }
 }
 
-/// A hit in a list can make a new peak only while the core counts more than the peak so far.
-#[inline]
-fn note_peak_of_hit(context: &Context) {
-    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
-    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
-        note_peak(context);
-    }
+#[cold]
+fn note_new_peak(context: &Context, counted: u64) {
+    let allocated = counted.saturating_sub(context.lookaside.held_bytes());
+    context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 
 /// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
