@@ -144,9 +144,8 @@ impl Counters {
     }
 }
 
-/// An addition by the only thread that writes the counter. A signal handler of that thread which
-/// comes between the two steps and submits itself loses one: then `begun` and `ended` never agree
-/// again, and no barrier is skipped any more, which is the safe side.
+/// An addition by the only thread that writes the counter. Not for signal handlers: one that comes
+/// between the two steps and submits itself would lose a count, and CUDA forbids calls from one.
 #[inline(always)]
 fn add_alone(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Release);

@@ -3,7 +3,6 @@
 
 pub use cudarc::driver::sys::{
     CUDA_MEMCPY2D_v2 as Memcpy2d, CUDA_MEMCPY3D_v2 as Memcpy3d, CUlaunchConfig as LaunchConfig,
-    CUmemorytype as MemoryType,
 };
 
 /// `CUresult`.
@@ -47,6 +46,10 @@ pub const CAPTURE_MODE_RELAXED: u32 = 2;
 pub const CAPTURE_STATUS_NONE: u32 = 0;
 
 pub const HOST_ALLOC_DEVICEMAP: u32 = 2;
+
+/// `CUmemorytype`.
+pub const MEMORY_TYPE_HOST: u32 = 1;
+pub const MEMORY_TYPE_ARRAY: u32 = 3;
 
 pub const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
 pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;

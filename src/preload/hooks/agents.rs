@@ -61,6 +61,16 @@ pub fn ipc_open(
     shown(function, Agent::Ipc, real)
 }
 
+/// Memory that is exported or imported by a shareable handle, or bound to a multicast object: work
+/// of another process or device beside ours, which no barrier orders (hazard 5).
+pub fn shared(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    shown(function, Agent::Ipc, real)
+}
+
 /// `cuMemGetHandleForAddressRange`: a dma-buf for other hardware.
 pub fn address_handle(
     function: &'static Function,

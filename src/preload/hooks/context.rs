@@ -73,7 +73,7 @@ pub fn destroy(
     guarded(
         function,
         || {
-            known = contexts::of_handle(handle).ok();
+            known = contexts::known(handle);
             0
         },
         || 0,

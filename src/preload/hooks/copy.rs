@@ -5,7 +5,7 @@
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::{CuResult, Memcpy2d, Memcpy3d, MemoryType};
+use crate::driver::sys::{CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d};
 use crate::functions::Function;
 use crate::hooks::{common, guarded};
 use crate::runtime::{LEDGER, agents, bypass, pinned};
@@ -85,20 +85,32 @@ pub fn stream_value(
     submit(function, || host_sees(words[1]), real)
 }
 
+/// Whether an operand of a copy that a struct describes is seen by the host. The kinds of memory
+/// are read as numbers: the program may have written any.
+macro_rules! operands_seen {
+    ($copy:expr) => {{
+        let copy = $copy;
+        if copy.is_null() {
+            true
+        } else {
+            // SAFETY: the program's struct, valid for the call.
+            unsafe {
+                let source = (&raw const (*copy).srcMemoryType).cast::<u32>().read();
+                let target = (&raw const (*copy).dstMemoryType).cast::<u32>().read();
+                operand_seen(source, (*copy).srcHost as usize, (*copy).srcDevice)
+                    || operand_seen(target, (*copy).dstHost as usize, (*copy).dstDevice)
+            }
+        }
+    }};
+}
+
 /// `(const CUDA_MEMCPY2D *, stream)`.
 pub fn two_dimensional(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let look = || {
-        // SAFETY: null, or the program's struct, valid for the call.
-        unsafe { (words[0] as *const Memcpy2d).as_ref() }.is_none_or(|copy| {
-            operand_seen(copy.srcMemoryType, copy.srcHost as usize, copy.srcDevice)
-                || operand_seen(copy.dstMemoryType, copy.dstHost as usize, copy.dstDevice)
-        })
-    };
-    submit(function, look, real)
+    submit(function, || operands_seen!(words[0] as *const Memcpy2d), real)
 }
 
 /// `(const CUDA_MEMCPY3D *, stream)`.
@@ -107,14 +119,7 @@ pub fn three_dimensional(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let look = || {
-        // SAFETY: null, or the program's struct, valid for the call.
-        unsafe { (words[0] as *const Memcpy3d).as_ref() }.is_none_or(|copy| {
-            operand_seen(copy.srcMemoryType, copy.srcHost as usize, copy.srcDevice)
-                || operand_seen(copy.dstMemoryType, copy.dstHost as usize, copy.dstDevice)
-        })
-    };
-    submit(function, look, real)
+    submit(function, || operands_seen!(words[0] as *const Memcpy3d), real)
 }
 
 /// `cuMemcpyPeer[Async](destination, context, source, context, ...)` and their 3D forms: work of
@@ -160,10 +165,10 @@ pub fn external_signal(
     common::submit(function, true, real)
 }
 
-fn operand_seen(kind: MemoryType, host: usize, device: u64) -> bool {
+fn operand_seen(kind: u32, host: usize, device: u64) -> bool {
     match kind {
-        MemoryType::CU_MEMORYTYPE_HOST => host_sees(host),
-        MemoryType::CU_MEMORYTYPE_ARRAY => false,
+        MEMORY_TYPE_HOST => host_sees(host),
+        MEMORY_TYPE_ARRAY => false,
         _ => host_sees(device as usize),
     }
 }

@@ -2,7 +2,7 @@
 //! could see (3.3). Each first sight waits for the pending barriers before the call goes on.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cachealloc_core::order::{Agent, UnseenCause, VisibleCause};
 
@@ -18,6 +18,8 @@ use crate::runtime::{LEDGER, contexts, debts, lock, skipping};
 static WATCH: AtomicBool = AtomicBool::new(true);
 /// Distinct contexts that were made or met.
 static SEEN: Mutex<Vec<ContextHandle>> = Mutex::new(Vec::new());
+/// How many, for a look without the lock.
+static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// An agent shows. Returns when no barrier is pending that it could look past.
 pub fn show(agent: Agent) {
@@ -76,6 +78,7 @@ pub fn note_context(handle: ContextHandle) {
         return;
     }
     seen.push(handle);
+    SEEN_COUNT.store(seen.len(), Ordering::Release);
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
         return;
     }
@@ -94,7 +97,9 @@ pub fn note_context(handle: ContextHandle) {
 
 /// The handle is gone and may be given out again.
 pub fn forget_context(handle: ContextHandle) {
-    lock(&SEEN).retain(|seen| *seen != handle);
+    let mut seen = lock(&SEEN);
+    seen.retain(|seen| *seen != handle);
+    SEEN_COUNT.store(seen.len(), Ordering::Release);
 }
 
 /// After `cuInit`: what the devices and the process tell at once.
@@ -198,5 +203,5 @@ fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
 
 /// The contexts that a caller may need to tell apart.
 pub fn context_count() -> usize {
-    contexts::all().count().max(lock(&SEEN).len())
+    contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))
 }

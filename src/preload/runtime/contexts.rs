@@ -80,13 +80,19 @@ pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
     }
 }
 
+/// The context with this handle if it is known; it is not met for this.
+pub fn known(handle: ContextHandle) -> Option<&'static Context> {
+    let mut id = 0;
+    (api::ctx_get_id(handle, &mut id) == SUCCESS).then(|| find(id)).flatten()
+}
+
 /// All contexts that were ever seen and are alive.
-pub fn all() -> impl Iterator<Item = &'static Context> {
+pub fn all() -> impl DoubleEndedIterator<Item = &'static Context> {
     every().filter(|context| !context.is_dead())
 }
 
 /// All contexts that were ever seen, for the report.
-pub fn every() -> impl Iterator<Item = &'static Context> {
+pub fn every() -> impl DoubleEndedIterator<Item = &'static Context> {
     let count = COUNT.load(Ordering::Acquire);
     // SAFETY: the first `count` entries point to leaked contexts.
     CONTEXTS[..count].iter().map(|entry| unsafe { &*entry.load(Ordering::Relaxed) })
@@ -141,8 +147,9 @@ impl Context {
 
 #[inline]
 fn find(id: u64) -> Option<&'static Context> {
-    // Where the driver has no ids, the handle of a dead context may be that of a new one.
-    all().find(|context| context.id == id)
+    // Where the driver has no ids, the handle of a dead context may be that of a new one. A program
+    // that makes many contexts works with the newest.
+    all().rfind(|context| context.id == id)
 }
 
 /// First sight of a context. `handle` is 0 for the current one.

@@ -17,13 +17,14 @@ use crate::runtime::thread::Thread;
 /// Events alive at once in one context; more means that frees wait instead.
 const EVENTS_MAX: u32 = 65_536;
 
+/// Numbers given out; never taken back, for two events must not share one.
+static NUMBERED: AtomicU32 = AtomicU32::new(0);
+
 /// The events of one context.
 #[derive(Default)]
 pub struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
-    /// Numbers given out; never taken back, for two events must not share one.
-    numbered: AtomicU32,
     /// The context is gone: its events must not reach the driver any more.
     dead: AtomicBool,
 }
@@ -31,7 +32,7 @@ pub struct Events {
 /// One driver event. Never deallocated: a thread may hold a reference across anything.
 pub struct Event {
     handle: EventHandle,
-    /// Number among the events of its context.
+    /// Number among the events of the process: a block may wait for another context's event.
     number: u32,
     references: AtomicU32,
     /// How often it was taken; written by its taker alone.
@@ -91,7 +92,7 @@ impl Events {
         &'static self,
         enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
     ) -> Result<&'static Event, CuResult> {
-        let number = self.numbered.fetch_add(1, Ordering::Relaxed);
+        let number = NUMBERED.fetch_add(1, Ordering::Relaxed);
         if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
             self.created.fetch_sub(1, Ordering::Relaxed);
             return Err(OUT_OF_MEMORY);
@@ -117,7 +118,7 @@ impl EventRef {
         self.0.handle
     }
 
-    /// Names this recording for the core of its context; never used for another.
+    /// Names this recording for the core; never used for another.
     pub fn id(&self) -> EventId {
         let recordings = self.0.recordings.load(Ordering::Relaxed);
         EventId(u64::from(recordings) << 32 | u64::from(self.0.number))

@@ -220,8 +220,9 @@ impl<'a> Free<'a> {
             self.block.give_back();
             return code;
         }
-        let Ok(event) = self.context.events.take(self.thread, |body| self.context.enter(body))
-        else {
+        // An event belongs to the context of the stream that it is recorded on.
+        let owner = captures::context_of(stream).unwrap_or(self.context);
+        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
             return self.park_for_barrier();
         };
         let _in_order = tags::in_order(self.context);
@@ -230,7 +231,8 @@ impl<'a> Free<'a> {
             self.block.give_back();
             return code;
         }
-        let ready = match api::has_stream_ids() {
+        let own_stream = core::ptr::eq(owner, self.context);
+        let ready = match api::has_stream_ids() && own_stream {
             true => Ready::OnStream { stream: StreamId(id), event: event.id() },
             false => Ready::After { event: event.id() },
         };

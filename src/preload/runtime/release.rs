@@ -66,8 +66,8 @@ impl Leaving {
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle, wait: bool) -> CuResult {
-        if let Some(barrier) = context.last_barrier.newest() {
-            api::stream_wait_event(stream, barrier.handle(), 0);
+        if !waits_for(stream, context.last_barrier.newest().iter()) {
+            return self.by_waiting();
         }
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
@@ -92,19 +92,28 @@ impl Leaving {
             });
             return;
         };
-        let events = context.last_barrier.newest();
-        for event in events.iter().chain(&self.events) {
-            if !rule_holds(Rule::ReleaseBehindEvents) {
-                break;
-            }
-            api::stream_wait_event(stream, event.handle(), 0);
+        let barrier = context.last_barrier.newest();
+        let events = barrier.iter().chain(&self.events);
+        if !rule_holds(Rule::ReleaseBehindEvents) || waits_for(stream, events) {
+            give_back(segments, stream);
+        } else {
+            segments.iter().for_each(|segment| {
+                free_by_waiting(segment);
+            });
         }
-        give_back(segments, stream);
     }
 
     fn by_waiting(&self) -> CuResult {
         self.segments.iter().map(free_by_waiting).fold(SUCCESS, CuResult::max)
     }
+}
+
+/// Puts a stream of ours behind events. False: the driver refused one, and only a real wait is
+/// sure.
+fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
+    events
+        .filter(|event| !event.is_dead())
+        .all(|event| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS)
 }
 
 fn give_back(segments: &[&Segment], stream: StreamHandle) {

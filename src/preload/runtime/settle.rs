@@ -79,7 +79,12 @@ pub fn spend_sentinel(
     context: &'static Context,
     spend: impl FnOnce(DevicePointer) -> CuResult,
 ) -> CuResult {
-    let sentinel = api::relaxed(|| next_sentinel(context));
+    let mut sentinel = None;
+    let take = || {
+        sentinel = next_sentinel(context);
+        SUCCESS
+    };
+    api::relaxed(|| context.enter(&mut { take }));
     let Some(pointer) = sentinel else { return OUT_OF_MEMORY };
     let code = spend(pointer);
     if code != SUCCESS {
