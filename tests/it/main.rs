@@ -7,6 +7,7 @@ mod hazards;
 mod instructions;
 mod lookups;
 mod matrix;
+mod options;
 mod processes;
 mod random;
 mod resolver;

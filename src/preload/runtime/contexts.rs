@@ -139,7 +139,7 @@ impl Context {
         self.last_barrier.forget();
         self.lookaside.clear();
         crate::runtime::extents::remove_context(self);
-        let fresh = Allocator::new(config::get().policy.clone());
+        let fresh = empty_allocator(self.device_bytes);
         let buried = core::mem::replace(&mut *lock(&self.allocator), fresh);
         stats::keep(buried.stats());
     }
@@ -187,7 +187,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         device: 0,
         device_bytes: u64::MAX,
         explicit: lock(&EXPLICIT).contains(&handle),
-        allocator: Mutex::new(Allocator::new(config::get().policy.clone())),
+        allocator: Mutex::new(empty_allocator(u64::MAX)),
         growth: Mutex::new(()),
         lookaside: Lookaside::default(),
         covers: Covers::new(),
@@ -209,6 +209,18 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     let mut bytes = 0;
     if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
         context.device_bytes = bytes as u64;
+        context.allocator = Mutex::new(empty_allocator(context.device_bytes));
     }
     context
+}
+
+/// Garbage is collected above a share of the whole device; PyTorch wants a fraction to be set first.
+fn empty_allocator(device_bytes: u64) -> Allocator {
+    let policy = config::get().policy.clone();
+    let collects = policy.garbage_collection_threshold > 0.0;
+    let mut allocator = Allocator::new(policy);
+    if collects && device_bytes != u64::MAX {
+        allocator.set_limit(Some(device_bytes));
+    }
+    allocator
 }

@@ -1,0 +1,32 @@
+//! Options that change what the library does, seen from outside.
+
+use std::fmt::Write;
+use std::fs;
+
+use cachealloc_tests::{Ran, Run, scratch_file};
+
+/// A program that asks for more each time and frees at once.
+fn growing(settings: &str) -> Ran {
+    let trace = scratch_file("growing");
+    let mut text = String::new();
+    for round in 0..8 {
+        writeln!(text, "a {round} {}\nf {round}", (10 + 4 * round) << 20).unwrap();
+    }
+    fs::write(&trace, text).expect("target/ is writable");
+    Run::program(env!("CARGO_BIN_EXE_replay"))
+        .arg(&trace)
+        .env("SIM_MEMORY_MB", "512")
+        .conf(&format!("stats_on_exit:stderr,{settings}"))
+        .output()
+        .ok()
+}
+
+/// Without the option nothing goes back, for the device has room; with it, what lies idle above
+/// the share does.
+#[test]
+fn garbage_is_collected_above_the_threshold() {
+    let kept = growing("");
+    assert!(!kept.stderr.contains("segments given back"), "{}", kept.stderr);
+    let collected = growing("garbage_collection_threshold:0.1");
+    assert!(collected.stderr.contains("segments given back"), "{}", collected.stderr);
+}
