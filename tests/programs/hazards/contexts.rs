@@ -2,12 +2,15 @@
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 
+use crate::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, wait_for_another_context, machine = "SIM_DEVICES=2"),
     hazard!(Always, peer_copy_into_reused_memory, machine = "SIM_DEVICES=2"),
     hazard!(Always, peer_kernel_in_reused_memory, machine = "SIM_DEVICES=2"),
+    hazard!(Always, foreign_stream_in_reused_memory),
+    hazard!(Always, foreign_stream_of_a_peer_in_reused_memory, machine = "SIM_DEVICES=2"),
     hazard!(Full, second_context_looks_at_data, machine = "SIM_DEVICES=2"),
     hazard!(Full, export_behind_a_barrier),
     hazard!(Full, peer_access_behind_a_barrier, machine = "SIM_DEVICES=2"),
@@ -15,6 +18,9 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, destroy_context),
     hazard!(Always, destroy_context_that_came_second),
     hazard!(Always, reset_device),
+    hazard!(Always, failed_end_of_a_context, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Full, destroy_texture_after_a_failed_end),
+    hazard!(Always, more_contexts_than_are_cached),
     hazard!(Always, foreign_memory_after_a_contexts_end),
 ];
 
@@ -70,6 +76,33 @@ fn peer_kernel_in_reused_memory(d: &Driver) -> Verdict {
     d.synchronize()?;
     d.set_context(first)?;
     ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// [27] A stream works for its own context, whichever is current.
+fn foreign_stream_in_reused_memory(d: &Driver) -> Verdict {
+    let first = d.context();
+    d.create_context(0)?;
+    copy_on_a_foreign_stream(d, first)
+}
+
+fn foreign_stream_of_a_peer_in_reused_memory(d: &Driver) -> Verdict {
+    let first = d.context();
+    d.use_device(1)?;
+    copy_on_a_foreign_stream(d, first)
+}
+
+/// The copy into the block is the only work that the second context ever has.
+fn copy_on_a_foreign_stream(d: &Driver, first: u64) -> Verdict {
+    let (foreign, source) = (d.stream()?, d.pinned(8)?);
+    d.host_write(source, 2);
+    d.set_context(first)?;
+    let (a, p) = (d.stream()?, d.alloc(BYTES)?);
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    d.copy(q, source, 8, foreign)?;
+    d.synchronize_stream(foreign)?;
+    ok_if(holds(d, q, 8, 2)?, MIXED)
 }
 
 /// [30] The first work of a second context arrives while a barrier is pending.
@@ -195,6 +228,55 @@ fn reset_device(d: &Driver) -> Verdict {
         d.free(block)?;
     }
     Ok("ok".into())
+}
+
+/// The primary context is not the program's to destroy: the free before still counts.
+fn failed_end_of_a_context(d: &Driver) -> Verdict {
+    const MIB: usize = 1 << 20;
+    let (stream, p) = (d.stream()?, d.alloc(60 * MIB)?);
+    fill(d, stream, p, SMALL, 1, LATE)?;
+    fill(d, stream, p, SMALL, 2, 0)?;
+    d.free(p)?;
+    let ended = code(call!(d, cuCtxDestroy(d.context())));
+    let whole = d.alloc(100 * MIB)?;
+    d.free(whole)?;
+    Ok(format!("code {ended}"))
+}
+
+fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
+    let (stream, words, unrelated) = (d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let texture = texture(d, words)?;
+    d.launch("delay", stream, &[LATE])?;
+    d.free(unrelated)?;
+    let ended = code(call!(d, cuCtxDestroy(d.context())));
+    call!(d, cuTexObjectDestroy(texture))?;
+    ok_if(ended != 0 && is_late(d), "the texture went while a kernel ran")
+}
+
+/// The library keeps 256; what comes later is the driver's, and what came before still works.
+fn more_contexts_than_are_cached(d: &Driver) -> Verdict {
+    let (primary, stream) = (d.context(), d.stream()?);
+    let (cached, kept) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
+    d.free(cached)?;
+    fill(d, stream, kept, BYTES, 1, 0)?;
+    let mut failures = Vec::new();
+    for round in 0..300 {
+        let other = d.create_context(0)?;
+        match d.alloc(1000) {
+            Ok(block) => {
+                d.memset(block, 1, 1000, LEGACY)?;
+                failures.extend(d.free(block).err().map(|code| (round, "free", code)));
+            }
+            Err(code) => failures.push((round, "malloc", code)),
+        }
+        call!(d, cuCtxDestroy(other))?;
+    }
+    d.set_context(primary)?;
+    let good = holds(d, kept, BYTES, 1)?;
+    d.free(kept)?;
+    let again = d.alloc(BYTES)?;
+    d.free(again)?;
+    ok_if(good && failures.is_empty(), &format!("contents kept {good}, {failures:?}"))
 }
 
 /// The driver gives the addresses to memory that is not ours.

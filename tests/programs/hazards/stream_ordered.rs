@@ -18,6 +18,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, remainder_of_a_split),
     hazard!(Always, crossed_frees),
     hazard!(Always, freed_on_a_stream_then_taken_by_malloc),
+    hazard!(Always, freed_on_a_stream_of_another_context),
+    hazard!(Always, events_of_many_rounds_on_one_stream),
     hazard!(Always, async_block_freed_plainly),
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
@@ -209,6 +211,48 @@ fn freed_on_a_stream_then_taken_by_malloc(d: &Driver) -> Verdict {
     let q = d.alloc(SMALL)?;
     fill(d, b, q, SMALL, 2, 0)?;
     ok_if(holds(d, q, SMALL, 2)?, MIXED)
+}
+
+/// The block belongs to one context, its last work and its free to a stream of another.
+fn freed_on_a_stream_of_another_context(d: &Driver) -> Verdict {
+    let (first, a) = (d.context(), d.stream()?);
+    let second = d.create_context(0)?;
+    let b = d.stream()?;
+    for round in 0..4 {
+        d.set_context(first)?;
+        let p = d.alloc(BYTES)?;
+        d.set_context(second)?;
+        d.launch("delay", b, &[LATE / 4])?;
+        d.memset(p, 1, BYTES, b)?;
+        let current = [first, second][round % 2];
+        d.set_context(current)?;
+        let freed = code(d.free_async(p, b));
+        d.set_context(first)?;
+        let q = if round < 2 { d.alloc(BYTES)? } else { d.alloc_async(BYTES, a)? };
+        d.memset(q, 2, BYTES, a)?;
+        d.synchronize_stream(b)?;
+        if freed != 0 || !holds(d, q, BYTES, 0x0202_0202_0202_0202)? {
+            return Ok(format!("FAIL, the free answered {freed}, or {MIXED}"));
+        }
+        d.free_async(q, a)?;
+    }
+    Ok("ok".into())
+}
+
+/// Each free needs an event, and may use one that an earlier free no longer needs.
+fn events_of_many_rounds_on_one_stream(d: &Driver) -> Verdict {
+    const ROUNDS: usize = 10_000;
+    let stream = d.stream()?;
+    for round in 0..ROUNDS {
+        let block = d.alloc_async(1000, stream)?;
+        d.memset(block, 0, 1000, stream)?;
+        d.free_async(block, stream)?;
+        if round % 1000 == 999 {
+            d.synchronize_stream(stream)?;
+        }
+    }
+    let events = d.calls("cuEventCreate").unwrap_or(0);
+    ok_if(events < ROUNDS as u64 / 20, &format!("{events} events were made"))
 }
 
 fn async_block_freed_plainly(d: &Driver) -> Verdict {

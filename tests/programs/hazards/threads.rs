@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
-use cachealloc_tests::driver::{Driver, LEGACY, Outcome, THREAD_LOCAL};
+use cachealloc_tests::driver::{Driver, GLOBAL, LEGACY, Outcome, THREAD_LOCAL};
 
 use crate::tools::*;
 
@@ -13,6 +13,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, one_block_freed_twice_at_once),
     hazard!(Full, a_flag_is_raised_before_the_launch_returns),
     hazard!(Always, captures_begin_during_frees),
+    hazard!(Always, global_captures_begin_during_frees_that_wait, ours),
     hazard!(Always, capture_beside_frees_of_two_contexts, machine = "SIM_DEVICES=2"),
 ];
 
@@ -114,13 +115,25 @@ fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
 
 /// [14] One thread's captures begin and end while another's frees make barriers.
 fn captures_begin_during_frees(d: &Driver) -> Verdict {
+    let word = d.alloc(SMALL)?;
+    captures_beside_frees(d, THREAD_LOCAL, word)
+}
+
+/// The free has let the capture begin before it waits. Natively it kills the capture.
+fn global_captures_begin_during_frees_that_wait(d: &Driver) -> Verdict {
+    let word = d.pinned(SMALL)?;
+    captures_beside_frees(d, GLOBAL, word)
+}
+
+/// What is written before each free is `written`: in pinned memory the host may look at it.
+fn captures_beside_frees(d: &Driver, mode: u32, written: u64) -> Verdict {
     let done = AtomicBool::new(false);
     let capturing = || {
         let _done = SetAtEnd(&done);
         let (stream, block) = (d.stream()?, d.alloc(SMALL)?);
         let mut lost = 0;
         for round in 0..ROUNDS {
-            d.begin_capture(stream, THREAD_LOCAL)?;
+            d.begin_capture(stream, mode)?;
             fill(d, stream, block, SMALL, round, 0)?;
             yield_now();
             match d.end_capture(stream) {
@@ -138,7 +151,7 @@ fn captures_begin_during_frees(d: &Driver) -> Verdict {
         let stream = d.stream()?;
         while !done.load(Ordering::SeqCst) {
             let block = d.alloc(SMALL)?;
-            fill(d, stream, block, SMALL, 0, 10_000)?;
+            fill(d, stream, written, 8, 0, 10_000)?;
             d.free(block)?;
         }
         capturing.join().expect("no program panics")

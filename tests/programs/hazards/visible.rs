@@ -22,6 +22,10 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, graph_host_node),
     hazard!(Full, pinned_in_graph),
     hazard!(Full, refill_pinned),
+    hazard!(Full, refill_what_was_registered_twice),
+    hazard!(Full, host_pool_write),
+    hazard!(Full, numa_pool_write),
+    hazard!(Full, managed_pool_write),
     hazard!(Full, elapsed_time),
     hazard!(Full, event_query),
     hazard!(Full, stream_query),
@@ -54,6 +58,37 @@ fn managed_write(d: &Driver) -> Verdict {
 
 fn read_after_free(d: &Driver, word: u64) -> Verdict {
     look_after(d, |s| fill(d, s, word, 8, 7, 0), || d.host_read(word) == 7)
+}
+
+fn host_pool_write(d: &Driver) -> Verdict {
+    pool_write(d, [PINNED, 0, HOST, 0])
+}
+
+fn numa_pool_write(d: &Driver) -> Verdict {
+    pool_write(d, [PINNED, 0, HOST_NUMA, 0])
+}
+
+fn managed_pool_write(d: &Driver) -> Verdict {
+    pool_write(d, [MANAGED, 0, DEVICE, 0])
+}
+
+/// Kinds of memory in a pool, and of its places.
+const PINNED: u32 = 1;
+const MANAGED: u32 = 2;
+const DEVICE: u32 = 1;
+const HOST: u32 = 2;
+const HOST_NUMA: u32 = 3;
+
+/// The pool is of the program's own making; it starts with kind, handles, and kind and number of
+/// its place.
+fn pool_write(d: &Driver, start: [u32; 4]) -> Verdict {
+    let (stream, mut pool, mut word) = (d.stream()?, 0, 0);
+    let mut properties = [0_u32; 22];
+    properties[..4].copy_from_slice(&start);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut word, 4096, pool, stream))?;
+    d.synchronize()?;
+    read_after_free(d, word)
 }
 
 /// The other way to pass arguments: all in one block of the program.
@@ -151,7 +186,21 @@ fn pinned_in_graph(d: &Driver) -> Verdict {
 
 /// [2] The host writes what is still being read.
 fn refill_pinned(d: &Driver) -> Verdict {
-    let (target, host) = (d.alloc(SMALL)?, d.pinned(WORD as usize)?);
+    let host = d.pinned(WORD as usize)?;
+    refill(d, host)
+}
+
+/// The driver refuses the second registration, and the first one still stands.
+fn refill_what_was_registered_twice(d: &Driver) -> Verdict {
+    let page = page_of_host();
+    call!(d, cuMemHostRegister(page, 4096, 0))?;
+    let again = [4096, 512].map(|bytes| code(call!(d, cuMemHostRegister(page, bytes, 0))));
+    let verdict = refill(d, page)?;
+    Ok(format!("again {again:?}, {verdict}"))
+}
+
+fn refill(d: &Driver, host: u64) -> Verdict {
+    let target = d.alloc(SMALL)?;
     d.host_write(host, 1);
     let submit = |s| d.copy(target, host, WORD as usize, s);
     look_after(d, submit, || true)?;

@@ -45,6 +45,9 @@ driver! {
 
     fn cuEventSynchronize: (event: Handle) |call| {
         refuse_captured(call, event)?;
+        // Measured: other threads' global captures are killed by it.
+        let (thread, name) = (call.thread, call.name);
+        call.world().forbid_unsafe(thread, name)?;
         let known = call.world().events.get(event)?;
         let (op, context) = (known.op.clone(), known.context);
         op.iter().for_each(|op| call.wait(op));
