@@ -3,6 +3,8 @@
 use core::hash::{BuildHasherDefault, Hasher};
 
 use super::std::collections::HashMap;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// A state of all threads and of what they share. A step is atomic.
 pub trait Machine: Copy {
@@ -59,6 +61,24 @@ impl Outcome {
         self.states += other.states;
         self.violation = self.violation.or(other.violation);
     }
+}
+
+/// Every sequence of these operations, up to a length: what one thread may do.
+pub fn sequences<Op: Copy>(ops: [Op; 2], length_max: usize) -> Vec<Vec<Op>> {
+    let mut all = vec![vec![]];
+    let mut from = 0;
+    for _ in 0..length_max {
+        let to = all.len();
+        for at in from..to {
+            for op in ops {
+                let mut longer = all[at].clone();
+                longer.push(op);
+                all.push(longer);
+            }
+        }
+        from = to;
+    }
+    all
 }
 
 /// State to number of paths from there to the end.

@@ -8,7 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::explore::{Key, Machine, Outcome, explore};
+use super::explore::{Key, Machine, Outcome, explore, sequences};
 use super::{std, whole};
 use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
 
@@ -277,19 +277,7 @@ type Program = [[Option<Op>; OPS_MAX]; THREADS];
 
 /// All programs; threads are alike, so only sorted ones.
 fn programs(ops_max: usize) -> Vec<Program> {
-    let mut threads = vec![vec![]];
-    let mut from = 0;
-    for _ in 0..OPS_MAX {
-        let to = threads.len();
-        for at in from..to {
-            for op in [Op::Submit, Op::Free] {
-                let mut longer = threads[at].clone();
-                longer.push(op);
-                threads.push(longer);
-            }
-        }
-        from = to;
-    }
+    let threads = sequences([Op::Submit, Op::Free], OPS_MAX);
     let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
     let mut programs = vec![];
     for (i, a) in threads.iter().enumerate() {

@@ -1,7 +1,9 @@
 //! The two lanes of the marks (Note [Lanes]): a sum is read one lane a step, in all interleavings
 //! of an owner, a sharer and frees. Thread 0 counts in its own lane, the others in the shared one.
 
-use super::explore::{Key, Machine, Outcome, explore};
+use alloc::vec::Vec;
+
+use super::explore::{Key, Machine, Outcome, explore, sequences};
 use super::{std, whole};
 use crate::order::marks::{Cover, Seen, quiet};
 
@@ -153,20 +155,8 @@ impl State {
 
 /// Every program with at most `ops_max` operations: the owner, a sharer, and a third thread.
 fn explore_all(ended_first: bool, careless_cover: bool, ops_max: usize) -> Outcome {
-    let mut threads: std::vec::Vec<std::vec::Vec<Op>> = std::vec![std::vec![]];
-    let mut from = 0;
-    for _ in 0..OPS_MAX {
-        let to = threads.len();
-        for at in from..to {
-            for op in [Op::Submit, Op::Free] {
-                let mut longer = threads[at].clone();
-                longer.push(op);
-                threads.push(longer);
-            }
-        }
-        from = to;
-    }
-    let list = |ops: &std::vec::Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
+    let threads = sequences([Op::Submit, Op::Free], OPS_MAX);
+    let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
     let start = State {
         ended_first,
         careless_cover,

@@ -2,7 +2,9 @@
 //! free that waited for its turn leans on the barrier of the thread before it, if that one's
 //! number was taken after the free began.
 
-use super::explore::{Key, Machine, Outcome, explore};
+use alloc::vec::Vec;
+
+use super::explore::{Key, Machine, Outcome, explore, sequences};
 use super::{std, whole};
 use crate::order::debts::{BarrierNumber, Debts};
 
@@ -154,20 +156,8 @@ impl State {
 }
 
 fn explore_all(leaning: Leaning, ops_max: usize) -> Outcome {
-    let mut threads: std::vec::Vec<std::vec::Vec<Op>> = std::vec![std::vec![]];
-    let mut from = 0;
-    for _ in 0..OPS_MAX {
-        let to = threads.len();
-        for at in from..to {
-            for op in [Op::Launch, Op::Free] {
-                let mut longer = threads[at].clone();
-                longer.push(op);
-                threads.push(longer);
-            }
-        }
-        from = to;
-    }
-    let list = |ops: &std::vec::Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
+    let threads = sequences([Op::Launch, Op::Free], OPS_MAX);
+    let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
     let start = State {
         leaning,
         threads: [Thread::default(); THREADS],
