@@ -15,7 +15,6 @@ use std::{env, fs};
 struct Row<'a> {
     symbol: &'a str,
     base: &'a str,
-    api_version: &'a str,
     per_thread: &'a str,
     class: &'a str,
     oom_retry: bool,
@@ -67,7 +66,6 @@ fn parse(line: &str) -> Row<'_> {
     Row {
         symbol: f[0],
         base: f[1],
-        api_version: if f[2].is_empty() { "0" } else { f[2] },
         per_thread: f[3],
         class: f[5],
         oom_retry: f[7] == "1",
@@ -106,9 +104,9 @@ fn table(rows: &[Row]) -> String {
         };
         writeln!(
             code,
-            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", api_version: {}, per_thread: {}, \
+            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", per_thread: {}, \
              class: Class::{class}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
-            row.symbol, row.base, row.api_version, row.per_thread == "1", row.oom_retry,
+            row.symbol, row.base, row.per_thread == "1", row.oom_retry,
             row.host_memory, row.teardown,
         )
         .unwrap();

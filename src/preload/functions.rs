@@ -30,9 +30,8 @@ pub struct Function {
     pub id: usize,
     /// Name in the export table of the driver.
     pub symbol: &'static CStr,
-    /// Name under which `cuGetProcAddress` finds it from `api_version` on.
+    /// Name under which `cuGetProcAddress` finds it.
     pub base: &'static str,
-    pub api_version: u32,
     /// Stream `NULL` is the calling thread's own default stream.
     pub per_thread: bool,
     pub class: Class,

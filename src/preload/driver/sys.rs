@@ -16,7 +16,6 @@ pub const NOT_FOUND: CuResult = 500;
 pub const NOT_READY: CuResult = 600;
 /// A call from inside a host function of a stream.
 pub const NOT_PERMITTED: CuResult = 800;
-pub const STREAM_CAPTURE_UNSUPPORTED: CuResult = 900;
 
 /// `CUdeviceptr`.
 pub type DevicePointer = u64;
@@ -38,7 +37,6 @@ pub type NodeHandle = usize;
 pub const NODE_GRAPH: u32 = 4;
 pub const NODE_MEM_ALLOC: u32 = 10;
 
-pub const STREAM_LEGACY: StreamHandle = 1;
 pub const STREAM_PER_THREAD: StreamHandle = 2;
 pub const STREAM_NON_BLOCKING: u32 = 1;
 pub const EVENT_DISABLE_TIMING: u32 = 2;

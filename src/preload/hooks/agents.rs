@@ -5,7 +5,7 @@ use cachealloc_core::order::Agent;
 
 use crate::driver::sys::{CuResult, INVALID_VALUE};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{beside, common};
 use crate::log;
 use crate::runtime::extents::{self, Place};
 use crate::runtime::{agents, bypass};
@@ -15,14 +15,7 @@ fn shown(function: &'static Function, agent: Agent, real: impl Fn() -> CuResult)
     if !bypass::is_on() {
         return real();
     }
-    guarded(
-        function,
-        || {
-            agents::show(agent);
-            0
-        },
-        || 0,
-    );
+    beside(function, || agents::show(agent));
     common::pass(function, &[], real)
 }
 
@@ -101,7 +94,7 @@ pub fn graphics(
 fn inside_segment(address: u64) -> bool {
     match extents::place(address) {
         Place::Foreign => false,
-        Place::Inside(_) => true,
+        Place::Inside => true,
         Place::Block(block) => block.extent.base() != address,
     }
 }

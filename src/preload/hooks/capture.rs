@@ -4,7 +4,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{common, guarded, stream_of};
+use crate::hooks::{beside, common, guarded, stream_of};
 use crate::runtime::{bypass, captures, lock};
 
 /// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
@@ -79,14 +79,7 @@ pub fn stream_destroy(
 ) -> CuResult {
     if bypass::is_on() && captures::maybe() {
         let stream = stream_of(function, words[0]);
-        guarded(
-            function,
-            || {
-                captures::stream_destroyed(stream);
-                0
-            },
-            || 0,
-        );
+        beside(function, || captures::stream_destroyed(stream));
     }
     real()
 }

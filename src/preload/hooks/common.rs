@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::guarded;
+use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{LEDGER, agents, bypass, captures, debts, release, widen};
@@ -65,14 +65,9 @@ pub fn made_room(function: &'static Function) -> bool {
         return make_room();
     }
     let mut made = false;
-    guarded(
-        function,
-        || {
-            made = make_room();
-            0
-        },
-        || 0,
-    );
+    beside(function, || {
+        made = make_room();
+    });
     made
 }
 

@@ -5,7 +5,7 @@ use cachealloc_core::order::Agent;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
-use crate::hooks::{common, guarded};
+use crate::hooks::{beside, common};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::Wait;
 use crate::runtime::{LEDGER, agents, bypass, captures, debts, process};
@@ -18,15 +18,10 @@ pub fn init(
 ) -> CuResult {
     let code = real();
     if code == SUCCESS && bypass::is_on() {
-        guarded(
-            function,
-            || {
-                process::started();
-                agents::look_around();
-                0
-            },
-            || 0,
-        );
+        beside(function, || {
+            process::started();
+            agents::look_around();
+        });
     }
     code
 }
@@ -45,14 +40,7 @@ pub fn create(
         if function.id != id::cuDevicePrimaryCtxRetain {
             contexts::note_explicit(handle);
         }
-        guarded(
-            function,
-            || {
-                agents::note_context(handle);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::note_context(handle));
     }
     code
 }
@@ -70,14 +58,9 @@ pub fn destroy(
     }
     let handle = words[0] as ContextHandle;
     let mut known: Option<&'static Context> = None;
-    guarded(
-        function,
-        || {
-            known = contexts::known(handle);
-            0
-        },
-        || 0,
-    );
+    beside(function, || {
+        known = contexts::known(handle);
+    });
     let barrier = known.and_then(|context| context.last_barrier.forget());
     let code = real();
     if code != SUCCESS || function.id == id::cuCtxDetach && lives(handle) {
@@ -86,14 +69,7 @@ pub fn destroy(
         }
         return code;
     }
-    guarded(
-        function,
-        || {
-            ended(known, handle);
-            0
-        },
-        || 0,
-    );
+    beside(function, || ended(known, handle));
     code
 }
 
@@ -109,14 +85,7 @@ pub fn primary_end(
     }
     let code = real();
     if code == SUCCESS && bypass::is_on() {
-        guarded(
-            function,
-            || {
-                primary_ended(words[0] as i32);
-                0
-            },
-            || 0,
-        );
+        beside(function, || primary_ended(words[0] as i32));
     }
     code
 }
@@ -128,14 +97,7 @@ pub fn stream_create(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        guarded(
-            function,
-            || {
-                agents::watch_stream();
-                0
-            },
-            || 0,
-        );
+        beside(function, agents::watch_stream);
     }
     common::retried(function, real)
 }
@@ -147,14 +109,7 @@ pub fn green(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::GreenContext);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::GreenContext));
     }
     common::retried(function, real)
 }
@@ -166,14 +121,7 @@ pub fn enable_peer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::PeerAccess);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::PeerAccess));
     }
     real()
 }

@@ -7,7 +7,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{beside, common};
 use crate::runtime::{LEDGER, agents, bypass, pinned};
 
 /// Whether memory at this address lets the host see the work: pinned, or, with a device that
@@ -129,14 +129,7 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
         return real();
     }
     if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::SecondContext);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::SecondContext));
     }
     submit(function, || true, real)
 }

@@ -10,7 +10,7 @@ use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
 };
 use crate::functions::Function;
-use crate::hooks::{common, guarded, stream_of};
+use crate::hooks::{beside, common, guarded, stream_of};
 use crate::runtime::{LEDGER, bypass, captures, early_start, graph_memory, kernels, pinned};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
@@ -109,15 +109,10 @@ pub fn graph_instantiate(
     let code = common::retried(function, real);
     let executable = words[0] as *const usize;
     if code == SUCCESS && !executable.is_null() {
-        guarded(
-            function,
-            || {
-                // SAFETY: the driver has just written it.
-                graph_memory::instantiated(unsafe { *executable }, words[1]);
-                0
-            },
-            || 0,
-        );
+        beside(function, || {
+            // SAFETY: the driver has just written it.
+            graph_memory::instantiated(unsafe { *executable }, words[1]);
+        });
     }
     code
 }

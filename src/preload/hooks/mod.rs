@@ -21,7 +21,7 @@ pub mod stream_ordered;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_PER_THREAD, SUCCESS, StreamHandle};
 use crate::functions::Function;
 use crate::runtime::bypass;
 use crate::runtime::thread::{self, Thread};
@@ -52,6 +52,16 @@ pub(crate) fn guarded(
     otherwise: impl FnOnce() -> CuResult,
 ) -> CuResult {
     guarded_with(function, |_| body(), otherwise)
+}
+
+/// What a hook does beside the real call, and whose outcome does not change the answer.
+#[inline]
+pub(crate) fn beside(function: &'static Function, body: impl FnOnce()) {
+    let body = || {
+        body();
+        SUCCESS
+    };
+    guarded(function, body, || SUCCESS);
 }
 
 /// As `guarded`; the body gets the calling thread's record.

@@ -6,7 +6,7 @@ use cachealloc_core::order::Agent;
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{beside, common, guarded};
 use crate::runtime::extents::{self, Extent, LiveBlock, Place};
 use crate::runtime::{agents, bypass, lock};
 
@@ -109,14 +109,7 @@ pub fn set_attribute(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() && words[1] as u32 == POINTER_SYNC_MEMOPS {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::SyncMemops);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::SyncMemops));
     }
     real()
 }
@@ -150,14 +143,7 @@ fn answer(block: &LiveBlock, attribute: u32, data: *mut u64) -> Option<CuResult>
 
 fn show_p2p_tokens(function: &'static Function) {
     if bypass::is_on() {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::P2pTokens);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::P2pTokens));
     }
 }
 

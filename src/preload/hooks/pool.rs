@@ -2,7 +2,7 @@
 
 use crate::driver::sys::{CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{beside, common, guarded};
 use crate::runtime::{agents, bypass, pools};
 
 use cachealloc_core::order::Agent;
@@ -17,14 +17,7 @@ pub fn use_default(
         ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
     leave_if_default(function, words[usize::from(second)]);
     if function.base == "cuMemPoolSetAccess" && bypass::is_on() {
-        guarded(
-            function,
-            || {
-                agents::show(Agent::PeerAccess);
-                0
-            },
-            || 0,
-        );
+        beside(function, || agents::show(Agent::PeerAccess));
     }
     common::pass(function, words, real)
 }

@@ -28,12 +28,6 @@ pub fn is_off() -> bool {
     state() == OFF
 }
 
-/// Whether our own blocks must still be recognised although nothing is cached any more.
-#[inline]
-pub fn is_bypass() -> bool {
-    state() == BYPASS
-}
-
 /// Ends caching for the rest of the process and says why, once.
 #[cold]
 pub fn begin(reason: fmt::Arguments) {

@@ -83,10 +83,6 @@ impl Events {
         self.dead.store(true, Ordering::Release);
     }
 
-    pub fn created_count(&self) -> u32 {
-        self.created.load(Ordering::Relaxed)
-    }
-
     #[cold]
     fn create(
         &'static self,

@@ -16,8 +16,8 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{BlockId, SegmentId};
 
 use crate::runtime::contexts::Context;
 use crate::runtime::{lock, widen};
@@ -43,7 +43,6 @@ pub struct Slot {
 pub struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
-    segment: AtomicU32,
     context: AtomicPtr<Context>,
     slots: *const Slot,
     slots_count: usize,
@@ -68,7 +67,7 @@ pub enum Place {
     /// In none of our segments: the driver knows.
     Foreign,
     /// In a segment of ours, but no block that the program holds starts here.
-    Inside(&'static Extent),
+    Inside,
     /// The start of a block that the program holds.
     Block(LiveBlock),
 }
@@ -111,12 +110,12 @@ static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
 #[inline]
 pub fn place(address: u64) -> Place {
     let Some(extent) = extent_of(address) else { return Place::Foreign };
-    let Some(slot) = extent.slot_at(address) else { return Place::Inside(extent) };
+    let Some(slot) = extent.slot_at(address) else { return Place::Inside };
     let word = slot.word.load(Ordering::Acquire);
     let kind = match state(word) {
         OF_CONTEXT => Kind::Context,
         OF_STREAM => Kind::Stream,
-        _ => return Place::Inside(extent),
+        _ => return Place::Inside,
     };
     let (bytes, slack) = unpack(word);
     Place::Block(LiveBlock {
@@ -205,10 +204,6 @@ impl Extent {
 
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub fn segment(&self) -> SegmentId {
-        SegmentId(self.segment.load(Ordering::Relaxed))
     }
 
     pub fn context(&self) -> &'static Context {
@@ -358,7 +353,6 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
     Some(Box::leak(Box::new(Extent {
         base: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
-        segment: AtomicU32::new(0),
         context: AtomicPtr::new(null_mut()),
         slots,
         slots_count: wanted,

@@ -52,7 +52,7 @@ pub fn without_reuse(address: u64) -> Option<CuResult> {
     match extents::place(address) {
         Place::Foreign => None,
         Place::Block(block) if block.claim() => Some(settle(block.context(), Wait::Bypass)),
-        Place::Inside(_) | Place::Block(_) => Some(INVALID_VALUE),
+        Place::Inside | Place::Block(_) => Some(INVALID_VALUE),
     }
 }
 
@@ -79,7 +79,7 @@ impl<'a> Free<'a> {
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
         let block = match extents::place(address) {
             Place::Foreign => return None,
-            Place::Inside(_) => return Some(Err(INVALID_VALUE)),
+            Place::Inside => return Some(Err(INVALID_VALUE)),
             Place::Block(block) => block,
         };
         if !block.claim() {

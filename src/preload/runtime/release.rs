@@ -87,9 +87,7 @@ impl Leaving {
     /// On a stream of its own: whoever waits for the other one must not wait for these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
         let Some(stream) = stream(&context.release_streams.behind_events) else {
-            segments.iter().for_each(|segment| {
-                free_by_waiting(segment);
-            });
+            free_by_waiting(segments.iter().copied());
             return;
         };
         let barrier = context.last_barrier.newest();
@@ -97,14 +95,12 @@ impl Leaving {
         if !rule_holds(Rule::ReleaseBehindEvents) || waits_for(stream, events) {
             give_back(segments, stream);
         } else {
-            segments.iter().for_each(|segment| {
-                free_by_waiting(segment);
-            });
+            free_by_waiting(segments.iter().copied());
         }
     }
 
     fn by_waiting(&self) -> CuResult {
-        self.segments.iter().map(free_by_waiting).fold(SUCCESS, CuResult::max)
+        free_by_waiting(self.segments.iter())
     }
 }
 
@@ -119,14 +115,15 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
 fn give_back(segments: &[&Segment], stream: StreamHandle) {
     for segment in segments {
         if api::mem_free_async(segment.base.0, stream) != SUCCESS {
-            free_by_waiting(segment);
+            free_by_waiting([*segment].into_iter());
         }
     }
 }
 
 /// The real free waits for the context like any other, and holds it meanwhile.
-fn free_by_waiting(segment: &Segment) -> CuResult {
-    stats::timed(Wait::RealFree, || api::mem_free(segment.base.0))
+fn free_by_waiting<'a>(segments: impl Iterator<Item = &'a Segment>) -> CuResult {
+    let free = |segment: &Segment| stats::timed(Wait::RealFree, || api::mem_free(segment.base.0));
+    segments.map(free).fold(SUCCESS, CuResult::max)
 }
 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
@@ -158,7 +155,7 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     let rest = Leaving::new(context, &allocator, free);
     drop(allocator);
     extents::remove(first.base.0);
-    free_by_waiting(&first);
+    free_by_waiting([&first].into_iter());
     rest.release(context, false);
     true
 }
