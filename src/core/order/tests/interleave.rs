@@ -1,25 +1,9 @@
 //! Marks and covers, one atomic operation a step, in all interleavings of two or three threads.
-//!
-//! The oracle knows what the marks cannot know: which launches the device had when the free
-//! started (that is more than "had returned": a kernel may be seen to run before its launch
-//! returns), and which barriers stand behind which launches. A free must not publish its block
-//! while one of these launches is behind no barrier whose wait is in.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
-use super::explore::{Key, Machine, Outcome, explore, sequences};
+use super::explore::{Key, Outcome};
+use super::frees::{self, Alike, Progress, Scheme, Step, Turn};
 use super::{std, whole};
 use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
-
-const THREADS: usize = 3;
-const OPS_MAX: usize = 3;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Op {
-    Submit,
-    Free,
-}
 
 /// How submissions and frees are marked. `Protocol::OURS` calls the real code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,95 +42,80 @@ impl Protocol {
     };
 }
 
-#[derive(Clone, Copy, Default)]
-struct Thread {
-    op: u8,
-    step: u8,
-    /// Launches that the device had when this free started.
-    needed: u16,
-    /// Launches before this free's record.
-    recorded: u16,
-    begun: u64,
-    ended: u64,
-}
-
 #[derive(Clone, Copy)]
-struct State {
+struct Counters {
     protocol: Protocol,
-    threads: [Thread; THREADS],
     begun: u64,
     ended: u64,
     covered: u64,
-    launched: u16,
-    /// Launches behind a barrier whose wait is in.
-    behind: u16,
 }
 
-impl Machine for State {
-    type Program = Program;
-    const THREADS: usize = THREADS;
-
-    fn step(&self, ops: &Program, thread: usize) -> Option<Result<State, &'static str>> {
-        let mut next = *self;
-        let op = (*ops[thread].get(usize::from(self.threads[thread].op))?)?;
-        let over = match op {
-            Op::Submit => next.submit(thread),
-            Op::Free => next.free(thread),
-        };
-        match over {
-            Err(what) => return Some(Err(what)),
-            Ok(true) => {
-                next.threads[thread] =
-                    Thread { op: self.threads[thread].op + 1, ..Thread::default() };
-            }
-            Ok(false) => next.threads[thread].step += 1,
-        }
-        Some(Ok(next))
-    }
-
-    fn key(&self) -> u128 {
-        let mut key = Key::default();
-        for thread in &self.threads {
-            key.put(thread.op.into(), 2);
-            key.put(thread.step.into(), 4);
-            key.put(thread.needed.into(), 5);
-            key.put(thread.recorded.into(), 5);
-            key.put(thread.begun, 3);
-            key.put(thread.ended, 3);
-        }
-        key.put(self.begun, 3);
-        key.put(self.ended, 3);
-        key.put(self.covered, 3);
-        key.put(self.launched.into(), 5);
-        key.put(self.behind.into(), 5);
-        key.finish()
-    }
-}
-
-impl State {
-    fn submit(&mut self, thread: usize) -> Result<bool, &'static str> {
+impl Scheme for Counters {
+    fn submit(&mut self, turn: &mut Turn) -> Step {
         let Protocol { begin_before, end_after, .. } = self.protocol;
-        match (self.threads[thread].step, begin_before, end_after) {
+        match (turn.step, begin_before, end_after) {
             (0, true, true) => self.begin(),
             (0, true, false) => self.begin_and_end(),
-            (0, false, _) => self.launch(),
-            (1, true, _) => self.launch(),
+            (0, false, _) => turn.launch(),
+            (1, true, _) => turn.launch(),
             (1, false, _) => self.begin_and_end(),
             (2, true, true) => self.end(),
             _ => {}
         }
         let last = if begin_before && end_after { 2 } else { 1 };
-        Ok(self.threads[thread].step == last)
+        Ok(if turn.step == last { Progress::Done } else { Progress::More })
+    }
+
+    /// Reads for the skip, then barrier: mark reads, record, wait, cover.
+    fn free(&mut self, turn: &mut Turn) -> Step {
+        let Protocol { ended_first, seen_before_record, passed_after_wait, .. } = self.protocol;
+        match turn.step {
+            0 => {
+                turn.free_starts();
+                turn.read[BEGUN] = self.marks().begun();
+            }
+            1 => turn.read[ENDED] = self.marks().ended(),
+            2 if self.decide(turn) => return turn.publish(),
+            2 => {}
+            3 if !seen_before_record => turn.record(),
+            3 => self.read_mark(turn, ended_first),
+            4 if !seen_before_record => self.read_mark(turn, ended_first),
+            4 => self.read_mark(turn, !ended_first),
+            5 if !seen_before_record => self.read_mark(turn, !ended_first),
+            5 => turn.record(),
+            6 if passed_after_wait => turn.wait(),
+            6 => self.pass(turn),
+            7 if passed_after_wait => self.pass(turn),
+            7 => turn.wait(),
+            _ => return turn.publish(),
+        }
+        Ok(Progress::More)
+    }
+
+    fn put(&self, key: &mut Key) {
+        key.put(self.begun, 3);
+        key.put(self.ended, 3);
+        key.put(self.covered, 3);
+    }
+}
+
+/// Where a free keeps what it read.
+const BEGUN: usize = 0;
+const ENDED: usize = 1;
+
+impl Counters {
+    fn marks(&self) -> Marks {
+        Marks::at(self.begun, self.ended)
     }
 
     fn begin(&mut self) {
-        let marks = Marks::at(self.begun, self.ended);
+        let marks = self.marks();
         marks.begin(Lane::Shared);
         self.begun = if self.protocol.flag { 1 } else { marks.begun() };
     }
 
     fn end(&mut self) {
-        let marks = Marks::at(self.begun, self.ended);
+        let marks = self.marks();
         marks.end(Lane::Shared);
         if self.protocol.flag {
             self.begun = 1;
@@ -160,80 +129,31 @@ impl State {
         self.end();
     }
 
-    fn launch(&mut self) {
-        self.launched = self.launched << 1 | 1;
-        // Bit 0 is the newest: the sets of all others move along.
-        self.behind <<= 1;
-        for thread in &mut self.threads {
-            thread.needed <<= 1;
-            thread.recorded <<= 1;
-        }
-    }
-
-    /// Reads for the skip, then barrier: mark reads, record, wait, cover.
-    fn free(&mut self, thread: usize) -> Result<bool, &'static str> {
-        match self.threads[thread].step {
-            0 => {
-                self.threads[thread].needed = self.launched;
-                self.threads[thread].begun = Marks::at(self.begun, self.ended).begun();
-            }
-            1 => self.threads[thread].ended = Marks::at(self.begun, self.ended).ended(),
-            2 => {
-                if self.decide(&self.threads[thread]) {
-                    return self.publish(thread);
-                }
-            }
-            3 if !self.protocol.seen_before_record => self.record(thread),
-            3 => self.read_mark(thread, self.protocol.ended_first),
-            4 if !self.protocol.seen_before_record => {
-                self.read_mark(thread, self.protocol.ended_first)
-            }
-            4 => self.read_mark(thread, !self.protocol.ended_first),
-            5 if !self.protocol.seen_before_record => {
-                self.read_mark(thread, !self.protocol.ended_first)
-            }
-            5 => self.record(thread),
-            6 if self.protocol.passed_after_wait => self.wait(thread),
-            6 => self.pass(thread),
-            7 if self.protocol.passed_after_wait => self.pass(thread),
-            7 => self.wait(thread),
-            _ => return self.publish(thread),
-        }
-        Ok(false)
-    }
-
-    fn decide(&self, thread: &Thread) -> bool {
+    fn decide(&self, turn: &Turn) -> bool {
         if self.protocol.flag {
             return self.begun == 0;
         }
+        let [begun, ended] = *turn.read;
         let covered = Cover::at(self.covered).covered();
         if self.protocol == Protocol::OURS {
-            return quiet(thread.begun, thread.ended, covered);
+            return quiet(begun, ended, covered);
         }
-        let ended_too = thread.begun == thread.ended || !self.protocol.quiet_needs_ended;
-        ended_too && thread.begun == covered
+        let ended_too = begun == ended || !self.protocol.quiet_needs_ended;
+        ended_too && begun == covered
     }
 
-    fn read_mark(&mut self, thread: usize, ended: bool) {
+    fn read_mark(&mut self, turn: &mut Turn, ended: bool) {
         if self.protocol.flag {
             self.begun = 0;
         } else if ended {
-            self.threads[thread].ended = Marks::at(self.begun, self.ended).ended();
+            turn.read[ENDED] = self.marks().ended();
         } else {
-            self.threads[thread].begun = Marks::at(self.begun, self.ended).begun();
+            turn.read[BEGUN] = self.marks().begun();
         }
     }
 
-    fn record(&mut self, thread: usize) {
-        self.threads[thread].recorded = self.launched;
-    }
-
-    fn wait(&mut self, thread: usize) {
-        self.behind |= self.threads[thread].recorded;
-    }
-
-    fn pass(&mut self, thread: usize) {
-        let Thread { begun, ended, .. } = self.threads[thread];
+    fn pass(&mut self, turn: &Turn) {
+        let [begun, ended] = *turn.read;
         let cover = Cover::at(self.covered);
         if self.protocol == Protocol::OURS {
             cover.passed(Seen::new(ended, begun));
@@ -243,53 +163,12 @@ impl State {
         }
         self.covered = cover.covered();
     }
-
-    fn publish(&self, thread: usize) -> Result<bool, &'static str> {
-        match self.threads[thread].needed & !self.behind {
-            0 => Ok(true),
-            _ => Err("published while a launch is behind no barrier"),
-        }
-    }
 }
 
 /// Explores every program of up to three threads and `ops_max` operations in all.
 pub fn explore_all(protocol: Protocol, ops_max: usize) -> Outcome {
-    let mut outcome = Outcome::default();
-    for ops in programs(ops_max) {
-        let start = State {
-            protocol,
-            threads: [Thread::default(); THREADS],
-            begun: 0,
-            ended: 0,
-            covered: 0,
-            launched: 0,
-            behind: 0,
-        };
-        outcome.add(explore(&ops, start));
-        if outcome.violation.is_some() {
-            break;
-        }
-    }
-    outcome
-}
-
-type Program = [[Option<Op>; OPS_MAX]; THREADS];
-
-/// All programs; threads are alike, so only sorted ones.
-fn programs(ops_max: usize) -> Vec<Program> {
-    let threads = sequences([Op::Submit, Op::Free], OPS_MAX);
-    let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
-    let mut programs = vec![];
-    for (i, a) in threads.iter().enumerate() {
-        for (j, b) in threads.iter().enumerate().skip(i) {
-            for c in threads.iter().skip(j) {
-                if a.len() + b.len() + c.len() <= ops_max {
-                    programs.push([list(a), list(b), list(c)]);
-                }
-            }
-        }
-    }
-    programs
+    let start = Counters { protocol, begun: 0, ended: 0, covered: 0 };
+    frees::explore_all(start, Alike::All, ops_max)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The proofs of the ordering rules, in reading order:
 //!
 //! * `explore`: all interleavings of small machines, each state once.
+//! * `frees`: launches and frees of three threads and their oracle, for the next three.
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
 //! * `sharing`: frees that lean on a barrier of another thread.
@@ -14,6 +15,7 @@
 extern crate std;
 
 mod explore;
+mod frees;
 mod interleave;
 mod lanes;
 mod sharing;
