@@ -63,14 +63,46 @@ impl Outcome {
     }
 }
 
+/// What up to three threads do, each up to `OPS` operations.
+pub type Program<Op, const OPS: usize> = [[Option<Op>; OPS]; 3];
+
+/// Whether the threads may be exchanged for one another: then one order of them is enough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Alike {
+    All,
+    AllButTheFirst,
+}
+
+/// Every program of these operations with at most `ops_max` in all.
+pub fn programs<Op: Copy, const OPS: usize>(
+    alphabet: &[Op],
+    alike: Alike,
+    ops_max: usize,
+) -> Vec<Program<Op, OPS>> {
+    let threads = sequences(alphabet, OPS);
+    let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
+    let mut programs = vec![];
+    for (i, a) in threads.iter().enumerate() {
+        let from = if alike == Alike::All { i } else { 0 };
+        for (j, b) in threads.iter().enumerate().skip(from) {
+            for c in threads.iter().skip(j) {
+                if a.len() + b.len() + c.len() <= ops_max {
+                    programs.push([list(a), list(b), list(c)]);
+                }
+            }
+        }
+    }
+    programs
+}
+
 /// Every sequence of these operations, up to a length: what one thread may do.
-pub fn sequences<Op: Copy>(ops: [Op; 2], length_max: usize) -> Vec<Vec<Op>> {
+fn sequences<Op: Copy>(alphabet: &[Op], length_max: usize) -> Vec<Vec<Op>> {
     let mut all = vec![vec![]];
     let mut from = 0;
     for _ in 0..length_max {
         let to = all.len();
         for at in from..to {
-            for op in ops {
+            for &op in alphabet {
                 let mut longer = all[at].clone();
                 longer.push(op);
                 all.push(longer);

@@ -6,10 +6,7 @@
 //! which launches are behind a barrier whose wait is in. A free must not publish its block while a
 //! launch that it must wait for is behind no such barrier.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
-use super::explore::{Key, Machine, Outcome, explore, sequences};
+use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 
 pub const THREADS: usize = 3;
 const OPS_MAX: usize = 3;
@@ -20,7 +17,7 @@ enum Op {
     Free,
 }
 
-type Program = [[Option<Op>; OPS_MAX]; THREADS];
+type Program = super::explore::Program<Op, OPS_MAX>;
 
 /// How launches are counted and frees ordered, and what all threads share of it.
 pub trait Scheme: Copy {
@@ -163,39 +160,15 @@ impl<S: Scheme> Machine for Run<S> {
     }
 }
 
-/// Whether the threads may be exchanged for one another: then one order of them is enough.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Alike {
-    All,
-    AllButTheFirst,
-}
-
 /// Explores every program of up to `ops_max` operations in all, or up to the first violation.
 pub fn explore_all(scheme: impl Scheme, alike: Alike, ops_max: usize) -> Outcome {
     let start = Run { scheme, threads: Default::default(), launches: Launches::default() };
     let mut outcome = Outcome::default();
-    for program in programs(alike, ops_max) {
+    for program in programs(&[Op::Submit, Op::Free], alike, ops_max) {
         outcome.add(explore(&program, start));
         if outcome.violation.is_some() {
             break;
         }
     }
     outcome
-}
-
-fn programs(alike: Alike, ops_max: usize) -> Vec<Program> {
-    let threads = sequences([Op::Submit, Op::Free], OPS_MAX);
-    let list = |ops: &Vec<Op>| core::array::from_fn(|at| ops.get(at).copied());
-    let mut programs = vec![];
-    for (i, a) in threads.iter().enumerate() {
-        let from = if alike == Alike::All { i } else { 0 };
-        for (j, b) in threads.iter().enumerate().skip(from) {
-            for c in threads.iter().skip(j) {
-                if a.len() + b.len() + c.len() <= ops_max {
-                    programs.push([list(a), list(b), list(c)]);
-                }
-            }
-        }
-    }
-    programs
 }

@@ -1,7 +1,7 @@
 //! Marks and covers, one atomic operation a step, in all interleavings of two or three threads.
 
-use super::explore::{Key, Outcome};
-use super::frees::{self, Alike, Progress, Scheme, Step, Turn};
+use super::explore::{Alike, Key, Outcome};
+use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, whole};
 use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
 

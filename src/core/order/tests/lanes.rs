@@ -1,8 +1,8 @@
 //! The two lanes of the marks (Note [Lanes]): a sum is read one lane a step, in all interleavings
 //! of an owner, a sharer and frees. Thread 0 counts in its own lane, the others in the shared one.
 
-use super::explore::{Key, Outcome};
-use super::frees::{self, Alike, Progress, Scheme, Step, Turn};
+use super::explore::{Alike, Key, Outcome};
+use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, whole};
 use crate::order::marks::{Cover, Seen, quiet};
 

@@ -2,8 +2,8 @@
 //! free that waited for its turn leans on the barrier of the thread before it, if that one's
 //! number was taken after the free began.
 
-use super::explore::{Key, Outcome};
-use super::frees::{self, Alike, Progress, Scheme, Step, Turn};
+use super::explore::{Alike, Key, Outcome};
+use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, whole};
 use crate::order::debts::{BarrierNumber, Debts};
 

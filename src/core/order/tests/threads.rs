@@ -4,10 +4,7 @@
 //! its two halves), but everything at once: route, covers, debts, agents. The oracle knows which
 //! launches the device had, which are behind a barrier and which the host has waited for.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
-use super::explore::{Key, Machine, Outcome, explore};
+use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 use super::{std, whole};
 use crate::order::debts::Debts;
 use crate::order::ledger::{Covers, Ledger, SeenAll, Situation};
@@ -97,7 +94,7 @@ struct State {
     published: Option<u8>,
 }
 
-type Program = [[Option<Op>; OPS_MAX]; THREADS];
+type Program = super::explore::Program<Op, OPS_MAX>;
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;
 
@@ -349,7 +346,7 @@ impl Thread {
 /// Every program of these operations on up to three threads with at most `ops_max` in all.
 pub fn explore_all(careful: Careful, alphabet: &[Op], ops_max: usize) -> Outcome {
     let mut outcome = Outcome::default();
-    for program in programs(alphabet, ops_max) {
+    for program in programs(alphabet, Alike::All, ops_max) {
         outcome.add(explore_one(careful, &program));
         if outcome.violation.is_some() {
             break;
@@ -377,27 +374,6 @@ fn explore_one(careful: Careful, program: &Program) -> Outcome {
         published: None,
     };
     explore(program, start)
-}
-
-/// Threads are alike, so only sorted programs.
-fn programs(alphabet: &[Op], ops_max: usize) -> Vec<Program> {
-    let mut threads = vec![[None, None]];
-    for &a in alphabet {
-        threads.push([Some(a), None]);
-        threads.extend(alphabet.iter().map(|&b| [Some(a), Some(b)]));
-    }
-    let length = |ops: &[Option<Op>; 2]| ops.iter().flatten().count();
-    let mut programs = vec![];
-    for (i, a) in threads.iter().enumerate() {
-        for (j, b) in threads.iter().enumerate().skip(i) {
-            for c in threads.iter().skip(j) {
-                if length(a) + length(b) + length(c) <= ops_max {
-                    programs.push([*a, *b, *c]);
-                }
-            }
-        }
-    }
-    programs
 }
 
 pub const VISIBLE: [Op; 3] = [Op::Submit, Op::SubmitVisible, Op::Free];
