@@ -3,7 +3,8 @@
 usage: torch_step.py LIBRARY [PAIRS] [FREE_MODE...]
 
 Machines drift, so processes alternate: one of each kind in every round, ratios within the round, medians and spread
-over the rounds. Prints `name value unit` lines. The losses must be equal to the last digit.
+over the rounds. PyTorch's cache runs twice in a round, and the ratio of these two says what the machine's noise is.
+Prints `name value unit` lines. The losses must be equal to the last digit.
 """
 # needs: torch
 import os
@@ -41,12 +42,14 @@ def main():
     pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     modes = sys.argv[3:] or ["ordered"]
     os.environ.setdefault("TRAIN_STEPS", "60")
-    times = {"torch": [], **{mode: [] for mode in modes}}
+    times = {"torch": [], "again": [], **{mode: [] for mode in modes}}
     losses, peak = set(), {}
     for number in range(pairs):
-        for kind in sorted(times, reverse=number % 2 == 1):
+        kinds = list(times)
+        turn = number % len(kinds)
+        for kind in kinds[turn:] + kinds[:turn]:
             environment = {}
-            if kind != "torch":
+            if kind in modes:
                 environment = {
                     "LD_PRELOAD": library,
                     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
@@ -55,18 +58,19 @@ def main():
             ms, torch_mib, loss, stderr = run(environment)
             times[kind].append(ms)
             losses.add(loss)
-            mib = torch_mib if kind == "torch" else reserved_peak(stderr)
+            mib = reserved_peak(stderr) if kind in modes else torch_mib
             if mib is not None:
                 peak[kind] = max(mib, peak.get(kind, 0))
     print(f"torch_step {statistics.median(times['torch']):.3f} ms")
     print(f"torch_peak_reserved {peak['torch']:.0f} MiB")
-    for mode in modes:
+    for mode in ["again", *modes]:
         ratios = sorted(ours / torch for ours, torch in zip(times[mode], times["torch"]))
         print(f"{mode}_step {statistics.median(times[mode]):.3f} ms")
         print(f"{mode}_step_ratio {statistics.median(ratios):.4f} x")
         print(f"{mode}_step_ratio_least {ratios[0]:.4f} x")
         print(f"{mode}_step_ratio_most {ratios[-1]:.4f} x")
-        print(f"{mode}_peak_reserved {peak.get(mode, float('nan')):.0f} MiB")
+        if mode in modes:
+            print(f"{mode}_peak_reserved {peak.get(mode, float('nan')):.0f} MiB")
     print(f"losses_equal {int(len(losses) == 1)} bool")
 
 
