@@ -1,0 +1,1 @@
+//! Python stacks, read from the interpreter's own frames without its lock.
