@@ -1,1 +1,50 @@
-//! What happened, as data: entries, stacks, the snapshot in PyTorch's format; no CUDA, no unsafe.
+//! What happened to GPU memory, as data: the history of one process and its snapshot in PyTorch's
+//! format.
+//!
+//! The nouns: an *entry* is one thing that happened to device memory. A *ring* keeps the latest
+//! entries of a device. A *stack* is the call stack of an entry, as words that only the caller
+//! understands, interned to a [`StackId`]. A *snapshot* is one consistent cut of all segments,
+//! blocks and entries; it is checked ([`Snapshot::check`]) and written ([`write_snapshot`]) with
+//! the text of its stacks, which the caller provides by [`Describe`].
+//!
+//! The promise: this crate looks at nothing. Times, process ids, host names and environment
+//! variables are passed in; the only thing it touches is the file that it is told to write.
+#![forbid(unsafe_code)]
+
+// What is recorded, while the program runs.
+mod entry;
+mod ring;
+mod stacks;
+
+// What a stack says, when somebody wants to read it.
+mod frames;
+pub mod merge;
+
+// The snapshot, and whether it is sound.
+mod check;
+mod replay;
+mod snapshot;
+
+// The snapshot as a file that PyTorch's tools read.
+pub mod file;
+pub mod name;
+mod pickle;
+mod torch;
+
+// What a person reads at once.
+mod oom_report;
+mod sites;
+mod units;
+
+mod hash;
+
+pub use check::Problem;
+pub use entry::{Action, Entry, StackId};
+pub use frames::{Describe, Frame, NAME_BYTES_MAX};
+pub use oom_report::{OomReport, oom_report};
+pub use ring::Ring;
+pub use sites::{Site, live_sites, sites};
+pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};
+pub use stacks::Stacks;
+pub use torch::write_snapshot;
+pub use units::human_bytes;

@@ -1,0 +1,63 @@
+//! The text of a stack, which only the caller can give: it knows what the words of a stack mean.
+//!
+//! Whoever writes a file asks for each stack once, in the order in which the file needs them, and
+//! refers to it from then on. Frames are shared: the same `Arc` for the same frame is what makes
+//! both sides fast. Equal frames behind different `Arc`s are found too, and written once, but
+//! each costs a look at its text.
+
+use std::sync::Arc;
+
+use crate::entry::StackId;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Frame {
+    /// The function, or `??` where it is not known.
+    pub name: String,
+    /// The source file, or the library where there is no line information.
+    pub filename: String,
+    /// The line, or the offset in the library.
+    pub line: u64,
+}
+
+impl Frame {
+    /// From bytes of any origin: what is not UTF-8 is replaced, and too long a name is cut.
+    pub fn from_bytes(name: &[u8], filename: &[u8], line: u64) -> Frame {
+        let text = |bytes| capped(&String::from_utf8_lossy(bytes)).into_owned();
+        Frame { name: text(name), filename: text(filename), line }
+    }
+}
+
+/// Answers what a stack says. Never called for [`StackId::NONE`].
+pub trait Describe {
+    /// Innermost first.
+    fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>>;
+
+    /// Whose memory it is, for the colours of the timeline: `cuBLAS`, `NCCL`, ... Empty where that
+    /// is not known.
+    fn category(&mut self, stack: StackId) -> String;
+}
+
+/// Without text: entries keep their order and sizes, and have no frames.
+impl Describe for () {
+    fn frames(&mut self, _: StackId) -> Vec<Arc<Frame>> {
+        Vec::new()
+    }
+
+    fn category(&mut self, _: StackId) -> String {
+        String::new()
+    }
+}
+
+/// The most bytes of one name: demangled C++ names grow to hundreds of thousands.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+const CUT: &str = "...";
+
+/// The name, cut where it is too long.
+pub(crate) fn capped(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.len() <= NAME_BYTES_MAX {
+        return name.into();
+    }
+    let end = name.floor_char_boundary(NAME_BYTES_MAX - CUT.len());
+    [&name[..end], CUT].concat().into()
+}

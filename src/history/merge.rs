@@ -1,0 +1,65 @@
+//! One stack out of two: the native frames of a thread, and the frames of the Python interpreter
+//! that runs in it.
+//!
+//! The native stack shows the interpreter at work: one frame of its evaluation loop for each time
+//! that C code entered it. Since Python 3.11 a call from Python to Python stays inside the loop, so
+//! one native frame stands for a *group* of Python frames. The interpreter marks the last, outermost
+//! frame of each group, and so the groups can be put where their native frame was:
+//!
+//! ```text
+//!   native           Python              merged
+//!   cuMemAlloc                           cuMemAlloc
+//!   torch_empty                          torch_empty
+//!   EvalFrame        layer               layer
+//!                    forward | boundary  forward
+//!   call_method                          call_method
+//!   EvalFrame        main    | boundary  main
+//!   Py_Main                              Py_Main
+//! ```
+//!
+//! The two come from different sources and need not agree: either may be cut short by its limit.
+//! Then nothing is lost and nothing comes twice. An evaluation frame without a group stays, and
+//! Python frames without an evaluation frame come last: a native stack is cut at its outer end, and
+//! that is where they belong.
+
+pub struct NativeFrame<F> {
+    pub frame: F,
+    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`].
+    pub evaluation: bool,
+}
+
+pub struct PythonFrame<F> {
+    pub frame: F,
+    /// The outermost Python frame that this evaluation frame runs.
+    pub boundary: bool,
+}
+
+/// Both innermost first, and so is the answer.
+pub fn merge<F>(
+    native: impl IntoIterator<Item = NativeFrame<F>>,
+    python: impl IntoIterator<Item = PythonFrame<F>>,
+) -> Vec<F> {
+    let native = native.into_iter();
+    let mut python = python.into_iter().peekable();
+    let mut merged = Vec::with_capacity(native.size_hint().0 + python.size_hint().0);
+    for NativeFrame { frame, evaluation } in native {
+        if !evaluation || python.peek().is_none() {
+            merged.push(frame);
+            continue;
+        }
+        for PythonFrame { frame, boundary } in python.by_ref() {
+            merged.push(frame);
+            if boundary {
+                break;
+            }
+        }
+    }
+    merged.extend(python.map(|python| python.frame));
+    merged
+}
+
+/// Whether a native symbol is the interpreter's evaluation loop. Compilers append `.cold` and the
+/// like to parts of it.
+pub fn is_evaluation(symbol: &str) -> bool {
+    symbol.strip_prefix('_').unwrap_or(symbol).starts_with("PyEval_EvalFrame")
+}

@@ -1,0 +1,121 @@
+//! What a person should know when a request for memory is about to fail: one block of text for
+//! stderr, with the numbers that decide which of the usual remedies helps, and who holds most.
+
+use std::fmt::{self, Write};
+
+use crate::entry::StackId;
+use crate::frames::{Describe, Frame};
+use crate::sites::Site;
+use crate::units::human_bytes;
+
+pub struct OomReport<'a> {
+    /// The ordinal.
+    pub device: u32,
+    pub asked_bytes: u64,
+    /// The limit that the user set, if any.
+    pub limit_bytes: Option<u64>,
+    pub reserved_bytes: u64,
+    pub allocated_bytes: u64,
+    pub free_block_bytes_max: u64,
+    /// Free on the device, and all of it, as the driver says; `None` where it could not be asked.
+    pub driver_free_bytes: Option<u64>,
+    pub driver_total_bytes: Option<u64>,
+    /// Who holds what, the largest first, as [`sites`](crate::sites()) answers.
+    pub sites: &'a [Site],
+}
+
+/// Several lines, each ended.
+pub fn oom_report(report: &OomReport, describe: &mut dyn Describe) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_numbers(&mut text, report);
+    let _ = write_sites(&mut text, report.sites, describe);
+    text
+}
+
+/// How many sites are shown, and how many frames of each.
+const SITES_COUNT_MAX: usize = 5;
+const FRAMES_COUNT_MAX: usize = 6;
+
+fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
+    let asked = human_bytes(report.asked_bytes);
+    writeln!(text, "cachealloc: out of memory on GPU {}: asked for {asked}", report.device)?;
+    match (report.driver_free_bytes, report.driver_total_bytes) {
+        (Some(free), Some(total)) => {
+            let (free, total) = (human_bytes(free), human_bytes(total));
+            writeln!(text, "  on the GPU    {free} free of {total}")?;
+        }
+        (Some(free), None) => writeln!(text, "  on the GPU    {} free", human_bytes(free))?,
+        (None, _) => writeln!(text, "  on the GPU    not known")?,
+    }
+    let reserved = human_bytes(report.reserved_bytes);
+    match report.limit_bytes {
+        Some(limit) => {
+            writeln!(text, "  reserved      {reserved}, the limit is {}", human_bytes(limit))?;
+        }
+        None => writeln!(text, "  reserved      {reserved} by this process, no limit is set")?,
+    }
+    writeln!(text, "  allocated     {} of that", human_bytes(report.allocated_bytes))?;
+    let unused = report.reserved_bytes.saturating_sub(report.allocated_bytes);
+    let largest = human_bytes(report.free_block_bytes_max);
+    writeln!(text, "  not in use    {}, the largest block is {largest}", human_bytes(unused))
+}
+
+fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -> fmt::Result {
+    let shown = &sites[..sites.len().min(SITES_COUNT_MAX)];
+    match (shown.len(), sites.len()) {
+        (0, _) => return writeln!(text, "  who holds it  was not recorded"),
+        (shown, all) if shown < all => {
+            writeln!(text, "  who holds most, {shown} of {all} call sites:")?;
+        }
+        _ => writeln!(text, "  who holds it:")?,
+    }
+    for site in shown {
+        let blocks = if site.blocks_count == 1 { "block" } else { "blocks" };
+        let bytes = human_bytes(site.bytes);
+        write!(text, "  {bytes:>10} in {} {blocks}", site.blocks_count)?;
+        write_stack(text, site.stack, describe)?;
+    }
+    if sites.len() > shown.len() {
+        let rest = &sites[shown.len()..];
+        let bytes = rest.iter().fold(0u64, |sum, site| sum.saturating_add(site.bytes));
+        writeln!(text, "  {:>10} elsewhere", human_bytes(bytes))?;
+    }
+    Ok(())
+}
+
+fn write_stack(text: &mut String, stack: StackId, describe: &mut dyn Describe) -> fmt::Result {
+    if stack.is_none() {
+        return writeln!(text, ", without a stack");
+    }
+    let category = describe.category(stack);
+    if !category.is_empty() {
+        write!(text, ", {}", one_line(&category))?;
+    }
+    writeln!(text)?;
+    let frames = describe.frames(stack);
+    for frame in frames.iter().take(FRAMES_COUNT_MAX) {
+        write_frame(text, frame)?;
+    }
+    if frames.len() > FRAMES_COUNT_MAX {
+        writeln!(text, "               ... {} more", frames.len() - FRAMES_COUNT_MAX)?;
+    }
+    Ok(())
+}
+
+fn write_frame(text: &mut String, frame: &Frame) -> fmt::Result {
+    let (name, filename) = (one_line(&frame.name), one_line(&frame.filename));
+    writeln!(text, "               {name}  {filename}:{}", frame.line)
+}
+
+/// Names are meant for a terminal: short, and without anything that steers it.
+fn one_line(name: &str) -> String {
+    let letters = name.chars().map(|letter| if letter.is_control() { '?' } else { letter });
+    let mut line: String = letters.clone().take(NAME_LETTERS_MAX).collect();
+    if letters.count() > NAME_LETTERS_MAX {
+        line.push_str("...");
+    }
+    line
+}
+
+const NAME_LETTERS_MAX: usize = 100;

@@ -1,0 +1,206 @@
+//! Python's pickle, protocol 2, written as it comes: the opcodes that PyTorch's own writer uses,
+//! because these are what every version of its viewer reads.
+//!
+//! What comes again is written once and fetched from the *memo* afterwards: numbered places that
+//! writer and reader agree on. The caller keeps the numbers of lists and dicts; texts are found
+//! here, by value. The numbers below 256 take two bytes instead of five and are for [`Word`]s, the
+//! texts that are known in advance.
+//!
+//! Memory is for what is distinct, never for what is written.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::hash::BuildWordHasher;
+
+/// A text that occurs often, with its place in the memo.
+#[derive(Clone, Copy)]
+pub(crate) struct Word {
+    pub place: u8,
+    pub text: &'static str,
+}
+
+/// A place in the memo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+pub(crate) struct Pickle<W> {
+    output: W,
+    words_written: [bool; WORDS_COUNT_MAX],
+    texts: HashMap<Box<str>, Place, BuildWordHasher>,
+    next_place: u32,
+}
+
+const WORDS_COUNT_MAX: usize = 256;
+
+/// The viewer puts a batch onto its stack and breaks beyond some 125,000 items; Python's own writer
+/// has this bound.
+const BATCH_ITEMS_MAX: usize = 1000;
+
+impl<W: Write> Pickle<W> {
+    pub fn begin(mut output: W) -> io::Result<Pickle<W>> {
+        output.write_all(&[PROTO, 2])?;
+        Ok(Pickle {
+            output,
+            words_written: [false; WORDS_COUNT_MAX],
+            texts: HashMap::default(),
+            next_place: WORDS_COUNT_MAX as u32,
+        })
+    }
+
+    pub fn end(mut self) -> io::Result<()> {
+        self.output.write_all(&[STOP])?;
+        self.output.flush()
+    }
+
+    pub fn word(&mut self, word: Word) -> io::Result<()> {
+        let Word { place, text } = word;
+        if self.words_written[place as usize] {
+            return self.output.write_all(&[BINGET, place]);
+        }
+        self.words_written[place as usize] = true;
+        self.unicode(text)?;
+        self.output.write_all(&[BINPUT, place])
+    }
+
+    /// A text that may come again.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        if let Some(&place) = self.texts.get(text) {
+            return self.get(place);
+        }
+        self.unicode(text)?;
+        let place = self.put()?;
+        self.texts.insert(text.into(), place);
+        Ok(())
+    }
+
+    pub fn integer(&mut self, number: u64) -> io::Result<()> {
+        if let Ok(byte) = u8::try_from(number) {
+            self.output.write_all(&[BININT1, byte])
+        } else if let Ok(short) = u16::try_from(number) {
+            self.with(BININT2, &short.to_le_bytes())
+        } else if let Ok(number) = i32::try_from(number) {
+            self.with(BININT, &number.to_le_bytes())
+        } else if number <= i64::MAX as u64 {
+            self.output.write_all(&[LONG1, 8])?;
+            self.output.write_all(&number.to_le_bytes())
+        } else {
+            // A ninth byte for the sign.
+            self.output.write_all(&[LONG1, 9])?;
+            self.output.write_all(&number.to_le_bytes())?;
+            self.output.write_all(&[0])
+        }
+    }
+
+    pub fn minus_one(&mut self) -> io::Result<()> {
+        self.with(BININT, &(-1i32).to_le_bytes())
+    }
+
+    pub fn float(&mut self, number: f64) -> io::Result<()> {
+        self.with(BINFLOAT, &number.to_be_bytes())
+    }
+
+    pub fn boolean(&mut self, yes: bool) -> io::Result<()> {
+        self.output.write_all(&[if yes { NEWTRUE } else { NEWFALSE }])
+    }
+
+    pub fn pair(&mut self, pair: (u64, u64)) -> io::Result<()> {
+        self.integer(pair.0)?;
+        self.integer(pair.1)?;
+        self.output.write_all(&[TUPLE2])
+    }
+
+    /// Remembers what was written last, to be fetched by [`Pickle::get`].
+    pub fn put(&mut self) -> io::Result<Place> {
+        let place = Place(self.next_place);
+        self.next_place += 1;
+        self.with(LONG_BINPUT, &place.0.to_le_bytes())?;
+        Ok(place)
+    }
+
+    pub fn get(&mut self, place: Place) -> io::Result<()> {
+        self.with(LONG_BINGET, &place.0.to_le_bytes())
+    }
+
+    /// Opens a dict, to be filled by keys and values in turn, and closed by [`Pickle::end_dict`].
+    /// For dicts of a few keys: all go in one batch.
+    pub fn begin_dict(&mut self) -> io::Result<()> {
+        self.output.write_all(&[EMPTY_DICT, MARK])
+    }
+
+    pub fn end_dict(&mut self) -> io::Result<()> {
+        self.output.write_all(&[SETITEMS])
+    }
+
+    /// Opens a dict of any size: before each key and its value, [`Batch::item`].
+    pub fn begin_large_dict(&mut self) -> io::Result<Batch> {
+        self.output.write_all(&[EMPTY_DICT])?;
+        Ok(Batch { append: SETITEMS, items: 0 })
+    }
+
+    /// Opens a list of any length: before each item, [`Batch::item`].
+    pub fn begin_list(&mut self) -> io::Result<Batch> {
+        self.output.write_all(&[EMPTY_LIST])?;
+        Ok(Batch { append: APPENDS, items: 0 })
+    }
+
+    fn unicode(&mut self, text: &str) -> io::Result<()> {
+        let bytes = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.with(BINUNICODE, &bytes.to_le_bytes())?;
+        self.output.write_all(text.as_bytes())
+    }
+
+    fn with(&mut self, opcode: u8, operand: &[u8]) -> io::Result<()> {
+        self.output.write_all(&[opcode])?;
+        self.output.write_all(operand)
+    }
+}
+
+/// A list or dict that is open. The items of a batch are on the reader's stack until it ends.
+pub(crate) struct Batch {
+    append: u8,
+    items: usize,
+}
+
+impl Batch {
+    /// Another item will be written.
+    pub fn item<W: Write>(&mut self, pickle: &mut Pickle<W>) -> io::Result<()> {
+        if self.items == BATCH_ITEMS_MAX {
+            pickle.output.write_all(&[self.append])?;
+            self.items = 0;
+        }
+        if self.items == 0 {
+            pickle.output.write_all(&[MARK])?;
+        }
+        self.items += 1;
+        Ok(())
+    }
+
+    pub fn end<W: Write>(self, pickle: &mut Pickle<W>) -> io::Result<()> {
+        if self.items > 0 {
+            pickle.output.write_all(&[self.append])?;
+        }
+        Ok(())
+    }
+}
+
+const PROTO: u8 = 0x80;
+const STOP: u8 = b'.';
+const MARK: u8 = b'(';
+const EMPTY_DICT: u8 = b'}';
+const SETITEMS: u8 = b'u';
+const EMPTY_LIST: u8 = b']';
+const APPENDS: u8 = b'e';
+const BINUNICODE: u8 = b'X';
+const BINPUT: u8 = b'q';
+const LONG_BINPUT: u8 = b'r';
+const BINGET: u8 = b'h';
+const LONG_BINGET: u8 = b'j';
+const BININT: u8 = b'J';
+const BININT1: u8 = b'K';
+const BININT2: u8 = b'M';
+const LONG1: u8 = 0x8a;
+const BINFLOAT: u8 = b'G';
+const TUPLE2: u8 = 0x86;
+const NEWTRUE: u8 = 0x88;
+const NEWFALSE: u8 = 0x89;

@@ -1,0 +1,162 @@
+//! One shard of the stacks: a table from hashes to stacks, and the words of the stacks, in pieces
+//! that never move, because copying megabytes inside a hook would be felt.
+//!
+//! * T1: the table has a power of two of slots, and at most half of them are taken.
+//! * T2: every stack has exactly one slot, and a search for its words ends there.
+//! * T3: no two stacks have the same words.
+
+use crate::hash::hash_words;
+
+#[derive(Default)]
+pub(super) struct Shard {
+    /// Empty, or a power of two of slots. A slot names a stack by its index plus 1; 0 is free.
+    slots: Vec<Slot>,
+    spans: Vec<Span>,
+    pieces: Vec<Vec<u64>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// Bits of the hash that do not choose the slot, so that nearly every comparison of words is
+    /// one that succeeds.
+    tag: u32,
+    number: u32,
+}
+
+/// Where the words of a stack are.
+#[derive(Clone, Copy)]
+struct Span {
+    piece: u32,
+    first: u32,
+    words: u32,
+}
+
+const SLOTS_FIRST: usize = 16;
+const PIECE_WORDS_MIN: usize = 256;
+const PIECE_WORDS_MAX: usize = 16 * 1024;
+
+impl Shard {
+    pub fn find(&self, hash: u64, words: &[u64]) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut at = self.first_slot(hash);
+        loop {
+            let slot = self.slots[at];
+            let index = (slot.number as usize).checked_sub(1)?;
+            if slot.tag == tag_of(hash) && self.words(index) == Some(words) {
+                return Some(index);
+            }
+            at = self.next_slot(at);
+        }
+    }
+
+    /// A stack that `find` did not find. `None` without memory for it.
+    pub fn insert(&mut self, hash: u64, words: &[u64]) -> Option<usize> {
+        let index = self.spans.len();
+        let number = u32::try_from(index + 1).ok()?;
+        self.spans.try_reserve(1).ok()?;
+        self.grow_table()?;
+        let span = self.append(words)?;
+        self.spans.push(span);
+        self.take_slot(hash, number);
+        Some(index)
+    }
+
+    pub fn words(&self, index: usize) -> Option<&[u64]> {
+        let span = self.spans.get(index)?;
+        let first = span.first as usize;
+        self.pieces[span.piece as usize].get(first..first + span.words as usize)
+    }
+
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let words: usize = self.pieces.iter().map(Vec::capacity).sum();
+        words * size_of::<u64>()
+            + self.pieces.capacity() * size_of::<Vec<u64>>()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.slots.capacity() * size_of::<Slot>()
+    }
+
+    /// Panics with the number of the first invariant that does not hold; answers all words.
+    pub fn check(&self, belongs: impl Fn(u64) -> bool) -> u64 {
+        let (slots, stacks) = (self.slots.len(), self.spans.len());
+        assert!(slots == 0 || slots.is_power_of_two(), "T1: {slots} slots");
+        assert!(2 * stacks <= slots, "T1: {stacks} stacks in {slots} slots");
+        let taken = self.slots.iter().filter(|slot| slot.number != 0).count();
+        assert!(taken == stacks, "T2: {taken} slots are taken, for {stacks} stacks");
+        let mut words_count = 0;
+        for index in 0..stacks {
+            let words = self.words(index).expect("every stack has words");
+            let hash = hash_words(words);
+            assert!(belongs(hash), "T2: stack {index} belongs to another shard");
+            let found = self.find(hash, words);
+            assert!(found == Some(index), "T2, T3: stack {index} is found as {found:?}");
+            words_count += words.len() as u64;
+        }
+        words_count
+    }
+
+    fn first_slot(&self, hash: u64) -> usize {
+        hash as usize & (self.slots.len() - 1)
+    }
+
+    fn next_slot(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
+    }
+
+    fn take_slot(&mut self, hash: u64, number: u32) {
+        let mut at = self.first_slot(hash);
+        while self.slots[at].number != 0 {
+            at = self.next_slot(at);
+        }
+        self.slots[at] = Slot { tag: tag_of(hash), number };
+    }
+
+    /// Room in the table for one stack more.
+    fn grow_table(&mut self) -> Option<()> {
+        if 2 * (self.spans.len() + 1) <= self.slots.len() {
+            return Some(());
+        }
+        let count = (2 * self.slots.len()).max(SLOTS_FIRST);
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(count).ok()?;
+        slots.resize(count, Slot::default());
+        self.slots = slots;
+        for index in 0..self.spans.len() {
+            let hash = hash_words(self.words(index).unwrap_or_default());
+            self.take_slot(hash, index as u32 + 1);
+        }
+        Some(())
+    }
+
+    /// Puts the words behind those of the last piece, or into a new piece.
+    fn append(&mut self, words: &[u64]) -> Option<Span> {
+        let has_room = |piece: &Vec<u64>| piece.capacity() - piece.len() >= words.len();
+        if !self.pieces.last().is_some_and(has_room) {
+            self.pieces.try_reserve(1).ok()?;
+            let mut piece = Vec::new();
+            piece.try_reserve_exact(self.next_piece_words().max(words.len())).ok()?;
+            self.pieces.push(piece);
+        }
+        let number = u32::try_from(self.pieces.len() - 1).ok()?;
+        let piece = self.pieces.last_mut()?;
+        let first = u32::try_from(piece.len()).ok()?;
+        let span = Span { piece: number, first, words: u32::try_from(words.len()).ok()? };
+        piece.extend_from_slice(words);
+        Some(span)
+    }
+
+    /// Small for a process with few stacks, and growing with them.
+    fn next_piece_words(&self) -> usize {
+        let last = self.pieces.last().map_or(0, Vec::capacity);
+        (2 * last).clamp(PIECE_WORDS_MIN, PIECE_WORDS_MAX)
+    }
+}
+
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 26) as u32
+}
