@@ -1,4 +1,4 @@
-//! The snapshot in PyTorch's schema: the only file that knows its keys and strings.
+//! The snapshot in PyTorch's schema: the only module that knows its keys and strings.
 //!
 //! Read by `torch.cuda.memory`'s tools, by <https://docs.pytorch.org/memory_viz> and by whatever
 //! people wrote for it, so the schema is theirs, to the letter. In particular:
@@ -9,6 +9,8 @@
 //! * The state of a block that waits is `active_pending_free`, whatever the documentation says.
 //! * `category`, `trace_alloc_*` and `cachealloc` are keys that PyTorch leaves to producers: the
 //!   viewer colours by the first, and shows the others.
+//! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
+//!   list whose name it misspells (`categores`), and shows nothing.
 //!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
 //! in a dump of the file.
@@ -22,6 +24,9 @@ use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
 use crate::pickle::{Pickle, Place, Word};
 use crate::snapshot::{Block, BlockState, PoolKind, Segment, Snapshot};
+use words::*;
+
+mod words;
 
 /// Writes the snapshot as PyTorch's pickle. Does not check it: see [`Snapshot::check`].
 pub fn write_snapshot(
@@ -36,6 +41,7 @@ pub fn write_snapshot(
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
+        categories: Categories::None,
     };
     writer.top()?;
     writer.pickle.end()
@@ -50,92 +56,21 @@ struct Writer<'a, W> {
     frames: HashMap<usize, Place, BuildWordHasher>,
     /// Keeps the frames alive whose addresses are in `frames`: no other frame may get one.
     equal_frames: HashMap<Arc<Frame>, Place, BuildWordHasher>,
+    categories: Categories,
+}
+
+/// Which categories the entries have had so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Categories {
+    None,
+    Known,
+    KnownAndUnknown,
 }
 
 #[derive(Clone)]
 struct Described {
     frames: Option<Place>,
     category: Option<Arc<str>>,
-}
-
-/// Numbers the words from 0 in the order in which they stand, for their places in the memo.
-macro_rules! words {
-    ($($name:ident = $text:literal,)*) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        #[repr(u8)]
-        enum Number { $($name,)* }
-        $(const $name: Word = Word { place: Number::$name as u8, text: $text };)*
-    };
-}
-
-words! {
-    SEGMENTS = "segments",
-    DEVICE_TRACES = "device_traces",
-    ALLOCATOR_SETTINGS = "allocator_settings",
-    EXTERNAL_ANNOTATIONS = "external_annotations",
-    HOST_SEGMENTS = "host_segments",
-    HOST_TRACES = "host_traces",
-
-    DEVICE = "device",
-    ADDRESS = "address",
-    TOTAL_SIZE = "total_size",
-    ALLOCATED_SIZE = "allocated_size",
-    ACTIVE_SIZE = "active_size",
-    REQUESTED_SIZE = "requested_size",
-    STREAM = "stream",
-    SEGMENT_TYPE = "segment_type",
-    LARGE = "large",
-    SMALL = "small",
-    SEGMENT_POOL_ID = "segment_pool_id",
-    IS_EXPANDABLE = "is_expandable",
-    FRAMES = "frames",
-    BLOCKS = "blocks",
-
-    SIZE = "size",
-    STATE = "state",
-    ACTIVE_ALLOCATED = "active_allocated",
-    ACTIVE_PENDING_FREE = "active_pending_free",
-    INACTIVE = "inactive",
-
-    ACTION = "action",
-    ADDR = "addr",
-    DEVICE_FREE = "device_free",
-    TIME_US = "time_us",
-    COMPILE_CONTEXT = "compile_context",
-    NOT_AVAILABLE = "N/A",
-    USER_METADATA = "user_metadata",
-    EMPTY = "",
-    POOL_ID = "pool_id",
-    CATEGORY = "category",
-    ALLOC = "alloc",
-    FREE_REQUESTED = "free_requested",
-    FREE_COMPLETED = "free_completed",
-    SEGMENT_ALLOC = "segment_alloc",
-    SEGMENT_FREE = "segment_free",
-    SEGMENT_MAP = "segment_map",
-    SEGMENT_UNMAP = "segment_unmap",
-    OOM = "oom",
-    SNAPSHOT = "snapshot",
-
-    NAME = "name",
-    FILENAME = "filename",
-    LINE = "line",
-
-    CONFIGURATION = "PYTORCH_CUDA_ALLOC_CONF",
-    MAX_SPLIT_SIZE = "max_split_size",
-    GARBAGE_COLLECTION_THRESHOLD = "garbage_collection_threshold",
-    EXPANDABLE_SEGMENTS = "expandable_segments",
-    PINNED_NUM_REGISTER_THREADS = "pinned_num_register_threads",
-    RELEASE_LOCK_ON_CUDAMALLOC = "release_lock_on_cudamalloc",
-    PINNED_USE_CUDA_HOST_REGISTER = "pinned_use_cuda_host_register",
-    GRAPH_CAPTURE_RECORD_STREAM_REUSE = "graph_capture_record_stream_reuse",
-    MAX_ROUND_THRESHOLD = "max_round_threshold",
-    MAX_CACHED_SIZE = "max_cached_size",
-    ROUNDUP_POWER2_DIVISIONS = "roundup_power2_divisions",
-    TRACE_ALLOC_OVERFLOWED = "trace_alloc_overflowed",
-    TRACE_ALLOC_MAX_ENTRIES = "trace_alloc_max_entries",
-    TRACE_ALLOC_DROPPED = "trace_alloc_dropped",
-    CACHEALLOC = "cachealloc",
 }
 
 impl<W: Write> Writer<'_, W> {
@@ -151,8 +86,10 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(SEGMENTS)?;
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
+        let mut devices_left = snapshot.devices.len();
         self.list(&snapshot.devices, |writer, device| {
-            writer.list(device.entries.iter().flat_map(as_written), Self::entry)
+            devices_left -= 1;
+            writer.entries(&device.entries, devices_left == 0)
         })?;
         self.pickle.end_dict()
     }
@@ -195,6 +132,32 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.end_dict()
     }
 
+    fn entries(&mut self, entries: &[Entry], last_device: bool) -> io::Result<()> {
+        let mut batch = self.pickle.begin_list()?;
+        for entry in entries.iter().flat_map(as_written) {
+            batch.item(&mut self.pickle)?;
+            self.entry(entry)?;
+        }
+        if last_device && self.categories == Categories::Known {
+            batch.item(&mut self.pickle)?;
+            self.entry(self.snapshot_entry(entries))?;
+        }
+        batch.end(&mut self.pickle)
+    }
+
+    /// An entry that shows nothing, for the category that must be there.
+    fn snapshot_entry(&self, entries: &[Entry]) -> Entry {
+        let active = self.snapshot.segments.iter().map(Segment::active_bytes);
+        Entry {
+            time_ns: entries.last().map_or(self.snapshot.clock.time_ns, |entry| entry.time_ns),
+            address: 0,
+            bytes: active.sum(),
+            stream: 0,
+            stack: StackId::NONE,
+            action: Action::Snapshot,
+        }
+    }
+
     fn entry(&mut self, entry: Entry) -> io::Result<()> {
         self.pickle.begin_dict()?;
         self.pickle.word(ACTION)?;
@@ -209,26 +172,38 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(EMPTY)?;
         self.pickle.word(POOL_ID)?;
         self.pickle.pair(DEFAULT_POOL)?;
+        let mut category = None;
         if !entry.stack.is_none() {
-            self.frames(entry.stack)?;
+            self.pickle.word(FRAMES)?;
+            category = self.stack(entry.stack)?;
         }
+        self.category(entry.action, category.as_deref())?;
         self.pickle.end_dict()
+    }
+
+    fn category(&mut self, action: Action, category: Option<&str>) -> io::Result<()> {
+        // The viewer makes one of the two entries of a free, with the category of the first.
+        if action == Action::FreeCompleted {
+            return Ok(());
+        }
+        let is_unknown = category.is_none_or(|category| category == UNKNOWN.text);
+        self.categories = match (self.categories, is_unknown) {
+            (Categories::None, true) => return Ok(()),
+            (Categories::None, false) => Categories::Known,
+            (Categories::Known, true) => Categories::KnownAndUnknown,
+            (categories, _) => categories,
+        };
+        self.pickle.word(CATEGORY)?;
+        match category {
+            Some(category) if !is_unknown => self.pickle.text(category),
+            _ => self.pickle.word(UNKNOWN),
+        }
     }
 
     /// As a key of the dict that is open, whether there are any or not.
     fn frames_always(&mut self, stack: StackId) -> io::Result<()> {
         self.pickle.word(FRAMES)?;
         self.stack(stack)?;
-        Ok(())
-    }
-
-    /// As keys of the dict that is open, with the category if there is one.
-    fn frames(&mut self, stack: StackId) -> io::Result<()> {
-        self.pickle.word(FRAMES)?;
-        if let Some(category) = self.stack(stack)? {
-            self.pickle.word(CATEGORY)?;
-            self.pickle.text(&category)?;
-        }
         Ok(())
     }
 
