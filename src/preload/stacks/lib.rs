@@ -1,1 +1,89 @@
-//! Native stacks: an unwinder over .eh_frame with a rule cache, the modules of the process, symbols.
+//! Native stacks: who called us, cheaply now and by name later.
+//!
+//! Taking a stack ([`capture`]) costs a few nanoseconds a frame, so that every allocation can have
+//! one. The addresses mean something only together with the modules (main program and libraries)
+//! that were loaded at the time, so each capture also names its *epoch*: a number that grows when a
+//! library has been unloaded. Within one epoch an address belongs to one module for good.
+//! [`module_at`] and [`symbolise`] translate (address, epoch), also long after the unload.
+//!
+//! What the caller gets:
+//! - the same addresses as from libgcc's unwinder (C++ exceptions, `backtrace()`), or a prefix;
+//! - no read outside mapped memory by our own walk, whatever the stack looks like: each address is
+//!   checked against the thread's stack, or read by the kernel for us. A stack with a frame that the
+//!   rules here cannot express is taken by libgcc, which trusts the unwind tables;
+//! - no lock taken, no heap touched and no shared word written where all frames were seen before.
+//!   A frame seen for the first time costs the loader's list lock for a microsecond, and a thread's
+//!   first capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
+//!
+//! What the caller must do: call [`note_unload`] after each `dlclose`. An unload that nobody
+//! reported is noticed at the next frame that was never seen before.
+//!
+//! On other processors than x86-64 every capture is libgcc's.
+
+mod arena;
+mod fallback;
+mod loader;
+mod modules;
+mod symbols;
+
+#[cfg(target_arch = "x86_64")]
+mod bounds;
+#[cfg(target_arch = "x86_64")]
+mod cfi;
+#[cfg(target_arch = "x86_64")]
+mod memory;
+#[cfg(target_arch = "x86_64")]
+mod row;
+#[cfg(target_arch = "x86_64")]
+mod rule;
+#[cfg(target_arch = "x86_64")]
+mod rule_cache;
+#[cfg(target_arch = "x86_64")]
+mod walk;
+
+use core::ops::Range;
+
+pub use modules::{ModuleInfo, module_at, note_unload, object_range};
+pub use symbols::{Symbol, symbolise};
+
+/// What [`capture`] wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Addresses written.
+    pub count: usize,
+    /// There were more frames than room.
+    pub truncated: bool,
+    /// When this was, for [`module_at`] and [`symbolise`].
+    pub epoch: u32,
+}
+
+/// Return addresses of the calling thread, innermost first: the first one lies in the caller.
+///
+/// `hide`: leading frames whose address lies in this range (our own library) are left out.
+#[inline(always)]
+pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
+    #[cfg(target_arch = "x86_64")]
+    return walk::capture(out, hide);
+    #[cfg(not(target_arch = "x86_64"))]
+    return fallback::capture_caller(out, hide);
+}
+
+/// Takes a stack with libgcc's unwinder: the oracle of the tests and the yardstick of the bench.
+#[doc(hidden)]
+pub fn capture_by_libgcc(out: &mut [u64]) -> usize {
+    let mut count = 0;
+    fallback::each_address(|address| {
+        if let Some(slot) = out.get_mut(count) {
+            *slot = address;
+            count += 1;
+        }
+        count < out.len()
+    });
+    count
+}
+
+/// How many captures had to be left to libgcc, since the start.
+#[doc(hidden)]
+pub fn fallbacks() -> u64 {
+    fallback::COUNT.load(core::sync::atomic::Ordering::Relaxed)
+}

@@ -1,0 +1,98 @@
+//! The top of the stack on which the calling thread runs.
+//!
+//! Asked on every capture, so the answer for the thread's own stack is kept in the thread: a plain
+//! thread-local without destructor, as hooks run also while a thread ends.
+
+use core::cell::Cell;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+/// Of the main thread's stack, seen from its top: the kernel puts no mapping closer than this.
+const MAIN_STACK_BYTES: u64 = 128 << 20;
+const PAGE_BYTES: u64 = 4096;
+
+thread_local! {
+    /// The thread's own stack; empty: not asked yet.
+    static OWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Top of the stack that holds this address, if it is the thread's own stack or its alternate signal
+/// stack. `address` must be the stack pointer of a running function: that it is mapped is taken for
+/// granted.
+#[inline(always)]
+pub fn top_above(address: u64) -> Option<u64> {
+    let (low, high) = OWN.get();
+    if (low..high).contains(&address) { Some(high) } else { look_up(address) }
+}
+
+#[cold]
+fn look_up(address: u64) -> Option<u64> {
+    // The alternate stack first: a handler may run there before the thread's own stack is known.
+    if let Some(range) = alternate().filter(|range| range.contains(&address)) {
+        return Some(range.end);
+    }
+    if OWN.get() != (0, 0) {
+        return None;
+    }
+    let own = main_stack(address).or_else(thread_stack)?;
+    OWN.set((own.start, own.end));
+    own.contains(&address).then_some(own.end)
+}
+
+fn alternate() -> Option<Range<u64>> {
+    let mut stack = MaybeUninit::<libc::stack_t>::uninit();
+    // SAFETY: only asks; the kernel fills `stack`.
+    let failed = unsafe { libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr()) } != 0;
+    if failed {
+        return None;
+    }
+    // SAFETY: filled.
+    let stack = unsafe { stack.assume_init() };
+    let start = stack.ss_sp as u64;
+    (stack.ss_flags & libc::SS_DISABLE == 0).then(|| start..(start + stack.ss_size as u64) & !7)
+}
+
+/// libc would read `/proc/self/maps` for the main thread; the dynamic loader noted where that
+/// stack begins.
+#[cfg(target_env = "gnu")]
+fn main_stack(address: u64) -> Option<Range<u64>> {
+    unsafe extern "C" {
+        static __libc_stack_end: *const u8;
+    }
+    // SAFETY: written before any library's code runs, never afterwards.
+    let begin = unsafe { __libc_stack_end } as u64;
+    let top = begin.next_multiple_of(PAGE_BYTES);
+    let range = top.saturating_sub(MAIN_STACK_BYTES)..top;
+    (begin != 0 && range.contains(&address)).then_some(range)
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn main_stack(_: u64) -> Option<Range<u64>> {
+    None
+}
+
+/// What libc knows of a thread that it started.
+fn thread_stack() -> Option<Range<u64>> {
+    // SAFETY: no arguments.
+    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    if is_main {
+        // On a coroutine's stack, or the child of a fork by another thread: not worth a file.
+        return None;
+    }
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: fills the attributes of a live thread, this one.
+    let failed =
+        unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0;
+    if failed {
+        return None;
+    }
+    let mut base = core::ptr::null_mut();
+    let mut bytes = 0;
+    // SAFETY: filled above; released once, after its last use.
+    unsafe {
+        libc::pthread_attr_getstack(attributes.as_ptr(), &mut base, &mut bytes);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+    }
+    let base = base as u64;
+    Some(base..(base + bytes as u64) & !7)
+}

@@ -1,0 +1,134 @@
+//! The objects that the dynamic loader has loaded, as it shows them.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ops::{ControlFlow, Range};
+
+/// One loaded object (the main program, a library, the kernel's vDSO), while the loader's list lock
+/// is held: nothing of it is unmapped until the visit ends.
+pub struct Object<'visit> {
+    /// What the loader added to the addresses in the file.
+    pub base: u64,
+    pub headers: &'visit [libc::Elf64_Phdr],
+    /// Empty for the main program.
+    pub name: &'visit [u8],
+    /// Changes whenever an object was added or removed.
+    pub state: ListState,
+}
+
+/// How many objects were ever added to the loader's list and removed from it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ListState {
+    pub added: u32,
+    pub removed: u32,
+}
+
+/// Visits the objects under the loader's list lock, until `body` breaks.
+///
+/// glibc holds this lock only while it links an object in or out, never while it runs a
+/// constructor or waits: a capture inside `dlopen`, or beside one that does not end, gets through.
+/// `body` takes no lock and allocates nothing from the heap, so no other lock ever depends on this
+/// one.
+pub fn each_object(mut body: impl FnMut(&Object) -> ControlFlow<()>) {
+    let mut body: &mut dyn FnMut(&Object) -> ControlFlow<()> = &mut body;
+    // SAFETY: `visit` gets the pointer to `body` back, during this call only.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, body: *mut c_void) -> c_int {
+    // SAFETY: what `each_object` passed.
+    let body = unsafe { &mut *body.cast::<&mut dyn FnMut(&Object) -> ControlFlow<()>>() };
+    // SAFETY: the loader's own description, valid during the visit.
+    let info = unsafe { &*info };
+    let headers = match info.dlpi_phdr.is_null() {
+        true => &[],
+        // SAFETY: the object's program headers, so many of them.
+        false => unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) },
+    };
+    let name = match info.dlpi_name.is_null() {
+        true => &[],
+        // SAFETY: a string that lives as long as the object.
+        false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes(),
+    };
+    // Only differences count: the low halves do.
+    let state = ListState { added: info.dlpi_adds as u32, removed: info.dlpi_subs as u32 };
+    body(&Object { base: info.dlpi_addr, headers, name, state }).is_break().into()
+}
+
+/// The addresses of a segment in memory.
+pub fn segment(base: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
+    let start = base.wrapping_add(header.p_vaddr);
+    start..start.saturating_add(header.p_memsz)
+}
+
+/// The part of a loaded object's memory from `address` to the end of its readable segment.
+///
+/// # Safety
+///
+/// - The object with these headers is loaded and stays so for `'visit`.
+pub unsafe fn readable<'visit>(
+    base: u64,
+    headers: &[libc::Elf64_Phdr],
+    address: u64,
+) -> Option<&'visit [u8]> {
+    let end = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_R != 0)
+        .map(|header| segment(base, header))
+        .find(|segment| segment.contains(&address))?
+        .end;
+    // SAFETY: within one readable segment of a loaded object, by the caller's word.
+    Some(unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) })
+}
+
+impl Object<'_> {
+    /// From the first to the last loaded byte.
+    pub fn range(&self) -> Range<u64> {
+        let loaded = || {
+            self.headers
+                .iter()
+                .filter(|header| header.p_type == libc::PT_LOAD)
+                .map(|header| segment(self.base, header))
+        };
+        let start = loaded().map(|segment| segment.start).min().unwrap_or(0);
+        let end = loaded().map(|segment| segment.end).max().unwrap_or(0);
+        start..end
+    }
+
+    /// The id that the linker gave to this build; empty without one.
+    pub fn build_id(&self) -> &[u8] {
+        const NT_GNU_BUILD_ID: u32 = 3;
+        for header in self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
+            let range = segment(self.base, header);
+            // SAFETY: loaded during this visit.
+            let bytes = unsafe { readable(self.base, self.headers, range.start) };
+            let length = (range.end - range.start) as usize;
+            let mut notes = bytes.and_then(|bytes| bytes.get(..length)).unwrap_or(&[]);
+            let align = if header.p_align == 8 { 8 } else { 4 };
+            while let Some((note, rest)) = split_note(notes, align) {
+                if note.kind == NT_GNU_BUILD_ID && note.name == b"GNU\0" {
+                    return note.content;
+                }
+                notes = rest;
+            }
+        }
+        &[]
+    }
+}
+
+struct Note<'a> {
+    kind: u32,
+    name: &'a [u8],
+    content: &'a [u8],
+}
+
+/// The first note of a note segment, and what follows it.
+fn split_note(notes: &[u8], align: usize) -> Option<(Note<'_>, &[u8])> {
+    let word = |at: usize| Some(u32::from_ne_bytes(notes.get(at..at + 4)?.try_into().ok()?));
+    let name_end = 12usize.checked_add(word(0)? as usize)?;
+    let content_start = name_end.checked_next_multiple_of(align)?;
+    let content_end = content_start.checked_add(word(4)? as usize)?;
+    let rest_start = content_end.checked_next_multiple_of(align)?.min(notes.len());
+    let name = notes.get(12..name_end)?;
+    let content = notes.get(content_start..content_end)?;
+    Some((Note { kind: word(8)?, name, content }, &notes[rest_start..]))
+}

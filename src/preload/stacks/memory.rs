@@ -1,0 +1,88 @@
+//! Reading a stack without ever touching memory that may be missing.
+
+/// A stack, read word by word. `None`: not readable, or not where a stack word can be.
+pub trait Memory {
+    fn word(&mut self, address: u64) -> Option<u64>;
+    /// A lower frame of the same stack proves that this address is on it.
+    fn holds(&self, address: u64) -> bool;
+}
+
+/// The stack on which we run: mapped from where we stand to its top, so reads need no system call.
+pub struct OwnStack {
+    floor: u64,
+    bytes: u64,
+}
+
+impl OwnStack {
+    /// # Safety
+    ///
+    /// - Memory from `floor` to `top` is readable, and stays so as long as the calling function
+    ///   runs.
+    pub unsafe fn new(floor: u64, top: u64) -> OwnStack {
+        OwnStack { floor, bytes: top.saturating_sub(floor) }
+    }
+}
+
+impl Memory for OwnStack {
+    #[inline(always)]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        // Words are aligned and so is the top: a word that starts inside also ends inside.
+        if !self.holds(address) || address & 7 != 0 {
+            return None;
+        }
+        // SAFETY: aligned, and inside the range that `new` was promised.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.floor) < self.bytes
+    }
+}
+
+/// Any other stack (a coroutine's, or one that a signal interrupted): the kernel reads it for us
+/// and refuses where nothing is mapped.
+pub struct CheckedStack {
+    window: [u64; WINDOW_WORDS],
+    /// Address of the window, or `NOTHING`.
+    start: u64,
+}
+
+/// Small, as we may be on an alternate signal stack of a few kilobytes; a power of two that divides
+/// the page size, so that a window is readable wholly or not at all.
+const WINDOW_WORDS: usize = 64;
+const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
+const NOTHING: u64 = 1;
+
+impl CheckedStack {
+    pub fn new() -> CheckedStack {
+        CheckedStack { window: [0; WINDOW_WORDS], start: NOTHING }
+    }
+
+    #[cold]
+    fn load(&mut self, start: u64) -> bool {
+        let local = libc::iovec {
+            iov_base: self.window.as_mut_ptr().cast(),
+            iov_len: size_of_val(&self.window),
+        };
+        let remote = libc::iovec { iov_base: start as *mut _, iov_len: local.iov_len };
+        // SAFETY: the kernel writes into `window` only, and checks what it reads.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        let whole = read == WINDOW_BYTES as isize;
+        self.start = if whole { start } else { NOTHING };
+        whole
+    }
+}
+
+impl Memory for CheckedStack {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let start = address & !(WINDOW_BYTES - 1);
+        let present = address & 7 == 0 && (start == self.start || self.load(start));
+        present.then(|| self.window[((address - start) / 8) as usize])
+    }
+
+    /// Another signal frame may lead to another stack again: nothing is known here.
+    fn holds(&self, _: u64) -> bool {
+        false
+    }
+}

@@ -1,0 +1,222 @@
+//! Runs the call frame instructions of one function, for the three registers that matter: stack
+//! pointer, frame pointer and return address.
+//!
+//! gimli could do it for all registers, but its rows take kilobytes of stack, and we may be on an
+//! alternate signal stack; a row here is 40 bytes.
+
+use gimli::{CallFrameInstruction, CallFrameInstructionIter, EhFrame, EndianSlice, NativeEndian};
+use gimli::{Register, UnwindExpression};
+
+use crate::rule::{Rule, Saved};
+
+pub type Bytes<'a> = EndianSlice<'a, NativeEndian>;
+
+const FRAME_POINTER: Register = Register(6);
+const STACK_POINTER: Register = Register(7);
+const RETURN_ADDRESS: Register = Register(16);
+/// Nested `remember_state`: compilers use one.
+const REMEMBERED_MAX: usize = 4;
+
+/// What the instructions say at one place of the function.
+#[derive(Clone, Copy)]
+pub struct Row {
+    top: Top,
+    frame_pointer: Place,
+    return_address: Place,
+}
+
+/// How the frame's top is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Top {
+    At(Register, i64),
+    /// Stored at frame pointer + offset.
+    StoredAt(i64),
+    Unknown,
+}
+
+/// Where the caller's value of a register is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Register,
+    /// At top + offset.
+    Stack(i64),
+    /// Where the frame pointer points.
+    AtFramePointer,
+    /// There is none: the outermost frame says so of its return address.
+    Undefined,
+    Unknown,
+}
+
+/// The instructions end before their time, or say what no compiler says.
+pub struct Malformed;
+
+impl Row {
+    pub const START: Row =
+        Row { top: Top::Unknown, frame_pointer: Place::Register, return_address: Place::Register };
+
+    /// Runs instructions up to the last row that begins at or before `address`.
+    pub fn run(
+        &mut self,
+        mut instructions: CallFrameInstructionIter<Bytes>,
+        frames: &Frames,
+        address: u64,
+    ) -> Result<(), Malformed> {
+        let initial = *self;
+        let mut location = frames.start;
+        let mut remembered = [Row::START; REMEMBERED_MAX];
+        let mut depth = 0;
+        while let Some(instruction) = instructions.next().map_err(|_| Malformed)? {
+            match instruction {
+                CallFrameInstruction::AdvanceLoc { delta } => {
+                    let step = u64::from(delta).wrapping_mul(frames.code_factor);
+                    location = location.wrapping_add(step);
+                }
+                CallFrameInstruction::SetLoc { address } => location = address,
+                CallFrameInstruction::RememberState => {
+                    *remembered.get_mut(depth).ok_or(Malformed)? = *self;
+                    depth += 1;
+                }
+                CallFrameInstruction::RestoreState => {
+                    depth = depth.checked_sub(1).ok_or(Malformed)?;
+                    *self = remembered[depth];
+                }
+                CallFrameInstruction::Restore { register } => match register {
+                    FRAME_POINTER => self.frame_pointer = initial.frame_pointer,
+                    RETURN_ADDRESS => self.return_address = initial.return_address,
+                    _ => {}
+                },
+                other => self.step(other, frames, address),
+            }
+            if location > address {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, instruction: CallFrameInstruction<usize>, frames: &Frames, address: u64) {
+        use CallFrameInstruction as I;
+        let factored = |offset: i64| offset.wrapping_mul(frames.data_factor);
+        let top_register = match self.top {
+            Top::At(register, _) => Some(register),
+            _ => None,
+        };
+        let top_offset = match self.top {
+            Top::At(_, offset) => offset,
+            _ => 0,
+        };
+        match instruction {
+            I::DefCfa { register, offset } => self.top = Top::At(register, offset as i64),
+            I::DefCfaSf { register, factored_offset } => {
+                self.top = Top::At(register, factored(factored_offset));
+            }
+            I::DefCfaRegister { register } => self.top = Top::At(register, top_offset),
+            I::DefCfaOffset { offset } => {
+                self.top = top_register.map_or(Top::Unknown, |it| Top::At(it, offset as i64));
+            }
+            I::DefCfaOffsetSf { factored_offset } => {
+                let offset = factored(factored_offset);
+                self.top = top_register.map_or(Top::Unknown, |it| Top::At(it, offset));
+            }
+            I::DefCfaExpression { expression } => self.top = frames.top(expression, address),
+            I::Undefined { register } => self.place(register, Place::Undefined),
+            I::SameValue { register } => self.place(register, Place::Register),
+            I::Offset { register, factored_offset } => {
+                self.place(register, Place::Stack(factored(factored_offset as i64)));
+            }
+            I::OffsetExtendedSf { register, factored_offset } => {
+                self.place(register, Place::Stack(factored(factored_offset)));
+            }
+            I::Expression { register, expression } => {
+                let at_frame_pointer = frames.bytes(expression) == [DW_OP_BREG6, 0];
+                let place = if at_frame_pointer { Place::AtFramePointer } else { Place::Unknown };
+                self.place(register, place);
+            }
+            I::ValOffset { register, .. }
+            | I::ValOffsetSf { register, .. }
+            | I::ValExpression { register, .. }
+            | I::Register { dest_register: register, .. } => self.place(register, Place::Unknown),
+            _ => {}
+        }
+    }
+
+    fn place(&mut self, register: Register, place: Place) {
+        match register {
+            FRAME_POINTER => self.frame_pointer = place,
+            RETURN_ADDRESS => self.return_address = place,
+            // The stack pointer of the caller is the frame's top; anything else is not ours.
+            STACK_POINTER => self.top = Top::Unknown,
+            _ => {}
+        }
+    }
+
+    pub fn rule(&self) -> Rule {
+        match self.return_address {
+            Place::Undefined => return Rule::Outermost,
+            Place::Stack(-8) => {}
+            _ => return Rule::Unsupported,
+        }
+        if let Top::StoredAt(offset @ ..0) = self.top {
+            let expected = self.frame_pointer == Place::AtFramePointer;
+            let offset = offset.unsigned_abs();
+            return if expected { Rule::Realigned { offset } } else { Rule::Unsupported };
+        }
+        let saved = match self.frame_pointer {
+            Place::Register | Place::Undefined => Saved::Unchanged,
+            Place::Stack(offset @ ..-8) if offset % 8 == 0 => {
+                Saved::Below(offset.unsigned_abs() / 8)
+            }
+            _ => return Rule::Unsupported,
+        };
+        match self.top {
+            Top::At(STACK_POINTER, offset @ 8..) => {
+                Rule::StackPointer { offset: offset as u64, saved }
+            }
+            Top::At(FRAME_POINTER, offset @ 8..) => {
+                Rule::FramePointer { offset: offset as u64, saved }
+            }
+            _ => Rule::Unsupported,
+        }
+    }
+}
+
+const DW_OP_DEREF: u8 = 0x06;
+const DW_OP_LIT0: u8 = 0x30;
+const DW_OP_BREG6: u8 = 0x76;
+/// rsp + 8 + ((rip & 15) >= N) * 8, as linkers describe a PLT of 16-byte entries that push one word
+/// half way through. The byte after `head` is `DW_OP_litN`.
+const PLT_HEAD: [u8; 6] = [0x77, 8, 0x80, 0, 0x3f, 0x1a];
+const PLT_TAIL: [u8; 4] = [0x2a, 0x33, 0x24, 0x22];
+
+/// What the instructions refer to.
+pub struct Frames<'a> {
+    pub section: &'a EhFrame<Bytes<'a>>,
+    /// First address of the function.
+    pub start: u64,
+    pub code_factor: u64,
+    pub data_factor: i64,
+}
+
+impl Frames<'_> {
+    fn bytes(&self, expression: UnwindExpression<usize>) -> &[u8] {
+        expression.get(self.section).map_or(&[], |expression| expression.0.slice())
+    }
+
+    fn top(&self, expression: UnwindExpression<usize>, address: u64) -> Top {
+        match self.bytes(expression) {
+            [DW_OP_BREG6, offset @ 0x40..0x80, DW_OP_DEREF] => {
+                // One byte of signed LEB128: 7 bits, negative.
+                Top::StoredAt(i64::from(*offset) - 0x80)
+            }
+            // Only ever the interrupted function: nothing is called from there, so `address` is
+            // the instruction pointer.
+            [head @ .., half, b1, b2, b3, b4]
+                if *head == PLT_HEAD && [*b1, *b2, *b3, *b4] == PLT_TAIL =>
+            {
+                let pushed = address & 15 >= u64::from(half.wrapping_sub(DW_OP_LIT0));
+                Top::At(STACK_POINTER, if pushed { 16 } else { 8 })
+            }
+            _ => Top::Unknown,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How to get from one frame to its caller, small enough for one word of the rule cache.
+
+/// One frame's rule. In each, the return address lies just below the frame's top (the address the
+/// DWARF standard calls CFA: the stack pointer before the call).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// top = stack pointer + offset.
+    StackPointer { offset: u64, saved: Saved },
+    /// top = frame pointer (`rbp`) + offset.
+    FramePointer { offset: u64, saved: Saved },
+    /// A function that aligned its stack: top is stored at frame pointer - offset, the caller's
+    /// frame pointer at the frame pointer.
+    Realigned { offset: u64 },
+    /// The outermost frame.
+    Outermost,
+    /// The return from a signal handler: the interrupted registers lie at the stack pointer.
+    Signal,
+    /// Nothing of the above, or nothing known: the unwinder of libgcc must take this stack.
+    Unsupported,
+}
+
+/// Where the caller's frame pointer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// Still in the register.
+    Unchanged,
+    /// At top - 8 x this many.
+    Below(u64),
+}
+
+/// Bits of a packed rule: kind 2, saved 4, offset in words 16.
+pub const RULE_BITS: u32 = 22;
+const KIND_BITS: u32 = 2;
+const SAVED_BITS: u32 = 4;
+const SAVED_MAX: u64 = (1 << SAVED_BITS) - 1;
+const WORDS_MAX: u64 = (1 << (RULE_BITS - KIND_BITS - SAVED_BITS)) - 1;
+
+const STACK_POINTER: u64 = 0;
+const FRAME_POINTER: u64 = 1;
+const REALIGNED: u64 = 2;
+const SPECIAL: u64 = 3;
+
+impl Rule {
+    /// `Unsupported` where the numbers do not fit.
+    pub fn pack(self) -> u64 {
+        let packed = match self {
+            Rule::StackPointer { offset, saved } => pack(STACK_POINTER, offset, saved),
+            Rule::FramePointer { offset, saved } => pack(FRAME_POINTER, offset, saved),
+            Rule::Realigned { offset } => pack(REALIGNED, offset, Saved::Unchanged),
+            Rule::Outermost => pack(SPECIAL, 0, Saved::Unchanged),
+            Rule::Signal => pack(SPECIAL, 8, Saved::Unchanged),
+            Rule::Unsupported => None,
+        };
+        packed.unwrap_or(SPECIAL | 2 << (KIND_BITS + SAVED_BITS))
+    }
+
+    #[inline(always)]
+    pub fn unpack(packed: u64) -> Rule {
+        let saved = match packed >> KIND_BITS & SAVED_MAX {
+            0 => Saved::Unchanged,
+            words => Saved::Below(words),
+        };
+        let offset = packed >> (KIND_BITS + SAVED_BITS) << 3;
+        match packed & ((1 << KIND_BITS) - 1) {
+            STACK_POINTER => Rule::StackPointer { offset, saved },
+            FRAME_POINTER => Rule::FramePointer { offset, saved },
+            REALIGNED => Rule::Realigned { offset },
+            _ if offset == 0 => Rule::Outermost,
+            _ if offset == 8 => Rule::Signal,
+            _ => Rule::Unsupported,
+        }
+    }
+}
+
+fn pack(kind: u64, offset: u64, saved: Saved) -> Option<u64> {
+    let saved = match saved {
+        Saved::Unchanged => 0,
+        Saved::Below(words @ 1..=SAVED_MAX) => words,
+        Saved::Below(_) => return None,
+    };
+    let words = offset / 8;
+    let fits = offset.is_multiple_of(8) && words <= WORDS_MAX;
+    fits.then_some(kind | saved << KIND_BITS | words << (KIND_BITS + SAVED_BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_loses_nothing_or_says_unsupported() {
+        let mut rules = vec![Rule::Outermost, Rule::Signal, Rule::Unsupported];
+        for offset in [8, 16, 4096, WORDS_MAX * 8] {
+            for saved in [Saved::Unchanged, Saved::Below(2), Saved::Below(SAVED_MAX)] {
+                rules.push(Rule::StackPointer { offset, saved });
+                rules.push(Rule::FramePointer { offset, saved });
+            }
+            rules.push(Rule::Realigned { offset });
+        }
+        for rule in rules {
+            assert_eq!(Rule::unpack(rule.pack()), rule);
+            assert!(rule.pack() < 1 << RULE_BITS);
+        }
+        let saved = Saved::Unchanged;
+        for offset in [4, WORDS_MAX * 8 + 8] {
+            let rule = Rule::StackPointer { offset, saved };
+            assert_eq!(Rule::unpack(rule.pack()), Rule::Unsupported);
+        }
+        let rule = Rule::FramePointer { offset: 16, saved: Saved::Below(SAVED_MAX + 1) };
+        assert_eq!(Rule::unpack(rule.pack()), Rule::Unsupported);
+    }
+}

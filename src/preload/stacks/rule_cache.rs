@@ -1,0 +1,111 @@
+//! The rules of the code addresses met so far: one table for all threads, read without a lock.
+//!
+//! ```text
+//! slot   | tag 34 | stamp 8 | rule 22 |
+//! ```
+//!
+//! A slot is one word, so it cannot be torn. An address is mixed by an odd factor modulo 2^47, which
+//! is a bijection: set number and tag together are the whole address, and a rule is never taken for
+//! another address's. The stamp is the epoch's: a new epoch makes all slots stale at once. An empty
+//! slot is zero, and no stamp is.
+//!
+//! Writers insert under the loader's lock; a reader that loses a race merely looks again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::rule::{RULE_BITS, Rule};
+
+/// Code lies below this: the part of the address space that Linux gives to programs by default.
+pub const ADDRESS_BITS: u32 = 47;
+const SET_BITS: u32 = 13;
+const TAG_BITS: u32 = ADDRESS_BITS - SET_BITS;
+const STAMP_BITS: u32 = 8;
+const _: () = assert!(TAG_BITS + STAMP_BITS + RULE_BITS == 64);
+/// 2^47 divided by the golden ratio, made odd.
+const FACTOR: u64 = 0x4f1b_bcdc_bfa5;
+
+/// Two ways in one set: two hot addresses that meet do not drive each other out.
+#[repr(align(16))]
+struct Set {
+    recent: AtomicU64,
+    older: AtomicU64,
+}
+
+static SETS: [Set; 1 << SET_BITS] =
+    [const { Set { recent: AtomicU64::new(0), older: AtomicU64::new(0) } }; 1 << SET_BITS];
+
+/// What all slots of one epoch have in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    const COUNT: u32 = (1 << STAMP_BITS) - 1;
+
+    #[inline]
+    pub fn of(epoch: u32) -> Stamp {
+        Stamp(u64::from(epoch % Stamp::COUNT) + 1)
+    }
+}
+
+/// The rule of a code address below 2^47.
+#[inline(always)]
+pub fn find(address: u64, stamp: Stamp) -> Option<Rule> {
+    let (set, wanted) = place(address, stamp);
+    let recent = set.recent.load(Ordering::Relaxed) ^ wanted;
+    if recent >> RULE_BITS == 0 {
+        return Some(Rule::unpack(recent));
+    }
+    let older = set.older.load(Ordering::Relaxed) ^ wanted;
+    (older >> RULE_BITS == 0).then(|| Rule::unpack(older))
+}
+
+pub fn insert(address: u64, stamp: Stamp, rule: Rule) {
+    let (set, wanted) = place(address, stamp);
+    set.older.store(set.recent.load(Ordering::Relaxed), Ordering::Relaxed);
+    set.recent.store(wanted | rule.pack(), Ordering::Relaxed);
+}
+
+/// Called when stamps start again from the first one, and in every case before the new epoch is
+/// visible: a slot of 255 epochs ago must not come back to life.
+pub fn note_epoch(epoch: u32) {
+    if epoch.is_multiple_of(Stamp::COUNT) {
+        for set in &SETS {
+            set.recent.store(0, Ordering::Relaxed);
+            set.older.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn place(address: u64, stamp: Stamp) -> (&'static Set, u64) {
+    let mixed = address.wrapping_mul(FACTOR) & ((1 << ADDRESS_BITS) - 1);
+    let tag = mixed & ((1 << TAG_BITS) - 1);
+    (&SETS[(mixed >> TAG_BITS) as usize], (tag << STAMP_BITS | stamp.0) << RULE_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::Saved;
+
+    #[test]
+    fn a_rule_is_found_for_its_address_and_epoch_only() {
+        let rule = Rule::StackPointer { offset: 48, saved: Saved::Below(2) };
+        let addresses = (0..2000).map(|index| 0x5555_0000_0000 + index * 7);
+        for address in addresses {
+            insert(address, Stamp::of(7), rule);
+            assert_eq!(find(address, Stamp::of(7)), Some(rule));
+            assert_eq!(find(address, Stamp::of(8)), None);
+            assert_eq!(find(address + 3, Stamp::of(7)), None);
+            assert_eq!(find(address ^ 1 << 46, Stamp::of(7)), None);
+        }
+    }
+
+    #[test]
+    fn no_stamp_is_zero_so_that_an_empty_slot_is_no_rule() {
+        for epoch in 0..1000 {
+            assert_ne!(Stamp::of(epoch).0, 0);
+            assert!(Stamp::of(epoch).0 < 1 << STAMP_BITS);
+        }
+    }
+}
