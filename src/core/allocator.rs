@@ -2,6 +2,7 @@
 //! allocating, freeing and releasing share.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use crate::addresses::Addresses;
 use crate::block::{Block, SegmentRow, State};
@@ -11,7 +12,7 @@ use crate::rules::{Rule, rule_holds};
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::Tags;
-use crate::types::{Address, BlockId, Pool, Requester, SegmentId};
+use crate::types::{Address, BlockId, Completed, Pool, Requester, SegmentId};
 
 /// A clone is for tests that try every continuation; two allocators never share a context.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct Allocator {
     pub(crate) segments_reserved_count: u64,
     pub(crate) requests_count: u64,
     pub(crate) pressure: bool,
+    /// Pending frees that are over, for whoever records them; None where nobody does.
+    pub(crate) completed: Option<Vec<Completed>>,
 }
 
 impl Allocator {
@@ -46,7 +49,19 @@ impl Allocator {
             segments_reserved_count: 0,
             requests_count: 0,
             pressure: false,
+            completed: None,
         }
+    }
+
+    /// From now on pending frees that are over are kept for `take_completed`.
+    pub fn report_completed(&mut self) {
+        self.completed.get_or_insert_default();
+    }
+
+    /// The pending frees that have ended since the last call, in that order. Call under the lock
+    /// under which they ended: afterwards their addresses may be handed out again.
+    pub fn take_completed(&mut self) -> Vec<Completed> {
+        self.completed.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     pub fn policy(&self) -> &Policy {
@@ -110,6 +125,10 @@ impl Allocator {
             self.tags.remove(id, tag);
         }
         if block.is_pending() {
+            let Block { address, requested_bytes, .. } = *block;
+            if let Some(completed) = &mut self.completed {
+                completed.push(Completed { block: id, address, requested_bytes });
+            }
             self.note_inactive(id);
         } else if block.is_split() {
             self.stats.inactive_split.decrease(block.pool, 1);

@@ -51,7 +51,7 @@ pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};
 pub use tags::TagMark;
 pub use types::{
-    Address, Allocation, BlockId, EventId, Pool, Ready, Requester, Segment, SegmentId, Step,
-    StreamId,
+    Address, Allocation, BlockId, Completed, EventId, Pool, Ready, Requester, Segment, SegmentId,
+    Step, StreamId,
 };
 pub use views::{BlockState, BlockView, SegmentView};

@@ -78,6 +78,14 @@ pub struct Allocation {
     pub requested_bytes: u64,
 }
 
+/// A block whose pending free is over: nobody waits for it any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completed {
+    pub block: BlockId,
+    pub address: Address,
+    pub requested_bytes: u64,
+}
+
 /// A segment that has left the allocator and goes back to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {

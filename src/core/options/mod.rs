@@ -4,7 +4,7 @@
 //! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use crate::order::Mode;
 use crate::policy::Policy;
@@ -12,6 +12,7 @@ use crate::policy::Policy;
 mod parse;
 mod problem;
 mod setters;
+mod signals;
 
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind};
@@ -21,6 +22,7 @@ use setters::Setter;
 /// The mode where the text names none. One constant, because it is a promise to users.
 pub const FREE_MODE_DEFAULT: Mode = Mode::Ordered;
 
+const SNAPSHOT_DEFAULT: &str = "cachealloc-%h-%r-%p-%n.pickle";
 const FREE_MODE_KEY: &str = "free_mode";
 /// A typo never weakens what the user may have asked for.
 const FREE_MODE_ON_BAD_VALUE: &str = "strict";
@@ -34,7 +36,51 @@ pub struct Config {
     pub serve_async: bool,
     pub skip_barriers: bool,
     pub stats_on_exit: StatsOnExit,
+    pub history: History,
     pub log: LogLevel,
+}
+
+/// What is remembered of allocations and frees, with PyTorch's parameters
+/// (`_record_memory_history`), and when it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct History {
+    pub record: Record,
+    pub context: StackContext,
+    pub stacks: StackKind,
+    /// Entries kept for each context; the oldest go first.
+    pub max_entries: usize,
+    /// The signal that asks for a snapshot, by its number on Linux.
+    pub signal: Option<i32>,
+    /// Template of the file name of a snapshot.
+    pub snapshot: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Record {
+    Off,
+    /// Where live blocks came from.
+    State,
+    /// Every allocation and free as well.
+    All,
+}
+
+/// Which entries have a stack.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum StackContext {
+    None,
+    /// Live blocks.
+    State,
+    /// Allocations too; a free shows the stack of its allocation.
+    Alloc,
+    /// Frees have their own.
+    All,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StackKind {
+    Native,
+    Python,
+    All,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +104,14 @@ impl Default for Config {
             serve_async: true,
             skip_barriers: true,
             stats_on_exit: StatsOnExit::Off,
+            history: History {
+                record: Record::Off,
+                context: StackContext::All,
+                stacks: StackKind::All,
+                max_entries: 1_000_000,
+                signal: signals::number("USR1"),
+                snapshot: SNAPSHOT_DEFAULT.to_string(),
+            },
             log: LogLevel::Warn,
         }
     }
@@ -151,6 +205,57 @@ pub const OPTIONS: &[OptionRow] = &[
         allowed: "off or stderr",
         meaning: "print the statistics when the process ends",
         set: setters::stats_on_exit,
+    },
+    OptionRow {
+        key: "record",
+        default: "off",
+        on_bad_value: "off",
+        allowed: "off, state or all",
+        meaning: "remember where live blocks came from (state), or every allocation and free (all), \
+                  and write a snapshot at exit and when memory runs out",
+        set: setters::record,
+    },
+    OptionRow {
+        key: "context",
+        default: "all",
+        on_bad_value: "all",
+        allowed: "none, state, alloc or all",
+        meaning: "which entries have a stack: none, live blocks, allocations too, or frees as well",
+        set: setters::context,
+    },
+    OptionRow {
+        key: "stacks",
+        default: "all",
+        on_bad_value: "all",
+        allowed: "native, python or all",
+        meaning: "which frames a stack has",
+        set: setters::stacks,
+    },
+    OptionRow {
+        key: "max_entries",
+        default: "1000000",
+        on_bad_value: "1000000",
+        allowed: "a whole number from 1 to 100000000",
+        meaning: "how many entries are remembered for each context, 40 bytes each; the oldest go \
+                  first",
+        set: setters::max_entries,
+    },
+    OptionRow {
+        key: "signal",
+        default: "USR1",
+        on_bad_value: "USR1",
+        allowed: signals::ALLOWED,
+        meaning: "the signal that writes a snapshot, whether or not anything is recorded",
+        set: setters::signal,
+    },
+    OptionRow {
+        key: "snapshot",
+        default: SNAPSHOT_DEFAULT,
+        on_bad_value: SNAPSHOT_DEFAULT,
+        allowed: "a file name in which %h is the host, %r the rank, %p the process, %n a number \
+                  and %% a percent sign",
+        meaning: "where snapshots go",
+        set: setters::snapshot,
     },
     OptionRow {
         key: "log",

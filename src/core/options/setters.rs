@@ -1,7 +1,9 @@
 //! From the text of one value to the field it sets. A setter either takes the whole value, or
 //! fails and has changed nothing.
 
-use super::{Config, LogLevel, StatsOnExit};
+use alloc::string::ToString;
+
+use super::{Config, LogLevel, Record, StackContext, StackKind, StatsOnExit, signals};
 use crate::order::Mode;
 use crate::policy::{MIB, ROUNDUP_INTERVALS};
 
@@ -84,6 +86,66 @@ pub(super) fn stats_on_exit(config: &mut Config, value: &str) -> Result<(), Malf
         "stderr" => StatsOnExit::Stderr,
         _ => return Err(Malformed),
     };
+    Ok(())
+}
+
+pub(super) fn record(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.history.record = match value {
+        "off" => Record::Off,
+        "state" => Record::State,
+        "all" => Record::All,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn context(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.history.context = match value {
+        "none" => StackContext::None,
+        "state" => StackContext::State,
+        "alloc" => StackContext::Alloc,
+        "all" => StackContext::All,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn stacks(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.history.stacks = match value {
+        "native" => StackKind::Native,
+        "python" => StackKind::Python,
+        "all" => StackKind::All,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn max_entries(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let number = whole_number(value)?;
+    if !(1..=100_000_000).contains(&number) {
+        return Err(Malformed);
+    }
+    config.history.max_entries = number as usize;
+    Ok(())
+}
+
+pub(super) fn signal(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.history.signal = match value {
+        "off" => None,
+        _ => Some(signals::number(value).ok_or(Malformed)?),
+    };
+    Ok(())
+}
+
+/// Only the letters behind percent signs are looked at here; the rest is the file system's affair.
+pub(super) fn snapshot(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        if letter == '%' && !matches!(letters.next(), Some('h' | 'r' | 'p' | 'n' | '%')) {
+            return Err(Malformed);
+        }
+    }
+    config.history.snapshot = value.to_string();
     Ok(())
 }
 

@@ -1,0 +1,21 @@
+//! The signals that may ask for a snapshot: those that no program gets by accident or needs for
+//! itself. Numbers are those of Linux on x86-64 and aarch64.
+
+pub(super) const ALLOWED: &str = "USR1, USR2, HUP, URG, PROF, WINCH, IO, PWR or off";
+
+const SIGNALS: [(&str, i32); 8] = [
+    ("USR1", 10),
+    ("USR2", 12),
+    ("HUP", 1),
+    ("URG", 23),
+    ("PROF", 27),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
+];
+
+/// The number of a signal by its name, with or without `SIG`.
+pub(super) fn number(name: &str) -> Option<i32> {
+    let name = name.strip_prefix("SIG").unwrap_or(name);
+    SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
