@@ -3,13 +3,14 @@
 //! The route of a call, from the street to the bed (`src/README.md` tells the whole story):
 //! `doors` hand our exports to the program, `functions` lists them, `hooks` turn C arguments into
 //! questions, `runtime` answers them with the pure allocator and the ordering rules of
-//! `cachealloc-core`, `driver` is the only place that calls the real `libcuda.so.1`.
+//! `cachealloc-core`, `record` remembers what happened, `driver` is the only place that calls the real `libcuda.so.1`.
 
 pub mod config;
 pub mod log;
 
 pub mod driver;
 pub mod functions;
+pub mod record;
 
 pub mod doors;
 pub mod hooks;

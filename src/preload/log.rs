@@ -22,6 +22,12 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
+/// Whether warnings are shown.
+pub fn warns() -> bool {
+    config::get();
+    LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8
+}
+
 /// Something the user should act on.
 pub fn warn(message: fmt::Arguments) {
     config::get(); // perhaps nobody has read the option `log` yet

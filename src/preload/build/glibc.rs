@@ -31,10 +31,10 @@ const LIBRARIES: [Library; 3] = [
                 "GLIBC_2.2.5",
                 "__cxa_atexit __cxa_finalize __errno_location _exit abort bcmp calloc close \
                  closedir dl_iterate_phdr dup dup2 execvp exit fcntl fork free fsync ftruncate64 \
-                 getcwd getenv getpid getppid gettimeofday gnu_get_libc_version ioctl isatty kill \
+                 getcwd getenv gethostname getpid getppid gettimeofday gnu_get_libc_version ioctl isatty kill \
                  lseek64 madvise malloc memchr memcmp memmove memrchr memset mkdir mmap mmap64 \
                  mprotect mremap msync munmap nanosleep open open64 opendir pipe poll \
-                 posix_memalign pread64 pthread_attr_destroy pthread_attr_init pthread_self \
+                 posix_memalign prctl pread64 pthread_attr_destroy pthread_attr_init pthread_self \
                  pwrite64 read readdir64 readlink realloc rename sched_yield setenv sigaction \
                  sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending \
                  sigtimedwait strchr strcmp strdup strerror \
@@ -45,6 +45,7 @@ const LIBRARIES: [Library; 3] = [
             ("GLIBC_2.3.4", "__xpg_strerror_r sched_getaffinity"),
             ("GLIBC_2.7", "eventfd"),
             ("GLIBC_2.9", "pipe2"),
+            ("GLIBC_2.10", "__cxa_at_quick_exit"),
             ("GLIBC_2.14", "memcpy"),
             ("GLIBC_2.16", "__getauxval getauxval"),
             ("GLIBC_2.17", "clock_getres clock_gettime clock_nanosleep secure_getenv"),
@@ -62,7 +63,8 @@ const LIBRARIES: [Library; 3] = [
         versions: &[
             (
                 "GLIBC_2.2.5",
-                "pthread_attr_getguardsize pthread_attr_getstack pthread_attr_setstacksize \
+                "pthread_attr_getguardsize pthread_attr_getstack pthread_attr_setdetachstate \
+                 pthread_attr_setstacksize \
                  pthread_create pthread_detach pthread_getattr_np pthread_getspecific pthread_join \
                  pthread_key_create pthread_key_delete pthread_kill pthread_once \
                  pthread_setspecific pthread_sigmask sem_destroy sem_init sem_post sem_wait",

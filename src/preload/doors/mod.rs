@@ -2,7 +2,10 @@
 //! `dlsym`, and `cuGetProcAddress` (`hooks::resolve`). All of them ask the real resolver first
 //! and then replace the *pointer*: never by the requested name alone.
 
+pub mod api;
 pub mod dlsym;
 pub mod exit;
+pub mod signals;
 pub mod substitute;
 pub mod trampoline;
+pub mod unload;

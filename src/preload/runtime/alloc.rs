@@ -4,17 +4,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cachealloc_core::{Address, Allocation, Allocator, Ready, Request, Requester, Step};
+use cachealloc_history::StackId;
 
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::record::{self, capture};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
 use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{agents, lock, tags};
+use crate::runtime::{agents, lock, shortage, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -27,24 +29,33 @@ pub fn allocate(
     bytes: u64,
     requester: Requester,
 ) -> Result<u64, CuResult> {
-    let kind = kind_of(requester);
-    if let Some(block_bytes) = config::get().policy.block_bytes(bytes)
+    // What is recorded is recorded under the core's lock, which a list goes past.
+    if !record::is_on()
+        && let Some(block_bytes) = config::get().policy.block_bytes(bytes)
         && let Some(held) = context.lookaside.take(thread, block_bytes)
     {
-        extents::occupy(held.address, kind, held.bytes, bytes, held.id());
+        extents::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
         note_peak(context);
         return Ok(held.address);
     }
+    let call = Call { requester, stack: capture::of_allocation() };
     let request = Request::new(bytes, requester);
     let mut allocator = lock(&context.allocator);
     context.lookaside.empty_own(thread, |held| take_back(&mut allocator, held));
     match allocator.hit(&request) {
-        Some(allocation) => Ok(hand_out(context, &allocator, allocation, kind)),
+        Some(allocation) => Ok(hand_out(context, &mut allocator, allocation, call)),
         None => {
             drop(allocator);
-            miss(context, request)
+            miss_or_report(context, request, call)
         }
     }
+}
+
+/// Who asks, and from where in the program.
+#[derive(Clone, Copy)]
+struct Call {
+    requester: Requester,
+    stack: StackId,
 }
 
 /// Returns every held block to the core, where it merges with its neighbours.
@@ -67,8 +78,10 @@ pub fn note_allocated(context: &Context, allocator: &Allocator) {
 }
 
 /// The block becomes the program's, under the core's lock.
-fn hand_out(context: &Context, allocator: &Allocator, block: Allocation, kind: Kind) -> u64 {
+fn hand_out(context: &Context, allocator: &mut Allocator, block: Allocation, call: Call) -> u64 {
+    let kind = kind_of(call.requester);
     extents::occupy(block.address.0, kind, block.bytes, block.requested_bytes, block.block);
+    context.recorder.allocated(allocator, &block, call.requester, call.stack);
     note_allocated(context, allocator);
     note_peak(context);
     block.address.0
@@ -91,10 +104,23 @@ fn note_new_peak(context: &Context, counted: u64) {
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 
-/// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
+/// No locks of ours are held around the report.
 #[cold]
-fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult> {
-    let kind = kind_of(request.requester());
+fn miss_or_report(
+    context: &'static Context,
+    request: Request,
+    call: Call,
+) -> Result<u64, CuResult> {
+    let bytes = request.bytes();
+    let result = miss(context, request, call);
+    if result == Err(OUT_OF_MEMORY) {
+        shortage::happened(context, bytes, call.stack);
+    }
+    result
+}
+
+/// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
+fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u64, CuResult> {
     let _growth = lock(&context.growth);
     // No device gives this: the cache is not emptied for it.
     if request.bytes() > context.device_bytes {
@@ -104,9 +130,9 @@ fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult
     loop {
         let mut allocator = lock(&context.allocator);
         match allocator.poll(&mut request) {
-            Step::Done(block) => return Ok(hand_out(context, &allocator, block, kind)),
+            Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {
-                let leaving = Leaving::new(context, &allocator, segments);
+                let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
                 succeed(leaving.release(context, true))?;
             }
@@ -116,7 +142,7 @@ fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult
             }
             Step::Reserve { bytes } => {
                 drop(allocator);
-                grow(context, &mut request, bytes)?;
+                grow(context, &mut request, bytes, call)?;
             }
             Step::OutOfMemory => {
                 drop(allocator);
@@ -127,9 +153,18 @@ fn miss(context: &'static Context, mut request: Request) -> Result<u64, CuResult
 }
 
 /// Asks the driver for a segment and tells the request how it went.
-fn grow(context: &'static Context, request: &mut Request, bytes: u64) -> Result<(), CuResult> {
+fn grow(
+    context: &'static Context,
+    request: &mut Request,
+    bytes: u64,
+    call: Call,
+) -> Result<(), CuResult> {
     match reserve(context, bytes) {
-        Ok(base) => lock(&context.allocator).reserved(request, Address(base), bytes),
+        Ok(base) => {
+            let mut allocator = lock(&context.allocator);
+            allocator.reserved(request, Address(base), bytes);
+            context.recorder.segment_reserved(base, bytes, call.requester, call.stack);
+        }
         Err(OUT_OF_MEMORY) => {
             wait_for_frees(context);
             tags::wait_for_plain_frees(context);

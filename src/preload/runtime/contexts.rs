@@ -13,13 +13,15 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
+use crate::record;
+use crate::record::recorder::Recorder;
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::events::Events;
 use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{bypass, lock, stats};
+use crate::runtime::{bypass, lock, snapshots, stats};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -43,6 +45,7 @@ pub struct Context {
     pub events: Events,
     pub last_barrier: LastBarrier,
     pub tagged: Tagged,
+    pub recorder: Recorder,
     pub sentinels: Sentinels,
     pub release_streams: ReleaseStreams,
     /// Frees between claiming a block and publishing it.
@@ -140,7 +143,9 @@ impl Context {
         self.lookaside.clear();
         crate::runtime::extents::remove_context(self);
         let fresh = empty_allocator(self.device_bytes);
-        let buried = core::mem::replace(&mut *lock(&self.allocator), fresh);
+        let mut allocator = lock(&self.allocator);
+        self.recorder.buried(&mut allocator);
+        let buried = core::mem::replace(&mut *allocator, fresh);
         stats::keep(buried.stats());
     }
 }
@@ -177,6 +182,7 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     let context = Box::leak(Box::new(new(handle, id)));
     CONTEXTS[count].store(context, Ordering::Relaxed);
     COUNT.store(count + 1, Ordering::Release);
+    snapshots::start();
     Ok(context)
 }
 
@@ -195,6 +201,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         events: Events::default(),
         last_barrier: LastBarrier::default(),
         tagged: Tagged::default(),
+        recorder: Recorder::default(),
         sentinels: Sentinels::default(),
         release_streams: ReleaseStreams::default(),
         frees_in_progress: AtomicU32::new(0),
@@ -221,6 +228,9 @@ fn empty_allocator(device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(policy);
     if collects && device_bytes != u64::MAX {
         allocator.set_limit(Some(device_bytes));
+    }
+    if record::is_on() {
+        allocator.report_completed();
     }
     allocator
 }

@@ -11,10 +11,13 @@ use cachealloc_core::order::{
 };
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
+use cachealloc_history::StackId;
 
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
+use crate::record::recorder::Freed;
+use crate::record::{self, capture};
 use crate::runtime::barrier::{self, Ordered, Passed, Refused};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, LiveBlock, Place};
@@ -61,6 +64,7 @@ struct Free<'a> {
     thread: &'a Thread,
     context: &'static Context,
     block: LiveBlock,
+    stack: StackId,
 }
 
 /// Counts a free that waits, for as long as it lives: an allocation that would fail waits for it.
@@ -85,7 +89,8 @@ impl<'a> Free<'a> {
         if !block.claim() {
             return Some(Err(INVALID_VALUE));
         }
-        Some(Ok(Free { thread, context: block.context(), block }))
+        let stack = capture::of_free();
+        Some(Ok(Free { thread, context: block.context(), block, stack }))
     }
 
     #[inline]
@@ -183,10 +188,9 @@ impl<'a> Free<'a> {
         match barrier::record(self.thread, self.context) {
             Ok((event, _, _)) => {
                 let ready = Ready::After { event: event.id() };
-                let LiveBlock { address, block, kind, .. } = self.block;
-                tags::free(self.context, address, block, ready, Some(event.clone()));
+                tags::free(self.context, self.freed(), ready, Some(event.clone()));
                 // After the core has the tag: what it does not name is dropped from the list.
-                if kind == Kind::Context {
+                if self.block.kind == Kind::Context {
                     tags::note_plain_free(self.context, event);
                 }
                 SUCCESS
@@ -198,8 +202,7 @@ impl<'a> Free<'a> {
     }
 
     fn park_for_barrier(&self) -> CuResult {
-        let ready = Ready::NextBarrier;
-        tags::free(self.context, self.block.address, self.block.block, ready, None);
+        tags::free(self.context, self.freed(), Ready::NextBarrier, None);
         SUCCESS
     }
 
@@ -236,13 +239,16 @@ impl<'a> Free<'a> {
             true => Ready::OnStream { stream: StreamId(id), event: event.id() },
             false => Ready::After { event: event.id() },
         };
-        tags::free(self.context, self.block.address, self.block.block, ready, Some(event));
+        tags::free(self.context, self.freed(), ready, Some(event));
         SUCCESS
     }
 
     /// The block may be handed out from here on.
     #[inline]
     fn publish(&self) {
+        if record::is_on() {
+            return self.publish_on_record();
+        }
         self.block.hold();
         let (address, bytes) = (self.block.address, self.block.bytes);
         let held = Held { address, bytes, block: self.block.block.0 };
@@ -251,6 +257,19 @@ impl<'a> Free<'a> {
             alloc::take_back(&mut allocator, out);
             alloc::note_allocated(self.context, &allocator);
         }
+    }
+
+    /// Not by way of a list: an entry is made under the lock of what it tells.
+    fn publish_on_record(&self) {
+        let mut allocator = lock(&self.context.allocator);
+        self.context.recorder.freed(&mut allocator, self.freed());
+        self.block.vacate();
+        allocator.free(self.block.block, Ready::Anyone);
+        alloc::note_allocated(self.context, &allocator);
+    }
+
+    fn freed(&self) -> Freed {
+        Freed { block: self.block.block, address: self.block.address, stack: self.stack }
     }
 
     fn in_progress(&self) -> InProgress<'static> {

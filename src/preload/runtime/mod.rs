@@ -11,6 +11,7 @@
 //! | `captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
 //! | a shard of `lookaside` | no | a few blocks kept for the next allocation |
+//! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
 pub mod bypass;
@@ -31,6 +32,10 @@ pub mod debts;
 pub mod free;
 pub mod release;
 pub mod settle;
+
+pub mod shortage;
+pub mod snapshot;
+pub mod snapshots;
 
 pub mod agents;
 pub mod early_start;

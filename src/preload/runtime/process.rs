@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::options::StatsOnExit;
 
-use crate::config;
-use crate::runtime::{bypass, captures, debts, stats, thread};
+use crate::runtime::{bypass, captures, debts, snapshots, stats, thread};
+use crate::{config, record};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -31,10 +31,18 @@ pub fn started() {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Ordering::Release);
         }
-        if config.stats_on_exit == StatsOnExit::Stderr {
+        if config.stats_on_exit == StatsOnExit::Stderr || record::is_on() {
             libc::atexit(at_exit);
+            at_quick_exit(at_exit);
         }
     }
+}
+
+/// Whether this is the process in which CUDA was started, and not a child of it. For signal
+/// handlers, too.
+pub fn is_ours() -> bool {
+    // SAFETY: asks the kernel for a number.
+    STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
 }
 
 /// This thread holds something that `thread_ends` gives back.
@@ -59,6 +67,11 @@ extern "C" fn thread_ends(_: *mut c_void) {
     });
 }
 
+unsafe extern "C" {
+    /// Not in the `libc` crate; glibc has it since 2.10.
+    fn at_quick_exit(function: extern "C" fn()) -> core::ffi::c_int;
+}
+
 extern "C" fn at_exit() {
     exits();
 }
@@ -66,8 +79,13 @@ extern "C" fn at_exit() {
 /// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
 /// `exec`, which ends by `_exit` too and shares our memory.
 pub fn exits() {
-    let ours = STARTED_PID.load(Ordering::Relaxed) == std::process::id();
-    if ours && !bypass::is_off() && config::get().stats_on_exit == StatsOnExit::Stderr {
+    if !is_ours() || bypass::is_off() {
+        return;
+    }
+    if record::is_on() {
+        let _ = std::panic::catch_unwind(snapshots::at_exit);
+    }
+    if config::get().stats_on_exit == StatsOnExit::Stderr {
         let _ = std::panic::catch_unwind(stats::print_at_exit);
     }
 }

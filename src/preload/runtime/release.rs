@@ -37,7 +37,8 @@ pub struct Leaving {
 impl Leaving {
     /// Call under the allocator's lock, right after the segments left it: once the lock is gone,
     /// nothing names their events any more, and they may be used again.
-    pub fn new(context: &Context, _allocator: &Allocator, segments: Vec<Segment>) -> Leaving {
+    pub fn new(context: &Context, allocator: &mut Allocator, segments: Vec<Segment>) -> Leaving {
+        context.recorder.segments_released(allocator, &segments);
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -139,7 +140,7 @@ pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
         super::alloc::empty_lookaside(context);
         let mut allocator = lock(&context.allocator);
         let free = allocator.release_free();
-        let leaving = Leaving::new(context, &allocator, free);
+        let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
         code = code.max(leaving.release(context, wait));
     }
@@ -152,7 +153,8 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     let mut allocator = lock(&context.allocator);
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };
-    let rest = Leaving::new(context, &allocator, free);
+    context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first));
+    let rest = Leaving::new(context, &mut allocator, free);
     drop(allocator);
     extents::remove(first.base.0);
     free_by_waiting([&first].into_iter());

@@ -6,10 +6,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cachealloc_core::{BlockId, Ready, TagMark};
+use cachealloc_core::{Ready, TagMark};
 
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
+use crate::record::recorder::Freed;
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
@@ -38,13 +39,7 @@ pub struct Tagged {
 }
 
 /// Frees a block with a tag. The slot must be claimed; it is vacated here.
-pub fn free(
-    context: &Context,
-    address: u64,
-    block: BlockId,
-    ready: Ready,
-    event: Option<EventRef>,
-) {
+pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
     }
@@ -55,8 +50,12 @@ pub fn free(
         None => context.tagged.parked.store(true, Ordering::Relaxed),
     }
     context.tagged.any.store(true, Ordering::Release);
-    super::extents::vacate(address);
-    allocator.free(block, ready);
+    super::extents::vacate(freed.address);
+    match ready.is_pending() {
+        true => context.recorder.free_requested(&mut allocator, freed),
+        false => context.recorder.freed(&mut allocator, freed),
+    }
+    allocator.free(freed.block, ready);
     tidy_seldom(context, &mut allocator);
 }
 
@@ -103,6 +102,7 @@ pub fn mark(context: &Context) -> Option<TagMark> {
 pub fn barrier_passed(context: &Context, mark: TagMark) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
+    context.recorder.completed(&mut allocator);
     tidy(context, &mut allocator);
 }
 
@@ -120,6 +120,7 @@ pub fn query(context: &'static Context) {
     if let Some(mark) = passed {
         allocator.barrier_passed(mark);
     }
+    context.recorder.completed(&mut allocator);
     tidy(context, &mut allocator);
 }
 

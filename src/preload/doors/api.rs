@@ -1,0 +1,57 @@
+//! What a program may ask of us by name (`include/cachealloc.h`), if it knows that we are there.
+
+use core::ffi::{CStr, c_char, c_int};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::catch_unwind;
+use std::path::PathBuf;
+
+use crate::log;
+use crate::runtime::{snapshots, thread};
+
+/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes());
+    let path = path.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));
+    let written = thread::with(|thread| {
+        // What this writes is not the program's doing, and a hook must not be entered twice.
+        let was_inside = thread.inside.replace(true);
+        let written = catch_unwind(move || snapshots::to_file(path));
+        thread.inside.set(was_inside);
+        written
+    });
+    match written {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            log::warn(format_args!("no snapshot: {error}"));
+            errno_of(&error)
+        }
+        Err(_) => libc::EIO,
+    }
+}
+
+/// The number behind an error, also where it was given a text.
+fn errno_of(error: &std::io::Error) -> c_int {
+    use std::io::ErrorKind;
+    if let Some(number) = error.raw_os_error() {
+        return number;
+    }
+    match error.kind() {
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::QuotaExceeded => libc::EDQUOT,
+        ErrorKind::ReadOnlyFilesystem => libc::EROFS,
+        ErrorKind::NotADirectory => libc::ENOTDIR,
+        ErrorKind::IsADirectory => libc::EISDIR,
+        ErrorKind::FileTooLarge => libc::EFBIG,
+        ErrorKind::InvalidInput | ErrorKind::InvalidFilename => libc::EINVAL,
+        _ => libc::EIO,
+    }
+}

@@ -1,0 +1,311 @@
+//! Two kinds of signals that are ours beside the program's: the one that asks for a snapshot, and,
+//! while something is recorded, those whose default action ends the process.
+//!
+//! The program must not notice. What it installs, before or after us, is kept as its own view: a
+//! question gets that as the answer, and our handler calls its handler. A signal of the second kind
+//! is ours only while the program leaves it at the default action, which we carry out once the
+//! snapshot is written.
+//!
+//! A handler of ours only leaves word for the writer (`runtime::snapshots`): it takes no lock,
+//! allocates nothing, and keeps `errno`. Signals reach us only after CUDA was started; before, and in
+//! a forked child, the program is alone with them.
+
+use core::ffi::{c_int, c_void};
+use core::mem::zeroed;
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN};
+
+use crate::runtime::{process, snapshots};
+
+/// Those whose default action ends the process and that a snapshot may still precede. Not those of
+/// a crash in the program's code: a core file shall show the crash, not us.
+const TERMINATING: [c_int; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGXCPU, libc::SIGABRT];
+const SIGNALS_MAX: usize = 65;
+
+/// What we know of one signal.
+struct Held {
+    /// Ours to handle; none of the rest counts before.
+    held: AtomicBool,
+    /// Whether it asks for a snapshot (else it ends the process).
+    asks: AtomicBool,
+    /// The program's own view: what it last installed.
+    handler: AtomicUsize,
+    flags: AtomicI32,
+    mask_low: AtomicUsize,
+    /// Guards changes of the view, with all signals blocked.
+    busy: AtomicBool,
+}
+
+static HELD: [Held; SIGNALS_MAX] = [const {
+    Held {
+        held: AtomicBool::new(false),
+        asks: AtomicBool::new(false),
+        handler: AtomicUsize::new(SIG_DFL),
+        flags: AtomicI32::new(0),
+        mask_low: AtomicUsize::new(0),
+        busy: AtomicBool::new(false),
+    }
+}; SIGNALS_MAX];
+
+/// Takes the signals. Call once, when the writer is ready for them.
+pub fn hold(asks: Option<c_int>, terminating: bool) {
+    if let Some(signal) = asks {
+        take(signal, true);
+    }
+    for signal in TERMINATING.into_iter().filter(|signal| terminating && Some(*signal) != asks) {
+        take(signal, false);
+    }
+}
+
+/// Carries the default action of a signal out: ends the process as it would have ended.
+pub fn end_by(signal: c_int) {
+    // SAFETY: plain calls with valid arguments; the default action needs no memory of ours.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = SIG_DFL;
+        real_sigaction(signal, &action, null_mut());
+        libc::kill(libc::getpid(), signal);
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, null_mut());
+    }
+}
+
+fn take(signal: c_int, asks: bool) {
+    let held = &HELD[signal as usize];
+    // SAFETY: a zeroed action is a valid place for the answer.
+    let mut before: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: valid pointers; a signal number of ours.
+    if unsafe { real_sigaction(signal, null(), &mut before) } != 0 {
+        return;
+    }
+    // A program that ignores a signal, or runs under nohup, keeps doing so.
+    if !asks && before.sa_sigaction != SIG_DFL {
+        return;
+    }
+    held.asks.store(asks, Ordering::Relaxed);
+    held.keep(&before);
+    held.held.store(true, Ordering::Release);
+    held.install(signal, &before);
+}
+
+impl Held {
+    fn keep(&self, action: &libc::sigaction) {
+        self.flags.store(action.sa_flags, Ordering::Relaxed);
+        self.mask_low.store(low_word(&action.sa_mask), Ordering::Relaxed);
+        self.handler.store(action.sa_sigaction, Ordering::Release);
+    }
+
+    fn view(&self) -> libc::sigaction {
+        // SAFETY: all-zero is a valid action.
+        let mut action: libc::sigaction = unsafe { zeroed() };
+        action.sa_sigaction = self.handler.load(Ordering::Acquire);
+        action.sa_flags = self.flags.load(Ordering::Relaxed);
+        set_low_word(&mut action.sa_mask, self.mask_low.load(Ordering::Relaxed));
+        action
+    }
+
+    /// Puts into the kernel what the program's view asks for: its own action, or ours in front.
+    fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
+        let mut action = *wanted;
+        let default = wanted.sa_sigaction == SIG_DFL;
+        if self.asks.load(Ordering::Relaxed) || default {
+            action.sa_sigaction = handler as *const () as usize;
+            // A call that the signal interrupts goes on, unless the program said otherwise.
+            let plain = default || wanted.sa_sigaction == SIG_IGN;
+            let flags = if plain { SA_RESTART } else { wanted.sa_flags & !SA_RESETHAND };
+            action.sa_flags = flags | SA_SIGINFO;
+        }
+        // SAFETY: a complete action; the handler lives as long as the library, which is never
+        // unloaded.
+        unsafe { real_sigaction(signal, &action, null_mut()) }
+    }
+
+    /// Runs `body` alone: no other thread, and no handler of this thread, changes the view.
+    fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
+        // SAFETY: the sets are filled by the calls; the mask is put back.
+        unsafe {
+            let mut all: libc::sigset_t = zeroed();
+            let mut before: libc::sigset_t = zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+            while self.busy.swap(true, Ordering::Acquire) {
+                libc::sched_yield();
+            }
+            let result = body();
+            self.busy.store(false, Ordering::Release);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+            result
+        }
+    }
+}
+
+/// `sigaction` of a signal that we hold: the program's view changes, ours stays in front.
+fn change(
+    held: &Held,
+    signal: c_int,
+    action: Option<&libc::sigaction>,
+    old: Option<&mut libc::sigaction>,
+) -> c_int {
+    held.alone(|| {
+        let before = held.view();
+        let code = match action {
+            Some(action) => {
+                held.keep(action);
+                let code = held.install(signal, action);
+                if code != 0 {
+                    held.keep(&before);
+                }
+                code
+            }
+            None => 0,
+        };
+        if let Some(old) = old.filter(|_| code == 0) {
+            *old = before;
+        }
+        code
+    })
+}
+
+/// Our handler. Runs in whatever thread the kernel chose.
+extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let held = &HELD[signal as usize];
+    let action = held.handler.load(Ordering::Acquire);
+    let flags = held.flags.load(Ordering::Relaxed);
+    // SAFETY: this thread's own errno.
+    let errno = unsafe { *libc::__errno_location() };
+    let ours = process::is_ours();
+    if held.asks.load(Ordering::Relaxed) {
+        if ours {
+            snapshots::from_signal();
+        } else if action == SIG_DFL {
+            // A forked child has no snapshot to write: the signal means what it always meant.
+            end_by(signal);
+        }
+    } else if action == SIG_DFL {
+        if ours {
+            snapshots::end_from_signal(signal);
+        } else {
+            end_by(signal);
+        }
+    }
+    if action != SIG_DFL && action != SIG_IGN {
+        if flags & SA_RESETHAND != 0 {
+            held.handler.store(SIG_DFL, Ordering::Release);
+        }
+        // SAFETY: the program installed this address as a handler of the kind that its flags say.
+        unsafe {
+            if flags & SA_SIGINFO != 0 {
+                let function: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    core::mem::transmute(action);
+                function(signal, info, context);
+            } else {
+                let function: extern "C" fn(c_int) = core::mem::transmute(action);
+                function(signal);
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn held(signal: c_int) -> Option<&'static Held> {
+    let held = HELD.get(usize::try_from(signal).ok()?)?;
+    (held.held.load(Ordering::Acquire) && process::is_ours()).then_some(held)
+}
+
+/// `signal` and its kin: a handler with these flags; answers the one before.
+fn set_handler(held: &Held, signal: c_int, handler: usize, flags: c_int) -> usize {
+    // SAFETY: all-zero is a valid action.
+    let (mut action, mut old): (libc::sigaction, libc::sigaction) = unsafe { zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    if flags & SA_RESTART != 0 {
+        // SAFETY: the set is ours. BSD's `signal` blocks the signal while it is handled.
+        unsafe { libc::sigaddset(&mut action.sa_mask, signal) };
+    }
+    if change(held, signal, Some(&action), Some(&mut old)) == 0 {
+        old.sa_sigaction
+    } else {
+        SIG_ERR
+    }
+}
+
+/// # Safety
+///
+/// As the C library's `sigaction`.
+unsafe fn real_sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the real function with the caller's arguments.
+    unsafe { exported::real(signal, action, old) }
+}
+
+/// The symbols in front of the C library's.
+mod exported {
+    use super::*;
+
+    /// # Safety
+    ///
+    /// As `sigaction`.
+    pub unsafe fn real(
+        number: c_int,
+        action: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> c_int {
+        // SAFETY: the real function with the caller's arguments.
+        unsafe { redhook::real!(sigaction)(number, action, old) }
+    }
+
+    redhook::hook! {
+        unsafe fn sigaction(
+            number: c_int,
+            action: *const libc::sigaction,
+            old: *mut libc::sigaction
+        ) -> c_int => program_sigaction {
+            match held(number) {
+                // SAFETY: null, or the program's own structures, as `sigaction` wants them.
+                Some(held) => unsafe { change(held, number, action.as_ref(), old.as_mut()) },
+                // SAFETY: the program's own arguments.
+                None => unsafe { real(number, action, old) },
+            }
+        }
+    }
+
+    redhook::hook! {
+        unsafe fn signal(number: c_int, handler: usize) -> usize => program_signal {
+            match held(number) {
+                Some(held) => set_handler(held, number, handler, SA_RESTART),
+                // SAFETY: the program's own arguments.
+                None => unsafe { redhook::real!(signal)(number, handler) },
+            }
+        }
+    }
+
+    redhook::hook! {
+        unsafe fn __sysv_signal(number: c_int, handler: usize) -> usize => program_sysv_signal {
+            match held(number) {
+                Some(held) => set_handler(held, number, handler, SA_RESETHAND | SA_NODEFER),
+                // SAFETY: the program's own arguments.
+                None => unsafe { redhook::real!(__sysv_signal)(number, handler) },
+            }
+        }
+    }
+}
+
+/// Signals 1 to 64 are the first 8 bytes of a set on both architectures; the kernel knows no more.
+fn low_word(set: &libc::sigset_t) -> usize {
+    // SAFETY: a set is larger than a word, and any bytes are a word.
+    unsafe { (set as *const libc::sigset_t).cast::<usize>().read_unaligned() }
+}
+
+fn set_low_word(set: &mut libc::sigset_t, word: usize) {
+    // SAFETY: as above; any word is a valid set.
+    unsafe { (set as *mut libc::sigset_t).cast::<usize>().write_unaligned(word) }
+}

@@ -1,0 +1,102 @@
+//! Where a call of the program comes from, as one number: its native and its Python frames,
+//! interned. Taken at the very begin of a hook, before any lock.
+//!
+//! The words of a stack: a header, the native return addresses, the Python frames; innermost first.
+
+use core::ffi::{CStr, c_void};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use cachealloc_core::options::{StackContext, StackKind};
+use cachealloc_history::StackId;
+
+use crate::doors::dlsym;
+use crate::record;
+use crate::{config, log};
+
+const NATIVE_FRAMES_MAX: usize = 160;
+const PYTHON_FRAMES_MAX: usize = 96;
+/// Enough to see which library asked, where native frames are not wanted.
+const CATEGORY_FRAMES: usize = 12;
+
+/// A stack, taken apart.
+pub struct Words {
+    /// Which libraries the native addresses mean (`cachealloc_stacks`).
+    pub epoch: u32,
+    pub native: Vec<u64>,
+    /// The native frames are there for the category only.
+    pub native_hidden: bool,
+    pub python: Vec<u64>,
+}
+
+/// The stack of an allocation; `NONE` where none is wanted.
+#[inline]
+pub fn of_allocation() -> StackId {
+    if record::is_on() { capture(StackContext::State) } else { StackId::NONE }
+}
+
+/// The stack of a free, where frees have their own.
+#[inline]
+pub fn of_free() -> StackId {
+    if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
+}
+
+/// Which entries show the stack of their allocation.
+pub fn shown_on_entries() -> bool {
+    config::get().history.context >= StackContext::Alloc
+}
+
+#[inline(never)]
+fn capture(wanted_from: StackContext) -> StackId {
+    let history = &config::get().history;
+    if history.context < wanted_from {
+        return StackId::NONE;
+    }
+    let mut words = [0; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
+    let kind = history.stacks;
+    let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
+    let native = cachealloc_stacks::capture(&mut words[1..=native_max], own_addresses());
+    let mut used = 1 + native.count;
+    if kind != StackKind::Native {
+        used += cachealloc_python::capture(&mut words[used..][..PYTHON_FRAMES_MAX]).count;
+    }
+    let hidden = u64::from(kind == StackKind::Python);
+    words[0] = u64::from(native.epoch) | (native.count as u64) << 32 | hidden << 48;
+    record::stacks().intern(&words[..used])
+}
+
+/// The words of a stack that was captured here.
+pub fn words(stack: StackId) -> Option<Words> {
+    let words = record::stacks().words(stack);
+    let (&header, frames) = words.split_first()?;
+    let (native, python) = frames.split_at((header >> 32) as usize & 0xffff);
+    Some(Words {
+        epoch: header as u32,
+        native: native.to_vec(),
+        native_hidden: header >> 48 & 1 == 1,
+        python: python.to_vec(),
+    })
+}
+
+/// Makes ready what is needed for a stack: where we lie ourselves, and whether there is a Python.
+pub fn start() {
+    own_addresses();
+    if config::get().history.stacks == StackKind::Native {
+        return;
+    }
+    if let cachealloc_python::Status::Unsupported { version, why } =
+        cachealloc_python::start(global)
+    {
+        log::warn(format_args!("Python {version}: no Python stacks ({why})"));
+    }
+}
+
+/// A symbol of the process, as any library of the program would find it.
+fn global(name: &CStr) -> *const c_void {
+    dlsym::real(libc::RTLD_DEFAULT, name.as_ptr())
+}
+
+fn own_addresses() -> Range<u64> {
+    static OWN: OnceLock<Range<u64>> = OnceLock::new();
+    OWN.get_or_init(|| cachealloc_stacks::object_range(capture as *const () as u64)).clone()
+}

@@ -1,0 +1,276 @@
+//! What happened to the memory of one context. Every entry is made under the lock of the context's
+//! allocator, right after the allocator changed: so the entries and the allocator's blocks are one
+//! consistent story at every moment at which the lock is free.
+//!
+//! The recorder has a lock of its own all the same, a leaf that nobody ever waits for: where the
+//! allocator's lock is held, it is free.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use cachealloc_core::options::{Record, StackContext};
+use cachealloc_core::{
+    Allocation, Allocator, BlockId, BlockState, BlockView, Pool, Requester, Segment,
+};
+use cachealloc_history as history;
+use cachealloc_history::{Action, Entry, Ring, StackId};
+
+use crate::config;
+use crate::runtime::lock;
+
+/// One per context.
+#[derive(Default)]
+pub struct Recorder(Mutex<Recorded>);
+
+#[derive(Default)]
+struct Recorded {
+    /// None before the first entry.
+    ring: Option<Ring>,
+    /// By number of the block: where it came from. Stale for blocks that are free.
+    blocks: Vec<Origin>,
+    /// By address.
+    segments: BTreeMap<u64, Origin>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    stack: StackId,
+    stream: u64,
+    /// Of a block: kept here, because the three entries of its life must agree to the byte.
+    requested_bytes: u64,
+}
+
+/// What one context contributes to a snapshot.
+#[derive(Default)]
+pub struct Cut {
+    pub segments: Vec<history::Segment>,
+    pub entries: Vec<Entry>,
+    pub dropped_count: u64,
+}
+
+/// A freed block, as the free knew it.
+#[derive(Clone, Copy)]
+pub struct Freed {
+    pub block: BlockId,
+    pub address: u64,
+    /// Where the free came from; `NONE`: the entry shows where the allocation came from.
+    pub stack: StackId,
+}
+
+impl Recorder {
+    /// A segment arrived from the driver.
+    pub fn segment_reserved(&self, base: u64, bytes: u64, requester: Requester, stack: StackId) {
+        let Some(mut recorded) = self.recorded() else { return };
+        let origin = Origin { stack, stream: stream_of(requester), requested_bytes: 0 };
+        recorded.segments.insert(base, origin);
+        recorded.push(Action::SegmentAlloc, base, bytes, origin, stack);
+    }
+
+    /// Segments have left the allocator.
+    pub fn segments_released(&self, allocator: &mut Allocator, segments: &[Segment]) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.take_completed(allocator);
+        for segment in segments {
+            recorded.segment_freed(segment.base.0, segment.bytes);
+        }
+    }
+
+    /// A block was handed out.
+    pub fn allocated(
+        &self,
+        allocator: &mut Allocator,
+        allocation: &Allocation,
+        requester: Requester,
+        stack: StackId,
+    ) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.take_completed(allocator);
+        let Allocation { address, requested_bytes, .. } = *allocation;
+        let origin = Origin { stack, stream: stream_of(requester), requested_bytes };
+        recorded.note_origin(allocation.block, origin);
+        recorded.push(Action::Alloc, address.0, requested_bytes, origin, stack);
+    }
+
+    /// The program freed a block, and anybody may have it. Call before the allocator's `free`, after
+    /// which the block's number may name another one.
+    pub fn freed(&self, allocator: &mut Allocator, freed: Freed) {
+        self.note_free(allocator, freed, Action::Free);
+    }
+
+    /// The program freed a block that still waits for something. Call as `freed`.
+    pub fn free_requested(&self, allocator: &mut Allocator, freed: Freed) {
+        self.note_free(allocator, freed, Action::FreeRequested);
+    }
+
+    /// Pending frees may be over.
+    pub fn completed(&self, allocator: &mut Allocator) {
+        if let Some(mut recorded) = self.recorded() {
+            recorded.take_completed(allocator);
+        }
+    }
+
+    /// A request fails for lack of memory.
+    pub fn out_of_memory(&self, bytes: u64, device_free_bytes: u64, stack: StackId) {
+        let Some(mut recorded) = self.recorded() else { return };
+        let origin = Origin { stack, ..Origin::default() };
+        recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
+    }
+
+    /// The context is gone with all its memory; the driver freed what was left.
+    pub fn buried(&self, allocator: &mut Allocator) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.take_completed(allocator);
+        let segments: Vec<_> = allocator.segments().collect();
+        for segment in segments {
+            for block in allocator.blocks(segment.id) {
+                let action = match block.state {
+                    BlockState::Allocated => Action::Free,
+                    BlockState::Free(ready) if ready.is_pending() => Action::FreeCompleted,
+                    BlockState::Free(_) => continue,
+                };
+                recorded.push_of_block(action, &block);
+            }
+            recorded.segment_freed(segment.base.0, segment.bytes);
+        }
+    }
+
+    /// Segments, blocks and entries at this moment. `requested`: what the program asked for, where
+    /// that is known better than by the core.
+    pub fn cut(
+        &self,
+        allocator: &mut Allocator,
+        device: i32,
+        with_entries: bool,
+        requested: impl Fn(&BlockView) -> u64,
+    ) -> Cut {
+        let mut recorded = lock(&self.0);
+        recorded.take_completed(allocator);
+        let segment = |view: cachealloc_core::SegmentView| {
+            let blocks = allocator.blocks(view.id);
+            let origin = recorded.segments.get(&view.base.0).copied();
+            history::Segment {
+                device: device as u32,
+                address: view.base.0,
+                bytes: view.bytes,
+                stream: stream_of(view.requester),
+                kind: match view.pool {
+                    Pool::Small => history::PoolKind::Small,
+                    Pool::Large => history::PoolKind::Large,
+                },
+                pool_id: (0, 0),
+                expandable: false,
+                stack: origin.unwrap_or_default().stack,
+                blocks: blocks.map(|block| recorded.block(&block, requested(&block))).collect(),
+            }
+        };
+        let segments = allocator.segments().map(segment).collect();
+        let ring = recorded.ring.as_ref().filter(|_| with_entries);
+        Cut {
+            segments,
+            entries: ring.map(Ring::to_vec).unwrap_or_default(),
+            dropped_count: ring.map_or(0, Ring::dropped_count),
+        }
+    }
+
+    fn note_free(&self, allocator: &mut Allocator, freed: Freed, action: Action) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.take_completed(allocator);
+        let origin = recorded.origin(freed.block);
+        let stack = if freed.stack == StackId::NONE { origin.stack } else { freed.stack };
+        recorded.push(action, freed.address, origin.requested_bytes, origin, stack);
+    }
+
+    /// None where nothing is recorded.
+    fn recorded(&self) -> Option<std::sync::MutexGuard<'_, Recorded>> {
+        super::is_on().then(|| lock(&self.0))
+    }
+}
+
+impl Recorded {
+    fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
+        let history = &config::get().history;
+        let max = if history.record == Record::State { 1 } else { history.max_entries };
+        let shown = history.context >= StackContext::Alloc;
+        let ring = self.ring.get_or_insert_with(|| Ring::new(max));
+        ring.push(Entry {
+            time_ns: now_ns(),
+            address,
+            bytes,
+            stream: origin.stream,
+            stack: if shown { stack } else { StackId::NONE },
+            action,
+        });
+    }
+
+    fn push_of_block(&mut self, action: Action, block: &BlockView) {
+        let origin = self.origin(block.block);
+        self.push(action, block.address.0, block.requested_bytes, origin, origin.stack);
+    }
+
+    fn take_completed(&mut self, allocator: &mut Allocator) {
+        for over in allocator.take_completed() {
+            let origin = self.origin(over.block);
+            let (address, bytes) = (over.address.0, over.requested_bytes);
+            self.push(Action::FreeCompleted, address, bytes, origin, origin.stack);
+        }
+    }
+
+    fn segment_freed(&mut self, base: u64, bytes: u64) {
+        let origin = self.segments.remove(&base).unwrap_or_default();
+        self.push(Action::SegmentFree, base, bytes, origin, origin.stack);
+    }
+
+    fn note_origin(&mut self, block: BlockId, origin: Origin) {
+        let index = block.0 as usize;
+        if index >= self.blocks.len() {
+            self.blocks.resize((index + 1).next_power_of_two(), Origin::default());
+        }
+        self.blocks[index] = origin;
+    }
+
+    fn origin(&self, block: BlockId) -> Origin {
+        self.blocks.get(block.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn block(&self, view: &BlockView, requested_bytes: u64) -> history::Block {
+        let state = match view.state {
+            BlockState::Allocated => history::BlockState::ActiveAllocated,
+            BlockState::Free(ready) if ready.is_pending() => history::BlockState::ActivePendingFree,
+            BlockState::Free(_) => history::BlockState::Inactive,
+        };
+        let active = state != history::BlockState::Inactive;
+        let origin = if active { self.origin(view.block) } else { Origin::default() };
+        history::Block {
+            address: view.address.0,
+            bytes: view.bytes,
+            requested_bytes: if active { requested_bytes } else { 0 },
+            state,
+            stack: origin.stack,
+        }
+    }
+}
+
+/// 0 is the default stream, as PyTorch has it; a plain allocation belongs to none.
+fn stream_of(requester: Requester) -> u64 {
+    match requester {
+        Requester::Context => 0,
+        Requester::Stream(stream) => stream.0,
+    }
+}
+
+/// The monotonic clock, which no program moves.
+pub fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// What to add to `now_ns` for the time of day, in nanoseconds since 1970.
+pub fn epoch_offset_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the answer; both clocks exist everywhere.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

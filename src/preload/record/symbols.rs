@@ -1,0 +1,106 @@
+//! What stacks say, for the writer of a snapshot: addresses become frames, all at once and sorted by
+//! library, because looking into one library after the other a thousand times over takes a thousand
+//! times as long. What was found out once is kept for the next snapshot.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
+use cachealloc_history::{Describe, Frame, StackId};
+
+use crate::record::capture::{self, Words};
+use crate::record::category;
+
+/// An address and the epoch in which it was on a stack.
+type Place = (u64, u32);
+
+/// What is known of addresses and Python frames so far.
+#[derive(Default)]
+pub struct Names {
+    native: HashMap<Place, Vec<Named>>,
+    modules: HashMap<Place, Arc<str>>,
+    python: HashMap<u64, Option<Arc<Frame>>>,
+    /// The main program's file, whose memory is the application's own.
+    program: String,
+}
+
+#[derive(Clone)]
+struct Named {
+    frame: Arc<Frame>,
+    evaluation: bool,
+}
+
+impl Names {
+    /// Finds out whatever these stacks need. `sign_of_life` is called now and then.
+    pub fn prepare(
+        &mut self,
+        stacks: impl Iterator<Item = StackId>,
+        mut sign_of_life: impl FnMut(),
+    ) {
+        let mut wanted = HashSet::new();
+        let unique: HashSet<StackId> = stacks.filter(|stack| !stack.is_none()).collect();
+        for words in unique.into_iter().filter_map(capture::words) {
+            let places = words.native.iter().map(|&address| (address, words.epoch));
+            wanted.extend(places.filter(|place| !self.native.contains_key(place)));
+        }
+        let mut wanted: Vec<Place> = wanted.into_iter().collect();
+        wanted.sort_unstable();
+        for some in wanted.chunks(PLACES_AT_ONCE) {
+            sign_of_life();
+            for (place, symbols) in some.iter().zip(cachealloc_stacks::symbolise(some)) {
+                let path = cachealloc_stacks::module_at(place.0, place.1);
+                self.modules
+                    .insert(*place, path.map(|module| module.path).unwrap_or_default().into());
+                self.native.insert(*place, symbols.into_iter().map(named).collect());
+            }
+        }
+        if self.program.is_empty() {
+            let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+            self.program = program.to_string_lossy().into_owned();
+        }
+    }
+
+    fn merged(&mut self, words: &Words) -> Vec<Arc<Frame>> {
+        let unknown = Vec::new();
+        let shown = if words.native_hidden { &[][..] } else { &words.native };
+        let native = shown.iter().flat_map(|&address| {
+            self.native.get(&(address, words.epoch)).unwrap_or(&unknown).iter().cloned()
+        });
+        let native: Vec<_> = native
+            .map(|named| NativeFrame { frame: named.frame, evaluation: named.evaluation })
+            .collect();
+        let python = words.python.iter().filter_map(|&word| {
+            let frame = self.python.entry(word).or_insert_with(|| python_frame(word)).clone()?;
+            Some(PythonFrame { frame, boundary: cachealloc_python::is_boundary(word) })
+        });
+        merge::merge(native, python)
+    }
+}
+
+impl Describe for Names {
+    fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>> {
+        capture::words(stack).map(|words| self.merged(&words)).unwrap_or_default()
+    }
+
+    fn category(&mut self, stack: StackId) -> String {
+        let Some(words) = capture::words(stack) else { return String::new() };
+        let places = words.native.iter().map(|&address| (address, words.epoch));
+        let paths = places.filter_map(|place| self.modules.get(&place)).map(|path| &**path);
+        category::of(paths, &self.program)
+    }
+}
+
+/// So many that libraries are looked into once or twice, so few that a slow one shows life.
+const PLACES_AT_ONCE: usize = 4096;
+
+fn named(symbol: cachealloc_stacks::Symbol) -> Named {
+    let evaluation = merge::is_evaluation(&symbol.name);
+    let frame = Frame::from_bytes(symbol.name.as_bytes(), symbol.filename.as_bytes(), symbol.line);
+    Named { frame: Arc::new(frame), evaluation }
+}
+
+fn python_frame(word: u64) -> Option<Arc<Frame>> {
+    let text = cachealloc_python::describe(word)?;
+    let frame = Frame::from_bytes(text.name.as_bytes(), text.filename.as_bytes(), text.line);
+    Some(Arc::new(frame))
+}

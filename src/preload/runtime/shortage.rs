@@ -1,0 +1,35 @@
+//! Memory ran out: what the user sees before the program sees the error.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cachealloc_history::StackId;
+
+use crate::driver::api;
+use crate::driver::sys::SUCCESS;
+use crate::runtime::contexts::Context;
+use crate::runtime::{snapshot, snapshots};
+use crate::{log, record};
+
+/// Some programs find out by failing what there is.
+const REPORTS_MAX: u32 = 3;
+
+/// A request of this size is about to fail. Call without any lock of ours.
+#[cold]
+pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
+    static REPORTS: AtomicU32 = AtomicU32::new(0);
+    let (mut free, mut total) = (0, 0);
+    let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
+    if code != SUCCESS {
+        return; // the context is beyond help, and the program will hear of that
+    }
+    {
+        let _in_order = crate::runtime::lock(&context.allocator);
+        context.recorder.out_of_memory(bytes, free as u64, stack);
+    }
+    if REPORTS.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX && log::warns() {
+        log::raw(snapshot::shortage_text(context, bytes, free as u64, total as u64).as_bytes());
+    }
+    if record::is_on() {
+        snapshots::at_shortage();
+    }
+}
