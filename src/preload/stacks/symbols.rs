@@ -81,12 +81,15 @@ impl Symbols {
         let offset = self.module.info(address).offset;
         // The call, not what follows it.
         let call = offset.wrapping_sub(1);
-        let known = self.files.iter().find_map(|file| self.frames(file, call, offset));
-        let named = || self.files.iter().find_map(|file| file.find_symbol(call));
-        known.unwrap_or_else(|| {
-            let name = named().map_or("??".to_owned(), demangled);
-            vec![Symbol { name, filename: self.path.clone(), line: offset }]
-        })
+        let mut symbols = self.files.iter().find_map(|file| self.frames(file, call, offset));
+        let symbols = symbols.get_or_insert_with(|| vec![unknown(self.path.clone(), offset)]);
+        // The last one is the function itself, not an inlined one. Debug information may know it by
+        // its short name only; the symbol table has it with its namespaces.
+        let named = self.files.iter().find_map(|file| file.find_symbol(call));
+        if let (Some(name), Some(function)) = (named, symbols.last_mut()) {
+            function.name = addr2line::demangle_auto(name.into(), None).into_owned();
+        }
+        core::mem::take(symbols)
     }
 
     /// What the debug information says; `None` without any for this address.
@@ -94,29 +97,22 @@ impl Symbols {
         let mut symbols = Vec::new();
         let mut frames = file.find_frames(call).ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let line =
-                frame.location.and_then(|it| Some((it.file?.to_owned(), u64::from(it.line?))));
-            let name = frame.function.and_then(|it| Some(it.demangle().ok()?.into_owned()));
-            if name.is_none() && line.is_none() {
-                continue;
+            let mut symbol = unknown(self.path.clone(), offset);
+            if let Some(name) = frame.function.as_ref().and_then(|it| it.demangle().ok()) {
+                symbol.name = name.into_owned();
             }
-            // Line tables without functions: assembler, or debug information cut down.
-            let name = name
-                .or_else(|| {
-                    self.files.iter().find_map(|file| file.find_symbol(call).map(demangled))
-                })
-                .unwrap_or_else(|| "??".to_owned());
-            let (filename, line) = line.unwrap_or_else(|| (self.path.clone(), offset));
-            symbols.push(Symbol { name, filename, line });
+            let place = frame.location.and_then(|it| Some((it.file?, it.line?)));
+            if let Some((file, line)) = place {
+                symbol.filename = file.to_owned();
+                symbol.line = line.into();
+            }
+            symbols.push(symbol);
         }
         (!symbols.is_empty()).then_some(symbols)
     }
 }
 
-fn demangled(name: &str) -> String {
-    addr2line::demangle_auto(name.into(), None).into_owned()
-}
-
+/// The name `??` at a line that is an offset.
 fn unknown(filename: String, line: u64) -> Symbol {
     Symbol { name: "??".to_owned(), filename, line }
 }

@@ -37,6 +37,8 @@ pub struct Library(pub *mut c_void);
 
 // SAFETY: a handle of the dynamic loader may be used by any thread.
 unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
 
 impl Library {
     pub fn open(path: &Path) -> Library {
@@ -75,6 +77,8 @@ pub type Bottom = extern "C-unwind" fn();
 /// Comparisons made, so that a test can tell that its code ran.
 pub static COMPARED: AtomicU64 = AtomicU64::new(0);
 
+/// Our stack; the first address lies in this function.
+#[inline(never)]
 pub fn ours() -> Vec<u64> {
     let mut out = [0; FRAMES_MAX];
     let captured = capture(&mut out, NOTHING_HIDDEN);

@@ -1,0 +1,150 @@
+//! Stacks through signal handlers: same as libgcc's on the thread's stack, at every instruction.
+
+mod common;
+
+use core::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachealloc_stacks::fallbacks;
+use common::{COMPARED, Library, build, compare, compared, ours};
+
+fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) {
+    // SAFETY: all-zero is a valid `sigaction`.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: a valid action.
+    assert_eq!(unsafe { libc::sigaction(signal, &action, core::ptr::null_mut()) }, 0);
+}
+
+extern "C" fn compare_in_handler(_: c_int) {
+    compare();
+}
+
+/// Gives the calling thread an alternate stack. The registers alone may take 11 kB of it, and
+/// libgcc's comparison some more.
+fn alternate_stack() {
+    const BYTES: usize = 64 << 10;
+    let room = Box::leak(vec![0u8; BYTES].into_boxed_slice());
+    let stack = libc::stack_t { ss_sp: room.as_mut_ptr().cast(), ss_flags: 0, ss_size: BYTES };
+    // SAFETY: memory that is never freed.
+    assert_eq!(unsafe { libc::sigaltstack(&stack, core::ptr::null_mut()) }, 0);
+}
+
+#[test]
+fn a_handler_on_the_threads_stack_and_on_an_alternate_one() {
+    extern "C-unwind" fn raise_both() {
+        // SAFETY: both have handlers.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        // SAFETY: as above.
+        unsafe { libc::raise(libc::SIGUSR2) };
+    }
+    alternate_stack();
+    handle(libc::SIGUSR1, compare_in_handler, 0);
+    handle(libc::SIGUSR2, compare_in_handler, libc::SA_ONSTACK);
+    compared(|| raise_both());
+    let Some(path) = build("deep.cpp", "signalled", &["-O2"]) else { return };
+    let library = Library::open(&path);
+    for shape in ["plain", "realigned", "exceptions", "sorted"] {
+        compared(|| library.run(shape, 10, raise_both));
+    }
+}
+
+#[test]
+fn a_handler_interrupted_by_a_handler() {
+    extern "C" fn outer(_: c_int) {
+        // SAFETY: has a handler.
+        unsafe { libc::raise(libc::SIGVTALRM) };
+    }
+    alternate_stack();
+    for (outer_flags, inner_flags) in
+        [(0, 0), (libc::SA_ONSTACK, 0), (0, libc::SA_ONSTACK), (libc::SA_ONSTACK, libc::SA_ONSTACK)]
+    {
+        handle(libc::SIGPROF, outer, outer_flags);
+        handle(libc::SIGVTALRM, compare_in_handler, inner_flags);
+        // SAFETY: has a handler.
+        compared(|| unsafe {
+            libc::raise(libc::SIGPROF);
+        });
+    }
+}
+
+#[test]
+fn at_every_instruction() {
+    let Some(path) = build("steps.cpp", "steps", &["-O2", "-Wl,-z,lazy"]) else { return };
+    let steps = Library::open(&path);
+    // SAFETY: the fixture's function of this type.
+    let step_through: extern "C-unwind" fn(u64, c_int) =
+        unsafe { core::mem::transmute(steps.address("step_through")) };
+    for (index, flags) in
+        [&["-O0", "-Wl,-z,lazy"][..], &["-O2", "-fcf-protection=none", "-Wl,-z,lazy"]]
+            .into_iter()
+            .enumerate()
+    {
+        let path = build("deep.cpp", &format!("stepped{index}"), flags).unwrap();
+        let library = Library::open(&path);
+        for flags in [0, libc::SA_ONSTACK] {
+            alternate_stack();
+            handle(libc::SIGTRAP, compare_in_handler, flags);
+            for shape in ["plain", "dynamic_size", "realigned", "virtuals", "sorted", "tails"] {
+                let before = COMPARED.load(Ordering::Relaxed);
+                step_through(library.address(shape), 3);
+                assert!(COMPARED.load(Ordering::Relaxed) > before + 30, "{shape}");
+            }
+        }
+    }
+    eprintln!("{} stacks, {} by libgcc", COMPARED.load(Ordering::Relaxed), fallbacks());
+}
+
+/// The interrupted stack pointer is in the guard page: nothing may be read there.
+#[test]
+fn after_a_stack_overflow() {
+    static FRAMES: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn report(_: c_int) {
+        let mut out = [0; 64];
+        let captured = cachealloc_stacks::capture(&mut out, 0..0);
+        FRAMES.store(captured.count as u64, Ordering::Relaxed);
+        // SAFETY: ends this child.
+        unsafe { libc::_exit(if captured.count >= 2 { 7 } else { 8 }) };
+    }
+    extern "C" fn overflow(depth: *mut c_void) -> *mut c_void {
+        let room = std::hint::black_box([depth as u64; 100]);
+        let below =
+            if depth.addr() == usize::MAX { depth } else { overflow(depth.wrapping_byte_add(1)) };
+        std::hint::black_box(room);
+        below
+    }
+    // SAFETY: the child does nothing but the following.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        alternate_stack();
+        handle(libc::SIGSEGV, report, libc::SA_ONSTACK);
+        overflow(core::ptr::null_mut());
+        // SAFETY: ends this child.
+        unsafe { libc::_exit(9) };
+    }
+    let mut status = 0;
+    // SAFETY: our child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:x}");
+}
+
+#[test]
+fn the_child_of_a_fork() {
+    let in_parent = ours();
+    // SAFETY: the child only takes stacks and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let same = std::panic::catch_unwind(|| {
+            compare();
+            assert!(ours().ends_with(&in_parent[2..]));
+            cachealloc_stacks::note_unload();
+        });
+        // SAFETY: ends this child.
+        unsafe { libc::_exit(if same.is_ok() { 7 } else { 8 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:x}");
+}

@@ -1,0 +1,185 @@
+//! Unusual stacks, and rules that lie: no crash, no circle, no read beside the stack.
+
+mod common;
+
+use core::ffi::{c_int, c_void};
+use std::cell::Cell;
+
+use cachealloc_stacks::{capture, fallbacks, object_range};
+use common::{Bottom, FRAMES_MAX, Library, build, compare, compared, ours};
+
+#[test]
+fn room_and_hidden_frames() {
+    // From our frame on; its own address differs from call to call.
+    let all = ours().split_off(1);
+    assert!(all.len() > 4);
+    let mut out = [7; 4];
+    let captured = capture(&mut out[..3], 0..0);
+    assert!(captured.truncated);
+    assert_eq!(captured.count, 3);
+    assert_eq!(out[1..3], all[1..3]);
+    assert_eq!(out[3], 7, "nothing is written beyond the room");
+    assert!(capture(&mut [], 0..0).truncated);
+
+    let mut out = [0; FRAMES_MAX];
+    let exact = all.len();
+    let captured = capture(&mut out[..exact], 0..0);
+    assert_eq!((captured.count, captured.truncated), (exact, false));
+
+    // All of this program is hidden: what is left begins in libc.
+    let program = object_range(all[0]);
+    let captured = capture(&mut out, program.clone());
+    let first = all.iter().position(|address| !program.contains(address)).unwrap();
+    assert_eq!(out[..captured.count], all[first..]);
+    // Only leading frames are.
+    let captured = capture(&mut out, all[1]..all[1] + 1);
+    assert_eq!(captured.count, all.len());
+}
+
+#[test]
+fn coroutines_have_stacks_of_their_own() {
+    thread_local! {
+        static MAIN: Cell<*mut libc::ucontext_t> = const { Cell::new(core::ptr::null_mut()) };
+    }
+    extern "C" fn coroutine() {
+        compare();
+        compare();
+    }
+    fn on_coroutine() {
+        const BYTES: usize = 256 << 10;
+        let mut room = vec![0u8; BYTES];
+        // SAFETY: plain data, filled by `getcontext`.
+        let mut main: libc::ucontext_t = unsafe { core::mem::zeroed() };
+        // SAFETY: as above.
+        let mut context: libc::ucontext_t = unsafe { core::mem::zeroed() };
+        // SAFETY: fills the context.
+        unsafe { libc::getcontext(&mut context) };
+        context.uc_stack.ss_sp = room.as_mut_ptr().cast();
+        context.uc_stack.ss_size = BYTES;
+        context.uc_link = &mut main;
+        MAIN.set(&mut main);
+        // SAFETY: a stack of that size, alive until the coroutine returned.
+        unsafe { libc::makecontext(&mut context, coroutine, 0) };
+        // SAFETY: both contexts are complete.
+        compared(|| unsafe {
+            libc::swapcontext(&mut main, &context);
+        });
+    }
+    let before = fallbacks();
+    on_coroutine();
+    compare();
+    on_coroutine();
+    // First thing on a thread, too: its own stack is not known then.
+    std::thread::spawn(on_coroutine).join().unwrap();
+    assert_eq!(fallbacks(), before, "libgcc was not needed");
+}
+
+#[test]
+fn threads_with_small_stacks_of_the_programs_own() {
+    extern "C" fn start(argument: *mut c_void) -> *mut c_void {
+        compare();
+        argument
+    }
+    const BYTES: usize = 64 << 10;
+    let room = Box::leak(vec![0u128; BYTES / 16].into_boxed_slice());
+    // SAFETY: plain data.
+    let mut attributes: libc::pthread_attr_t = unsafe { core::mem::zeroed() };
+    // SAFETY: initialises.
+    unsafe { libc::pthread_attr_init(&mut attributes) };
+    // SAFETY: memory that is never freed.
+    unsafe { libc::pthread_attr_setstack(&mut attributes, room.as_mut_ptr().cast(), BYTES) };
+    let mut thread = 0;
+    compared(|| {
+        // SAFETY: valid attributes and function.
+        let failed =
+            unsafe { libc::pthread_create(&mut thread, &attributes, start, core::ptr::null_mut()) };
+        assert_eq!(failed, 0);
+        // SAFETY: a thread that nobody else joins.
+        unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+    });
+}
+
+/// Calls a function of `lies.s` on a thread with a small stack; the frames found above it.
+fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<u64> {
+    thread_local! {
+        static FOUND: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    }
+    extern "C-unwind" fn bottom() {
+        FOUND.set(ours());
+    }
+    // SAFETY: the fixture's functions have this type.
+    let function: extern "C-unwind" fn(Bottom, u64) =
+        unsafe { core::mem::transmute(library.address(name)) };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(64 << 10);
+        let run = move || {
+            function(bottom, argument());
+            FOUND.take()
+        };
+        thread.spawn_scoped(scope, run).unwrap().join().unwrap()
+    })
+}
+
+#[test]
+fn rules_that_lie_end_the_stack() {
+    let Some(path) = build("lies.s", "lies", &[]) else { return };
+    let library = Library::open(&path);
+    let page = unmapped_page();
+    let on_stack = || &raw const page as u64;
+    // The callback's frames and the liar, whose caller is not to be found.
+    let check = |name: &str, argument: &(dyn Fn() -> u64 + Sync)| {
+        let found = lie(&library, name, argument);
+        let range = object_range(library.address(name));
+        let liar = found.iter().position(|address| range.contains(address)).expect(name);
+        // Once round the circle is above the liar's own frame, no more.
+        assert!(found.len() <= liar + 2, "{name}: {found:x?}");
+    };
+    check("lie_far", &|| 0);
+    for name in ["lie_frame_pointer", "lie_realigned"] {
+        check(name, &|| 0);
+        check(name, &|| 1 << 60);
+        check(name, &|| u64::MAX - 15);
+        check(name, &move || page);
+        // In the main thread's stack, readable, but not this thread's.
+        check(name, &|| on_stack());
+        // This thread's stack, beside the words; and below.
+        check(name, &|| (&raw const library as u64) | 3);
+        check(name, &|| own_stack_address() + 0x101);
+        check(name, &|| own_stack_address() - 0x4000);
+    }
+    check("lie_circle", &|| 0);
+}
+
+#[inline(never)]
+fn own_stack_address() -> u64 {
+    let word = 0u64;
+    std::hint::black_box(&raw const word) as u64
+}
+
+/// Addresses that fault when read.
+fn unmapped_page() -> u64 {
+    // SAFETY: a fresh mapping without access.
+    let page = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            1 << 20,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    page as u64 + 4096
+}
+
+#[test]
+fn c_functions_as_callers() {
+    extern "C" fn order(_: *const c_void, _: *const c_void) -> c_int {
+        compare();
+        0
+    }
+    let mut values = [3u64, 1, 2];
+    // SAFETY: three values of eight bytes.
+    compared(|| unsafe { libc::qsort(values.as_mut_ptr().cast(), 3, 8, Some(order)) });
+}
