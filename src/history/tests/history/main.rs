@@ -1,4 +1,21 @@
 //! Tests of the history from the outside. In reading order: what is recorded, the text of stacks,
-//! whether a snapshot is sound, and the files.
+//! whether a snapshot is sound, the files and their readers, and what it costs.
+
+mod merging;
+mod rings;
+mod stacks;
+
+mod report;
+
+mod random;
+mod soundness;
+
+mod json;
+mod python;
+mod readers;
+mod script;
+
+mod files;
+mod names;
 
 mod speed;

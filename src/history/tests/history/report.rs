@@ -1,0 +1,155 @@
+//! The text for a person: bytes, who holds them, and the report before an out-of-memory error.
+
+use std::sync::Arc;
+
+use cachealloc_history::{
+    Describe, Frame, OomReport, Site, StackId, human_bytes, oom_report, sites,
+};
+
+#[test]
+fn bytes_in_units() {
+    for (bytes, text) in [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (20 << 20, "20.0 MiB"),
+        ((1 << 30) - 1, "1023 MiB"),
+        (139 << 30, "139 GiB"),
+        (u64::MAX, "16383 PiB"),
+    ] {
+        assert_eq!(human_bytes(bytes), text);
+    }
+}
+
+#[test]
+fn sites_add_up_and_the_largest_is_first() {
+    let blocks = [(2, 100), (1, 300), (2, 250), (3, 350), (4, 350), (0, 1)];
+    let sites = sites(blocks.map(|(stack, bytes)| (StackId(stack), bytes)));
+    let site = |stack, bytes, blocks_count| Site { stack: StackId(stack), bytes, blocks_count };
+    // 2, 3 and 4 hold the same: more blocks first, then the older stack.
+    let expected = [site(2, 350, 2), site(3, 350, 1), site(4, 350, 1), site(1, 300, 1)];
+    assert_eq!(sites[..4], expected);
+    assert_eq!(sites[4..], [site(0, 1, 1)]);
+}
+
+#[test]
+fn report_of_a_full_gpu() {
+    let sites: Vec<Site> = (1..=7).map(site).collect();
+    let report = OomReport {
+        device: 1,
+        asked_bytes: 2 << 30,
+        limit_bytes: Some(135 << 30),
+        reserved_bytes: 134 << 30,
+        allocated_bytes: 120 << 30,
+        free_block_bytes_max: 512 << 20,
+        driver_free_bytes: Some((5 << 30) / 4),
+        driver_total_bytes: Some(139 << 30),
+        sites: &sites,
+    };
+    assert_eq!(
+        oom_report(&report, &mut Named),
+        "\
+cachealloc: out of memory on GPU 1: asked for 2.00 GiB
+  on the GPU    1.25 GiB free of 139 GiB
+  reserved      134 GiB, the limit is 135 GiB
+  allocated     120 GiB of that
+  not in use    14.0 GiB, the largest block is 512 MiB
+  who holds most, 5 of 7 call sites:
+    50.0 GiB in 1 block, NCCL
+               function_0  stack_1.py:0
+    25.0 GiB in 2 blocks
+               function_0  stack_2.py:0
+               function_1  stack_2.py:1
+    16.6 GiB in 3 blocks
+               function_0  stack_3.py:0
+               function_1  stack_3.py:1
+               function_2  stack_3.py:2
+    12.5 GiB in 4 blocks
+               function_0  stack_4.py:0
+               function_1  stack_4.py:1
+               function_2  stack_4.py:2
+               function_3  stack_4.py:3
+    10.0 GiB in 5 blocks
+               function_0  stack_5.py:0
+               function_1  stack_5.py:1
+               function_2  stack_5.py:2
+               function_3  stack_5.py:3
+               function_4  stack_5.py:4
+    15.4 GiB elsewhere
+"
+    );
+}
+
+#[test]
+fn report_of_what_is_known() {
+    let report = OomReport {
+        device: 0,
+        asked_bytes: 1,
+        limit_bytes: None,
+        reserved_bytes: 0,
+        allocated_bytes: 0,
+        free_block_bytes_max: 0,
+        driver_free_bytes: None,
+        driver_total_bytes: None,
+        sites: &[],
+    };
+    assert_eq!(
+        oom_report(&report, &mut Named),
+        "\
+cachealloc: out of memory on GPU 0: asked for 1 byte
+  on the GPU    not known
+  reserved      0 bytes by this process, no limit is set
+  allocated     0 bytes of that
+  not in use    0 bytes, the largest block is 0 bytes
+  who holds it  was not recorded
+"
+    );
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let sites = [Site { stack: StackId(9), bytes: 1, blocks_count: 1 }, site(8)];
+    let report = OomReport {
+        device: 0,
+        asked_bytes: 1,
+        limit_bytes: None,
+        reserved_bytes: 1,
+        allocated_bytes: 1,
+        free_block_bytes_max: 0,
+        driver_free_bytes: Some(1),
+        driver_total_bytes: None,
+        sites: &sites,
+    };
+    let text = oom_report(&report, &mut Named);
+    assert!(text.contains("red?[31m  two?lines:7\n"), "{text}");
+    assert!(text.contains("... 2 more\n"), "{text}");
+    assert!(text.lines().all(|line| line.len() < 250), "{text}");
+}
+
+fn site(stack: u32) -> Site {
+    Site { stack: StackId(stack), bytes: (50 << 30) / u64::from(stack), blocks_count: stack.into() }
+}
+
+struct Named;
+
+impl Describe for Named {
+    fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>> {
+        if stack == StackId(9) {
+            let (name, filename) = ("red\x1b[31m".into(), "two\nlines".into());
+            let long = Frame { name: "x".repeat(5000), filename: "long".into(), line: 1 };
+            return vec![Arc::new(Frame { name, filename, line: 7 }), Arc::new(long)];
+        }
+        let frame = |number| Frame {
+            name: format!("function_{number}"),
+            filename: format!("stack_{}.py", stack.0),
+            line: number,
+        };
+        (0..stack.0.into()).map(|number| Arc::new(frame(number))).collect()
+    }
+
+    fn category(&mut self, stack: StackId) -> String {
+        if stack == StackId(1) { "NCCL".into() } else { String::new() }
+    }
+}
