@@ -80,15 +80,26 @@ fn golden_file() {
     let directory = Directory::new("golden");
     let path = directory.0.join("golden.pickle");
     fs::write(&path, pickled(&snapshot, &mut random::Described::default())).unwrap();
-    let print = "import pickle, pprint, sys; \
-        pprint.pprint(pickle.load(open(sys.argv[1], 'rb')), width=100, sort_dicts=False)";
-    let found = python::expect(&["-c", print], &[&path]);
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/history/golden.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&golden, &found).unwrap();
+        let printed = python::expect(&["-c", PRINT], &[&path]);
+        fs::write(&golden, printed).unwrap();
     }
-    assert_eq!(found, fs::read_to_string(&golden).unwrap());
+    python::expect(&["-c", COMPARE_GOLDEN], &[&path, &golden]);
 }
+
+const PRINT: &str = "
+import pickle, pprint, sys
+pprint.pprint(pickle.load(open(sys.argv[1], 'rb')), width=100, sort_dicts=False)
+";
+
+/// Values and types, and the order of keys; not how this Python would print them.
+const COMPARE_GOLDEN: &str = "
+import ast, pickle, sys
+found = pickle.load(open(sys.argv[1], 'rb'))
+golden = ast.literal_eval(open(sys.argv[2], encoding='utf-8').read())
+assert repr(found) == repr(golden), repr(found)
+";
 
 /// serde-pickle refuses shared lists and dicts, so nothing is shared here.
 #[test]

@@ -99,7 +99,8 @@ pub const BREAKAGES: &[Breakage] = &[
         snapshot.segments.insert(0, segment);
     }),
     breakage("a gap between blocks", 2, |snapshot| {
-        snapshot.segments[0].blocks[0].bytes -= 512;
+        snapshot.segments[0].blocks[2].address += 512;
+        snapshot.segments[0].blocks[2].bytes -= 512;
     }),
     breakage("blocks overlap", 2, |snapshot| snapshot.segments[0].blocks[0].bytes += 512),
     breakage("blocks end early", 2, |snapshot| {
