@@ -122,9 +122,8 @@ pub const BREAKAGES: &[Breakage] = &[
         snapshot.devices[0].entries[1].stream = 0xdead_beef_dead_beef;
     }),
     breakage("an id as segment's stream", 6, |snapshot| snapshot.segments[0].stream = 1 << 60),
-    breakage("a live block that no alloc made is freed", 7, |snapshot| {
+    breakage("a free without its alloc", 7, |snapshot| {
         snapshot.devices[0].entries.remove(3);
-        snapshot.devices[0].entries.swap(2, 3);
     }),
     breakage("alloc at another address than the block", 7, |snapshot| {
         snapshot.devices[0].entries[1].address += 512;
@@ -166,8 +165,12 @@ pub const BREAKAGES: &[Breakage] = &[
         (entry.action, entry.time_ns) = (Action::SegmentFree, 100_000);
         snapshot.devices[0].entries.push(entry);
     }),
-    breakage("a live block that was never recorded", 8, |snapshot| {
-        snapshot.segments[0].blocks[1].state = BlockState::ActiveAllocated;
+    breakage("a live block that was never recorded", 7, |snapshot| {
+        snapshot.segments[0].blocks[2].state = BlockState::ActiveAllocated;
+    }),
+    breakage("a live block of which nothing is recorded", 8, |snapshot| {
+        snapshot.segments[2].blocks[0].state = BlockState::ActiveAllocated;
+        snapshot.devices[1].entries.clear();
     }),
     breakage("a segment that was never recorded", 8, |snapshot| {
         let mut segment = snapshot.segments[0].clone();
