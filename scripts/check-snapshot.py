@@ -274,7 +274,7 @@ class World:
     def __init__(self, segments=()):
         self.ranges, self.live = Intervals(), Intervals()
         for segment in segments:
-            self.ranges.add(segment["address"], segment["total_size"], segment["stream"])
+            self.ranges.add(segment["address"], segment["total_size"], (segment["stream"], segment["is_expandable"]))
             for block in segment["blocks"]:
                 if block["state"] != "inactive":
                     pending = block["state"] == "active_pending_free"
@@ -285,19 +285,19 @@ class World:
         live = {first: payload for first, (_, payload) in self.live.at.items()}
         joined = []
         for first in self.ranges.firsts:
-            size, stream = self.ranges.at[first]
-            if joined and (joined[-1][1], joined[-1][2]) == (first, stream):
-                joined[-1] = (joined[-1][0], first + size, stream)
+            size, (stream, expandable) = self.ranges.at[first]
+            if expandable and joined and joined[-1][1:] == (first, stream, True):
+                joined[-1] = (joined[-1][0], first + size, stream, True)
             else:
-                joined.append((first, first + size, stream))
+                joined.append((first, first + size, stream, expandable))
         return live, joined
 
     def do(self, entry, undo):
         action = entry["action"]
         if action in RANGE_ACTIONS:
             comes = (action in ("segment_alloc", "segment_map")) != undo
-            merge = action in ("segment_map", "segment_unmap")
-            (self.add_range if comes else self.remove_range)(entry, merge)
+            expandable = action in ("segment_map", "segment_unmap")
+            (self.add_range if comes else self.remove_range)(entry, expandable)
         elif action == "free_requested":
             self.change(entry, was=undo, pending=not undo)
         elif action == "alloc":
@@ -324,32 +324,35 @@ class World:
             raise Unsound(f"the block at {entry['addr']:#x} has {requested} bytes requested, not {entry['size']}")
         self.live.at[entry["addr"]] = (size, (requested, pending))
 
-    def add_range(self, entry, merge):
-        first, size, stream = entry["addr"], entry["size"], entry["stream"]
-        self.ranges.add(first, size, stream)
-        if merge:
+    def add_range(self, entry, expandable):
+        first, size = entry["addr"], entry["size"]
+        self.ranges.add(first, size, (entry["stream"], expandable))
+        if expandable:
             before = self.ranges.around(first - 1, 1)
             for left in (first, before):
                 if left is not None and self.joins(left):
-                    right_size, _ = self.ranges.remove(left + self.ranges.at[left][0])
-                    self.ranges.at[left] = (self.ranges.at[left][0] + right_size, stream)
+                    left_size, payload = self.ranges.at[left]
+                    right_size, _ = self.ranges.remove(left + left_size)
+                    self.ranges.at[left] = (left_size + right_size, payload)
 
     def joins(self, left):
-        size, stream = self.ranges.at[left]
-        return self.ranges.at.get(left + size, (0, None))[1] == stream
+        size, (stream, expandable) = self.ranges.at[left]
+        return expandable and self.ranges.at.get(left + size, (0, None))[1] == (stream, True)
 
-    def remove_range(self, entry, merge):
+    def remove_range(self, entry, expandable):
         first, size = entry["addr"], entry["size"]
         around = self.ranges.around(first, size)
-        if around is None or not (merge or (around, self.ranges.at[around][0]) == (first, size)):
-            raise Unsound(f"no segment {'contains' if merge else 'is'} the {size} bytes at {first:#x}")
+        whole, payload = self.ranges.at.get(around, (0, (None, None)))
+        if payload[1] != expandable or not (expandable or (around, whole) == (first, size)):
+            kind = "expandable segment contains" if expandable else "segment is exactly"
+            raise Unsound(f"no {kind} the {size} bytes at {first:#x}")
         inside = self.live.overlap(first, size)
         if inside is not None:
             raise Unsound(f"a block is live in it, at {inside:#x}")
-        whole, stream = self.ranges.remove(around)
+        self.ranges.remove(around)
         for start, end in ((around, first), (first + size, around + whole)):
             if start < end:
-                self.ranges.add(start, end - start, stream)
+                self.ranges.add(start, end - start, payload)
 
 
 def check_replay(snapshot, from_start, report):

@@ -119,7 +119,10 @@ impl Ring {
         // Without memory for even one entry, this one is what is dropped.
         if let Some(oldest) = self.entries.get_mut(self.oldest) {
             *oldest = entry;
-            self.oldest = (self.oldest + 1) % self.entries.len();
+            self.oldest += 1;
+            if self.oldest == self.entries.len() {
+                self.oldest = 0;
+            }
             // A ring that could not grow stays as it is: growing later would break the order.
             self.entries_max = self.entries.len();
         }

@@ -151,6 +151,10 @@ impl World {
     fn reserve(&mut self) {
         let pages = 1 + self.random.below(PAGES_COUNT);
         let expandable = self.random.one_in(2);
+        // Segments may touch, of any kind; two expandable ones would be one.
+        if expandable && self.areas.last().is_some_and(|last| last.expandable) {
+            self.next_address += PAGE_BYTES;
+        }
         let area = Area {
             address: self.next_address,
             stream: [0, 1, 2, 0x5555_1234_5670][self.random.below(4) as usize],
@@ -159,12 +163,9 @@ impl World {
             stack: self.stack(),
             mapped: vec![!expandable; pages as usize],
         };
-        // Segments may touch; a reserved range has a gap around it.
-        self.next_address += area.bytes() + if expandable { PAGE_BYTES } else { 0 };
+        self.next_address += area.bytes();
         if !expandable {
             self.note(Action::SegmentAlloc, area.address, area.bytes(), area.stream, area.stack);
-        } else if let Some(Area { expandable: false, .. }) = self.areas.last() {
-            return;
         }
         self.areas.push(area);
     }
