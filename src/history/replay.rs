@@ -2,6 +2,11 @@
 //!
 //! The rules are those of PyTorch's viewer, which undoes a history to show an earlier moment, but
 //! where the viewer would silently show something else, this says what is wrong.
+//!
+//! One thing the viewer gets wrong on its own: memory that was unmapped it joins, on its way back,
+//! with any segment of the same stream that touches it, expandable or not, and does not find that
+//! segment again. Here only expandable segments are joined. Who wants to be safe from it records
+//! `SegmentAlloc` and `SegmentFree` for all memory that is mapped and unmapped whole.
 
 use std::collections::BTreeMap;
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use cachealloc_history::{
-    Describe, Frame, OomReport, Site, StackId, human_bytes, oom_report, sites,
+    BlockState, Describe, Frame, OomReport, Site, StackId, human_bytes, live_sites, oom_report,
+    sites,
 };
+
+use crate::soundness;
 
 #[test]
 fn bytes_in_units() {
@@ -32,6 +35,16 @@ fn sites_add_up_and_the_largest_is_first() {
     let expected = [site(2, 350, 2), site(3, 350, 1), site(4, 350, 1), site(1, 300, 1)];
     assert_eq!(sites[..4], expected);
     assert_eq!(sites[4..], [site(0, 1, 1)]);
+}
+
+#[test]
+fn only_held_blocks_of_the_device_count() {
+    let mut snapshot = soundness::small();
+    snapshot.segments[0].blocks[0].stack = StackId(5);
+    snapshot.segments[0].blocks[1].state = BlockState::ActivePendingFree;
+    let expected = [Site { stack: StackId(5), bytes: 1024, blocks_count: 1 }];
+    assert_eq!(live_sites(&snapshot, 0), expected);
+    assert!(live_sites(&snapshot, 1).is_empty());
 }
 
 #[test]
