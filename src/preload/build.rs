@@ -139,7 +139,8 @@ fn exports(rows: &[Row]) -> String {
         let hook = if row.hook.is_empty() { "common::pass" } else { row.hook };
         writeln!(
             code,
-            "export! {{ {}({parameters}), ({kinds}), ({forwarded}), [{words}], {hook} }}",
+            "export! {{ {}{}({parameters}), ({kinds}), ({forwarded}), [{words}], {hook} }}",
+            if row.class == "record" { "recorded " } else { "" },
             row.symbol
         )
         .unwrap();

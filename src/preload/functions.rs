@@ -76,6 +76,22 @@ macro_rules! export {
             $hook(&super::FUNCTIONS[super::id::$name], &[$($w),*], &real)
         }
     };
+    (recorded $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
+        /// # Safety
+        ///
+        /// Called with the arguments of the driver function of this name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
+            // SAFETY: the table gives this function the argument list of the driver's header.
+            let real = move || unsafe {
+                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(super::id::$name)(
+                    $($a),*
+                )
+            };
+            let (function, words) = (&super::FUNCTIONS[super::id::$name], [$($w),*]);
+            foreign::around(function, &words, || $hook(function, &words, &real))
+        }
+    };
 }
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));

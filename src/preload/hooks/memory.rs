@@ -4,7 +4,7 @@ use cachealloc_core::Requester;
 
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{common, guarded, guarded_with};
+use crate::hooks::{common, foreign, guarded, guarded_with};
 use crate::runtime::stats::Wait;
 use crate::runtime::{alloc, bypass, contexts, debts, extents, free, lock};
 
@@ -56,7 +56,7 @@ pub fn free(
         if address != 0 {
             debts::pay_all(Wait::Teardown);
         }
-        real()
+        foreign::ends(address, real)
     };
     guarded_with(
         function,

@@ -9,6 +9,8 @@ pub mod capture;
 pub mod common;
 pub mod context;
 pub mod copy;
+pub mod foreign;
+mod foreign_sizes;
 pub mod host_memory;
 pub mod launch;
 pub mod memory;

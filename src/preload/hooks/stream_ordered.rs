@@ -6,7 +6,7 @@ use cachealloc_core::{Requester, StreamId};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
-use crate::hooks::{common, guarded_with, stream_of};
+use crate::hooks::{common, foreign, guarded_with, stream_of};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
@@ -41,7 +41,7 @@ pub fn free(
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
     if extents::extent_of(address).is_none() || bypass::is_off() {
-        return native(function, real);
+        return foreign::ends(address, || native(function, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
     if !bypass::is_on() {
@@ -71,12 +71,20 @@ fn served(
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return native(function, real);
     }
+    let by_driver = || {
+        let code = native(function, real);
+        // A graph's node has no memory before its launch.
+        if code == SUCCESS && !(captures::maybe() && captures::is_capturing(stream)) {
+            foreign::served(pointer, bytes, 0);
+        }
+        code
+    };
     guarded_with(
         function,
         |thread| {
             let Some((context, stream_id)) = server(stream, pool) else {
                 stats::count(Count::AsyncNative);
-                return native(function, real);
+                return by_driver();
             };
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester) {
@@ -86,7 +94,7 @@ fn served(
                     unsafe { pointer.write(address) };
                     SUCCESS
                 }
-                Err(_) => native(function, real),
+                Err(_) => by_driver(),
             }
         },
         || native(function, real),

@@ -41,11 +41,6 @@ pub fn of_free() -> StackId {
     if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
 }
 
-/// Which entries show the stack of their allocation.
-pub fn shown_on_entries() -> bool {
-    config::get().history.context >= StackContext::Alloc
-}
-
 #[inline(never)]
 fn capture(wanted_from: StackContext) -> StackId {
     let history = &config::get().history;

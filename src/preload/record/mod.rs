@@ -5,6 +5,7 @@
 
 pub mod capture;
 pub mod category;
+pub mod foreign;
 pub mod recorder;
 pub mod symbols;
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use cachealloc_core::options::{Record, StackContext};
+use cachealloc_core::options::{History, Record, StackContext};
 use cachealloc_core::{
     Allocation, Allocator, BlockId, BlockState, BlockView, Pool, Requester, Segment,
 };
@@ -188,16 +188,14 @@ impl Recorder {
 
 impl Recorded {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
-        let history = &config::get().history;
-        let max = if history.record == Record::State { 1 } else { history.max_entries };
-        let shown = history.context >= StackContext::Alloc;
+        let max = entries_max(&config::get().history);
         let ring = self.ring.get_or_insert_with(|| Ring::new(max));
         ring.push(Entry {
             time_ns: now_ns(),
             address,
             bytes,
             stream: origin.stream,
-            stack: if shown { stack } else { StackId::NONE },
+            stack: shown(stack),
             action,
         });
     }
@@ -248,6 +246,17 @@ impl Recorded {
             stack: origin.stack,
         }
     }
+}
+
+/// As PyTorch: one where only live blocks are wanted.
+pub fn entries_max(history: &History) -> usize {
+    if history.record == Record::State { 1 } else { history.max_entries }
+}
+
+/// The stack that an entry shows.
+pub fn shown(stack: StackId) -> StackId {
+    let shown = config::get().history.context >= StackContext::Alloc;
+    if shown { stack } else { StackId::NONE }
 }
 
 /// 0 is the default stream, as PyTorch has it; a plain allocation belongs to none.

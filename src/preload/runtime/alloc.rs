@@ -9,7 +9,7 @@ use cachealloc_history::StackId;
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
-use crate::record::{self, capture};
+use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
 use crate::runtime::lookaside::Held;
@@ -124,7 +124,7 @@ fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u
     let _growth = lock(&context.growth);
     // No device gives this: the cache is not emptied for it.
     if request.bytes() > context.device_bytes {
-        return ask_driver(context, &request);
+        return ask_driver(context, &request, call);
     }
     empty_lookaside(context);
     loop {
@@ -146,7 +146,7 @@ fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u
             }
             Step::OutOfMemory => {
                 drop(allocator);
-                return last_resort(context, &request);
+                return last_resort(context, &request, call);
             }
         }
     }
@@ -206,16 +206,16 @@ fn wait_for_frees(context: &Context) {
 
 /// Everything of this context has gone back. The other contexts of the device may hold more; after
 /// that the driver itself is asked for exactly what the program asked for, and its answer counts.
-fn last_resort(context: &'static Context, request: &Request) -> Result<u64, CuResult> {
+fn last_resort(context: &'static Context, request: &Request, call: Call) -> Result<u64, CuResult> {
     if request.requester() != Requester::Context {
         return Err(OUT_OF_MEMORY);
     }
     succeed(release::everything_free(Some(context.device), true))?;
-    ask_driver(context, request)
+    ask_driver(context, request, call)
 }
 
 /// The driver's own allocation and its own answer; not ours to free.
-fn ask_driver(context: &'static Context, request: &Request) -> Result<u64, CuResult> {
+fn ask_driver(context: &'static Context, request: &Request, call: Call) -> Result<u64, CuResult> {
     if request.requester() != Requester::Context {
         return Err(OUT_OF_MEMORY);
     }
@@ -223,7 +223,19 @@ fn ask_driver(context: &'static Context, request: &Request) -> Result<u64, CuRes
     let mut pointer = 0;
     let bytes = request.bytes() as usize;
     match api::relaxed(|| context.enter(&mut || api::mem_alloc(&mut pointer, bytes))) {
-        SUCCESS => Ok(pointer),
+        SUCCESS => {
+            if record::is_on() {
+                foreign::allocated(foreign::Allocation {
+                    address: pointer,
+                    bytes: request.bytes(),
+                    device: context.device,
+                    context_id: context.id,
+                    stream: 0,
+                    stack: call.stack,
+                });
+            }
+            Ok(pointer)
+        }
         code => Err(code),
     }
 }

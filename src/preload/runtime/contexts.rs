@@ -145,6 +145,7 @@ impl Context {
         let fresh = empty_allocator(self.device_bytes);
         let mut allocator = lock(&self.allocator);
         self.recorder.buried(&mut allocator);
+        record::foreign::context_ended(self.id);
         let buried = core::mem::replace(&mut *allocator, fresh);
         stats::keep(buried.stats());
     }

@@ -12,9 +12,10 @@ use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{self, Facts, Template};
 use cachealloc_history::{
-    BlockState, Clock, Device, OomReport, Segment, Settings, Snapshot, oom_report,
+    BlockState, Clock, Device, Entry, OomReport, Segment, Settings, Snapshot, oom_report,
 };
 
+use crate::record::foreign;
 use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
@@ -103,6 +104,7 @@ fn take() -> Snapshot {
             None => log::warn(format_args!("snapshot: a context is busy, and left out")),
         }
     }
+    add_foreign(&mut snapshot);
     for device in &mut snapshot.devices {
         device.entries.sort_by_key(|entry| entry.time_ns); // stable: several contexts, each in order
     }
@@ -127,15 +129,27 @@ fn requested(block: &BlockView) -> u64 {
 }
 
 fn add(snapshot: &mut Snapshot, context: &Context, cut: Cut) {
-    let index = context.device.max(0) as usize;
+    add_entries(snapshot, context.device, cut.entries, cut.dropped_count);
+    snapshot.segments.extend(cut.segments);
+}
+
+fn add_foreign(snapshot: &mut Snapshot) {
+    let cut = foreign::cut();
+    for (device, entries, dropped_count) in cut.entries {
+        add_entries(snapshot, device, entries, dropped_count);
+    }
+    snapshot.segments.extend(cut.segments);
+}
+
+fn add_entries(snapshot: &mut Snapshot, device: i32, entries: Vec<Entry>, dropped_count: u64) {
+    let index = device.max(0) as usize;
     if snapshot.devices.len() <= index {
         snapshot.devices.resize_with(index + 1, Device::default);
     }
     let device = &mut snapshot.devices[index];
-    device.entries.extend(cut.entries);
-    device.dropped_count += cut.dropped_count;
+    device.entries.extend(entries);
+    device.dropped_count += dropped_count;
     device.recorded_from_start = config::get().history.record == Record::All;
-    snapshot.segments.extend(cut.segments);
 }
 
 fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = history::StackId> {

@@ -1,0 +1,116 @@
+//! Calls that make or end device memory of the driver's own (class `record` in the list): what they
+//! say is told to the recorder, around whatever else their hook does.
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::functions::Function;
+use crate::hooks::{beside, foreign_sizes};
+use crate::record::foreign::{self, Allocation};
+use crate::record::{self, capture};
+use crate::runtime::{bypass, contexts};
+
+/// Around the hook of such a call.
+#[inline]
+pub fn around(
+    function: &'static Function,
+    words: &[usize],
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if !record::is_on() || !bypass::is_on() {
+        return call();
+    }
+    let mut ended = Vec::new();
+    beside(function, || ended = before(function, words));
+    let code = call();
+    beside(function, || {
+        if code == SUCCESS {
+            after(function, words);
+        } else {
+            ended.iter().for_each(|allocation| foreign::allocated(*allocation));
+        }
+    });
+    code
+}
+
+/// The driver served an allocation of plain device memory itself. With the pointer as the driver
+/// wrote it.
+pub fn served(pointer: *const u64, bytes: usize, stream: u64) {
+    if record::is_on() && !pointer.is_null() {
+        // SAFETY: the driver has just written it.
+        made(unsafe { *pointer }, bytes as u64, None, stream);
+    }
+}
+
+/// The driver frees this address itself: runs its call, and tells what ended.
+pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let ended = if record::is_on() { foreign::freed(address) } else { None };
+    let code = call();
+    if let Some(allocation) = ended.filter(|_| code != SUCCESS) {
+        foreign::allocated(allocation);
+    }
+    code
+}
+
+/// Ends are told before the driver's call, when nobody else can have the address yet.
+fn before(function: &Function, words: &[usize]) -> Vec<Allocation> {
+    match function.base {
+        "cuMemUnmap" => foreign::freed_within(words[0] as u64, words[1] as u64),
+        "cuArrayDestroy" | "cuMipmappedArrayDestroy" => {
+            foreign::freed(words[0] as u64).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn after(function: &Function, words: &[usize]) {
+    // SAFETY: the driver has accepted the call, so its arguments are what the header says; what it
+    // writes, it has written.
+    let first = || unsafe { *(words[0] as *const u64) };
+    match function.base {
+        "cuMemAllocManaged" => made(first(), words[1] as u64, None, 0),
+        "cuMemAllocPitch" => {
+            // SAFETY: as above.
+            let pitch_bytes = unsafe { *(words[1] as *const u64) };
+            made(first(), pitch_bytes * words[3] as u64, None, 0);
+        }
+        "cuMemCreate" => {
+            // SAFETY: as above: type, handle types, type of the location, its number.
+            let (kind, device) = unsafe {
+                let properties = words[2] as *const i32;
+                (*properties.add(2), *properties.add(3))
+            };
+            if kind == LOCATION_DEVICE {
+                foreign::physical_created(first(), device);
+            }
+        }
+        "cuMemRelease" => foreign::physical_released(words[0] as u64),
+        "cuMemMap" => {
+            if let Some(device) = foreign::device_of_physical(words[3] as u64) {
+                made(words[0] as u64, words[1] as u64, Some(device), 0);
+            }
+        }
+        "cuArrayCreate" | "cuArray3DCreate" | "cuMipmappedArrayCreate" => {
+            // SAFETY: as above.
+            let bytes = unsafe { foreign_sizes::of_array(function.base, words) };
+            made(first(), bytes, None, 0);
+        }
+        _ => {}
+    }
+}
+
+/// `device`: where it is not that of the current context, with which it ends.
+fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
+    let stack = capture::of_allocation();
+    let mut current = 0;
+    let code = api::ctx_get_device(&mut current);
+    let context_id = match device {
+        None => contexts::current().map_or(0, |context| context.id),
+        Some(_) => 0,
+    };
+    if bytes != 0 && (device.is_some() || code == SUCCESS) {
+        let device = device.unwrap_or(current);
+        foreign::allocated(Allocation { address, bytes, device, context_id, stream, stack });
+    }
+}
+
+const LOCATION_DEVICE: i32 = 1;

@@ -1,0 +1,59 @@
+//! How many bytes an array takes, by its descriptor. The driver pads arrays in ways of its own; this
+//! is what the program asked for.
+
+/// `CUDA_ARRAY_DESCRIPTOR_v2`.
+#[repr(C)]
+struct Flat {
+    width: u64,
+    height: u64,
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR_v2`.
+#[repr(C)]
+struct Deep {
+    width: u64,
+    height: u64,
+    depth: u64,
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+/// Of the array that this call made: the descriptor is its second argument, the number of levels
+/// of a mipmapped one the third.
+///
+/// # Safety
+///
+/// The call was accepted by the driver, so the descriptor is there.
+pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
+    if base == "cuArrayCreate" {
+        // SAFETY: the caller's promise.
+        let flat = unsafe { &*(words[1] as *const Flat) };
+        return level(flat.width, flat.height, 1) * element(flat.format, flat.channels);
+    }
+    // SAFETY: the caller's promise.
+    let deep = unsafe { &*(words[1] as *const Deep) };
+    let levels = if base == "cuMipmappedArrayCreate" { words[2] as u32 as u64 } else { 1 };
+    let elements = (0..levels.min(64)).map(|step| {
+        let shrunk = |size: u64| if size == 0 { 0 } else { (size >> step).max(1) };
+        level(shrunk(deep.width), shrunk(deep.height), shrunk(deep.depth))
+    });
+    elements.sum::<u64>() * element(deep.format, deep.channels)
+}
+
+/// A size of 0 means that there is no such dimension.
+fn level(width: u64, height: u64, depth: u64) -> u64 {
+    width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
+}
+
+/// The low bits of `CUarray_format` tell the integer's width, and 0x10 and 0x20 are floats.
+fn element(format: u32, channels: u32) -> u64 {
+    let bytes = match format {
+        0x02 | 0x09 | 0x10 => 2,
+        0x03 | 0x0a | 0x20 => 4,
+        _ => 1,
+    };
+    bytes * u64::from(channels.max(1))
+}

@@ -1,0 +1,167 @@
+//! Device memory that the driver serves itself and that is in none of our segments: virtual memory,
+//! pools, managed and pitched memory, arrays. Each allocation is told as a segment with one block, so
+//! that a snapshot shows *all* of the GPU's memory, and who asked for it.
+//!
+//! What is told here is what the program's calls said. Calls past our hooks are not seen; where an
+//! address comes up again although its end was missed, the end is told then.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
+
+use crate::config;
+use crate::record::recorder::{self, now_ns};
+use crate::runtime::lock;
+
+static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
+
+/// One allocation of the driver's.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    pub address: u64,
+    pub bytes: u64,
+    pub device: i32,
+    /// The context with which it ends; 0: with none.
+    pub context_id: u64,
+    pub stream: u64,
+    pub stack: StackId,
+}
+
+struct Foreign {
+    /// By address; they do not overlap.
+    live: BTreeMap<u64, Allocation>,
+    /// By handle: physical memory that can be mapped.
+    physical: BTreeMap<u64, i32>,
+    /// By device.
+    rings: BTreeMap<i32, Ring>,
+}
+
+/// What this adds to a snapshot.
+pub struct Cut {
+    pub segments: Vec<Segment>,
+    /// By device: entries, and how many were dropped.
+    pub entries: Vec<(i32, Vec<Entry>, u64)>,
+}
+
+/// The driver gave this.
+pub fn allocated(allocation: Allocation) {
+    let mut foreign = lock(&FOREIGN);
+    foreign.end_within(allocation.address, allocation.bytes);
+    foreign.live.insert(allocation.address, allocation);
+    foreign.push(Action::SegmentAlloc, &allocation);
+    foreign.push(Action::Alloc, &allocation);
+}
+
+/// The program ends what begins at this address: call before the driver does, whose next owner of
+/// the address may be faster than we are. Answers what to restore where the driver refuses.
+#[must_use]
+pub fn freed(address: u64) -> Option<Allocation> {
+    let mut foreign = lock(&FOREIGN);
+    let allocation = foreign.live.remove(&address)?;
+    foreign.ended(&allocation);
+    Some(allocation)
+}
+
+/// As `freed`, for all that lies in this range.
+#[must_use]
+pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
+    lock(&FOREIGN).end_within(address, bytes)
+}
+
+/// A context is gone, and its memory with it.
+pub fn context_ended(context_id: u64) {
+    let mut foreign = lock(&FOREIGN);
+    let of_context = |allocation: &&Allocation| allocation.context_id == context_id;
+    let over: Vec<Allocation> = foreign.live.values().filter(of_context).copied().collect();
+    for allocation in over {
+        foreign.live.remove(&allocation.address);
+        foreign.ended(&allocation);
+    }
+}
+
+/// Physical memory on a device, to be mapped by this handle.
+pub fn physical_created(handle: u64, device: i32) {
+    lock(&FOREIGN).physical.insert(handle, device);
+}
+
+/// The handle is given back; what is mapped stays.
+pub fn physical_released(handle: u64) {
+    lock(&FOREIGN).physical.remove(&handle);
+}
+
+/// The device of physical memory that this process made; none for what others made.
+pub fn device_of_physical(handle: u64) -> Option<i32> {
+    lock(&FOREIGN).physical.get(&handle).copied()
+}
+
+/// Everything so far.
+pub fn cut() -> Cut {
+    let foreign = lock(&FOREIGN);
+    let entries = foreign.rings.iter();
+    Cut {
+        segments: foreign.live.values().map(segment).collect(),
+        entries: entries
+            .map(|(device, ring)| (*device, ring.to_vec(), ring.dropped_count()))
+            .collect(),
+    }
+}
+
+impl Foreign {
+    const fn new() -> Foreign {
+        Foreign { live: BTreeMap::new(), physical: BTreeMap::new(), rings: BTreeMap::new() }
+    }
+
+    fn end_within(&mut self, address: u64, bytes: u64) -> Vec<Allocation> {
+        let end = address.saturating_add(bytes);
+        let begin = match self.live.range(..address).next_back() {
+            Some((_, below)) if below.address + below.bytes > address => below.address,
+            _ => address,
+        };
+        let over: Vec<Allocation> = self.live.range(begin..end).map(|(_, live)| *live).collect();
+        for allocation in &over {
+            self.live.remove(&allocation.address);
+            self.ended(allocation);
+        }
+        over
+    }
+
+    fn ended(&mut self, allocation: &Allocation) {
+        self.push(Action::Free, allocation);
+        self.push(Action::SegmentFree, allocation);
+    }
+
+    fn push(&mut self, action: Action, allocation: &Allocation) {
+        let max = recorder::entries_max(&config::get().history);
+        let ring = self.rings.entry(allocation.device).or_insert_with(|| Ring::new(max));
+        ring.push(Entry {
+            time_ns: now_ns(),
+            address: allocation.address,
+            bytes: allocation.bytes,
+            stream: allocation.stream,
+            stack: recorder::shown(allocation.stack),
+            action,
+        });
+    }
+}
+
+fn segment(allocation: &Allocation) -> Segment {
+    let Allocation { address, bytes, stack, stream, .. } = *allocation;
+    Segment {
+        device: allocation.device.max(0) as u32,
+        address,
+        bytes,
+        stream,
+        kind: PoolKind::Large,
+        pool_id: (0, 0),
+        expandable: false,
+        stack,
+        blocks: vec![Block {
+            address,
+            bytes,
+            requested_bytes: bytes,
+            state: BlockState::ActiveAllocated,
+            stack,
+        }],
+    }
+}
