@@ -225,7 +225,7 @@ def check_entries(snapshot, frames, report):
                 if not elided:
                     categories.add(entry["category"])
     if categories and "unknown" not in categories:
-        report.add("device_traces", "has categories and none is 'unknown': the viewer crashes on that (its 'categores')")
+        report.add("device_traces", "has categories and none is 'unknown': the viewer crashes on that")
 
 
 def check_settings(snapshot, report):

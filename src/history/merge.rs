@@ -3,8 +3,8 @@
 //!
 //! The native stack shows the interpreter at work: one frame of its evaluation loop for each time
 //! that C code entered it. Since Python 3.11 a call from Python to Python stays inside the loop, so
-//! one native frame stands for a *group* of Python frames. The interpreter marks the last, outermost
-//! frame of each group, and so the groups can be put where their native frame was:
+//! one native frame stands for a *group* of Python frames. The interpreter marks the last frame of
+//! each group, the outermost, and so the groups can be put where their native frame was:
 //!
 //! ```text
 //!   native           Python              merged
