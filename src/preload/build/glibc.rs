@@ -47,6 +47,7 @@ const LIBRARIES: [Library; 3] = [
             ("GLIBC_2.9", "pipe2"),
             ("GLIBC_2.10", "__cxa_at_quick_exit"),
             ("GLIBC_2.14", "memcpy"),
+            ("GLIBC_2.15", "process_vm_readv"),
             ("GLIBC_2.16", "__getauxval getauxval"),
             ("GLIBC_2.17", "clock_getres clock_gettime clock_nanosleep secure_getenv"),
         ],

@@ -32,12 +32,10 @@ pub fn around(
     code
 }
 
-/// The driver served an allocation of plain device memory itself. With the pointer as the driver
-/// wrote it.
-pub fn served(pointer: *const u64, bytes: usize, stream: u64) {
-    if record::is_on() && !pointer.is_null() {
-        // SAFETY: the driver has just written it.
-        made(unsafe { *pointer }, bytes as u64, None, stream);
+/// The driver served an allocation of plain device memory itself.
+pub fn served(address: u64, bytes: usize) {
+    if record::is_on() {
+        made(address, bytes as u64, None, 0);
     }
 }
 

@@ -75,7 +75,8 @@ fn served(
         let code = native(function, real);
         // A graph's node has no memory before its launch.
         if code == SUCCESS && !(captures::maybe() && captures::is_capturing(stream)) {
-            foreign::served(pointer, bytes, 0);
+            // SAFETY: the driver has just written it.
+            foreign::served(unsafe { *pointer }, bytes);
         }
         code
     };
