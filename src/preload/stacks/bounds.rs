@@ -74,7 +74,7 @@ fn main_stack(_: u64) -> Option<Range<u64>> {
 /// What libc knows of a thread that it started.
 fn thread_stack() -> Option<Range<u64>> {
     // SAFETY: no arguments.
-    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    let is_main = unsafe { libc::syscall(libc::SYS_gettid) == libc::getpid().into() };
     if is_main {
         // On a coroutine's stack, or the child of a fork by another thread: not worth a file.
         return None;

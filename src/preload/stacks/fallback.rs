@@ -16,7 +16,7 @@ pub fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<C
     COUNT.fetch_add(1, Ordering::Relaxed);
     let mut found = false;
     // Modules that only this unwinder sees must be known all the same.
-    let epoch = modules::observe();
+    let epoch = modules::observe_now();
     let (count, truncated) = collect(out, hide, |address, _| {
         found |= address == caller;
         found
@@ -29,7 +29,7 @@ pub fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<C
 #[inline(never)]
 pub fn capture_caller(out: &mut [u64], hide: Range<u64>) -> Captured {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    let epoch = modules::observe();
+    let epoch = modules::observe_now();
     let mut own_seen = false;
     let (count, truncated) = collect(out, &hide, |_, function| {
         let own = function == capture_caller as *const () as u64;

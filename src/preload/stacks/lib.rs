@@ -22,6 +22,7 @@
 
 mod arena;
 mod fallback;
+mod fork;
 mod loader;
 mod modules;
 mod symbols;

@@ -13,9 +13,10 @@ use core::cell::UnsafeCell;
 use core::ops::{ControlFlow, Range};
 use core::ptr::null_mut;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::Arena;
+use crate::fork::Visit;
 use crate::loader::{ListState, Object, each_object};
 
 /// One module while it was loaded at one place.
@@ -62,8 +63,8 @@ static NEWEST: AtomicPtr<Module> = AtomicPtr::new(null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// `ListState` of the last completed visit, packed.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Process id of the writer, or 0. After a fork the child has a copy of a writer that does not run.
-static WRITER: AtomicI32 = AtomicI32::new(0);
+/// Somebody is writing the table.
+static WRITER: AtomicBool = AtomicBool::new(false);
 static WRITING: Writing =
     Writing(UnsafeCell::new(WriterState { arena: Arena::new(), visits: 0, modules: 0 }));
 
@@ -89,14 +90,19 @@ pub fn note_unload() {
     observe();
 }
 
-/// Brings the table up to date; the present epoch.
-pub fn observe() -> u32 {
-    while_current(|epoch| epoch).unwrap_or_else(epoch)
+/// Brings the table up to date.
+pub fn observe() {
+    Visit::begin_patiently().and_then(|visit| while_current(&visit, |_| ()));
+}
+
+/// As [`observe`], unless the process is forking; the present epoch.
+pub fn observe_now() -> u32 {
+    Visit::begin().and_then(|visit| while_current(&visit, |epoch| epoch)).unwrap_or_else(epoch)
 }
 
 /// Runs `body` with the present epoch, under the loader's list lock and with an up-to-date table.
 /// `None`: the table is being written underneath us, or cannot grow.
-pub fn while_current<R>(body: impl FnOnce(u32) -> R) -> Option<R> {
+pub fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option<R> {
     let mut body = Some(body);
     for _ in 0..ATTEMPTS_MAX {
         let mut result = None;
@@ -126,7 +132,7 @@ pub fn while_current<R>(body: impl FnOnce(u32) -> R) -> Option<R> {
     None
 }
 
-/// The module that contains this address now. Only for `while_current`'s body.
+/// The module that contains this address now, as far as noticed.
 pub fn loaded_at(address: u64) -> Option<&'static Module> {
     modules().find(|it| it.loaded() && it.range.contains(&address))
 }
@@ -134,9 +140,8 @@ pub fn loaded_at(address: u64) -> Option<&'static Module> {
 /// The address range of the object (main program or library) that contains this address; empty if
 /// there is none.
 pub fn object_range(address: u64) -> Range<u64> {
-    while_current(|_| loaded_at(address).map(|module| module.range.clone()))
-        .flatten()
-        .unwrap_or(0..0)
+    observe();
+    loaded_at(address).map_or(0..0, |module| module.range.clone())
 }
 
 /// Which module contained the address in that epoch, even if it was unloaded since.
@@ -219,13 +224,9 @@ struct Update {
 
 impl Update {
     fn begin(state: ListState) -> Option<Update> {
-        // SAFETY: no arguments.
-        let me = unsafe { libc::getpid() };
-        let writer = WRITER.load(Ordering::Relaxed);
-        if writer == me {
+        if WRITER.swap(true, Ordering::Acquire) {
             return None;
         }
-        WRITER.compare_exchange(writer, me, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let seen = SEEN.load(Ordering::Relaxed);
         let removed = unpack(seen).removed != state.removed && seen != 0;
         let mut update =
@@ -301,7 +302,7 @@ impl Update {
 
 impl Drop for Update {
     fn drop(&mut self) {
-        WRITER.store(0, Ordering::Release);
+        WRITER.store(false, Ordering::Release);
     }
 }
 

@@ -8,6 +8,7 @@
 use core::arch::naked_asm;
 use core::ops::Range;
 
+use crate::fork::Visit;
 use crate::memory::{CheckedStack, Memory, OwnStack};
 use crate::rule::{Rule, Saved};
 use crate::rule_cache::{ADDRESS_BITS, Stamp};
@@ -255,15 +256,16 @@ impl Cursor {
 #[cold]
 #[inline(never)]
 fn learn(address: u64) -> Rule {
-    modules::while_current(|epoch| {
-        let module = modules::loaded_at(address)?;
-        // SAFETY: it is loaded, and the loader's list lock is held.
-        let headers = unsafe { module.headers() };
-        // SAFETY: as above.
-        let rule = unsafe { cfi::rule_at(module.base(), headers, address) };
-        rule_cache::insert(address, Stamp::of(epoch), rule);
-        Some(rule)
-    })
-    .flatten()
-    .unwrap_or(Rule::Unsupported)
+    let learned = Visit::begin().and_then(|visit| {
+        modules::while_current(&visit, |epoch| {
+            let module = modules::loaded_at(address)?;
+            // SAFETY: it is loaded, and the loader's list lock is held.
+            let headers = unsafe { module.headers() };
+            // SAFETY: as above.
+            let rule = unsafe { cfi::rule_at(module.base(), headers, address) };
+            rule_cache::insert(address, Stamp::of(epoch), rule);
+            Some(rule)
+        })
+    });
+    learned.flatten().unwrap_or(Rule::Unsupported)
 }

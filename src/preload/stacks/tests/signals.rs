@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_stacks::fallbacks;
-use common::{COMPARED, Library, build, compare, compared, ours};
+use common::{COMPARED, Library, build, compare, compared};
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) {
     // SAFETY: all-zero is a valid `sigaction`.
@@ -122,26 +122,6 @@ fn after_a_stack_overflow() {
         overflow(core::ptr::null_mut());
         // SAFETY: ends this child.
         unsafe { libc::_exit(9) };
-    }
-    let mut status = 0;
-    // SAFETY: our child.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:x}");
-}
-
-#[test]
-fn the_child_of_a_fork() {
-    let in_parent = ours();
-    // SAFETY: the child only takes stacks and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let same = std::panic::catch_unwind(|| {
-            compare();
-            assert!(ours().ends_with(&in_parent[2..]));
-            cachealloc_stacks::note_unload();
-        });
-        // SAFETY: ends this child.
-        unsafe { libc::_exit(if same.is_ok() { 7 } else { 8 }) };
     }
     let mut status = 0;
     // SAFETY: our child.
