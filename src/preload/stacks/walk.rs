@@ -200,7 +200,9 @@ impl Cursor {
     #[inline(always)]
     fn caller(self, rule: Rule, memory: &mut impl Memory) -> Result<Cursor, Stop> {
         let (top, saved) = match rule {
-            Rule::StackPointer { offset, saved } => (self.stack_pointer + offset, saved),
+            Rule::StackPointer { offset, saved } => {
+                (self.stack_pointer.wrapping_add(offset), saved)
+            }
             Rule::FramePointer { offset, saved } => {
                 (self.frame_pointer.wrapping_add(offset), saved)
             }
@@ -223,7 +225,7 @@ impl Cursor {
         if top <= self.stack_pointer {
             return Err(Stop::End);
         }
-        let instruction = memory.word(top - 8).ok_or(Stop::End)?;
+        let instruction = memory.word(top.wrapping_sub(8)).ok_or(Stop::End)?;
         Ok(Cursor { instruction, stack_pointer: top, frame_pointer, interrupted: false })
     }
 

@@ -72,7 +72,7 @@ fn a_handler_interrupted_by_a_handler() {
 #[test]
 fn at_every_instruction() {
     let Some(path) = build("steps.cpp", "steps", &["-O2", "-Wl,-z,lazy"]) else { return };
-    let steps = Library::open(&path);
+    let steps = Library::open_bound(&path, libc::RTLD_LAZY);
     // SAFETY: the fixture's function of this type.
     let step_through: extern "C-unwind" fn(u64, c_int) =
         unsafe { core::mem::transmute(steps.address("step_through")) };
@@ -82,7 +82,7 @@ fn at_every_instruction() {
             .enumerate()
     {
         let path = build("deep.cpp", &format!("stepped{index}"), flags).unwrap();
-        let library = Library::open(&path);
+        let library = Library::open_bound(&path, libc::RTLD_LAZY);
         for flags in [0, libc::SA_ONSTACK] {
             alternate_stack();
             handle(libc::SIGTRAP, compare_in_handler, flags);

@@ -39,39 +39,50 @@ fn room_and_hidden_frames() {
 #[test]
 fn coroutines_have_stacks_of_their_own() {
     thread_local! {
-        static MAIN: Cell<*mut libc::ucontext_t> = const { Cell::new(core::ptr::null_mut()) };
+        static BODY: Cell<Option<fn()>> = const { Cell::new(None) };
     }
+    const BYTES: usize = 256 << 10;
     extern "C" fn coroutine() {
-        compare();
-        compare();
+        BODY.get().unwrap()();
     }
-    fn on_coroutine() {
-        const BYTES: usize = 256 << 10;
-        let mut room = vec![0u8; BYTES];
+    fn on_coroutine(body: fn()) {
+        BODY.set(Some(body));
+        let room = unmapped_page() as *mut c_void;
+        // The megabyte above it stays unreadable.
+        // SAFETY: our own mapping.
+        assert_eq!(unsafe { libc::mprotect(room, BYTES, libc::PROT_READ | libc::PROT_WRITE) }, 0);
         // SAFETY: plain data, filled by `getcontext`.
         let mut main: libc::ucontext_t = unsafe { core::mem::zeroed() };
         // SAFETY: as above.
         let mut context: libc::ucontext_t = unsafe { core::mem::zeroed() };
         // SAFETY: fills the context.
         unsafe { libc::getcontext(&mut context) };
-        context.uc_stack.ss_sp = room.as_mut_ptr().cast();
+        context.uc_stack.ss_sp = room;
         context.uc_stack.ss_size = BYTES;
         context.uc_link = &mut main;
-        MAIN.set(&mut main);
         // SAFETY: a stack of that size, alive until the coroutine returned.
         unsafe { libc::makecontext(&mut context, coroutine, 0) };
         // SAFETY: both contexts are complete.
-        compared(|| unsafe {
-            libc::swapcontext(&mut main, &context);
-        });
+        unsafe { libc::swapcontext(&mut main, &context) };
+    }
+    fn on_coroutines(body: fn()) {
+        on_coroutine(body);
+        compare();
+        on_coroutine(body);
+        // First thing on a thread, too: its own stack is not known then.
+        std::thread::spawn(move || on_coroutine(body)).join().unwrap();
     }
     let before = fallbacks();
-    on_coroutine();
-    compare();
-    on_coroutine();
-    // First thing on a thread, too: its own stack is not known then.
-    std::thread::spawn(on_coroutine).join().unwrap();
+    compared(|| on_coroutines(compare_here));
     assert_eq!(fallbacks(), before, "libgcc was not needed");
+    // A rule that leads beyond the coroutine's stack.
+    on_coroutines(|| {
+        let Some(path) = build("lies.s", "lies_of_coroutine", &[]) else { return };
+        let library = Library::open(&path);
+        let found = lie_here(&library, "lie_far", 0);
+        let range = object_range(library.address("lie_far"));
+        assert!(range.contains(found.last().unwrap()), "{found:x?}");
+    });
 }
 
 #[test]
@@ -99,8 +110,12 @@ fn threads_with_small_stacks_of_the_programs_own() {
     });
 }
 
-/// Calls a function of `lies.s` on a thread with a small stack; the frames found above it.
-fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<u64> {
+fn compare_here() {
+    compare();
+}
+
+/// Calls a function of `lies.s`; the frames found above it.
+fn lie_here(library: &Library, name: &str, argument: u64) -> Vec<u64> {
     thread_local! {
         static FOUND: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
     }
@@ -110,12 +125,15 @@ fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<
     // SAFETY: the fixture's functions have this type.
     let function: extern "C-unwind" fn(Bottom, u64) =
         unsafe { core::mem::transmute(library.address(name)) };
+    function(bottom, argument);
+    FOUND.take()
+}
+
+/// As [`lie_here`], on a thread with a small stack.
+fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<u64> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(64 << 10);
-        let run = move || {
-            function(bottom, argument());
-            FOUND.take()
-        };
+        let run = move || lie_here(library, name, argument());
         thread.spawn_scoped(scope, run).unwrap().join().unwrap()
     })
 }
@@ -162,7 +180,7 @@ fn unmapped_page() -> u64 {
     let page = unsafe {
         libc::mmap(
             core::ptr::null_mut(),
-            1 << 20,
+            2 << 20,
             libc::PROT_NONE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,

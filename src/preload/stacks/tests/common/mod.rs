@@ -42,9 +42,14 @@ unsafe impl Sync for Library {}
 
 impl Library {
     pub fn open(path: &Path) -> Library {
+        Library::open_bound(path, libc::RTLD_NOW)
+    }
+
+    /// `bound`: when its calls to other libraries are bound, now or lazily.
+    pub fn open_bound(path: &Path, bound: c_int) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a valid string; the fixtures' constructors are harmless.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(name.as_ptr(), bound | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "{}", path.display());
         Library(handle)
     }
