@@ -3,6 +3,7 @@
 //!
 //! The words of a stack: a header, the native return addresses, the Python frames; innermost first.
 
+use core::cell::RefCell;
 use core::ffi::{CStr, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -47,8 +48,19 @@ fn capture(wanted_from: StackContext) -> StackId {
     if history.context < wanted_from {
         return StackId::NONE;
     }
-    let mut words = [0; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
-    let kind = history.stacks;
+    SCRATCH.with_borrow_mut(|words| capture_into(words, history.stacks))
+}
+
+/// Room for one stack. Not on the stack of the thread, which may be small, and where it would have to
+/// be cleared each time.
+type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
+}
+
+#[inline]
+fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
     let native = cachealloc_stacks::capture(&mut words[1..=native_max], own_addresses());
     let mut used = 1 + native.count;

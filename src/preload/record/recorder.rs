@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_core::options::{History, Record, StackContext};
-use cachealloc_core::{
-    Allocation, Allocator, BlockId, BlockState, BlockView, Pool, Requester, Segment,
-};
+use cachealloc_core::{Allocator, BlockId, BlockState, BlockView, Pool, Requester, Segment};
 use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
@@ -48,6 +46,14 @@ pub struct Cut {
     pub dropped_count: u64,
 }
 
+/// A block that is handed out.
+#[derive(Clone, Copy)]
+pub struct Born {
+    pub block: BlockId,
+    pub address: u64,
+    pub requested_bytes: u64,
+}
+
 /// A freed block, as the free knew it.
 #[derive(Clone, Copy)]
 pub struct Freed {
@@ -79,16 +85,16 @@ impl Recorder {
     pub fn allocated(
         &self,
         allocator: &mut Allocator,
-        allocation: &Allocation,
+        born: Born,
         requester: Requester,
         stack: StackId,
     ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
-        let Allocation { address, requested_bytes, .. } = *allocation;
+        let Born { block, address, requested_bytes } = born;
         let origin = Origin { stack, stream: stream_of(requester), requested_bytes };
-        recorded.note_origin(allocation.block, origin);
-        recorded.push(Action::Alloc, address.0, requested_bytes, origin, stack);
+        recorded.note_origin(block, origin);
+        recorded.push(Action::Alloc, address, requested_bytes, origin, stack);
     }
 
     /// The program freed a block, and anybody may have it. Call before the allocator's `free`, after
@@ -134,8 +140,8 @@ impl Recorder {
         }
     }
 
-    /// Segments, blocks and entries at this moment. `requested`: what the program asked for, where
-    /// that is known better than by the core.
+    /// Segments, blocks and entries at this moment, with the lookaside lists empty. `requested`: what
+    /// the program asked for, where nothing is recorded.
     pub fn cut(
         &self,
         allocator: &mut Allocator,
@@ -160,7 +166,7 @@ impl Recorder {
                 pool_id: (0, 0),
                 expandable: false,
                 stack: origin.unwrap_or_default().stack,
-                blocks: blocks.map(|block| recorded.block(&block, requested(&block))).collect(),
+                blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),
             }
         };
         let segments = allocator.segments().map(segment).collect();
@@ -202,14 +208,14 @@ impl Recorded {
 
     fn push_of_block(&mut self, action: Action, block: &BlockView) {
         let origin = self.origin(block.block);
-        self.push(action, block.address.0, block.requested_bytes, origin, origin.stack);
+        self.push(action, block.address.0, origin.requested_bytes, origin, origin.stack);
     }
 
     fn take_completed(&mut self, allocator: &mut Allocator) {
         for over in allocator.take_completed() {
             let origin = self.origin(over.block);
-            let (address, bytes) = (over.address.0, over.requested_bytes);
-            self.push(Action::FreeCompleted, address, bytes, origin, origin.stack);
+            let bytes = origin.requested_bytes;
+            self.push(Action::FreeCompleted, over.address.0, bytes, origin, origin.stack);
         }
     }
 
@@ -230,7 +236,7 @@ impl Recorded {
         self.blocks.get(block.0 as usize).copied().unwrap_or_default()
     }
 
-    fn block(&self, view: &BlockView, requested_bytes: u64) -> history::Block {
+    fn block(&self, view: &BlockView, requested_bytes: impl Fn() -> u64) -> history::Block {
         let state = match view.state {
             BlockState::Allocated => history::BlockState::ActiveAllocated,
             BlockState::Free(ready) if ready.is_pending() => history::BlockState::ActivePendingFree,
@@ -238,10 +244,11 @@ impl Recorded {
         };
         let active = state != history::BlockState::Inactive;
         let origin = if active { self.origin(view.block) } else { Origin::default() };
+        let recorded = super::is_on().then_some(origin.requested_bytes);
         history::Block {
             address: view.address.0,
             bytes: view.bytes,
-            requested_bytes: if active { requested_bytes } else { 0 },
+            requested_bytes: if active { recorded.unwrap_or_else(requested_bytes) } else { 0 },
             state,
             stack: origin.stack,
         }

@@ -9,6 +9,7 @@ use cachealloc_history::StackId;
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::record::recorder::Born;
 use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
@@ -29,18 +30,22 @@ pub fn allocate(
     bytes: u64,
     requester: Requester,
 ) -> Result<u64, CuResult> {
-    // What is recorded is recorded under the core's lock, which a list goes past.
-    if !record::is_on()
-        && let Some(block_bytes) = config::get().policy.block_bytes(bytes)
+    let call = Call { requester, stack: capture::of_allocation() };
+    // What is recorded is recorded under the core's lock, past which a list would go.
+    let mut recording = record::is_on().then(|| lock(&context.allocator));
+    if let Some(block_bytes) = config::get().policy.block_bytes(bytes)
         && let Some(held) = context.lookaside.take(thread, block_bytes)
     {
         extents::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
+        if let Some(allocator) = &mut recording {
+            let born = Born { block: held.id(), address: held.address, requested_bytes: bytes };
+            context.recorder.allocated(allocator, born, requester, call.stack);
+        }
         note_peak(context);
         return Ok(held.address);
     }
-    let call = Call { requester, stack: capture::of_allocation() };
     let request = Request::new(bytes, requester);
-    let mut allocator = lock(&context.allocator);
+    let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
     context.lookaside.empty_own(thread, |held| take_back(&mut allocator, held));
     match allocator.hit(&request) {
         Some(allocation) => Ok(hand_out(context, &mut allocator, allocation, call)),
@@ -81,7 +86,9 @@ pub fn note_allocated(context: &Context, allocator: &Allocator) {
 fn hand_out(context: &Context, allocator: &mut Allocator, block: Allocation, call: Call) -> u64 {
     let kind = kind_of(call.requester);
     extents::occupy(block.address.0, kind, block.bytes, block.requested_bytes, block.block);
-    context.recorder.allocated(allocator, &block, call.requester, call.stack);
+    let Allocation { address, requested_bytes, .. } = block;
+    let born = Born { block: block.block, address: address.0, requested_bytes };
+    context.recorder.allocated(allocator, born, call.requester, call.stack);
     note_allocated(context, allocator);
     note_peak(context);
     block.address.0

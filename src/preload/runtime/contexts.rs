@@ -21,7 +21,7 @@ use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{bypass, lock, snapshots, stats};
+use crate::runtime::{alloc, bypass, lock, snapshots, stats};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -140,10 +140,10 @@ impl Context {
         self.dead.store(true, Ordering::Release);
         self.events.bury();
         self.last_barrier.forget();
-        self.lookaside.clear();
         crate::runtime::extents::remove_context(self);
         let fresh = empty_allocator(self.device_bytes);
         let mut allocator = lock(&self.allocator);
+        self.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
         self.recorder.buried(&mut allocator);
         record::foreign::context_ended(self.id);
         let buried = core::mem::replace(&mut *allocator, fresh);

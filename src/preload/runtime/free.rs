@@ -246,26 +246,19 @@ impl<'a> Free<'a> {
     /// The block may be handed out from here on.
     #[inline]
     fn publish(&self) {
-        if record::is_on() {
-            return self.publish_on_record();
+        // An entry is made under the lock of what it tells.
+        let mut recording = record::is_on().then(|| lock(&self.context.allocator));
+        if let Some(allocator) = &mut recording {
+            self.context.recorder.freed(allocator, self.freed());
         }
         self.block.hold();
         let (address, bytes) = (self.block.address, self.block.bytes);
         let held = Held { address, bytes, block: self.block.block.0 };
         if let Err(out) = self.context.lookaside.put(self.thread, held) {
-            let mut allocator = lock(&self.context.allocator);
+            let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             alloc::take_back(&mut allocator, out);
             alloc::note_allocated(self.context, &allocator);
         }
-    }
-
-    /// Not by way of a list: an entry is made under the lock of what it tells.
-    fn publish_on_record(&self) {
-        let mut allocator = lock(&self.context.allocator);
-        self.context.recorder.freed(&mut allocator, self.freed());
-        self.block.vacate();
-        allocator.free(self.block.block, Ready::Anyone);
-        alloc::note_allocated(self.context, &allocator);
     }
 
     fn freed(&self) -> Freed {

@@ -125,11 +125,6 @@ impl Lookaside {
         self.shard(thread).empty(&mut each);
     }
 
-    /// Forgets every held block: their memory is gone.
-    pub fn clear(&self) {
-        self.empty(|_| {});
-    }
-
     /// Bytes in all lists: allocated to the core, free to the program.
     pub fn held_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.held_bytes.load(Ordering::Relaxed)).sum()

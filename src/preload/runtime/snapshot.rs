@@ -21,7 +21,7 @@ use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
 use crate::runtime::{alloc, lock, snapshots};
-use crate::{config, log, record};
+use crate::{config, log};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -123,7 +123,7 @@ fn cut(context: &Context, with_entries: bool) -> Option<Cut> {
 /// same block out again without it.
 fn requested(block: &BlockView) -> u64 {
     match extents::place(block.address.0) {
-        Place::Block(live) if !record::is_on() => live.requested_bytes,
+        Place::Block(live) => live.requested_bytes,
         _ => block.requested_bytes,
     }
 }
