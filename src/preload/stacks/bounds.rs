@@ -1,4 +1,4 @@
-//! The top of the stack on which the calling thread runs.
+//! The top of the calling thread's own stack.
 //!
 //! Asked on every capture, so the answer for the thread's own stack is kept in the thread: a plain
 //! thread-local without destructor, as hooks run also while a thread ends.
@@ -16,8 +16,8 @@ thread_local! {
     static OWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Top of the stack that holds this address, if it is the thread's own stack or its alternate signal
-/// stack. `address` must be the stack pointer of a running function: that it is mapped is taken for
+/// Top of the thread's own stack, if it holds this address; not that of an alternate signal stack or
+/// a coroutine's, which may be anywhere. `address` must be the stack pointer of a running function: that it is mapped is taken for
 /// granted.
 #[inline(always)]
 pub fn top_above(address: u64) -> Option<u64> {
@@ -27,29 +27,12 @@ pub fn top_above(address: u64) -> Option<u64> {
 
 #[cold]
 fn look_up(address: u64) -> Option<u64> {
-    // The alternate stack first: a handler may run there before the thread's own stack is known.
-    if let Some(range) = alternate().filter(|range| range.contains(&address)) {
-        return Some(range.end);
-    }
     if OWN.get() != (0, 0) {
         return None;
     }
     let own = main_stack(address).or_else(thread_stack)?;
     OWN.set((own.start, own.end));
     own.contains(&address).then_some(own.end)
-}
-
-fn alternate() -> Option<Range<u64>> {
-    let mut stack = MaybeUninit::<libc::stack_t>::uninit();
-    // SAFETY: only asks; the kernel fills `stack`.
-    let failed = unsafe { libc::sigaltstack(core::ptr::null(), stack.as_mut_ptr()) } != 0;
-    if failed {
-        return None;
-    }
-    // SAFETY: filled.
-    let stack = unsafe { stack.assume_init() };
-    let start = stack.ss_sp as u64;
-    (stack.ss_flags & libc::SS_DISABLE == 0).then(|| start..(start + stack.ss_size as u64) & !7)
 }
 
 /// libc would read `/proc/self/maps` for the main thread; the dynamic loader noted where that

@@ -12,7 +12,7 @@ static GATE: AtomicU32 = AtomicU32::new(0);
 const CLOSED: u32 = 1 << 31;
 
 /// A visitor that does not leave is the forking thread itself, interrupted within a visit.
-const WAITS_MAX: u32 = 10_000;
+const WAITS_MAX: u32 = 5_000;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -25,9 +25,9 @@ impl Visit {
         if !REGISTERED.load(Ordering::Relaxed) {
             register();
         }
-        let visit = Visit(());
-        let open = GATE.fetch_add(1, Ordering::Acquire) & CLOSED == 0;
-        open.then_some(visit)
+        // A closed gate is not touched: the child looks at the count.
+        let enter = |gate: u32| (gate & CLOSED == 0).then_some(gate + 1);
+        GATE.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).ok().map(|_| Visit(()))
     }
 
     /// As [`Visit::begin`], but waits for a fork that runs. Not in an allocation call.
@@ -35,7 +35,7 @@ impl Visit {
         (0..WAITS_MAX).find_map(|_| {
             let visit = Visit::begin();
             if visit.is_none() {
-                std::thread::yield_now();
+                wait();
             }
             visit
         })
@@ -46,6 +46,11 @@ impl Drop for Visit {
     fn drop(&mut self) {
         GATE.fetch_sub(1, Ordering::Release);
     }
+}
+
+/// Sleeps: a visitor may have lost its processor to those who wait.
+fn wait() {
+    std::thread::sleep(core::time::Duration::from_micros(20));
 }
 
 #[cold]
@@ -62,7 +67,7 @@ extern "C" fn before() {
         if GATE.load(Ordering::Acquire) == CLOSED {
             break;
         }
-        std::thread::yield_now();
+        wait();
     }
 }
 

@@ -40,12 +40,14 @@ impl Memory for OwnStack {
     }
 }
 
-/// Any other stack (a coroutine's, or one that a signal interrupted): the kernel reads it for us
+/// Any other stack (a coroutine's, a signal handler's alternate one, or one that a signal interrupted): the kernel reads it for us
 /// and refuses where nothing is mapped.
 pub struct CheckedStack {
     window: [u64; WINDOW_WORDS],
     /// Address of the window, or `NOTHING`.
     start: u64,
+    /// The kernel does not read for anyone here (a sandbox forbids it).
+    pub refused: bool,
 }
 
 /// Small, as we may be on an alternate signal stack of a few kilobytes; a power of two that divides
@@ -56,7 +58,7 @@ const NOTHING: u64 = 1;
 
 impl CheckedStack {
     pub fn new() -> CheckedStack {
-        CheckedStack { window: [0; WINDOW_WORDS], start: NOTHING }
+        CheckedStack { window: [0; WINDOW_WORDS], start: NOTHING, refused: false }
     }
 
     #[cold]
@@ -68,6 +70,10 @@ impl CheckedStack {
         let remote = libc::iovec { iov_base: start as *mut _, iov_len: local.iov_len };
         // SAFETY: the kernel writes into `window` only, and checks what it reads.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        if read < 0 {
+            let error = std::io::Error::last_os_error().raw_os_error();
+            self.refused = matches!(error, Some(libc::EPERM | libc::ENOSYS));
+        }
         let whole = read == WINDOW_BYTES as isize;
         self.start = if whole { start } else { NOTHING };
         whole

@@ -40,9 +40,59 @@ const FRAME_POINTER: u64 = 1;
 const REALIGNED: u64 = 2;
 const SPECIAL: u64 = 3;
 
+/// A rule in `RULE_BITS` bits. Most are one of the first two kinds, and the walk reads those in place.
+#[derive(Clone, Copy)]
+pub struct Packed(pub u64);
+
+impl Packed {
+    /// `Rule::StackPointer` or `Rule::FramePointer`.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.kind() <= FRAME_POINTER
+    }
+
+    /// Of a plain rule: top = frame pointer + offset, not stack pointer + offset.
+    #[inline(always)]
+    pub fn uses_frame_pointer(self) -> bool {
+        self.kind() != STACK_POINTER
+    }
+
+    #[inline(always)]
+    pub fn offset(self) -> u64 {
+        self.0 >> (KIND_BITS + SAVED_BITS) << 3
+    }
+
+    /// The caller's frame pointer is so many bytes below top; 0: still in the register.
+    #[inline(always)]
+    pub fn saved_below(self) -> u64 {
+        (self.0 >> KIND_BITS & SAVED_MAX) << 3
+    }
+
+    #[inline(always)]
+    fn kind(self) -> u64 {
+        self.0 & ((1 << KIND_BITS) - 1)
+    }
+
+    pub fn unpack(self) -> Rule {
+        let offset = self.offset();
+        let saved = match self.saved_below() {
+            0 => Saved::Unchanged,
+            bytes => Saved::Below(bytes / 8),
+        };
+        match self.kind() {
+            STACK_POINTER => Rule::StackPointer { offset, saved },
+            FRAME_POINTER => Rule::FramePointer { offset, saved },
+            REALIGNED => Rule::Realigned { offset },
+            _ if offset == 0 => Rule::Outermost,
+            _ if offset == 8 => Rule::Signal,
+            _ => Rule::Unsupported,
+        }
+    }
+}
+
 impl Rule {
     /// `Unsupported` where the numbers do not fit.
-    pub fn pack(self) -> u64 {
+    pub fn pack(self) -> Packed {
         let packed = match self {
             Rule::StackPointer { offset, saved } => pack(STACK_POINTER, offset, saved),
             Rule::FramePointer { offset, saved } => pack(FRAME_POINTER, offset, saved),
@@ -51,24 +101,7 @@ impl Rule {
             Rule::Signal => pack(SPECIAL, 8, Saved::Unchanged),
             Rule::Unsupported => None,
         };
-        packed.unwrap_or(SPECIAL | 2 << (KIND_BITS + SAVED_BITS))
-    }
-
-    #[inline(always)]
-    pub fn unpack(packed: u64) -> Rule {
-        let saved = match packed >> KIND_BITS & SAVED_MAX {
-            0 => Saved::Unchanged,
-            words => Saved::Below(words),
-        };
-        let offset = packed >> (KIND_BITS + SAVED_BITS) << 3;
-        match packed & ((1 << KIND_BITS) - 1) {
-            STACK_POINTER => Rule::StackPointer { offset, saved },
-            FRAME_POINTER => Rule::FramePointer { offset, saved },
-            REALIGNED => Rule::Realigned { offset },
-            _ if offset == 0 => Rule::Outermost,
-            _ if offset == 8 => Rule::Signal,
-            _ => Rule::Unsupported,
-        }
+        Packed(packed.unwrap_or(SPECIAL | 2 << (KIND_BITS + SAVED_BITS)))
     }
 }
 
@@ -98,15 +131,15 @@ mod tests {
             rules.push(Rule::Realigned { offset });
         }
         for rule in rules {
-            assert_eq!(Rule::unpack(rule.pack()), rule);
-            assert!(rule.pack() < 1 << RULE_BITS);
+            assert_eq!(rule.pack().unpack(), rule);
+            assert!(rule.pack().0 < 1 << RULE_BITS);
         }
         let saved = Saved::Unchanged;
         for offset in [4, WORDS_MAX * 8 + 8] {
             let rule = Rule::StackPointer { offset, saved };
-            assert_eq!(Rule::unpack(rule.pack()), Rule::Unsupported);
+            assert_eq!(rule.pack().unpack(), Rule::Unsupported);
         }
         let rule = Rule::FramePointer { offset: 16, saved: Saved::Below(SAVED_MAX + 1) };
-        assert_eq!(Rule::unpack(rule.pack()), Rule::Unsupported);
+        assert_eq!(rule.pack().unpack(), Rule::Unsupported);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rule::{RULE_BITS, Rule};
+use crate::rule::{Packed, RULE_BITS};
 
 /// Code lies below this: the part of the address space that Linux gives to programs by default.
 pub const ADDRESS_BITS: u32 = 47;
@@ -49,20 +49,20 @@ impl Stamp {
 
 /// The rule of a code address below 2^47.
 #[inline(always)]
-pub fn find(address: u64, stamp: Stamp) -> Option<Rule> {
+pub fn find(address: u64, stamp: Stamp) -> Option<Packed> {
     let (set, wanted) = place(address, stamp);
     let recent = set.recent.load(Ordering::Relaxed) ^ wanted;
     if recent >> RULE_BITS == 0 {
-        return Some(Rule::unpack(recent));
+        return Some(Packed(recent));
     }
     let older = set.older.load(Ordering::Relaxed) ^ wanted;
-    (older >> RULE_BITS == 0).then(|| Rule::unpack(older))
+    (older >> RULE_BITS == 0).then_some(Packed(older))
 }
 
-pub fn insert(address: u64, stamp: Stamp, rule: Rule) {
+pub fn insert(address: u64, stamp: Stamp, rule: Packed) {
     let (set, wanted) = place(address, stamp);
     set.older.store(set.recent.load(Ordering::Relaxed), Ordering::Relaxed);
-    set.recent.store(wanted | rule.pack(), Ordering::Relaxed);
+    set.recent.store(wanted | rule.0, Ordering::Relaxed);
 }
 
 /// Called when stamps start again from the first one, and in every case before the new epoch is
@@ -86,18 +86,19 @@ fn place(address: u64, stamp: Stamp) -> (&'static Set, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Saved;
+    use crate::rule::{Rule, Saved};
 
     #[test]
     fn a_rule_is_found_for_its_address_and_epoch_only() {
         let rule = Rule::StackPointer { offset: 48, saved: Saved::Below(2) };
         let addresses = (0..2000).map(|index| 0x5555_0000_0000 + index * 7);
         for address in addresses {
-            insert(address, Stamp::of(7), rule);
-            assert_eq!(find(address, Stamp::of(7)), Some(rule));
-            assert_eq!(find(address, Stamp::of(8)), None);
-            assert_eq!(find(address + 3, Stamp::of(7)), None);
-            assert_eq!(find(address ^ 1 << 46, Stamp::of(7)), None);
+            insert(address, Stamp::of(7), rule.pack());
+            let found = |address, epoch| find(address, Stamp::of(epoch)).map(Packed::unpack);
+            assert_eq!(found(address, 7), Some(rule));
+            assert_eq!(found(address, 8), None);
+            assert_eq!(found(address + 3, 7), None);
+            assert_eq!(found(address ^ 1 << 46, 7), None);
         }
     }
 

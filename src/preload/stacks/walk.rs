@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use crate::fork::Visit;
 use crate::memory::{CheckedStack, Memory, OwnStack};
-use crate::rule::{Rule, Saved};
+use crate::rule::{Packed, Rule};
 use crate::rule_cache::{ADDRESS_BITS, Stamp};
 use crate::{Captured, bounds, cfi, fallback, modules, rule_cache};
 
@@ -142,7 +142,11 @@ fn elsewhere(mut walk: Walk, mut stop: Stop) -> (usize, Stop) {
             break;
         }
         interrupted |= walk.cursor.interrupted;
-        stop = walk.run(&mut CheckedStack::new());
+        let mut memory = CheckedStack::new();
+        stop = walk.run(&mut memory);
+        if memory.refused {
+            stop = Stop::Unsupported;
+        }
     }
     // libgcc reads without asking: not where a signal interrupted we know not what.
     let stop = if interrupted && stop == Stop::Unsupported { Stop::End } else { stop };
@@ -198,19 +202,15 @@ impl Walk<'_> {
 
 impl Cursor {
     #[inline(always)]
-    fn caller(self, rule: Rule, memory: &mut impl Memory) -> Result<Cursor, Stop> {
-        let (top, saved) = match rule {
-            Rule::StackPointer { offset, saved } => {
-                (self.stack_pointer.wrapping_add(offset), saved)
-            }
-            Rule::FramePointer { offset, saved } => {
-                (self.frame_pointer.wrapping_add(offset), saved)
-            }
-            other => return self.rare(other, memory),
-        };
-        let frame_pointer = match saved {
-            Saved::Unchanged => self.frame_pointer,
-            Saved::Below(words) => memory.word(top.wrapping_sub(words * 8)).ok_or(Stop::End)?,
+    fn caller(self, rule: Packed, memory: &mut impl Memory) -> Result<Cursor, Stop> {
+        if !rule.is_plain() {
+            return self.rare(rule.unpack(), memory);
+        }
+        let base = if rule.uses_frame_pointer() { self.frame_pointer } else { self.stack_pointer };
+        let top = base.wrapping_add(rule.offset());
+        let frame_pointer = match rule.saved_below() {
+            0 => self.frame_pointer,
+            below => memory.word(top.wrapping_sub(below)).ok_or(Stop::End)?,
         };
         self.returned(top, frame_pointer, memory)
     }
@@ -257,17 +257,17 @@ impl Cursor {
 /// The rule of an address that the cache does not have.
 #[cold]
 #[inline(never)]
-fn learn(address: u64) -> Rule {
+fn learn(address: u64) -> Packed {
     let learned = Visit::begin().and_then(|visit| {
         modules::while_current(&visit, |epoch| {
             let module = modules::loaded_at(address)?;
             // SAFETY: it is loaded, and the loader's list lock is held.
             let headers = unsafe { module.headers() };
             // SAFETY: as above.
-            let rule = unsafe { cfi::rule_at(module.base(), headers, address) };
+            let rule = unsafe { cfi::rule_at(module.base(), headers, address) }.pack();
             rule_cache::insert(address, Stamp::of(epoch), rule);
             Some(rule)
         })
     });
-    learned.flatten().unwrap_or(Rule::Unsupported)
+    learned.flatten().unwrap_or(Rule::Unsupported.pack())
 }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use core::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use core::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use cachealloc_stacks::fallbacks;
 use common::{COMPARED, Library, build, compare, compared};
@@ -96,30 +96,22 @@ fn at_every_instruction() {
     eprintln!("{} stacks, {} by libgcc", COMPARED.load(Ordering::Relaxed), fallbacks());
 }
 
-/// The interrupted stack pointer is in the guard page: nothing may be read there.
-#[test]
-fn after_a_stack_overflow() {
-    static FRAMES: AtomicU64 = AtomicU64::new(0);
-    extern "C" fn report(_: c_int) {
-        let mut out = [0; 64];
-        let captured = cachealloc_stacks::capture(&mut out, 0..0);
-        FRAMES.store(captured.count as u64, Ordering::Relaxed);
-        // SAFETY: ends this child.
-        unsafe { libc::_exit(if captured.count >= 2 { 7 } else { 8 }) };
-    }
-    extern "C" fn overflow(depth: *mut c_void) -> *mut c_void {
-        let room = std::hint::black_box([depth as u64; 100]);
-        let below =
-            if depth.addr() == usize::MAX { depth } else { overflow(depth.wrapping_byte_add(1)) };
-        std::hint::black_box(room);
-        below
-    }
+/// Takes a stack on the alternate one and ends the process.
+extern "C" fn report(_: c_int) {
+    let mut out = [0; 64];
+    let captured = cachealloc_stacks::capture(&mut out, 0..0);
+    // SAFETY: ends this child.
+    unsafe { libc::_exit(if captured.count >= 2 { 7 } else { 8 }) };
+}
+
+/// `body` faults in a child, whose handler must come to its end.
+fn fault_in_child(signal: c_int, body: impl FnOnce()) {
     // SAFETY: the child does nothing but the following.
     let child = unsafe { libc::fork() };
     if child == 0 {
         alternate_stack();
-        handle(libc::SIGSEGV, report, libc::SA_ONSTACK);
-        overflow(core::ptr::null_mut());
+        handle(signal, report, libc::SA_ONSTACK);
+        body();
         // SAFETY: ends this child.
         unsafe { libc::_exit(9) };
     }
@@ -127,4 +119,29 @@ fn after_a_stack_overflow() {
     // SAFETY: our child.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:x}");
+}
+
+/// The interrupted stack pointer is in the guard page: nothing may be read there.
+#[test]
+fn after_a_stack_overflow() {
+    extern "C" fn overflow(depth: usize) -> usize {
+        let room = std::hint::black_box([depth; 100]);
+        let below = if depth == usize::MAX { depth } else { overflow(depth + 1) };
+        std::hint::black_box(room);
+        below
+    }
+    fault_in_child(libc::SIGSEGV, || {
+        overflow(0);
+    });
+}
+
+/// libgcc would follow that register anywhere.
+#[test]
+fn after_a_trap_where_only_libgcc_has_a_rule() {
+    let Some(path) = build("lies.s", "lies_of_traps", &[]) else { return };
+    let library = Library::open(&path);
+    // SAFETY: the fixture's function has this type.
+    let trap: extern "C-unwind" fn(u64, u64) =
+        unsafe { core::mem::transmute(library.address("lie_register")) };
+    fault_in_child(libc::SIGILL, || trap(0, 0xdead_0000));
 }

@@ -14,8 +14,8 @@ pub const FRAMES_MAX: usize = 512;
 /// Builds a shared library from a file of `fixtures`, unless there is no C++ compiler.
 pub fn build(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    // Test programs run side by side: each builds its own.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
+    // Each test program has its own: they may run side by side.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("lib{name}.so"));
     let status = Command::new("g++")
