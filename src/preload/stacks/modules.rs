@@ -209,6 +209,7 @@ impl Module {
 
     fn is(&self, object: &Object) -> bool {
         self.base == object.base
+            && core::ptr::eq(self.headers, object.headers.as_ptr())
             && self.range == object.range()
             && self.name == object.name
             && self.build_id == object.build_id()
