@@ -20,8 +20,8 @@ use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, lock, snapshots};
-use crate::{config, log};
+use crate::runtime::{alloc, lock, snapshots, stats};
+use crate::{config, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -32,8 +32,8 @@ const SITES_SHOWN: usize = 5;
 /// What addresses mean, kept from one snapshot to the next.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// Writes a snapshot of the whole process.
-pub fn write(path: &Path) -> io::Result<()> {
+/// Writes a snapshot of the whole process. Answers how many entries the history lacks.
+pub fn write(path: &Path) -> io::Result<u64> {
     let snapshot = take();
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
@@ -44,7 +44,7 @@ pub fn write(path: &Path) -> io::Result<()> {
     history::file::write_whole(path, writer, |out| {
         history::write_snapshot(&snapshot, names, &mut Lively(out))
     })?;
-    Ok(())
+    Ok(snapshot.dropped_count())
 }
 
 /// The file name that the user's template means for the snapshot of this number.
@@ -167,7 +167,11 @@ fn settings() -> Settings {
         garbage_collection_threshold: config.policy.garbage_collection_threshold,
         expandable_segments: false,
         entries_max: config.history.max_entries as u64,
-        more: Vec::new(),
+        more: vec![
+            ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
+            ("free_mode".to_string(), stats::mode_name(config.free_mode).to_string()),
+            ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
+        ],
     }
 }
 

@@ -187,7 +187,7 @@ pub fn at_shortage() {
 /// A relative path is the program's own: it counts from its current directory.
 pub fn to_file(path: Option<PathBuf>) -> std::io::Result<()> {
     let _one_at_a_time = lock(&WRITING);
-    snapshot::write(&path.unwrap_or_else(next_path))
+    snapshot::write(&path.unwrap_or_else(next_path)).map(drop)
 }
 
 /// A step of the writer is done: it gets on.
@@ -235,7 +235,11 @@ fn write_to_template() {
     let _one_at_a_time = lock(&WRITING);
     let path = next_path();
     match snapshot::write(&path) {
-        Ok(()) => log::warn(format_args!("snapshot: {}", path.display())),
+        Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
+        Ok(dropped) => log::warn(format_args!(
+            "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
+            path.display()
+        )),
         Err(error) => log::warn(format_args!("no snapshot: {error}")),
     }
 }

@@ -197,7 +197,8 @@ fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Re
     writeln!(out, "{value}")
 }
 
-const fn mode_name(mode: Mode) -> &'static str {
+/// As the option `free_mode` calls it.
+pub const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Ordered => "ordered",
         Mode::Strict => "strict",
