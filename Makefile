@@ -5,7 +5,7 @@ LIBRARY = target/release/libcachealloc.so
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build check test core-test record-test sim-test black-box-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build check test core-test record-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: ## build the library: target/release/libcachealloc.so
 	cargo build --release -p cachealloc-preload
@@ -29,6 +29,11 @@ sim-test: ## the simulated driver
 black-box-test: build ## real programs under the library, on the simulated driver
 	cargo build $(CHECKED) -p simulated-driver -p cachealloc-preload --features cachealloc-preload/break-rules
 	cargo test -q $(CHECKED) -p cachealloc-tests
+
+viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOTS="..."] [D3=node_modules/d3]
+	$(if $(SNAPSHOTS),,cargo build -q $(CHECKED) -p simulated-driver -p cachealloc-preload -p cachealloc-tests \
+		--features cachealloc-preload/break-rules)
+	scripts/viewer-test.mjs --viewer "$(VIEWER)" --d3 "$(D3)" $(SNAPSHOTS)
 
 gpu-test: build ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
 	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
