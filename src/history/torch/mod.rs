@@ -11,6 +11,8 @@
 //!   viewer colours by the first, and shows the others.
 //! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
 //!   list whose name it misspells (`categores`), and shows nothing.
+//! * The viewer takes a block's category from its entry alone. Where no entry allocates, as with
+//!   `record:state`, there are no categories: all blocks would be `unknown`, whoever holds them.
 //!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
 //! in a dump of the file.
@@ -41,10 +43,15 @@ pub fn write_snapshot(
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
-        categories: Categories::None,
+        categories: if allocates(snapshot) { Categories::None } else { Categories::Never },
     };
     writer.top()?;
     writer.pickle.end()
+}
+
+fn allocates(snapshot: &Snapshot) -> bool {
+    let mut entries = snapshot.devices.iter().flat_map(|device| &device.entries);
+    entries.any(|entry| entry.action == Action::Alloc)
 }
 
 struct Writer<'a, W> {
@@ -62,6 +69,7 @@ struct Writer<'a, W> {
 /// Which categories the entries have had so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Categories {
+    Never,
     None,
     Known,
     KnownAndUnknown,
@@ -183,7 +191,7 @@ impl<W: Write> Writer<'_, W> {
 
     fn category(&mut self, action: Action, category: Option<&str>) -> io::Result<()> {
         // The viewer makes one of the two entries of a free, with the category of the first.
-        if action == Action::FreeCompleted {
+        if action == Action::FreeCompleted || self.categories == Categories::Never {
             return Ok(());
         }
         let is_unknown = category.is_none_or(|category| category == UNKNOWN.text);

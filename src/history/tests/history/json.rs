@@ -97,7 +97,9 @@ fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> Str
     if entry.stack != StackId::NONE {
         let _ = write!(text, r#", "frames": {}"#, frames(entry.stack, describe));
         let category = describe.category(entry.stack);
-        if !category.is_empty() && action != "free_completed" {
+        let mut all = snapshot.devices.iter().flat_map(|device| &device.entries);
+        let some_allocates = all.any(|entry| entry.action == Action::Alloc);
+        if !category.is_empty() && action != "free_completed" && some_allocates {
             let _ = write!(text, r#", "category": {}"#, string(&category));
         }
     }
