@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::allocator::Allocator;
 use crate::bins::Rank;
 use crate::block::{Block, State};
-use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, pool_of};
+use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, own_segment_bytes, pool_of};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Pool, Requester, Segment, Step};
@@ -58,7 +58,8 @@ impl Allocator {
         assert!(bytes.is_multiple_of(BLOCK_BYTES_MIN), "{bytes} is not a number of blocks");
         assert!(bytes >= block_bytes, "{bytes} bytes arrived for {block_bytes}");
         let id = self.insert_segment(base, bytes, pool_of(block_bytes), request.requester);
-        request.arrived = Some(self.take(id, block_bytes, request.requested_bytes));
+        let whole = self.keeps_whole(request, block_bytes);
+        request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
     }
 
     /// The driver has no memory for the segment asked for by `Step::Reserve`.
@@ -69,9 +70,10 @@ impl Allocator {
     }
 
     fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
-        let id = self.best_fit(block_bytes, request.requester)?;
+        let whole = self.keeps_whole(request, block_bytes);
+        let id = self.best_fit(block_bytes, request.requester, whole)?;
         self.remove_free(id);
-        Some(self.take(id, block_bytes, request.requested_bytes))
+        Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
 
     /// Goes through the stages until one has something to ask of the caller.
@@ -97,6 +99,10 @@ impl Allocator {
                     self.reserve(request, block_bytes)
                 }
                 Stage::ReserveExact => self.reserve_exact(request, block_bytes),
+                Stage::Split if self.whole_large => {
+                    self.search(request, block_bytes).map(Step::Done)
+                }
+                Stage::Split => None,
                 Stage::OutOfMemory => Some(self.out_of_memory()),
             };
             if let Some(step) = step {
@@ -106,7 +112,11 @@ impl Allocator {
     }
 
     fn reserve(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
-        self.reserve_bytes(request, block_bytes, self.policy.segment_bytes(block_bytes))
+        let segment_bytes = match self.keeps_whole(request, block_bytes) {
+            true => own_segment_bytes(block_bytes),
+            false => self.policy.segment_bytes(block_bytes),
+        };
+        self.reserve_bytes(request, block_bytes, segment_bytes)
     }
 
     /// The last attempt: a segment for this request alone, without room for others. Natively it
@@ -141,18 +151,18 @@ impl Allocator {
     }
 
     /// The block that serves the request best, if any may.
-    fn best_fit(&self, block_bytes: u64, requester: Requester) -> Option<BlockId> {
+    fn best_fit(&self, block_bytes: u64, requester: Requester, whole: bool) -> Option<BlockId> {
         let index = self.index(pool_of(block_bytes));
-        let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes);
+        let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes, whole);
         let on_stream = match requester {
             Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
-                self.first_fit(index.on_any_stream(block_bytes), block_bytes)
+                self.first_fit(index.on_any_stream(block_bytes), block_bytes, whole)
             }
             Requester::Context if !rule_holds(Rule::ContextTakesUntaggedOnly) => {
-                self.first_fit(index.on_any_stream(block_bytes), block_bytes)
+                self.first_fit(index.on_any_stream(block_bytes), block_bytes, whole)
             }
             Requester::Stream(stream) => {
-                self.first_fit(index.on_stream(stream, block_bytes), block_bytes)
+                self.first_fit(index.on_stream(stream, block_bytes), block_bytes, whole)
             }
             Requester::Context => None,
         };
@@ -168,10 +178,13 @@ impl Allocator {
         &self,
         candidates: impl Iterator<Item = (Rank, BlockId)>,
         block_bytes: u64,
+        whole: bool,
     ) -> Option<(Rank, BlockId)> {
         candidates
             .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
-            .find(|(_, id)| !self.is_spared(*id, block_bytes))
+            .find(|(_, id)| {
+                !self.is_spared(*id, block_bytes) && (!whole || self.is_whole_fit(*id, block_bytes))
+            })
     }
 
     /// Note [Pressure]: a whole segment that had better go back to the driver.
@@ -184,10 +197,17 @@ impl Allocator {
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.
-    fn take(&mut self, id: BlockId, block_bytes: u64, requested_bytes: u64) -> Allocation {
+    fn take(
+        &mut self,
+        id: BlockId,
+        block_bytes: u64,
+        requested_bytes: u64,
+        whole: bool,
+    ) -> Allocation {
         let found = self.blocks.at(id.0);
         assert!(found.state != State::Allocated, "{id:?} would be handed out twice");
-        if self.policy.splits(found.pool, found.bytes, block_bytes) {
+        assert!(!found.exported, "{id:?} would be handed out while others may see it");
+        if !whole && self.policy.splits(found.pool, found.bytes, block_bytes) {
             let remainder = self.split(id, block_bytes);
             self.insert_free(remainder);
         }

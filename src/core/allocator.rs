@@ -30,6 +30,10 @@ pub struct Allocator {
     pub(crate) segments_reserved_count: u64,
     pub(crate) requests_count: u64,
     pub(crate) pressure: bool,
+    /// Large requests no longer cut segments. See Note [Exported blocks] in export.rs.
+    pub(crate) whole_large: bool,
+    /// Segments that may have nothing left but retired and free blocks.
+    pub(crate) leaving: Vec<SegmentId>,
     /// Pending frees that are over, for whoever records them; None where nobody does.
     pub(crate) completed: Option<Vec<Completed>>,
 }
@@ -49,6 +53,8 @@ impl Allocator {
             segments_reserved_count: 0,
             requests_count: 0,
             pressure: false,
+            whole_large: false,
+            leaving: Vec::new(),
             completed: None,
         }
     }
@@ -164,6 +170,7 @@ impl Allocator {
             requester,
             first: BlockId(u32::MAX),
             allocated_count: 0,
+            exported_count: 0,
         }));
         let first = BlockId(self.blocks.insert(Block {
             segment,
@@ -175,6 +182,7 @@ impl Allocator {
             previous: None,
             next: None,
             state: State::Free,
+            exported: false,
             freed_at_request: self.requests_count,
         }));
         self.segments.at_mut(segment.0).first = first;

@@ -21,6 +21,8 @@ pub(crate) struct Block {
     pub previous: Option<BlockId>,
     pub next: Option<BlockId>,
     pub state: State,
+    /// Other processes may have mapped it: once freed, it is *retired*, and nobody gets it again.
+    pub exported: bool,
     /// The number of requests seen when the block was last freed: its age for garbage collection.
     pub freed_at_request: u64,
 }
@@ -59,6 +61,11 @@ impl Block {
         }
     }
 
+    /// Freed after it was exported: neither allocated nor free.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.exported && self.state != State::Allocated
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.tag().is_some_and(|tag| tag.ready.is_pending())
     }
@@ -75,4 +82,6 @@ pub(crate) struct SegmentRow {
     pub requester: Requester,
     pub first: BlockId,
     pub allocated_count: u32,
+    /// Blocks that were exported, allocated or retired.
+    pub exported_count: u32,
 }

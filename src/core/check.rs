@@ -14,6 +14,9 @@
 //! * I10: every current statistic is what a walk over blocks and segments counts.
 //! * I11: no statistic exceeds its peak, and each is what came minus what went.
 //! * I12: every row belongs to a segment that is listed: no block is lost.
+//! * I13: a segment counts its exported blocks; the freed ones are in no index and count as retired.
+//! * I14: a segment with exported blocks in which nothing is allocated and nothing waits is listed
+//!   as leaving.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, SegmentRow, State};
@@ -40,7 +43,7 @@ impl Allocator {
         count.reserved_bytes.add(segment.pool, segment.bytes);
         let mut end = segment.base;
         let mut previous = None;
-        let mut allocated_count = 0;
+        let (mut allocated_count, mut exported_count, mut waits) = (0, 0, false);
         for block_id in self.blocks_from(segment.first) {
             let block = self.blocks.at(block_id.0);
             assert!(block.address == end, "I1: {block_id:?} should begin at {end:?}: {block:?}");
@@ -51,11 +54,16 @@ impl Allocator {
             self.check_neighbours(previous, block_id, block);
             count.block(block);
             allocated_count += u32::from(block.state == State::Allocated);
+            exported_count += u32::from(block.exported);
+            waits |= block.tag().is_some();
             (end, previous) = (block.end(), Some(block_id));
         }
         let segment_end = segment.base.0 + segment.bytes;
         assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
+        assert!(exported_count == segment.exported_count, "I13: {id:?} has {exported_count}");
+        let leaves = exported_count > 0 && allocated_count == 0 && !waits;
+        assert!(!leaves || self.leaving.contains(&id), "I14: {id:?} is not listed: {segment:?}");
     }
 
     fn check_block(&self, id: BlockId, block: &Block) {
@@ -77,7 +85,8 @@ impl Allocator {
     fn check_neighbours(&self, previous: Option<BlockId>, id: BlockId, block: &Block) {
         let Some(previous) = previous.map(|previous| self.blocks.at(previous.0)) else { return };
         let both_free = previous.state != State::Allocated && block.state != State::Allocated;
-        let could = both_free && may_coalesce(previous.tag(), block.tag());
+        let retired = previous.exported || block.exported;
+        let could = both_free && !retired && may_coalesce(previous.tag(), block.tag());
         assert!(!could, "I5: {id:?} and the one before should be one: {previous:?} {block:?}");
     }
 
@@ -112,6 +121,7 @@ impl Allocator {
         check_stat("allocated_bytes", &stats.allocated_bytes, &count.allocated_bytes);
         check_stat("reserved_bytes", &stats.reserved_bytes, &count.reserved_bytes);
         check_stat("active_bytes", &stats.active_bytes, &count.active_bytes);
+        check_stat("retired_bytes", &stats.retired_bytes, &count.retired_bytes);
         check_stat("requested_bytes", &stats.requested_bytes, &count.requested_bytes);
         let split_bytes = &count.inactive_split_bytes;
         check_stat("inactive_split_bytes", &stats.inactive_split_bytes, split_bytes);
@@ -161,6 +171,7 @@ struct Count {
     active: PerPool,
     active_bytes: PerPool,
     requested_bytes: PerPool,
+    retired_bytes: PerPool,
     inactive_split: PerPool,
     inactive_split_bytes: PerPool,
 }
@@ -170,6 +181,9 @@ impl Count {
         self.blocks += 1;
         self.tagged += usize::from(block.tag().is_some());
         let allocated = block.state == State::Allocated;
+        if block.is_retired() {
+            self.retired_bytes.add(block.pool, block.bytes);
+        }
         if allocated {
             self.allocation.add(block.pool, 1);
             self.allocated_bytes.add(block.pool, block.bytes);
@@ -179,7 +193,7 @@ impl Count {
             self.active_bytes.add(block.pool, block.bytes);
             self.requested_bytes.add(block.pool, block.requested_bytes);
         } else {
-            self.takeable += 1;
+            self.takeable += usize::from(!block.exported);
             if block.is_split() {
                 self.inactive_split.add(block.pool, 1);
                 self.inactive_split_bytes.add(block.pool, block.bytes);

@@ -25,10 +25,13 @@ impl Allocator {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
         };
+        let segment = block.segment;
         if !ready.is_pending() {
             self.note_inactive(id);
         }
+        self.retire_if_exported(id);
         self.coalesce_and_insert(id);
+        self.note_leaving(segment);
     }
 
     /// A point between two frees. Take it before recording a barrier.
@@ -68,8 +71,11 @@ impl Allocator {
 
     fn drop_tag(&mut self, id: BlockId) {
         self.remove_free(id);
-        self.blocks.at_mut(id.0).state = State::Free;
+        let block = self.blocks.at_mut(id.0);
+        block.state = State::Free;
+        let segment = block.segment;
         self.coalesce_and_insert(id);
+        self.note_leaving(segment);
     }
 
     /// Joins a freed block that is in no index with its neighbours where both are free for the
@@ -95,6 +101,8 @@ impl Allocator {
         let (left, right) = (self.blocks.at(left.0), self.blocks.at(right.0));
         left.state != State::Allocated
             && right.state != State::Allocated
+            && !left.exported
+            && !right.exported
             && tags::may_coalesce(left.tag(), right.tag())
     }
 

@@ -1,5 +1,5 @@
 //! The free blocks of one pool that someone may take: those for anyone, and those of each stream.
-//! Pending blocks are in no index: nobody may take them.
+//! Pending and retired blocks are in no index: nobody may take them.
 
 use alloc::collections::BTreeMap;
 
@@ -92,6 +92,7 @@ enum Place {
 /// In which index a block belongs.
 fn place(block: &Block) -> Place {
     match block.state {
+        _ if block.exported => Place::Nowhere,
         State::Allocated => Place::Nowhere,
         State::Free => Place::Anyone,
         State::Tagged(tag) => match tag.ready {

@@ -26,6 +26,8 @@ mod free;
 
 mod release;
 
+mod export;
+
 mod views;
 
 mod stats;

@@ -87,7 +87,7 @@ impl Policy {
         } else if block_bytes < OWN_SEGMENT_BYTES_MIN {
             self.large_segment_bytes
         } else {
-            round_up(block_bytes, SEGMENT_ROUNDING_BYTES)
+            own_segment_bytes(block_bytes)
         }
     }
 
@@ -139,6 +139,11 @@ impl Policy {
 /// The pool that serves blocks of this size.
 pub fn pool_of(block_bytes: u64) -> Pool {
     if block_bytes <= SMALL_BLOCK_BYTES_MAX { Pool::Small } else { Pool::Large }
+}
+
+/// Bytes of a segment for this block alone.
+pub fn own_segment_bytes(block_bytes: u64) -> u64 {
+    round_up(block_bytes, SEGMENT_ROUNDING_BYTES)
 }
 
 /// Block bytes without any generosity: the next multiple of 512.

@@ -98,7 +98,7 @@ impl Allocator {
         candidate.then(|| self.requests_count - first.freed_at_request)
     }
 
-    fn remove_segment(&mut self, id: SegmentId) -> Segment {
+    pub(crate) fn remove_segment(&mut self, id: SegmentId) -> Segment {
         let first = self.segments.at(id.0).first;
         let going: Vec<BlockId> = self.blocks_from(first).collect();
         let mut events = Vec::new();
@@ -109,17 +109,22 @@ impl Allocator {
                 self.remove_free(block);
             }
             let block = self.blocks.remove(block.0);
+            if block.exported {
+                self.stats.retired_bytes.decrease(block.pool, block.bytes);
+            }
             events.extend(block.tag().and_then(|tag| tag.ready.event()));
         }
         events.sort_unstable();
         events.dedup();
         let segment = self.segments.remove(id.0);
         self.segment_at.remove(&segment.base);
+        self.leaving.retain(|leaving| *leaving != id);
         self.stats.segment.decrease(segment.pool, 1);
         self.stats.reserved_bytes.decrease(segment.pool, segment.bytes);
         if self.policy.is_oversize(segment.bytes) {
             self.stats.oversize_segments.decrease(1);
         }
-        Segment { id, base: segment.base, bytes: segment.bytes, events }
+        let exported = segment.exported_count > 0;
+        Segment { id, base: segment.base, bytes: segment.bytes, events, exported }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Stage {
     ReleaseAll,
     ReserveAfterRelease,
     ReserveExact,
+    /// Where large segments are kept whole: rather a part of one than nothing.
+    Split,
     OutOfMemory,
 }
 
@@ -89,7 +91,8 @@ impl Stage {
             Stage::QueryEventsAgain => Stage::ReleaseAll,
             Stage::ReleaseAll => Stage::ReserveAfterRelease,
             Stage::ReserveAfterRelease => Stage::ReserveExact,
-            Stage::ReserveExact | Stage::OutOfMemory => Stage::OutOfMemory,
+            Stage::ReserveExact => Stage::Split,
+            Stage::Split | Stage::OutOfMemory => Stage::OutOfMemory,
         }
     }
 }

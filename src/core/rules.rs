@@ -37,6 +37,10 @@ rules! {
     LaterEventStays = "later_event_stays",
     /// A barrier drops only the tags made before its mark was taken.
     BarrierMark = "barrier_mark",
+    /// A block that another process may have mapped is never handed out again.
+    ExportedNotReused = "exported_not_reused",
+    /// After the first export large blocks are segments of their own.
+    WholeAfterExport = "whole_after_export",
     /// A segment leaves only when no block in it is allocated.
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// A free of a context block makes a barrier.

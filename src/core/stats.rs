@@ -74,6 +74,8 @@ pub struct Stats {
     pub reserved_bytes: PoolStats,
     pub active_bytes: PoolStats,
     pub inactive_split_bytes: PoolStats,
+    /// Freed blocks that nobody gets again, because other processes may have mapped them.
+    pub retired_bytes: PoolStats,
     /// What the program asked for, of the active blocks.
     pub requested_bytes: PoolStats,
     /// Blocks and segments at or above `max_split_bytes`.

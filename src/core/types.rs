@@ -95,6 +95,8 @@ pub struct Segment {
     /// What its free blocks still waited for, each event once. All must be complete before the
     /// memory goes back.
     pub events: Vec<EventId>,
+    /// Other processes may have mapped a part of it.
+    pub exported: bool,
 }
 
 /// What the caller must do next. The core performs none of it.

@@ -27,6 +27,8 @@ pub struct BlockView {
     /// 0 unless the block is active.
     pub requested_bytes: u64,
     pub state: BlockState,
+    /// Once freed, nobody gets it again.
+    pub exported: bool,
     pub segment: SegmentView,
 }
 
@@ -81,6 +83,7 @@ impl Allocator {
                 State::Free => BlockState::Free(Ready::Anyone),
                 State::Tagged(tag) => BlockState::Free(tag.ready),
             },
+            exported: block.exported,
             segment: self.segment_view(block.segment),
         }
     }

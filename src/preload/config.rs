@@ -1,6 +1,7 @@
 //! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the
 //! parser and its messages are the core's.
 
+use core::ffi::CStr;
 use std::sync::OnceLock;
 
 use cachealloc_core::Config;
@@ -17,6 +18,24 @@ pub fn get() -> &'static Config {
         Some(config) => config,
         None => CONFIG.get_or_init(read),
     }
+}
+
+/// Whether the options `only` and `except` let us do anything in this program. Most settings name
+/// neither; finding that out allocates nothing, because this may run inside an allocator that
+/// initialises itself.
+pub fn includes_this_program() -> bool {
+    // SAFETY: C strings: constants, and a value of the environment.
+    let names_programs = unsafe {
+        let text = libc::getenv(c"CACHEALLOC_CONF".as_ptr());
+        let has = |key: &CStr| !libc::strstr(text, key.as_ptr()).is_null();
+        !text.is_null() && (has(c"only") || has(c"except"))
+    };
+    if !names_programs {
+        return true;
+    }
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    get().programs.include(&name)
 }
 
 #[cold]

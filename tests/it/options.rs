@@ -30,3 +30,29 @@ fn garbage_is_collected_above_the_threshold() {
     let collected = growing("garbage_collection_threshold:0.1");
     assert!(collected.stderr.contains("segments given back"), "{}", collected.stderr);
 }
+
+/// The variable is inherited by every child; a name decides where it counts.
+#[test]
+fn programs_are_left_out_by_name() {
+    let served = |settings: &str| {
+        let conf = format!("stats_on_exit:stderr,{settings}");
+        let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf(&conf).output().ok();
+        ran.stderr.contains("allocations served")
+    };
+    assert!(served("only:any"));
+    assert!(served("only:[other,hello]"));
+    assert!(!served("only:other"));
+    assert!(!served("except:[other,hello]"));
+    assert!(served("except:other"));
+}
+
+/// Every wait has a reason and a place in the program.
+#[test]
+fn waits_are_said_with_their_place() {
+    let conf = "waits_on_exit:stderr,free_mode:strict";
+    let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf(conf).output().ok();
+    assert!(ran.stderr.contains("free: mode strict"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hello.rs"), "{}", ran.stderr);
+    let quiet = Run::program(env!("CARGO_BIN_EXE_hello")).conf("free_mode:strict").output().ok();
+    assert_eq!(quiet.stderr, "");
+}

@@ -5,6 +5,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use crate::order::Mode;
 use crate::policy::Policy;
@@ -36,8 +37,26 @@ pub struct Config {
     pub serve_async: bool,
     pub skip_barriers: bool,
     pub stats_on_exit: StatsOnExit,
+    pub waits_on_exit: bool,
+    pub programs: Programs,
     pub history: History,
     pub log: LogLevel,
+}
+
+/// In which programs the library does anything: the variable is inherited by every child.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Programs {
+    /// In no others, if any are named.
+    pub only: Vec<String>,
+    pub except: Vec<String>,
+}
+
+impl Programs {
+    /// By the name of the executable file.
+    pub fn include(&self, program: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|name| name == program);
+        !named(&self.except) && (self.only.is_empty() || named(&self.only))
+    }
 }
 
 /// What is remembered of allocations and frees, with PyTorch's parameters
@@ -104,6 +123,8 @@ impl Default for Config {
             serve_async: true,
             skip_barriers: true,
             stats_on_exit: StatsOnExit::Off,
+            waits_on_exit: false,
+            programs: Programs::default(),
             history: History {
                 record: Record::Off,
                 context: StackContext::All,
@@ -205,6 +226,30 @@ pub const OPTIONS: &[OptionRow] = &[
         allowed: "off or stderr",
         meaning: "print the statistics when the process ends",
         set: setters::stats_on_exit,
+    },
+    OptionRow {
+        key: "waits_on_exit",
+        default: "off",
+        on_bad_value: "off",
+        allowed: "off or stderr",
+        meaning: "print where the program waited inside the library, and why, when it ends",
+        set: setters::waits_on_exit,
+    },
+    OptionRow {
+        key: "only",
+        default: "any",
+        on_bad_value: "any",
+        allowed: "the name of an executable file, a list of them such as [a,b], or any",
+        meaning: "do nothing in other programs that inherit the variable",
+        set: setters::only,
+    },
+    OptionRow {
+        key: "except",
+        default: "none",
+        on_bad_value: "none",
+        allowed: "the name of an executable file, a list of them such as [a,b], or none",
+        meaning: "do nothing in these programs",
+        set: setters::except,
     },
     OptionRow {
         key: "record",

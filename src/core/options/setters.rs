@@ -1,7 +1,8 @@
 //! From the text of one value to the field it sets. A setter either takes the whole value, or
 //! fails and has changed nothing.
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use super::{Config, LogLevel, Record, StackContext, StackKind, StatsOnExit, signals};
 use crate::order::Mode;
@@ -87,6 +88,36 @@ pub(super) fn stats_on_exit(config: &mut Config, value: &str) -> Result<(), Malf
         _ => return Err(Malformed),
     };
     Ok(())
+}
+
+pub(super) fn waits_on_exit(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.waits_on_exit = match value {
+        "off" => false,
+        "stderr" => true,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn only(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.programs.only = names(value, "any")?;
+    Ok(())
+}
+
+pub(super) fn except(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.programs.except = names(value, "none")?;
+    Ok(())
+}
+
+/// One name or a list of them; `nobody` is the empty list. A path is no name.
+fn names(value: &str, nobody: &str) -> Result<Vec<String>, Malformed> {
+    if value == nobody {
+        return Ok(Vec::new());
+    }
+    let list = value.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(value);
+    let names: Vec<String> = list.split(',').map(ToString::to_string).collect();
+    let bad = |name: &String| name.is_empty() || name.contains(['/', '[', ']']);
+    if names.iter().any(bad) { Err(Malformed) } else { Ok(names) }
 }
 
 pub(super) fn record(config: &mut Config, value: &str) -> Result<(), Malformed> {

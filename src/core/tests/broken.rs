@@ -56,6 +56,16 @@ fn barrier_mark() {
 }
 
 #[test]
+fn exported_not_reused() {
+    caught(Rule::ExportedNotReused);
+}
+
+#[test]
+fn whole_after_export() {
+    caught(Rule::WholeAfterExport);
+}
+
+#[test]
 fn release_only_free_segments() {
     caught(Rule::ReleaseOnlyFreeSegments);
 }

@@ -42,13 +42,22 @@ pub fn of_free() -> StackId {
     if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
 }
 
+/// The stack of a wait, whatever is recorded.
+pub fn of_wait() -> StackId {
+    capture_of(StackKind::All)
+}
+
 #[inline(never)]
 fn capture(wanted_from: StackContext) -> StackId {
     let history = &config::get().history;
     if history.context < wanted_from {
         return StackId::NONE;
     }
-    SCRATCH.with_borrow_mut(|words| capture_into(words, history.stacks))
+    capture_of(history.stacks)
+}
+
+fn capture_of(kind: StackKind) -> StackId {
+    SCRATCH.with_borrow_mut(|words| capture_into(words, kind))
 }
 
 /// Room for one stack. Not on the stack of the thread, which may be small, and where it would have to

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::log;
+use crate::{config, log};
 
 const UNKNOWN: u8 = 0;
 const ON: u8 = 1;
@@ -55,6 +55,7 @@ fn state() -> u8 {
 
 /// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a
 /// driver function, perhaps before any constructor ran: `getenv` works there and allocates nothing.
+/// A program may be left out by name as well.
 #[cold]
 fn read_switch() -> u8 {
     log::look_for_stderr();
@@ -63,7 +64,7 @@ fn read_switch() -> u8 {
         let value = libc::getenv(c"CACHEALLOC".as_ptr());
         !value.is_null() && *value == b'0' as libc::c_char && *value.add(1) == 0
     };
-    let state = if off { OFF } else { ON };
+    let state = if off || !config::includes_this_program() { OFF } else { ON };
     match STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => state,
         Err(set) => set,

@@ -19,6 +19,7 @@ pub mod process;
 pub mod skipping;
 pub mod stats;
 pub mod thread;
+pub mod waits;
 
 pub mod contexts;
 pub mod events;

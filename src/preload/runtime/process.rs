@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cachealloc_core::options::StatsOnExit;
 
 use crate::runtime::{bypass, captures, debts, snapshots, stats, thread};
-use crate::{config, record};
+use crate::config;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -31,7 +31,7 @@ pub fn started() {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Ordering::Release);
         }
-        if config.stats_on_exit == StatsOnExit::Stderr || record::is_on() {
+        if config.stats_on_exit == StatsOnExit::Stderr || snapshots::wanted_at_exit() {
             libc::atexit(at_exit);
             at_quick_exit(at_exit);
         }
@@ -82,7 +82,7 @@ pub fn exits() {
     if !is_ours() || bypass::is_off() {
         return;
     }
-    if record::is_on() {
+    if snapshots::wanted_at_exit() {
         let _ = std::panic::catch_unwind(snapshots::at_exit);
     }
     if config::get().stats_on_exit == StatsOnExit::Stderr {

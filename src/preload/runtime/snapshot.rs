@@ -20,7 +20,7 @@ use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, lock, snapshots, stats};
+use crate::runtime::{alloc, lock, snapshots, stats, waits};
 use crate::{config, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
@@ -45,6 +45,11 @@ pub fn write(path: &Path) -> io::Result<u64> {
         history::write_snapshot(&snapshot, names, &mut Lively(out))
     })?;
     Ok(snapshot.dropped_count())
+}
+
+/// Says where the program waited.
+pub fn print_waits() {
+    waits::print(lock(&NAMES).get_or_insert_default());
 }
 
 /// The file name that the user's template means for the snapshot of this number.

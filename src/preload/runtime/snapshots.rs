@@ -97,24 +97,29 @@ impl Word {
     }
 }
 
+/// Whether the end of the process has something to say.
+pub fn wanted_at_exit() -> bool {
+    record::is_on() || config::get().waits_on_exit
+}
+
 /// Makes ready for snapshots, once. Call where a thread may be made.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     let history = &config::get().history;
-    let wanted = record::is_on() || history.signal.is_some();
+    let wanted = wanted_at_exit() || history.signal.is_some();
     if !wanted || !process::is_ours() || STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
     // A program that changes its directory later finds its snapshots where it was started.
     let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
-    if record::is_on() {
+    if wanted_at_exit() {
         record::capture::start();
     }
     if !start_writer() {
         log::warn(format_args!("no thread for snapshots: none on a signal"));
         return;
     }
-    signals::hold(history.signal, record::is_on());
+    signals::hold(history.signal, wanted_at_exit());
 }
 
 /// By the C library's own call: std's allocates in the new thread, which costs a process that never
@@ -162,7 +167,7 @@ pub fn at_exit() {
     }
     if !WRITER_RUNS.load(Ordering::Acquire) {
         if DIRECTORY.get().is_some() {
-            write_to_template();
+            write_last();
         }
         return;
     }
@@ -219,7 +224,8 @@ fn serve() {
     {
         return;
     }
-    if std::panic::catch_unwind(write_to_template).is_err() {
+    let last = !served(&ASKED.served_exits, exits);
+    if std::panic::catch_unwind(if last { write_last } else { write_to_template }).is_err() {
         log::warn(format_args!("a snapshot failed inside the library"));
     }
     ASKED.served_signals.store(signals, Ordering::Release);
@@ -228,6 +234,16 @@ fn serve() {
     let end_by = ASKED.end_by.load(Ordering::Acquire);
     if end_by != 0 && exits != 0 {
         signals::end_by(end_by as i32);
+    }
+}
+
+/// What was asked for at the end of the process.
+fn write_last() {
+    if record::is_on() {
+        write_to_template();
+    }
+    if config::get().waits_on_exit {
+        snapshot::print_waits();
     }
 }
 

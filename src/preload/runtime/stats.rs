@@ -11,19 +11,19 @@ use cachealloc_core::order::Mode;
 use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::log;
-use crate::runtime::LEDGER;
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::{LEDGER, waits};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum $name { $($(#[$d])* $variant,)* }
 
         impl $name {
             const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            fn text(self) -> &'static str {
+            pub fn text(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
         }
@@ -81,10 +81,11 @@ impl Tally {
         Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
     }
 
-    fn note(&self, begun: Instant) {
+    fn note(&self, begun: Instant) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = begun.elapsed().as_nanos() as u64;
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        nanoseconds
     }
 
     fn read(&self) -> (u64, u64) {
@@ -122,7 +123,7 @@ pub fn value(what: Count) -> u64 {
 pub fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
     let begun = Instant::now();
     let code = call();
-    WAITS[reason as usize].note(begun);
+    waits::note(reason, WAITS[reason as usize].note(begun));
     code
 }
 

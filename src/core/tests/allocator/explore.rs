@@ -1,5 +1,5 @@
-//! Every program up to a length: each allocation size for each requester, each way to free each
-//! live block, each event completing, barriers with old and new marks, trims. All invariants are
+//! Every program up to a length: each allocation size for each requester, each live block exported,
+//! each way to free it, each event completing, barriers with old and new marks, trims. All invariants are
 //! checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
@@ -18,12 +18,14 @@ pub struct Explorer {
     live: Vec<BlockId>,
     events: Vec<EventId>,
     mark: Option<Mark>,
+    exported: Vec<BlockId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Alloc { bytes: u64, requester: Requester },
     Free { place: usize, how: How },
+    Export { place: usize },
     Finish { event: EventId, report: bool },
     Mark,
     Barrier,
@@ -42,7 +44,7 @@ impl Explorer {
     pub fn new(judges_all: bool) -> Explorer {
         let mut world = World::new(Policy::default(), CAPACITY_BYTES);
         world.judges_all = judges_all;
-        Explorer { world, live: Vec::new(), events: Vec::new(), mark: None }
+        Explorer { world, live: Vec::new(), events: Vec::new(), mark: None, exported: Vec::new() }
     }
 
     /// Runs every continuation of at most `steps` operations and returns how many there are.
@@ -72,6 +74,9 @@ impl Explorer {
         let hows = [How::Anyone, How::OnStream(1), How::OnStream(2), How::After, How::NextBarrier];
         for place in 0..self.live.len() {
             operations.extend(hows.map(|how| Operation::Free { place, how }));
+            if !self.exported.contains(&self.live[place]) {
+                operations.push(Operation::Export { place });
+            }
         }
         for &event in &self.events {
             operations.extend([true, false].map(|report| Operation::Finish { event, report }));
@@ -94,6 +99,10 @@ impl Explorer {
                 self.live.extend(found.map(|found| found.block));
             }
             Operation::Free { place, how } => self.free(place, how),
+            Operation::Export { place } => {
+                self.world.export(self.live[place]);
+                self.exported.push(self.live[place]);
+            }
             Operation::Finish { event, report } => {
                 self.events.retain(|other| *other != event);
                 self.world.finish(event);
@@ -114,6 +123,7 @@ impl Explorer {
 
     fn free(&mut self, place: usize, how: How) {
         let block = self.live.remove(place);
+        self.exported.retain(|exported| *exported != block);
         let ready = match how {
             How::Anyone => Ready::Anyone,
             How::OnStream(number) => {

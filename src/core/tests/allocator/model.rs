@@ -8,6 +8,9 @@ use cachealloc_core::{Allocation, BlockId, EventId, Ready, Requester, Segment};
 #[derive(Clone, Default)]
 pub struct Model {
     live: Vec<(BlockId, Range<u64>)>,
+    exported: Vec<BlockId>,
+    /// Bytes of freed blocks that another process may still read.
+    retired: Vec<Range<u64>>,
     waiting: Vec<Waiting>,
     frees_count: u64,
 }
@@ -25,6 +28,10 @@ impl Model {
         let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
         for (_, other) in &self.live {
             assert!(!overlap(&bytes, other), "{bytes:x?} is handed out twice");
+        }
+        for seen in &self.retired {
+            let shared = overlap(&bytes, seen);
+            assert!(!shared, "{bytes:x?} is handed out while others may read {seen:x?}");
         }
         let mut rest = Vec::new();
         for waiting in self.waiting.drain(..) {
@@ -50,10 +57,20 @@ impl Model {
     pub fn freed(&mut self, block: BlockId, ready: Ready) {
         let place = self.live.iter().position(|(live, _)| *live == block).expect("it is live");
         let (_, bytes) = self.live.swap_remove(place);
+        if let Some(place) = self.exported.iter().position(|exported| *exported == block) {
+            self.exported.swap_remove(place);
+            self.retired.push(bytes.clone());
+        }
         if ready != Ready::Anyone {
             self.waiting.push(Waiting { bytes, ready, free_number: self.frees_count });
         }
         self.frees_count += 1;
+    }
+
+    pub fn exported(&mut self, block: BlockId) {
+        if !self.exported.contains(&block) {
+            self.exported.push(block);
+        }
     }
 
     pub fn completed(&mut self, event: EventId) {
@@ -79,6 +96,14 @@ impl Model {
             let inside = overlap(&waiting.bytes, &bytes);
             assert!(!inside, "{segment:x?} is released in spite of {waiting:x?}");
         }
+        let before = self.retired.len();
+        self.retired.retain(|retired| !overlap(retired, &bytes));
+        let others = self.retired.len() < before;
+        assert!(segment.exported == others, "{segment:x?} is released, seen by others: {others}");
+    }
+
+    pub fn retired_bytes(&self) -> u64 {
+        self.retired.iter().map(|bytes| bytes.end - bytes.start).sum()
     }
 
     pub fn live_count(&self) -> usize {

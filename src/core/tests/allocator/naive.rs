@@ -22,6 +22,11 @@ pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Opti
             };
             let whole = block.bytes == segment.bytes;
             let much_larger = block.bytes >= wanted + slack;
+            let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
+            let keeps_whole = allocator.keeps_large_whole() && pool == Pool::Large;
+            if block.exported || (keeps_whole && !(whole && block.bytes <= own_bytes)) {
+                continue;
+            }
             if allocator.pressure() && pool == Pool::Large && whole && much_larger {
                 continue;
             }

@@ -8,6 +8,7 @@
 //! free a [on s1 e1 | after e1 | parked]
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
+//! export a                          another process maps a
 //! trim, pressure on, pressure off, limit 50M
 //! ```
 //!
@@ -57,6 +58,11 @@ impl Drawing {
         for line in program.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
             drawing.run(&words);
+            let retired = core::mem::take(&mut drawing.world.retired);
+            if !retired.is_empty() {
+                let text = text_of(&Asked::Release(retired));
+                drawing.asked.push(format!("{}: {text} for good", words.join(" ")));
+            }
             drawing.world.allocator.check();
         }
         drawing.draw()
@@ -79,6 +85,10 @@ impl Drawing {
             ["free", name, when @ ..] => {
                 let block = self.live.remove(*name).expect("a live name").block;
                 self.world.free(block, ready(when));
+            }
+            ["export", name] => {
+                let block = self.live[*name].block;
+                self.world.export(block);
             }
             ["finish", name] => self.world.finish(event(name)),
             ["report"] => self.world.report_finished(),
@@ -129,8 +139,10 @@ impl Drawing {
         match block.state {
             BlockState::Allocated => {
                 let owner = self.live.iter().find(|(_, live)| live.block == block.block);
-                format!("{} {bytes}", owner.expect("a block has a name").0)
+                let exported = if block.exported { " exported" } else { "" };
+                format!("{} {bytes}{exported}", owner.expect("a block has a name").0)
             }
+            BlockState::Free(Ready::Anyone) if block.exported => format!("{bytes} retired"),
             BlockState::Free(Ready::Anyone) => format!("{bytes} free"),
             BlockState::Free(Ready::OnStream { stream, event }) => {
                 format!("{bytes} free s{} e{}", stream.0, event.0)

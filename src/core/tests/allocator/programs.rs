@@ -25,6 +25,7 @@ struct Program {
     in_flight: Vec<Request>,
     events: Vec<EventId>,
     mark: Option<Mark>,
+    exports: bool,
 }
 
 /// Runs the program with this number. Panics where the allocator is at fault.
@@ -32,6 +33,7 @@ pub fn run(seed: u64, judges_all: bool) {
     let mut random = Random::new(seed);
     let policy = Policy { limit_bytes: Some(256 * MIB), ..parse(random.pick(&POLICIES)).0.policy };
     let capacity_bytes = random.pick(&[48 * MIB, 120 * MIB, 1 << 40]);
+    let exports = random.below(3) == 0;
     let mut program = Program {
         world: World::new(policy, capacity_bytes),
         random,
@@ -39,6 +41,7 @@ pub fn run(seed: u64, judges_all: bool) {
         in_flight: Vec::new(),
         events: Vec::new(),
         mark: None,
+        exports,
     };
     program.world.judges_all = judges_all;
     for _ in 0..STEPS_COUNT {
@@ -58,6 +61,11 @@ impl Program {
             }
             5..11 if !self.in_flight.is_empty() => self.poll_one(),
             11..16 if !self.live.is_empty() => self.free(),
+            // Most programs never do: an export changes how large requests are served, for good.
+            16 if self.exports && self.random.below(4) == 0 && !self.live.is_empty() => {
+                let place = self.random.below(self.live.len() as u64) as usize;
+                self.world.export(self.live[place]);
+            }
             16 => self.finish_one(),
             17 if self.mark.is_none() => self.mark = Some(self.world.mark()),
             17 | 18 if self.random.below(4) == 0 => {

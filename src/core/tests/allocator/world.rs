@@ -24,6 +24,8 @@ pub struct World {
     /// In the order of recording: on one stream they complete in this order.
     recorded: Vec<(StreamId, EventId)>,
     next_event: u64,
+    /// Segments that left because of exported blocks, for drawings.
+    pub retired: Vec<Segment>,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -51,12 +53,15 @@ impl World {
             finished: BTreeSet::new(),
             recorded: Vec::new(),
             next_event: 0,
+            retired: Vec::new(),
         }
     }
 
     pub fn check(&self) {
         if self.judges_all {
             self.allocator.check();
+            let retired_bytes = self.allocator.stats().retired_bytes.all.current;
+            assert_eq!(retired_bytes, self.model.retired_bytes());
         }
     }
 
@@ -67,6 +72,7 @@ impl World {
 
     pub fn alloc(&mut self, bytes: u64, requester: Requester) -> (Option<Allocation>, Vec<Asked>) {
         let expected = naive::best_fit(&self.allocator, bytes, requester);
+        let retries = self.allocator.stats().num_alloc_retries;
         let mut request = Request::new(bytes, requester);
         let mut asked = Vec::new();
         let found = loop {
@@ -75,8 +81,11 @@ impl World {
                 Err(step) => asked.push(step),
             }
         };
-        let hit = found.filter(|_| asked.is_empty()).map(|found| found.address);
+        // After a retry a part of a segment may be found that was kept whole before.
+        let at_once = asked.is_empty() && retries == self.allocator.stats().num_alloc_retries;
+        let hit = found.filter(|_| at_once).map(|found| found.address);
         assert!(hit == expected || !self.judges_all, "{hit:?}, not {expected:?}, for {bytes}");
+        found.iter().for_each(|found| self.check_whole(found));
         if found.is_none() {
             asked.push(Asked::OutOfMemory);
         }
@@ -93,6 +102,7 @@ impl World {
         assert_eq!(reserved_bytes, self.allocator.stats().reserved_bytes.all.current);
         let allocation = found?;
         self.check_sizes(request, &allocation);
+        self.check_whole(&allocation);
         self.model.taken(&allocation, request.requester());
         Some(allocation)
     }
@@ -133,6 +143,24 @@ impl World {
         let over = ready.event().is_some_and(|event| self.finished.contains(&event));
         self.model.freed(block, if over { Ready::Anyone } else { ready });
         self.allocator.free(block, ready);
+        self.retire();
+    }
+
+    /// Another process maps the block from now on.
+    pub fn export(&mut self, block: BlockId) {
+        self.model.exported(block);
+        self.allocator.export(block);
+        self.allocator.keep_large_whole();
+    }
+
+    /// What the caller does after whatever may have ended a segment's last use.
+    fn retire(&mut self) {
+        let segments = self.allocator.take_retired();
+        for segment in &segments {
+            assert!(segment.events.is_empty(), "{segment:x?} still waits");
+        }
+        self.released(&segments);
+        self.retired.extend(segments);
     }
 
     /// The event is complete on the device, and with it all earlier ones of its stream; the
@@ -159,6 +187,7 @@ impl World {
         for event in pending.into_iter().filter(|event| self.finished.contains(event)) {
             self.allocator.event_completed(event);
         }
+        self.retire();
     }
 
     pub fn mark(&self) -> Mark {
@@ -168,6 +197,7 @@ impl World {
     pub fn barrier_passed(&mut self, mark: Mark) {
         self.model.barrier_passed(mark.frees_count);
         self.allocator.barrier_passed(mark.tags);
+        self.retire();
     }
 
     pub fn trim(&mut self) -> Vec<Segment> {
@@ -205,6 +235,17 @@ impl World {
             }
             self.model.released(segment);
             self.driver.release(segment);
+        }
+    }
+
+    /// For requests that came after the export: one in flight may have its block already.
+    fn check_whole(&self, allocation: &Allocation) {
+        let view = self.allocator.find(allocation.address).expect("it is ours");
+        // Only after a request failed is a part of a segment better than nothing.
+        let may_share = self.allocator.stats().num_alloc_retries > 0 || view.bytes <= MIB;
+        if self.allocator.keeps_large_whole() && !may_share {
+            let whole = (view.segment.base, view.segment.bytes) == (view.address, view.bytes);
+            assert!(whole, "{view:x?} is handed out inside a segment");
         }
     }
 

@@ -7,3 +7,5 @@ mod tags;
 mod misses;
 
 mod limits;
+
+mod exports;

@@ -1,0 +1,95 @@
+//! Blocks that other processes may have mapped (legacy CUDA IPC).
+//!
+//! Note [Exported blocks]. Nobody tells the exporter when the importers have closed. So a block
+//! that was exported is never handed out again: freed, it is *retired*, neither allocated nor free,
+//! listed nowhere and merged with nothing. When its segment has nothing left but retired and free
+//! blocks, the segment leaves the allocator at once, and goes back by the driver's own free: the
+//! driver keeps the memory for those who have it mapped. A block that is a whole segment leaves
+//! with its free, as it would natively.
+//!
+//! A handle names a segment, and only our own importer finds a block inside one. So from the first
+//! export on large requests get segments of their own, uncut: what is exported later begins its
+//! segment, and any importer has the right bytes. Where there is no memory for that, a part of a
+//! segment is better than an error (`Stage::Split`).
+
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::State;
+use crate::policy::{own_segment_bytes, pool_of};
+use crate::request::{Request, Stage};
+use crate::rules::{Rule, rule_holds};
+use crate::types::{BlockId, Pool, Segment, SegmentId};
+
+impl Allocator {
+    /// Another process may map this allocated block from now on. Once is enough.
+    pub fn export(&mut self, id: BlockId) {
+        let block = self.blocks.at_mut(id.0);
+        assert!(block.state == State::Allocated, "{id:?} is exported but not allocated");
+        if !block.exported {
+            block.exported = true;
+            self.segments.at_mut(block.segment.0).exported_count += 1;
+        }
+    }
+
+    /// From now on large requests get segments of their own.
+    pub fn keep_large_whole(&mut self) {
+        self.whole_large = true;
+    }
+
+    pub fn keeps_large_whole(&self) -> bool {
+        self.whole_large
+    }
+
+    /// Segments that have nothing left but retired and free blocks leave the allocator. Ask after
+    /// frees, barriers and completed events; there is none before the first export.
+    pub fn take_retired(&mut self) -> Vec<Segment> {
+        let leaving = core::mem::take(&mut self.leaving);
+        let retired = leaving.into_iter().filter(|id| self.is_retired(*id));
+        let retired: Vec<SegmentId> = retired.collect();
+        retired.into_iter().map(|id| self.remove_segment(id)).collect()
+    }
+
+    /// The block has just been freed.
+    pub(crate) fn retire_if_exported(&mut self, id: BlockId) {
+        let block = self.blocks.at_mut(id.0);
+        if !block.exported {
+            return;
+        }
+        if rule_holds(Rule::ExportedNotReused) {
+            self.stats.retired_bytes.increase(block.pool, block.bytes);
+        } else {
+            block.exported = false;
+            self.segments.at_mut(block.segment.0).exported_count -= 1;
+        }
+    }
+
+    /// A block of the segment was freed, or waits no longer.
+    pub(crate) fn note_leaving(&mut self, id: SegmentId) {
+        let segment = self.segments.at(id.0);
+        let may_leave = segment.exported_count > 0 && segment.allocated_count == 0;
+        if may_leave && !self.leaving.contains(&id) {
+            self.leaving.push(id);
+        }
+    }
+
+    /// Whether the request gets a whole segment or nothing.
+    pub(crate) fn keeps_whole(&self, request: &Request, block_bytes: u64) -> bool {
+        self.whole_large
+            && pool_of(block_bytes) == Pool::Large
+            && request.stage < Stage::Split
+            && rule_holds(Rule::WholeAfterExport)
+    }
+
+    /// Whether the block is a segment that could have been reserved for this request alone.
+    pub(crate) fn is_whole_fit(&self, id: BlockId, block_bytes: u64) -> bool {
+        let block = self.blocks.at(id.0);
+        !block.is_split() && block.bytes <= own_segment_bytes(block_bytes)
+    }
+
+    fn is_retired(&self, id: SegmentId) -> bool {
+        let segment = self.segments.at(id.0);
+        let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
+        blocks.all(|block| block.state == State::Free)
+    }
+}
