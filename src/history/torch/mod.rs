@@ -11,8 +11,8 @@
 //!   viewer colours by the first, and shows the others.
 //! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
 //!   list whose name it misspells (`categores`), and shows nothing.
-//! * The viewer takes a block's category from its entry alone. Where no entry allocates, as with
-//!   `record:state`, there are no categories: all blocks would be `unknown`, whoever holds them.
+//! * The viewer takes a block's category from its entry alone. Where only live blocks were recorded,
+//!   there are no categories: nearly all would be `unknown`, whoever holds them.
 //!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
 //! in a dump of the file.
@@ -43,15 +43,15 @@ pub fn write_snapshot(
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
-        categories: if allocates(snapshot) { Categories::None } else { Categories::Never },
+        categories: if has_history(snapshot) { Categories::None } else { Categories::Never },
     };
     writer.top()?;
     writer.pickle.end()
 }
 
-fn allocates(snapshot: &Snapshot) -> bool {
-    let mut entries = snapshot.devices.iter().flat_map(|device| &device.entries);
-    entries.any(|entry| entry.action == Action::Alloc)
+/// More than a last entry.
+fn has_history(snapshot: &Snapshot) -> bool {
+    snapshot.devices.iter().any(|device| device.recorded_from_start)
 }
 
 struct Writer<'a, W> {

@@ -97,9 +97,8 @@ fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> Str
     if entry.stack != StackId::NONE {
         let _ = write!(text, r#", "frames": {}"#, frames(entry.stack, describe));
         let category = describe.category(entry.stack);
-        let mut all = snapshot.devices.iter().flat_map(|device| &device.entries);
-        let some_allocates = all.any(|entry| entry.action == Action::Alloc);
-        if !category.is_empty() && action != "free_completed" && some_allocates {
+        let has_history = snapshot.devices.iter().any(|device| device.recorded_from_start);
+        if !category.is_empty() && action != "free_completed" && has_history {
             let _ = write!(text, r#", "category": {}"#, string(&category));
         }
     }

@@ -5,9 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cachealloc_history::{
-    Action, Describe, Frame, NAME_BYTES_MAX, Snapshot, StackId, write_snapshot,
-};
+use cachealloc_history::{Describe, Frame, NAME_BYTES_MAX, Snapshot, StackId, write_snapshot};
 use serde_pickle::{DeOptions, HashableValue, Value, value_from_slice};
 
 use crate::files::Directory;
@@ -174,14 +172,14 @@ fn one_category_is_unknown() {
 /// The viewer takes blocks without an entry, as `record:state` leaves them, for `unknown` if there
 /// is any category: it is better that they keep their own colours.
 #[test]
-fn no_category_without_an_allocation() {
+fn no_category_where_only_live_blocks_were_recorded() {
     let mut snapshot = soundness::small();
     for entry in snapshot.devices.iter_mut().flat_map(|device| &mut device.entries) {
         entry.stack = StackId(1);
     }
     assert!(!categories(&snapshot).is_empty());
     for device in &mut snapshot.devices {
-        device.entries.retain(|entry| entry.action != Action::Alloc);
+        device.recorded_from_start = false;
     }
     assert!(categories(&snapshot).is_empty());
 }
