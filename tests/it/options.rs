@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use cachealloc_tests::{Ran, Run, scratch_file};
+use cachealloc_tests::{Ran, Run, scratch_file, target_folder};
 
 /// A program that asks for more each time and frees at once.
 fn growing(settings: &str) -> Ran {
@@ -55,4 +55,24 @@ fn waits_are_said_with_their_place() {
     assert!(ran.stderr.contains("hello.rs"), "{}", ran.stderr);
     let quiet = Run::program(env!("CARGO_BIN_EXE_hello")).conf("free_mode:strict").output().ok();
     assert_eq!(quiet.stderr, "");
+}
+
+/// With `record:state` one entry is kept, as PyTorch does: that is no ring which was too small.
+#[test]
+fn a_snapshot_says_what_it_lacks() {
+    let lacks = |settings: &str| {
+        let path = scratch_file("pickle");
+        let name = path.file_name().and_then(|name| name.to_str()).expect("we made it");
+        let ran = Run::program(env!("CARGO_BIN_EXE_random"))
+            .folder(target_folder().join("tests-c"))
+            .conf(&format!("{settings},snapshot:{name}"))
+            .output()
+            .ok();
+        assert!(ran.stderr.contains("snapshot: "), "{}", ran.stderr);
+        fs::remove_file(path).expect("it was written");
+        ran.stderr.contains("max_entries")
+    };
+    assert!(lacks("record:all,max_entries:100"));
+    assert!(!lacks("record:all"));
+    assert!(!lacks("record:state"));
 }

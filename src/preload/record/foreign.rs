@@ -40,7 +40,7 @@ struct Foreign {
 /// What this adds to a snapshot.
 pub struct Cut {
     pub segments: Vec<Segment>,
-    /// By device: entries, and how many were dropped.
+    /// By device: entries, and how many are missing.
     pub entries: Vec<(i32, Vec<Entry>, u64)>,
 }
 
@@ -102,7 +102,7 @@ pub fn cut() -> Cut {
     Cut {
         segments: foreign.live.values().map(segment).collect(),
         entries: entries
-            .map(|(device, ring)| (*device, ring.to_vec(), ring.dropped_count()))
+            .map(|(device, ring)| (*device, ring.to_vec(), recorder::missing_count(ring)))
             .collect(),
     }
 }

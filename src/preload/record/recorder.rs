@@ -174,7 +174,7 @@ impl Recorder {
         Cut {
             segments,
             entries: ring.map(Ring::to_vec).unwrap_or_default(),
-            dropped_count: ring.map_or(0, Ring::dropped_count),
+            dropped_count: ring.map_or(0, missing_count),
         }
     }
 
@@ -258,6 +258,11 @@ impl Recorded {
 /// As PyTorch: one where only live blocks are wanted.
 pub fn entries_max(history: &History) -> usize {
     if history.record == Record::State { 1 } else { history.max_entries }
+}
+
+/// How many entries somebody wants and this lacks.
+pub fn missing_count(ring: &Ring) -> u64 {
+    if config::get().history.record == Record::State { 0 } else { ring.dropped_count() }
 }
 
 /// The stack that an entry shows.
