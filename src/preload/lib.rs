@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod log;
+mod undisturbed;
 
 pub mod driver;
 pub mod functions;

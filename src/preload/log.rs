@@ -5,6 +5,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::config;
+use crate::undisturbed::undisturbed;
 
 /// How much is said; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,30 +66,15 @@ pub fn look_for_stderr() {
 }
 
 /// Writes bytes to stderr as they are. Nobody can be told that it failed, and the program must not
-/// notice: `errno` stays, and a pipe that nobody reads does not end the process by SIGPIPE.
+/// notice.
 pub fn raw(bytes: &[u8]) {
     if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: errno and the signal mask are this thread's own and are put back; the sets are
-    // initialised by the calls that fill them; the buffer is valid for its length.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mut pipe: libc::sigset_t = core::mem::zeroed();
-        let (mut before, mut pending) = (pipe, pipe);
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        libc::sigpending(&mut pending);
-        let was_pending = libc::sigismember(&pending, libc::SIGPIPE) == 1;
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
-        let written = libc::write(2, bytes.as_ptr().cast(), bytes.len());
-        if written == -1 && *libc::__errno_location() == libc::EPIPE && !was_pending {
-            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::sigtimedwait(&pipe, core::ptr::null_mut(), &now);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
-        *libc::__errno_location() = errno;
-    }
+    undisturbed(|| {
+        // SAFETY: the buffer is valid for its length.
+        unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) }
+    });
 }
 
 struct Line {

@@ -37,8 +37,8 @@ const LIBRARIES: [Library; 3] = [
                  posix_memalign prctl pread64 pthread_attr_destroy pthread_attr_init pthread_self \
                  pwrite64 read readdir64 readlink realloc rename sched_yield setenv sigaction \
                  sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending \
-                 sigtimedwait strchr strcmp strdup strerror \
-                 strlen strncmp strstr syscall sysconf uname unlink usleep write writev",
+                 strchr strcmp strdup strerror \
+                 strlen strncmp strstr syscall sysconf uname unlink write writev",
             ),
             ("GLIBC_2.3", "realpath"),
             ("GLIBC_2.3.2", "__register_atfork"),
@@ -68,7 +68,7 @@ const LIBRARIES: [Library; 3] = [
                  pthread_attr_setstacksize \
                  pthread_create pthread_detach pthread_getattr_np pthread_getspecific pthread_join \
                  pthread_key_create pthread_key_delete pthread_kill pthread_once \
-                 pthread_setspecific pthread_sigmask sem_destroy sem_init sem_post sem_wait",
+                 pthread_setcancelstate pthread_setspecific pthread_sigmask sem_destroy sem_init sem_post sem_wait",
             ),
             ("GLIBC_2.12", "pthread_setname_np"),
         ],

@@ -7,15 +7,19 @@ use std::panic::catch_unwind;
 use std::path::PathBuf;
 
 use crate::log;
-use crate::runtime::{snapshots, thread};
+use crate::runtime::{bypass, process, snapshots, thread};
 
-/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`.
+/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:
+/// `ENOTSUP` where the library is off, as in a child forked after CUDA was started.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
+    if bypass::is_off() || process::is_foreign() {
+        return libc::ENOTSUP;
+    }
     // SAFETY: the caller's promise.
     let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes());
     let path = path.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));

@@ -22,3 +22,9 @@ redhook::hook! {
         unsafe { redhook::real!(_Exit)(code) }
     }
 }
+
+/// Finds the real functions. Later may be too late: a program may leave in a signal handler, where
+/// looking for a symbol is not safe.
+pub fn prepare() {
+    let _ = (redhook::real!(_exit), redhook::real!(_Exit));
+}

@@ -4,7 +4,10 @@
 //! The program must not notice. What it installs, before or after us, is kept as its own view: a
 //! question gets that as the answer, and our handler calls its handler. A signal of the second kind
 //! is ours only while the program leaves it at the default action, which we carry out once the
-//! snapshot is written.
+//! snapshot is written. A signal that the program ignores stays ignored, of either kind: that is
+//! what the programs inherit that it starts.
+//!
+//! Whoever goes past us to the kernel is right: our view counts only while our handler is there.
 //!
 //! A handler of ours only leaves word for the writer (`runtime::snapshots`): it takes no lock,
 //! allocates nothing, and keeps `errno`. Signals reach us only after CUDA was started; before, and in
@@ -21,9 +24,27 @@ use crate::runtime::{process, snapshots};
 
 /// Those whose default action ends the process and that a snapshot may still precede. Not those of
 /// a crash in the program's code: a core file shall show the crash, not us.
-const TERMINATING: [c_int; 5] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGXCPU, libc::SIGABRT];
+const TERMINATING: [c_int; 16] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGABRT,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
 const SIGNALS_MAX: usize = 65;
+/// A flag that the C library adds to what the program asks for, on x86-64.
+const SA_RESTORER: c_int = 0x0400_0000;
 
 /// What we know of one signal.
 struct Held {
@@ -67,7 +88,9 @@ pub fn end_by(signal: c_int) {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = SIG_DFL;
         real_sigaction(signal, &action, null_mut());
-        libc::kill(libc::getpid(), signal);
+        // To this thread: a core file then shows where it was.
+        let thread = libc::syscall(libc::SYS_gettid);
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
         let mut set: libc::sigset_t = zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, signal);
@@ -77,20 +100,15 @@ pub fn end_by(signal: c_int) {
 
 fn take(signal: c_int, asks: bool) {
     let held = &HELD[signal as usize];
-    // SAFETY: a zeroed action is a valid place for the answer.
-    let mut before: libc::sigaction = unsafe { zeroed() };
-    // SAFETY: valid pointers; a signal number of ours.
-    if unsafe { real_sigaction(signal, null(), &mut before) } != 0 {
-        return;
-    }
-    // A program that ignores a signal, or runs under nohup, keeps doing so.
-    if !asks && before.sa_sigaction != SIG_DFL {
-        return;
-    }
-    held.asks.store(asks, Ordering::Relaxed);
-    held.keep(&before);
-    held.held.store(true, Ordering::Release);
-    held.install(signal, &before);
+    held.alone(|| {
+        let Some(before) = in_kernel(signal) else { return };
+        held.asks.store(asks, Ordering::Relaxed);
+        held.keep(&before);
+        held.held.store(true, Ordering::Release);
+        if held.is_in_front(&before) {
+            held.install(signal, &before);
+        }
+    });
 }
 
 impl Held {
@@ -100,29 +118,68 @@ impl Held {
         self.handler.store(action.sa_sigaction, Ordering::Release);
     }
 
-    fn view(&self) -> libc::sigaction {
+    /// What the program believes is installed.
+    fn view(&self, signal: c_int) -> libc::sigaction {
         // SAFETY: all-zero is a valid action.
-        let mut action: libc::sigaction = unsafe { zeroed() };
-        action.sa_sigaction = self.handler.load(Ordering::Acquire);
-        action.sa_flags = self.flags.load(Ordering::Relaxed);
-        set_low_word(&mut action.sa_mask, self.mask_low.load(Ordering::Relaxed));
+        let mut action: libc::sigaction = unsafe { in_kernel(signal).unwrap_or_else(|| zeroed()) };
+        self.show_view(&mut action);
         action
+    }
+
+    /// Where the action is ours, puts the program's view in its place.
+    fn show_view(&self, action: &mut libc::sigaction) {
+        if action.sa_sigaction == ours() {
+            action.sa_sigaction = self.handler.load(Ordering::Acquire);
+            action.sa_flags = self.flags.load(Ordering::Relaxed);
+            set_low_word(&mut action.sa_mask, self.mask_low.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Whether our handler stands before this action of the program. Before one for a single time
+    /// because of what comes after it.
+    fn is_in_front(&self, wanted: &libc::sigaction) -> bool {
+        match wanted.sa_sigaction {
+            SIG_DFL => true,
+            SIG_IGN => false,
+            _ => self.asks.load(Ordering::Relaxed) || wanted.sa_flags & SA_RESETHAND != 0,
+        }
     }
 
     /// Puts into the kernel what the program's view asks for: its own action, or ours in front.
     fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
         let mut action = *wanted;
-        let default = wanted.sa_sigaction == SIG_DFL;
-        if self.asks.load(Ordering::Relaxed) || default {
-            action.sa_sigaction = handler as *const () as usize;
+        if self.is_in_front(wanted) {
+            action.sa_sigaction = ours();
             // A call that the signal interrupts goes on, unless the program said otherwise.
-            let plain = default || wanted.sa_sigaction == SIG_IGN;
-            let flags = if plain { SA_RESTART } else { wanted.sa_flags & !SA_RESETHAND };
+            let default = wanted.sa_sigaction == SIG_DFL;
+            let flags = if default { SA_RESTART } else { wanted.sa_flags & !SA_RESETHAND };
             action.sa_flags = flags | SA_SIGINFO;
         }
         // SAFETY: a complete action; the handler lives as long as the library, which is never
         // unloaded.
         unsafe { real_sigaction(signal, &action, null_mut()) }
+    }
+
+    /// The kernel and the C library have their own say in flags and mask.
+    fn learn(&self, signal: c_int) {
+        if let Some(now) = in_kernel(signal) {
+            self.flags.fetch_or(now.sa_flags & SA_RESTORER, Ordering::Relaxed);
+            self.mask_low.store(low_word(&now.sa_mask), Ordering::Relaxed);
+        }
+    }
+
+    /// The program's action for a signal that came. One for a single time is over with that.
+    fn due(&self) -> usize {
+        let action = self.handler.load(Ordering::Acquire);
+        let lasts = action == SIG_DFL || self.flags.load(Ordering::Relaxed) & SA_RESETHAND == 0;
+        if lasts {
+            return action;
+        }
+        let relaxed = Ordering::Relaxed;
+        match self.handler.compare_exchange(action, SIG_DFL, Ordering::AcqRel, relaxed) {
+            Ok(_) => action,
+            Err(changed) => changed,
+        }
     }
 
     /// Runs `body` alone: no other thread, and no handler of this thread, changes the view.
@@ -148,34 +205,36 @@ impl Held {
 fn change(
     held: &Held,
     signal: c_int,
-    action: Option<&libc::sigaction>,
+    action: Option<libc::sigaction>,
     old: Option<&mut libc::sigaction>,
 ) -> c_int {
+    if !process::is_ours() {
+        return change_in_child(held, signal, action, old);
+    }
     held.alone(|| {
-        let before = held.view();
-        let code = match action {
-            Some(action) => {
-                held.keep(action);
-                let code = held.install(signal, action);
-                if code != 0 {
-                    held.keep(&before);
-                }
-                code
+        let before = held.view(signal);
+        if let Some(mut action) = action {
+            // Somebody asked the kernel, and puts back what it said.
+            held.show_view(&mut action);
+            held.keep(&action);
+            let code = held.install(signal, &action);
+            if code != 0 {
+                held.keep(&before);
+                return code;
             }
-            None => 0,
-        };
-        if let Some(old) = old.filter(|_| code == 0) {
+            held.learn(signal);
+        }
+        if let Some(old) = old {
             *old = before;
         }
-        code
+        0
     })
 }
 
 /// Our handler. Runs in whatever thread the kernel chose.
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let held = &HELD[signal as usize];
-    let action = held.handler.load(Ordering::Acquire);
-    let flags = held.flags.load(Ordering::Relaxed);
+    let action = held.due();
     // SAFETY: this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
     let ours = process::is_ours();
@@ -194,19 +253,12 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         }
     }
     if action != SIG_DFL && action != SIG_IGN {
-        if flags & SA_RESETHAND != 0 {
-            held.handler.store(SIG_DFL, Ordering::Release);
-        }
-        // SAFETY: the program installed this address as a handler of the kind that its flags say.
+        // SAFETY: the program installed this address as a handler. As the kernel does, all get all
+        // three arguments; those that want one look at one.
         unsafe {
-            if flags & SA_SIGINFO != 0 {
-                let function: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    core::mem::transmute(action);
-                function(signal, info, context);
-            } else {
-                let function: extern "C" fn(c_int) = core::mem::transmute(action);
-                function(signal);
-            }
+            let function: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                core::mem::transmute(action);
+            function(signal, info, context);
         }
     }
     // SAFETY: as above.
@@ -215,11 +267,46 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
 
 fn held(signal: c_int) -> Option<&'static Held> {
     let held = HELD.get(usize::try_from(signal).ok()?)?;
-    (held.held.load(Ordering::Acquire) && process::is_ours()).then_some(held)
+    held.held.load(Ordering::Acquire).then_some(held)
+}
+
+fn ours() -> usize {
+    handler as *const () as usize
+}
+
+fn in_kernel(signal: c_int) -> Option<libc::sigaction> {
+    // SAFETY: a zeroed action is a valid place for the answer.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    // SAFETY: valid pointers.
+    (unsafe { real_sigaction(signal, null(), &mut action) } == 0).then_some(action)
+}
+
+/// In a child, which has its own signals and perhaps our memory: only what it sees is changed.
+fn change_in_child(
+    held: &Held,
+    signal: c_int,
+    action: Option<libc::sigaction>,
+    old: Option<&mut libc::sigaction>,
+) -> c_int {
+    // SAFETY: all-zero is a valid action.
+    let mut before: libc::sigaction = unsafe { zeroed() };
+    let action = action.as_ref().map_or(null(), core::ptr::from_ref);
+    // SAFETY: null or a complete action, and a valid place for the answer.
+    let code = unsafe { real_sigaction(signal, action, &mut before) };
+    if let Some(old) = old.filter(|_| code == 0) {
+        held.show_view(&mut before);
+        *old = before;
+    }
+    code
 }
 
 /// `signal` and its kin: a handler with these flags; answers the one before.
 fn set_handler(held: &Held, signal: c_int, handler: usize, flags: c_int) -> usize {
+    if handler == SIG_ERR {
+        // SAFETY: this thread's own errno.
+        unsafe { *libc::__errno_location() = libc::EINVAL };
+        return SIG_ERR;
+    }
     // SAFETY: all-zero is a valid action.
     let (mut action, mut old): (libc::sigaction, libc::sigaction) = unsafe { zeroed() };
     action.sa_sigaction = handler;
@@ -228,11 +315,7 @@ fn set_handler(held: &Held, signal: c_int, handler: usize, flags: c_int) -> usiz
         // SAFETY: the set is ours. BSD's `signal` blocks the signal while it is handled.
         unsafe { libc::sigaddset(&mut action.sa_mask, signal) };
     }
-    if change(held, signal, Some(&action), Some(&mut old)) == 0 {
-        old.sa_sigaction
-    } else {
-        SIG_ERR
-    }
+    if change(held, signal, Some(action), Some(&mut old)) == 0 { old.sa_sigaction } else { SIG_ERR }
 }
 
 /// # Safety
@@ -271,31 +354,34 @@ mod exported {
         ) -> c_int => program_sigaction {
             match held(number) {
                 // SAFETY: null, or the program's own structures, as `sigaction` wants them.
-                Some(held) => unsafe { change(held, number, action.as_ref(), old.as_mut()) },
+                Some(held) => unsafe { change(held, number, action.as_ref().copied(), old.as_mut()) },
                 // SAFETY: the program's own arguments.
                 None => unsafe { real(number, action, old) },
             }
         }
     }
 
-    redhook::hook! {
-        unsafe fn signal(number: c_int, handler: usize) -> usize => program_signal {
-            match held(number) {
-                Some(held) => set_handler(held, number, handler, SA_RESTART),
-                // SAFETY: the program's own arguments.
-                None => unsafe { redhook::real!(signal)(number, handler) },
+    /// By any of its names, which the C library has for two functions.
+    macro_rules! by_other_names {
+        ($($name:ident => $ours:ident: $flags:expr,)*) => {$(
+            redhook::hook! {
+                unsafe fn $name(number: c_int, handler: usize) -> usize => $ours {
+                    match held(number) {
+                        Some(held) => set_handler(held, number, handler, $flags),
+                        // SAFETY: the program's own arguments.
+                        None => unsafe { redhook::real!($name)(number, handler) },
+                    }
+                }
             }
-        }
+        )*};
     }
 
-    redhook::hook! {
-        unsafe fn __sysv_signal(number: c_int, handler: usize) -> usize => program_sysv_signal {
-            match held(number) {
-                Some(held) => set_handler(held, number, handler, SA_RESETHAND | SA_NODEFER),
-                // SAFETY: the program's own arguments.
-                None => unsafe { redhook::real!(__sysv_signal)(number, handler) },
-            }
-        }
+    by_other_names! {
+        signal => program_signal: SA_RESTART,
+        bsd_signal => program_bsd_signal: SA_RESTART,
+        ssignal => program_ssignal: SA_RESTART,
+        sysv_signal => program_sysv_signal: SA_RESETHAND | SA_NODEFER,
+        __sysv_signal => program_sysv_signal_2: SA_RESETHAND | SA_NODEFER,
     }
 }
 

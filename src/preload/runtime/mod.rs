@@ -37,6 +37,7 @@ pub mod settle;
 pub mod shortage;
 pub mod snapshot;
 pub mod snapshots;
+pub mod writer;
 
 pub mod agents;
 pub mod early_start;

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::options::StatsOnExit;
 
-use crate::runtime::{bypass, captures, debts, snapshots, stats, thread};
 use crate::config;
+use crate::doors::exit;
+use crate::runtime::{bypass, captures, debts, snapshots, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -22,6 +23,7 @@ pub fn started() {
         return;
     }
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
+    exit::prepare();
     let config = config::get();
     let mut key = 0;
     // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
@@ -31,7 +33,7 @@ pub fn started() {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Ordering::Release);
         }
-        if config.stats_on_exit == StatsOnExit::Stderr || snapshots::wanted_at_exit() {
+        if config.stats_on_exit == StatsOnExit::Stderr || snapshots::are_wanted() {
             libc::atexit(at_exit);
             at_quick_exit(at_exit);
         }
@@ -43,6 +45,11 @@ pub fn started() {
 pub fn is_ours() -> bool {
     // SAFETY: asks the kernel for a number.
     STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
+}
+
+/// Whether CUDA was started in a process of which this one is a child: nothing of ours works here.
+pub fn is_foreign() -> bool {
+    STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
 }
 
 /// This thread holds something that `thread_ends` gives back.
@@ -82,9 +89,7 @@ pub fn exits() {
     if !is_ours() || bypass::is_off() {
         return;
     }
-    if snapshots::wanted_at_exit() {
-        let _ = std::panic::catch_unwind(snapshots::at_exit);
-    }
+    let _ = std::panic::catch_unwind(snapshots::at_exit);
     if config::get().stats_on_exit == StatsOnExit::Stderr {
         let _ = std::panic::catch_unwind(stats::print_at_exit);
     }

@@ -7,7 +7,7 @@ use cachealloc_history::StackId;
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
 use crate::runtime::contexts::Context;
-use crate::runtime::{snapshot, snapshots};
+use crate::runtime::snapshots;
 use crate::{log, record};
 
 /// Some programs find out by failing what there is.
@@ -27,7 +27,8 @@ pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
         context.recorder.out_of_memory(bytes, free as u64, stack);
     }
     if REPORTS.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX && log::warns() {
-        log::raw(snapshot::shortage_text(context, bytes, free as u64, total as u64).as_bytes());
+        let text = snapshots::shortage_text(context, bytes, free as u64, total as u64);
+        log::raw(text.as_bytes());
     }
     if record::is_on() {
         snapshots::at_shortage();

@@ -20,11 +20,13 @@ use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, lock, snapshots, stats, waits};
+use crate::runtime::{alloc, lock, stats, waits, writer};
 use crate::{config, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// After so long, its holder may be a thread that waits for us in a signal handler.
+const LOCK_WAIT_USUAL: Duration = Duration::from_millis(50);
 
 /// The report names so many call sites.
 const SITES_SHOWN: usize = 5;
@@ -37,7 +39,7 @@ pub fn write(path: &Path) -> io::Result<u64> {
     let snapshot = take();
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    names.prepare(stacks_of(&snapshot), snapshots::sign_of_life);
+    names.prepare(stacks_of(&snapshot), writer::sign_of_life);
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let writer = Writer { process_id: std::process::id(), sequence };
@@ -102,26 +104,67 @@ fn host() -> String {
 
 fn take() -> Snapshot {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
+    let mut oldest = Oldest::default();
+    // All at once: a segment that one context gives back may be another one's a moment later.
+    let mut locked = Vec::new();
     for context in contexts::every() {
-        snapshots::sign_of_life();
-        match cut(context, true) {
-            Some(cut) => add(&mut snapshot, context, cut),
+        writer::sign_of_life();
+        match lock_within(&context.allocator, LOCK_WAIT_MAX) {
+            Some(allocator) => locked.push((context, allocator)),
             None => log::warn(format_args!("snapshot: a context is busy, and left out")),
         }
     }
-    add_foreign(&mut snapshot);
-    for device in &mut snapshot.devices {
+    for (context, allocator) in &mut locked {
+        let cut = cut_locked(context, allocator, true);
+        oldest.note(context.device, &cut.entries, cut.dropped_count);
+        add(&mut snapshot, context, cut);
+    }
+    add_foreign(&mut snapshot, &mut oldest);
+    drop(locked);
+    for (index, device) in snapshot.devices.iter_mut().enumerate() {
         device.entries.sort_by_key(|entry| entry.time_ns); // stable: several contexts, each in order
+        oldest.drop_older(index, device);
     }
     snapshot.sort();
     snapshot
 }
 
+/// From when on the history of a device is complete. Each of its contexts has a ring of its own, and
+/// a segment moves from one to another: what one ring still knows of a time that another one has
+/// lost would not fit together.
+#[derive(Default)]
+struct Oldest(Vec<u64>);
+
+impl Oldest {
+    fn note(&mut self, device: i32, entries: &[Entry], dropped_count: u64) {
+        let complete = dropped_count == 0 && config::get().history.record == Record::All;
+        let Some(oldest) = entries.first().filter(|_| !complete) else { return };
+        let index = device.max(0) as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] = self.0[index].max(oldest.time_ns);
+    }
+
+    fn drop_older(&self, index: usize, device: &mut Device) {
+        let from = self.0.get(index).copied().unwrap_or(0);
+        let older = device.entries.partition_point(|entry| entry.time_ns < from);
+        device.entries.drain(..older);
+        if config::get().history.record == Record::All {
+            device.dropped_count += older as u64;
+        }
+    }
+}
+
 fn cut(context: &Context, with_entries: bool) -> Option<Cut> {
     let mut allocator = lock_within(&context.allocator, LOCK_WAIT_MAX)?;
-    context.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
-    alloc::note_allocated(context, &allocator);
-    Some(context.recorder.cut(&mut allocator, context.device, with_entries, requested))
+    Some(cut_locked(context, &mut allocator, with_entries))
+}
+
+fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {
+    context.lookaside.empty(|held| alloc::take_back(allocator, held));
+    alloc::note_allocated(context, allocator);
+    context.recorder.cut(allocator, context.device, with_entries, requested)
 }
 
 /// What the program asked for. The core knows the request that first got a block; a list hands the
@@ -138,9 +181,10 @@ fn add(snapshot: &mut Snapshot, context: &Context, cut: Cut) {
     snapshot.segments.extend(cut.segments);
 }
 
-fn add_foreign(snapshot: &mut Snapshot) {
+fn add_foreign(snapshot: &mut Snapshot, oldest: &mut Oldest) {
     let cut = foreign::cut();
     for (device, entries, dropped_count) in cut.entries {
+        oldest.note(device, &entries, dropped_count);
         add_entries(snapshot, device, entries, dropped_count);
     }
     snapshot.segments.extend(cut.segments);
@@ -187,17 +231,22 @@ fn clock() -> Clock {
 
 fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuard<'_, Allocator>> {
     let begun = Instant::now();
-    loop {
+    let guard = loop {
         match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() > wait_max => return None,
+            Ok(guard) => break Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > wait_max => break None,
             Err(TryLockError::WouldBlock) => {
-                snapshots::sign_of_life();
+                writer::sign_of_life();
+                if begun.elapsed() > LOCK_WAIT_USUAL {
+                    writer::note_lack(true);
+                }
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
-    }
+    };
+    writer::note_lack(false);
+    guard
 }
 
 /// Tells with every write that the writer gets on.
@@ -205,7 +254,7 @@ struct Lively<'a, W: ?Sized>(&'a mut W);
 
 impl<W: io::Write + ?Sized> io::Write for Lively<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        snapshots::sign_of_life();
+        writer::sign_of_life();
         self.0.write(bytes)
     }
 

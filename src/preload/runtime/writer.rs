@@ -1,0 +1,210 @@
+//! The thread that writes snapshots, and how others reach it.
+//!
+//! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
+//! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
+//! nobody waits for a writer that no longer gets on: what the asker holds may be what it lacks.
+
+use core::ffi::c_void;
+use core::mem::zeroed;
+use core::ptr::{null, null_mut};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::runtime::{lock, thread};
+
+/// Enough for names of functions at any nesting that symbolising meets. A thread of the program may
+/// have much less: another reason to write here.
+const STACK_BYTES: usize = 2 << 20;
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// What the writer sleeps on: changes with every word.
+static BELL: AtomicU32 = AtomicU32::new(0);
+static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
+static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
+
+/// Something that the writer may be asked for. Counters, because somebody may ask again while the
+/// last word is served.
+#[derive(Default)]
+pub struct Word {
+    left: AtomicU32,
+    served: AtomicU32,
+}
+
+impl Word {
+    pub const fn new() -> Word {
+        Word { left: AtomicU32::new(0), served: AtomicU32::new(0) }
+    }
+
+    /// Leaves word. For signal handlers, too: a system call, no lock.
+    pub fn leave(&self) -> u32 {
+        let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
+        ring();
+        number
+    }
+
+    /// Leaves word once for all, for all who ask: the number is 1.
+    pub fn leave_once(&self) -> u32 {
+        self.left.store(1, Ordering::Release);
+        ring();
+        1
+    }
+
+    /// How often word was left so far.
+    pub fn left(&self) -> u32 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// The number of the last word, where it is not served yet.
+    pub fn unserved(&self) -> Option<u32> {
+        let left = self.left();
+        (!self.is_served(left)).then_some(left)
+    }
+
+    pub fn is_served(&self, number: u32) -> bool {
+        self.served.load(Ordering::SeqCst).wrapping_sub(number) as i32 >= 0
+    }
+
+    /// For the writer: all words up to this one are served.
+    pub fn note_served(&self, number: u32) {
+        self.served.store(number, Ordering::SeqCst);
+    }
+
+    /// Waits until this word is served. False: it is not, and waiting longer may not help.
+    pub fn wait(&self, number: u32, patience: Patience) -> bool {
+        let mut seen = SIGNS_OF_LIFE.load(Ordering::Relaxed);
+        let mut silence = Duration::ZERO;
+        while !self.is_served(number) {
+            let now = SIGNS_OF_LIFE.load(Ordering::Relaxed);
+            silence = if now == seen { silence + LOOK_EVERY } else { Duration::ZERO };
+            seen = now;
+            let gives_way = patience.gives_way && LACKS_A_LOCK.load(Ordering::Acquire);
+            if gives_way || silence > patience.silence_max {
+                return false;
+            }
+            sleep(LOOK_EVERY);
+        }
+        true
+    }
+}
+
+/// How long to wait for the writer.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// A writer that gives no sign of life for so long is not waited for any longer.
+    pub silence_max: Duration,
+    /// Nor one that lacks a lock: the waiting thread may hold it.
+    pub gives_way: bool,
+}
+
+/// Something to be done in the writer's thread.
+type Job = Box<dyn FnOnce() + Send>;
+static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
+static JOBS_LEFT: Word = Word::new();
+
+/// Starts the thread, which calls `serve` after every word. False: there is none.
+///
+/// By the C library's own call: std's allocates in the new thread, which costs a process that never
+/// asks for a snapshot an arena of the heap. Every signal stays with the program's own threads.
+pub fn start(serve: fn()) -> bool {
+    // SAFETY: the sets are filled by the calls; the mask is put back; a function pointer is a word.
+    unsafe {
+        let mut all: libc::sigset_t = zeroed();
+        let mut before: libc::sigset_t = zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+        let mut attributes: libc::pthread_attr_t = zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut writer: libc::pthread_t = zeroed();
+        let serve = serve as *mut c_void;
+        let code = libc::pthread_create(&mut writer, &attributes, work, serve);
+        libc::pthread_attr_destroy(&mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+        RUNS.store(code == 0, Ordering::Release);
+        code == 0
+    }
+}
+
+pub fn runs() -> bool {
+    RUNS.load(Ordering::Acquire)
+}
+
+/// Has the writer do something, which it does after the snapshots that are asked for, and answers
+/// with the result. None: it failed, or is not done yet.
+pub fn run<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+    silence_max: Duration,
+) -> Option<T> {
+    let result = Arc::new(Mutex::new(None));
+    let place = result.clone();
+    lock(&JOBS).push_back(Box::new(move || *lock(&place) = Some(body())));
+    let number = JOBS_LEFT.leave();
+    let done = JOBS_LEFT.wait(number, Patience { silence_max, gives_way: false });
+    lock(&result).take().filter(|_| done)
+}
+
+/// Waits until all is done that `run` has asked for.
+pub fn finish_jobs(silence_max: Duration) -> bool {
+    let patience = Patience { silence_max, gives_way: false };
+    JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, patience))
+}
+
+/// A step of the writer is done: it gets on.
+pub fn sign_of_life() {
+    SIGNS_OF_LIFE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The writer waits for a lock that somebody holds for long, or has it now.
+pub fn note_lack(lacks: bool) {
+    LACKS_A_LOCK.store(lacks, Ordering::Release);
+}
+
+extern "C" fn work(serve: *mut c_void) -> *mut c_void {
+    // SAFETY: names the calling thread, for whoever looks at the process's threads.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
+    // SAFETY: `start` gave the function.
+    let serve: fn() = unsafe { core::mem::transmute(serve) };
+    // What this thread does is not the program's doing.
+    thread::with(|thread| thread.inside.set(true));
+    loop {
+        let heard = BELL.load(Ordering::Acquire);
+        serve();
+        do_jobs();
+        wait_for_the_bell(heard);
+    }
+}
+
+fn do_jobs() {
+    let Some(number) = JOBS_LEFT.unserved() else { return };
+    loop {
+        let Some(job) = lock(&JOBS).pop_front() else { break };
+        // A job that failed leaves no result, and its asker knows by that.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+    JOBS_LEFT.note_served(number);
+}
+
+fn ring() {
+    BELL.fetch_add(1, Ordering::Release);
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: wakes whoever sleeps on a word of ours.
+    unsafe { libc::syscall(libc::SYS_futex, BELL.as_ptr(), wake, 1) };
+}
+
+fn wait_for_the_bell(heard: u32) {
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: sleeps while the word still has this value; anything else returns at once.
+    unsafe { libc::syscall(libc::SYS_futex, BELL.as_ptr(), wait, heard, null::<libc::timespec>()) };
+}
+
+/// By the kernel's call: in the C library's, a thread that is to be cancelled ends.
+fn sleep(time: Duration) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: a plain sleep; a signal may shorten it.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, null_mut::<libc::timespec>()) };
+}

@@ -1,0 +1,59 @@
+//! Calls of the system in a thread of the program: whatever they lead to is ours, not the program's.
+
+use core::ffi::c_int;
+use core::mem::zeroed;
+use core::ptr::{null, null_mut};
+
+/// Those that a write sends to its thread: to a pipe that nobody reads, or past the limit of a file.
+const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+const CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    /// Not in the `libc` crate.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Runs `body` so that the program does not notice what it calls: `errno` stays, the signals of a
+/// failed write are swallowed, and the thread is not cancelled meanwhile, for that would unwind
+/// through frames of ours that cannot be.
+pub fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
+    // are initialised by the calls that fill them.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut cancelling = 0;
+        pthread_setcancelstate(CANCEL_DISABLE, &mut cancelling);
+        let mut set: libc::sigset_t = zeroed();
+        let (mut mask, mut before) = (set, set);
+        libc::sigemptyset(&mut set);
+        OF_WRITES.iter().for_each(|signal| {
+            libc::sigaddset(&mut set, *signal);
+        });
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut mask);
+        libc::sigpending(&mut before);
+        let result = body();
+        OF_WRITES.iter().for_each(|signal| swallow(*signal, &before));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &mask, null_mut());
+        pthread_setcancelstate(cancelling, null_mut());
+        *libc::__errno_location() = errno;
+        result
+    }
+}
+
+/// Takes a signal that waits now and did not before. By the kernel's call, because the C library's
+/// is none for a thread that is to be cancelled.
+fn swallow(signal: c_int, before: &libc::sigset_t) {
+    // SAFETY: as above; the kernel's sets are the first 8 bytes of the C library's.
+    unsafe {
+        let mut now: libc::sigset_t = zeroed();
+        libc::sigpending(&mut now);
+        if libc::sigismember(&now, signal) != 1 || libc::sigismember(before, signal) == 1 {
+            return;
+        }
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        libc::syscall(libc::SYS_rt_sigtimedwait, &set, null::<c_int>(), &at_once, 8);
+    }
+}
