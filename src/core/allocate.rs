@@ -180,11 +180,11 @@ impl Allocator {
         block_bytes: u64,
         whole: bool,
     ) -> Option<(Rank, BlockId)> {
-        candidates
-            .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
-            .find(|(_, id)| {
+        candidates.take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes)).find(
+            |(_, id)| {
                 !self.is_spared(*id, block_bytes) && (!whole || self.is_whole_fit(*id, block_bytes))
-            })
+            },
+        )
     }
 
     /// Note [Pressure]: a whole segment that had better go back to the driver.

@@ -41,6 +41,8 @@ rules! {
     ExportedNotReused = "exported_not_reused",
     /// After the first export large blocks are segments of their own.
     WholeAfterExport = "whole_after_export",
+    /// A block inside a segment has a handle of its own, which a driver without us refuses.
+    InsideHandleIsOurs = "inside_handle_is_ours",
     /// A segment leaves only when no block in it is allocated.
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// A free of a context block makes a barrier.

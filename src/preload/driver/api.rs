@@ -45,11 +45,19 @@ calls! {
     stream_get_ctx = cuStreamGetCtx(stream: StreamHandle, context: &mut ContextHandle);
     stream_is_capturing = cuStreamIsCapturing(stream: StreamHandle, status: &mut u32);
     thread_exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: &mut u32);
+    ipc_close_mem_handle = cuIpcCloseMemHandle(pointer: DevicePointer);
+    mem_get_address_range =
+        cuMemGetAddressRange_v2(base: &mut DevicePointer, bytes: &mut usize, at: DevicePointer);
     mem_alloc = cuMemAlloc_v2(pointer: &mut DevicePointer, bytes: usize);
     mem_free = cuMemFree_v2(pointer: DevicePointer);
     mem_host_alloc = cuMemHostAlloc(pointer: &mut usize, bytes: usize, flags: u32);
     mem_free_host = cuMemFreeHost(pointer: usize);
     mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
+    memset_d8_async =
+        cuMemsetD8Async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
+    memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(
+        host: usize, pointer: DevicePointer, bytes: usize, stream: StreamHandle
+    );
     mem_get_info = cuMemGetInfo_v2(free_bytes: &mut usize, total_bytes: &mut usize);
     device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
     device_total_mem = cuDeviceTotalMem_v2(bytes: &mut usize, device: i32);
@@ -144,6 +152,19 @@ pub fn launch_kernel_ex(
         table::real::<unsafe extern "C" fn(&LaunchConfig, usize, usize, usize) -> CuResult>(id);
     // SAFETY: the signature is that of the driver's header; the arguments are the program's.
     unsafe { function(config, kernel, params, extra) }
+}
+
+/// `cuIpcOpenMemHandle`, in the version that the program called.
+pub fn ipc_open_mem_handle(
+    id: usize,
+    pointer: &mut DevicePointer,
+    handle: Handle64,
+    flags: u32,
+) -> CuResult {
+    let function =
+        table::real::<unsafe extern "C" fn(&mut DevicePointer, Handle64, u32) -> CuResult>(id);
+    // SAFETY: the signature is that of the driver's header, the same for both versions.
+    unsafe { function(pointer, handle, flags) }
 }
 
 /// Whether the driver has the context-wide barrier (12.5 and later).

@@ -49,6 +49,12 @@ pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResu
 /// The real call, and once more if memory that we hold was what it lacked.
 #[inline(always)]
 pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    retried_mut(function, &mut || real())
+}
+
+/// As `retried`, for a call that keeps something of its answer.
+#[inline(always)]
+pub fn retried_mut(function: &'static Function, real: &mut impl FnMut() -> CuResult) -> CuResult {
     let code = real();
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == OUT_OF_MEMORY && may_retry && made_room(function) {

@@ -12,6 +12,7 @@ pub mod copy;
 pub mod foreign;
 mod foreign_sizes;
 pub mod host_memory;
+pub mod ipc;
 pub mod launch;
 pub mod memory;
 pub mod module;

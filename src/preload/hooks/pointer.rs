@@ -8,6 +8,7 @@ use crate::driver::sys::*;
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
 use crate::runtime::extents::{self, Extent, LiveBlock, Place};
+use crate::runtime::imports::{self, Import};
 use crate::runtime::{agents, bypass, lock};
 
 /// An address of no allocation, to learn what the driver says of one.
@@ -19,8 +20,16 @@ pub fn range(
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let Some(extent) = asked(words[2]) else { return real() };
-    let (base, bytes) = (words[0] as *mut u64, words[1] as *mut usize);
+    let Some(extent) = asked(words[2]) else {
+        return match imports::find(words[2] as u64) {
+            Some(import) => {
+                // SAFETY: each is null or the program's to be written.
+                unsafe { write_range(words, import.address, import.requested_bytes) };
+                SUCCESS
+            }
+            None => real(),
+        };
+    };
     guarded(
         function,
         || match block_around(extent, words[2] as u64) {
@@ -28,10 +37,7 @@ pub fn range(
             None => NOT_FOUND,
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
-                unsafe {
-                    write(base, block.address);
-                    write(bytes, block.requested_bytes as usize);
-                }
+                unsafe { write_range(words, block.address, block.requested_bytes) };
                 SUCCESS
             }
         },
@@ -49,7 +55,11 @@ pub fn attribute(
     if attribute == POINTER_P2P_TOKENS {
         show_p2p_tokens(function);
     }
-    let Some(extent) = asked(address) else { return common::retried(function, real) };
+    let Some(extent) = asked(address) else {
+        let import = imports::find(address as u64).filter(|_| !data.is_null());
+        let answered = import.and_then(|import| answer(&Asked::Import(import), attribute, data));
+        return answered.unwrap_or_else(|| common::retried(function, real));
+    };
     if data.is_null() {
         return real();
     }
@@ -57,7 +67,7 @@ pub fn attribute(
         function,
         || match block_around(extent, address as u64) {
             None => INVALID_VALUE,
-            Some(block) => answer(&block, attribute, data).unwrap_or_else(real),
+            Some(block) => answer(&Asked::Block(block), attribute, data).unwrap_or_else(real),
         },
         real,
     )
@@ -72,13 +82,20 @@ pub fn attributes(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (count, address) = (words[0] as u32, words[3] as u64);
-    let (kinds, data) = (words[1] as *const u32, words[2] as *const *mut u64);
+    let kinds = words[1] as *const u32;
     // SAFETY: null, or the program's array of this length; the driver reads it as well.
     let kind = |index: u32| unsafe { *kinds.add(index as usize) };
     if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
         show_p2p_tokens(function);
     }
-    let Some(extent) = asked(words[3]) else { return common::retried(function, real) };
+    let Some(extent) = asked(words[3]) else {
+        let code = common::retried(function, real);
+        if let Some(import) = imports::find(address).filter(|_| code == SUCCESS) {
+            // SAFETY: the program's arrays, which the driver has just worked with.
+            unsafe { answer_all(&Asked::Import(import), words) };
+        }
+        return code;
+    };
     guarded(
         function,
         || {
@@ -86,15 +103,9 @@ pub fn attributes(
                 return api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
             };
             let code = common::retried(function, real);
-            if code != SUCCESS || kinds.is_null() || data.is_null() {
-                return code;
-            }
-            for index in 0..count {
+            if code == SUCCESS {
                 // SAFETY: as above.
-                let data = unsafe { *data.add(index as usize) };
-                if !data.is_null() {
-                    answer(&block, kind(index), data);
-                }
+                unsafe { answer_all(&Asked::Block(block), words) };
             }
             code
         },
@@ -120,7 +131,7 @@ fn asked(address: usize) -> Option<&'static Extent> {
 }
 
 /// The block of the program that the address lies in.
-fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
+pub fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     let view = lock(&extent.context().allocator).find(Address(address))?;
     match extents::place(view.address.0) {
         Place::Block(block) if address < block.address + block.requested_bytes => Some(block),
@@ -128,12 +139,21 @@ fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     }
 }
 
+/// Memory that the driver knows only as a part of something larger.
+enum Asked {
+    Block(LiveBlock),
+    Import(Import),
+}
+
 /// Writes the answer if it depends on the block.
-fn answer(block: &LiveBlock, attribute: u32, data: *mut u64) -> Option<CuResult> {
-    let value = match attribute {
-        POINTER_RANGE_START => block.address,
-        POINTER_RANGE_SIZE => block.requested_bytes,
-        POINTER_BUFFER_ID => block.buffer_id(),
+fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
+    let value = match (attribute, asked) {
+        (POINTER_RANGE_START, Asked::Block(block)) => block.address,
+        (POINTER_RANGE_START, Asked::Import(import)) => import.address,
+        (POINTER_RANGE_SIZE, Asked::Block(block)) => block.requested_bytes,
+        (POINTER_RANGE_SIZE, Asked::Import(import)) => import.requested_bytes,
+        (POINTER_BUFFER_ID, Asked::Block(block)) => block.buffer_id(),
+        (POINTER_BUFFER_ID, Asked::Import(import)) => import.buffer_id,
         _ => return None,
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.
@@ -141,9 +161,39 @@ fn answer(block: &LiveBlock, attribute: u32, data: *mut u64) -> Option<CuResult>
     Some(SUCCESS)
 }
 
+/// Puts right what the driver has just written and what depends on the block.
+///
+/// # Safety
+///
+/// `words` are the arguments of a `cuPointerGetAttributes` that has succeeded.
+unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
+    let (count, kinds, data) = (words[0], words[1] as *const u32, words[2] as *const *mut u64);
+    if kinds.is_null() || data.is_null() {
+        return;
+    }
+    for index in 0..count as u32 as usize {
+        // SAFETY: the program's arrays of this length.
+        let (kind, data) = unsafe { (kinds.add(index).read(), data.add(index).read()) };
+        if !data.is_null() {
+            answer(asked, kind, data);
+        }
+    }
+}
+
 fn show_p2p_tokens(function: &'static Function) {
     if bypass::is_on() {
         beside(function, || agents::show(Agent::P2pTokens));
+    }
+}
+
+/// # Safety
+///
+/// `words` begin with two places of the program, each null or valid for a write.
+unsafe fn write_range(words: &[usize; 3], start: u64, bytes: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        write(words[0] as *mut u64, start);
+        write(words[1] as *mut usize, bytes as usize);
     }
 }
 

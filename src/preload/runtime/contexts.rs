@@ -21,7 +21,7 @@ use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{alloc, bypass, lock, snapshots, stats};
+use crate::runtime::{alloc, bypass, exports, imports, lock, snapshots, stats};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -141,6 +141,7 @@ impl Context {
         self.events.bury();
         self.last_barrier.forget();
         crate::runtime::extents::remove_context(self);
+        imports::context_ended(self.id);
         let fresh = empty_allocator(self.device_bytes);
         let mut allocator = lock(&self.allocator);
         self.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
@@ -229,6 +230,9 @@ fn empty_allocator(device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(policy);
     if collects && device_bytes != u64::MAX {
         allocator.set_limit(Some(device_bytes));
+    }
+    if exports::any() {
+        allocator.keep_large_whole();
     }
     if record::is_on() {
         allocator.report_completed();

@@ -14,7 +14,7 @@
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -44,6 +44,8 @@ pub struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
     context: AtomicPtr<Context>,
+    /// A block of the segment was exported: none is kept back in a list from then on.
+    exported: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
 }
@@ -163,6 +165,7 @@ pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     let Some(extent) = take_extent(&mut spare, bytes) else { return false };
     extent.base.store(base, Ordering::Relaxed);
     extent.bytes.store(bytes, Ordering::Relaxed);
+    extent.exported.store(false, Ordering::Relaxed);
     extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
     let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
     if !entered {
@@ -211,6 +214,15 @@ impl Extent {
         unsafe { &*self.context.load(Ordering::Relaxed) }
     }
 
+    pub fn note_exported(&self) {
+        self.exported.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn is_exported(&self) -> bool {
+        self.exported.load(Ordering::Acquire)
+    }
+
     /// The slot of a block that starts at this address; none off the 512-byte grid.
     #[inline]
     fn slot_at(&self, address: u64) -> Option<&'static Slot> {
@@ -229,10 +241,9 @@ impl LiveBlock {
 
     /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
     pub fn buffer_id(&self) -> u64 {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
         let buffer = &self.slot().buffer;
         if buffer.load(Ordering::Relaxed) == 0 {
-            let fresh = NEXT.fetch_add(1, Ordering::Relaxed);
+            let fresh = next_buffer();
             let _ = buffer.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
         }
         BUFFER_IDS + u64::from(buffer.load(Ordering::Relaxed))
@@ -271,6 +282,16 @@ impl LiveBlock {
     fn slot(&self) -> &'static Slot {
         self.extent.slot_at(self.address).expect("a live block starts on the grid")
     }
+}
+
+/// A number as `LiveBlock::buffer_id` gives.
+pub fn fresh_buffer_id() -> u64 {
+    BUFFER_IDS + u64::from(next_buffer())
+}
+
+fn next_buffer() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Hands a block to the program. Call under the core's lock, or for a block taken from a
@@ -354,6 +375,7 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         base: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         context: AtomicPtr::new(null_mut()),
+        exported: AtomicBool::new(false),
         slots,
         slots_count: wanted,
     })))

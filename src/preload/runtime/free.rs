@@ -25,13 +25,13 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, alloc, captures, debts, lock, tags, widen};
+use crate::runtime::{LEDGER, alloc, captures, debts, exports, lock, tags, widen};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
 pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     let claimed = Free::claim(thread, address)?;
-    Some(claimed.map_or_else(|code| code, |free| free.plainly()))
+    Some(claimed.map_or_else(|code| code, |free| exports::after_free(free.context, free.plainly())))
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
@@ -254,7 +254,11 @@ impl<'a> Free<'a> {
         self.block.hold();
         let (address, bytes) = (self.block.address, self.block.bytes);
         let held = Held { address, bytes, block: self.block.block.0 };
-        if let Err(out) = self.context.lookaside.put(self.thread, held) {
+        let kept = match self.block.extent.is_exported() {
+            true => Err(held),
+            false => self.context.lookaside.put(self.thread, held),
+        };
+        if let Err(out) = kept {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             alloc::take_back(&mut allocator, out);
             alloc::note_allocated(self.context, &allocator);

@@ -39,6 +39,10 @@ pub mod snapshot;
 pub mod snapshots;
 pub mod writer;
 
+pub mod exports;
+pub mod imports;
+pub mod ipc_handle;
+
 pub mod agents;
 pub mod early_start;
 pub mod graph_memory;

@@ -29,6 +29,8 @@ pub struct ReleaseStreams {
 /// Segments that have left the allocator, and the events that their memory still waits for.
 pub struct Leaving {
     segments: Vec<Segment>,
+    /// Those that other processes may have mapped: by the real free, as natively.
+    exported: Vec<Segment>,
     events: Vec<EventRef>,
     /// An event is not known any more: only a real wait is sure.
     unsure: bool,
@@ -44,26 +46,48 @@ impl Leaving {
         ids.dedup();
         let events = tags::events(context, &ids);
         let unsure = events.len() != ids.len();
-        Leaving { segments, events, unsure }
+        let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
+        Leaving { segments, exported, events, unsure }
     }
 
     /// Gives the segments to the driver. `wait`: return when their memory is there. The code is
     /// that of work that failed meanwhile; the segments are gone either way.
     pub fn release(&self, context: &'static Context, wait: bool) -> CuResult {
+        if self.segments.is_empty() && self.exported.is_empty() {
+            return SUCCESS;
+        }
+        let all = || self.segments.iter().chain(&self.exported);
+        // Before the driver has them: afterwards the same addresses may be another owner's.
+        all().for_each(|segment| extents::remove(segment.base.0));
+        stats::add(Count::SegmentsReleased, all().count() as u64);
+        api::relaxed(|| {
+            context.enter(&mut || {
+                let code = self.release_unexported(context, wait);
+                code.max(self.free_exported())
+            })
+        })
+    }
+
+    fn release_unexported(&self, context: &Context, wait: bool) -> CuResult {
         if self.segments.is_empty() {
             return SUCCESS;
         }
-        // Before the driver has them: afterwards the same addresses may be another owner's.
-        self.segments.iter().for_each(|segment| extents::remove(segment.base.0));
-        stats::add(Count::SegmentsReleased, self.segments.len() as u64);
-        api::relaxed(|| {
-            context.enter(&mut || match stream(&context.release_streams.now)
-                .filter(|_| !self.unsure && rule_holds(Rule::ReleaseInStreamOrder))
-            {
-                Some(stream) => self.behind_barrier(context, stream, wait),
-                None => self.by_waiting(),
-            })
-        })
+        let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
+        match stream(&context.release_streams.now).filter(|_| in_order) {
+            Some(stream) => self.behind_barrier(context, stream, wait),
+            None => self.by_waiting(),
+        }
+    }
+
+    /// The events of blocks that a stream of another context still uses: the real free waits for
+    /// its own context only.
+    fn free_exported(&self) -> CuResult {
+        if self.exported.iter().any(|segment| !segment.events.is_empty()) {
+            self.events.iter().for_each(|event| {
+                stats::timed(Wait::RealFree, || event.synchronize());
+            });
+        }
+        free_by_waiting(self.exported.iter())
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle, wait: bool) -> CuResult {

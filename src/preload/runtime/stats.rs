@@ -39,6 +39,8 @@ counters! {
         Retries = "calls repeated after giving memory back",
         Quarantined = "blocks lost to a failed context",
         AsyncNative = "stream-ordered requests left to the driver",
+        BlocksExported = "blocks exported to other processes",
+        BlocksImported = "blocks of other processes, inside their segments",
     }
 }
 

@@ -1,0 +1,162 @@
+//! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of
+//! its segment by the driver's own handle, any other by a handle that our importer understands and
+//! any other importer's driver refuses (`runtime/ipc_handle.rs`).
+
+use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
+use crate::functions::Function;
+use crate::hooks::agents::shown;
+use crate::hooks::{beside, common, guarded, pointer};
+use crate::log;
+use crate::runtime::extents::{self, Kind, LiveBlock};
+use crate::runtime::ipc_handle::{self, Inside};
+use crate::runtime::stats::{self, Count};
+use crate::runtime::{agents, bypass, contexts, exports, imports};
+
+/// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
+pub fn get(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let (handle, address) = (words[0] as *mut ipc_handle::Bytes, words[1] as u64);
+    let Some(extent) = extents::extent_of(address) else {
+        return shown(function, Agent::Ipc, real);
+    };
+    if !bypass::is_on() {
+        // Nobody marks blocks any more; only where the driver's handle is right it may go out.
+        return if extent.base() == address { real() } else { INVALID_VALUE };
+    }
+    guarded(
+        function,
+        || match pointer::block_around(extent, address) {
+            // Memory of a stream-ordered pool: natively it cannot be exported (measured).
+            Some(block) if block.kind == Kind::Context && !handle.is_null() => {
+                export(function, &block, handle, real)
+            }
+            _ => INVALID_VALUE,
+        },
+        || INVALID_VALUE,
+    )
+}
+
+/// Who opens the handle may look at once: the pending barriers first. The mark before the handle,
+/// so that no free of another thread hands the block on.
+fn export(
+    function: &'static Function,
+    block: &LiveBlock,
+    handle: *mut ipc_handle::Bytes,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    agents::show(Agent::Ipc);
+    if !exports::mark(block) {
+        return INVALID_VALUE;
+    }
+    let code = common::retried(function, real);
+    let Some(inside) = exports::inside(block).filter(|_| code == SUCCESS) else { return code };
+    if !rule_holds(Rule::InsideHandleIsOurs) {
+        return code;
+    }
+    // SAFETY: the driver has just written it; the program's type has no alignment.
+    let plain = unsafe { handle.read_unaligned() };
+    let marked = ipc_handle::mark(&plain, inside);
+    // SAFETY: as above. Zeros are nobody's handle.
+    unsafe { handle.write_unaligned(marked.unwrap_or([0; 64])) };
+    if marked.is_none() {
+        log::warn(format_args!("{}: {inside:?} does not fit into a handle", function.base));
+        return INVALID_VALUE;
+    }
+    SUCCESS
+}
+
+/// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both versions.
+pub fn open(
+    function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let pointer = words[0] as *mut u64;
+    // Where hooks do nothing a handle of ours is refused by the driver.
+    if !bypass::is_on() || pointer.is_null() {
+        return real();
+    }
+    // SAFETY: the export's own copy of the argument, which lives as long as the call.
+    let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
+    let Some((plain, inside)) = ipc_handle::read(&handle) else {
+        return shown(function, Agent::Ipc, real);
+    };
+    guarded(
+        function,
+        || {
+            agents::show(Agent::Ipc);
+            match open_inside(function, &plain, inside, words[2] as u32) {
+                Ok(address) => {
+                    // SAFETY: the program gave it for this.
+                    unsafe { pointer.write_unaligned(address) };
+                    SUCCESS
+                }
+                Err(code) => code,
+            }
+        },
+        real,
+    )
+}
+
+fn open_inside(
+    function: &'static Function,
+    plain: &ipc_handle::Bytes,
+    inside: Inside,
+    flags: u32,
+) -> Result<u64, CuResult> {
+    let context_id = contexts::current()?.id;
+    let (mut base, handle) = (0, ipc_handle::by_value(plain));
+    let code = common::retried_mut(function, &mut || {
+        api::ipc_open_mem_handle(function.id, &mut base, handle, flags)
+    });
+    if code != SUCCESS {
+        return Err(code);
+    }
+    if !lies_in_mapping(base, inside) {
+        log::warn(format_args!("{}: {inside:?} is not in what was opened", function.base));
+        api::ipc_close_mem_handle(base);
+        return Err(INVALID_VALUE);
+    }
+    stats::count(Count::BlocksImported);
+    Ok(imports::opened(base, inside, context_id))
+}
+
+/// Where the driver tells how much it mapped.
+fn lies_in_mapping(base: u64, inside: Inside) -> bool {
+    let (mut start, mut bytes) = (0, 0);
+    let code = api::mem_get_address_range(&mut start, &mut bytes, base);
+    let end = inside.offset.saturating_add(inside.requested_bytes);
+    code != SUCCESS || (start <= base && end <= bytes as u64 - (base - start))
+}
+
+/// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open answered.
+pub fn close(
+    function: &'static Function,
+    words: &[usize; 1],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let mut closed = None;
+    beside(function, || closed = imports::closes(words[0] as u64));
+    let Some(import) = closed else { return common::pass(function, words, real) };
+    let code = common::pass(function, words, || api::ipc_close_mem_handle(import.base()));
+    if code != SUCCESS {
+        beside(function, || imports::close_failed(import));
+    }
+    code
+}
+
+/// Events of other processes: work that no barrier of ours orders.
+pub fn event(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    shown(function, Agent::Ipc, real)
+}

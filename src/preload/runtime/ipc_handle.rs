@@ -1,0 +1,102 @@
+//! Handles of blocks that do not begin their segment.
+//!
+//! The driver's handle names an allocation, whatever address inside it was given (measured), and
+//! the importer gets its base. To the driver our segment is the allocation: for a block further
+//! inside the importer would read a neighbour's bytes, without an error. So such a block's handle
+//! says where it lies, to an importer that has us, and any other importer's driver refuses it.
+//!
+//! ```text
+//! bytes    driver                 ours
+//! 24..28   checked                unchanged
+//! 32..37   checked                unchanged
+//! 37..41   ignored                offset in the segment, in units of 512
+//! 41..47   ignored                bytes that the program asked for
+//! 47       ignored                version of this layout
+//! 48..56   checked (400 and 1)    inverted: nobody's handle
+//! 56..60   ignored                magic
+//! 60..64   ignored                checksum of all the others
+//! ```
+//!
+//! Measured, driver 580: a change of any single checked byte is refused, one of an ignored byte is
+//! not seen. A handle whose checksum is wrong, or of another version, goes to the driver as it is.
+
+use core::ops::Range;
+
+use crate::driver::sys::Handle64;
+
+pub type Bytes = [u8; 64];
+
+const OFFSET: Range<usize> = 37..41;
+const REQUESTED: Range<usize> = 41..47;
+const VERSION: usize = 47;
+const INVERTED: Range<usize> = 48..56;
+const MAGIC: Range<usize> = 56..60;
+const CHECKSUM: Range<usize> = 60..64;
+
+const MAGIC_VALUE: [u8; 4] = *b"CaAl";
+const VERSION_VALUE: u8 = 1;
+const OFFSET_UNIT_BYTES: u64 = 512;
+
+/// Where a block lies in its segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inside {
+    pub offset: u64,
+    pub requested_bytes: u64,
+}
+
+/// The handle of a block inside the segment that `plain` names. None: it does not fit.
+pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
+    let units = u32::try_from(inside.offset / OFFSET_UNIT_BYTES).ok()?;
+    let requested = inside.requested_bytes.to_le_bytes();
+    if !inside.offset.is_multiple_of(OFFSET_UNIT_BYTES) || requested[REQUESTED.len()..] != [0, 0] {
+        return None;
+    }
+    let mut handle = *plain;
+    handle[OFFSET].copy_from_slice(&units.to_le_bytes());
+    handle[REQUESTED].copy_from_slice(&requested[..REQUESTED.len()]);
+    handle[VERSION] = VERSION_VALUE;
+    handle[INVERTED].iter_mut().for_each(|byte| *byte = !*byte);
+    handle[MAGIC].copy_from_slice(&MAGIC_VALUE);
+    let checksum = checksum(&handle);
+    handle[CHECKSUM].copy_from_slice(&checksum);
+    Some(handle)
+}
+
+/// The driver's handle and the place of the block, if `mark` made this one.
+pub fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
+    let ours = handle[MAGIC] == MAGIC_VALUE && handle[CHECKSUM] == checksum(handle);
+    if !ours || handle[VERSION] != VERSION_VALUE {
+        return None;
+    }
+    let inside = Inside {
+        offset: number(&handle[OFFSET]) * OFFSET_UNIT_BYTES,
+        requested_bytes: number(&handle[REQUESTED]),
+    };
+    let mut plain = *handle;
+    for ignored in [OFFSET, REQUESTED, VERSION..VERSION + 1, MAGIC, CHECKSUM] {
+        plain[ignored].fill(0);
+    }
+    plain[INVERTED].iter_mut().for_each(|byte| *byte = !*byte);
+    Some((plain, inside))
+}
+
+/// As the driver takes it.
+pub fn by_value(handle: &Bytes) -> Handle64 {
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(handle.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    Handle64(words)
+}
+
+fn number(little_endian: &[u8]) -> u64 {
+    little_endian.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// FNV-1a over all bytes but the checksum's own, folded.
+fn checksum(handle: &Bytes) -> [u8; 4] {
+    let hash = handle[..CHECKSUM.start].iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    ((hash >> 32) as u32 ^ hash as u32).to_le_bytes()
+}
