@@ -117,6 +117,11 @@ macro_rules! functions {
     };
 }
 
+/// A memory handle, passed by value.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct IpcHandle(pub [u64; 8]);
+
 type Number = u64;
 type Place<T> = *mut T;
 type List = *const c_void;
@@ -180,7 +185,9 @@ functions! {
         cuMemPoolTrimTo = "cuMemPoolTrimTo" 11020 (Number, usize);
         cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync" 11020
             (Place<Number>, usize, Number, Number);
-        cuIpcGetMemHandle = "cuIpcGetMemHandle" 4010 (Place<Number>, Number);
+        cuIpcGetMemHandle = "cuIpcGetMemHandle" 4010 (Place<IpcHandle>, Number);
+        cuIpcOpenMemHandle = "cuIpcOpenMemHandle_v2" 11000 (Place<Number>, IpcHandle, u32);
+        cuIpcCloseMemHandle = "cuIpcCloseMemHandle" 4010 (Number);
         cuTexObjectCreate = "cuTexObjectCreate" 5000 (Place<Number>, List, List, List);
         cuTexObjectDestroy = "cuTexObjectDestroy" 5000 (Number);
         cuMemGetInfo = "cuMemGetInfo_v2" 3020 (Place<usize>, Place<usize>);

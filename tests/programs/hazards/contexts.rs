@@ -1,6 +1,7 @@
 //! [8] [13] [27] [30] A second context, somebody who looks past the barrier, and contexts that end.
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
+use cachealloc_tests::functions::IpcHandle;
 
 use crate::teardown::texture;
 use crate::tools::*;
@@ -126,8 +127,8 @@ fn export_behind_a_barrier(d: &Driver) -> Verdict {
     fill(d, a, p, SMALL, 1, LATE)?;
     d.free(p)?;
     let q = d.alloc(WHOLE_SEGMENT)?;
-    let mut handle = [0_u64; 8];
-    call!(d, cuIpcGetMemHandle(handle.as_mut_ptr(), q))?;
+    let mut handle = IpcHandle::default();
+    call!(d, cuIpcGetMemHandle(&mut handle, q))?;
     ok_if(is_late(d), "a process could look while the old kernel wrote")
 }
 

@@ -22,6 +22,7 @@ mod stream_ordered;
 
 mod capture;
 mod contexts;
+mod ipc;
 mod memory;
 mod pools;
 mod wrong_frees;
@@ -48,7 +49,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 13] = [
+    let groups: [&[Hazard]; 14] = [
         visible::ALL,
         visible_indirect::ALL,
         teardown::ALL,
@@ -58,6 +59,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,
+        ipc::ALL,
         memory::ALL,
         pools::ALL,
         wrong_frees::ALL,

@@ -1,4 +1,5 @@
-//! Memory handles for other processes, as far as one process can tell.
+//! Memory handles for other processes (`model/ipc.rs`), and for this one, which the real driver
+//! refuses: so that one process can test them.
 //!
 //! A handle names the whole allocation, whatever address inside it was given (measured: the
 //! importer of an interior pointer gets the base). Bytes 24-27, 32-36 and 48-55 are checked
@@ -8,6 +9,7 @@ use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, IpcHandle, Outcome};
 use crate::call::Call;
 use crate::model::event::Event;
+use crate::model::ipc;
 use crate::model::memory::{Allocation, Kind};
 
 driver! {
@@ -17,21 +19,24 @@ driver! {
         if found.kind != Kind::Device {
             return Err(Code::INVALID_VALUE);
         }
-        handle.put(handle_of(found))
+        let (found, memory) = (found.clone(), &mut call.world().memory);
+        ipc::export(memory, &found);
+        handle.put(handle_of(&found))
     }
 
     fn cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2: (
         address: Out<DevicePtr>, handle: IpcHandle, flags: u32
     ) |call| {
         call.context()?;
-        let base = open(call, &handle)?;
-        address.put(base)?;
-        *call.world().ipc.entry(base).or_default() += 1;
-        Ok(())
+        address.put(open(call, &handle)?)
     }
 
     fn cuIpcCloseMemHandle: (address: DevicePtr) |call| {
-        let ipc = &mut call.world().ipc;
+        let world = call.world();
+        if world.imports.close(&mut world.memory, address).is_some() {
+            return Ok(());
+        }
+        let ipc = &mut world.ipc;
         let count = ipc.get_mut(&address).ok_or(Code::INVALID_VALUE)?;
         *count -= 1;
         if *count == 0 {
@@ -59,7 +64,7 @@ driver! {
 fn handle_of(found: &Allocation) -> IpcHandle {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&found.bytes.to_le_bytes());
-    bytes[24..28].copy_from_slice(MAGIC);
+    bytes[24..28].copy_from_slice(&std::process::id().to_le_bytes());
     bytes[32..37].copy_from_slice(&found.id.to_le_bytes()[..5]);
     bytes[48..56].copy_from_slice(&found.base.to_le_bytes());
     IpcHandle(bytes)
@@ -68,6 +73,15 @@ fn handle_of(found: &Allocation) -> IpcHandle {
 fn open(call: &mut Call, handle: &IpcHandle) -> Outcome<DevicePtr> {
     let bytes = &handle.0;
     let base = u64::from_le_bytes(bytes[48..56].try_into().expect("eight bytes"));
+    let process = u32::from_le_bytes(bytes[24..28].try_into().expect("four bytes"));
+    let mut id = [0; 8];
+    id[..5].copy_from_slice(&bytes[32..37]);
+    if process != std::process::id() {
+        let context = call.context()?;
+        let world = call.world();
+        let (name, ctx) = ((process, u64::from_le_bytes(id)), world.contexts.get(context)?.id);
+        return world.imports.open(&mut world.memory, name, base, ctx);
+    }
     let found = call.world().memory.at_base(base).map(handle_of);
     let same = |range: std::ops::Range<usize>| {
         found.is_some_and(|found| found.0[range.clone()] == bytes[range])
@@ -75,7 +89,9 @@ fn open(call: &mut Call, handle: &IpcHandle) -> Outcome<DevicePtr> {
     if !same(48..52) {
         return Err(Code::INVALID_HANDLE);
     }
-    if same(24..28) && same(32..37) && same(52..56) { Ok(base) } else { Err(Code::INVALID_VALUE) }
+    if !(same(24..28) && same(32..37) && same(52..56)) {
+        return Err(Code::INVALID_VALUE);
+    }
+    *call.world().ipc.entry(base).or_default() += 1;
+    Ok(base)
 }
-
-const MAGIC: &[u8; 4] = b"sim!";

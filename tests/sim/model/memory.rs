@@ -126,7 +126,10 @@ impl Memory {
         match allocation.kind {
             Kind::Host { .. } => self.host.free(allocation.base, allocation.bytes),
             Kind::Registered { .. } | Kind::Mapped { .. } => {}
-            _ => self.devices[allocation.device].free(allocation.base, allocation.bytes),
+            _ => {
+                super::ipc::freed(allocation.id);
+                self.devices[allocation.device].free(allocation.base, allocation.bytes);
+            }
         }
     }
 

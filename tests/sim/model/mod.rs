@@ -27,4 +27,5 @@ pub mod graph;
 pub mod user_object;
 
 pub mod handles;
+pub mod ipc;
 pub mod world;

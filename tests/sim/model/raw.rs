@@ -88,6 +88,13 @@ pub fn close_shared(file: i32) {
     unsafe { libc::close(file) };
 }
 
+/// As `place`, of a file that another process has made.
+pub fn place_file(start: u64, bytes: u64, path: &str) -> bool {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    file.is_ok_and(|file| place(start, bytes, Some(file.as_raw_fd()), 0))
+}
+
 /// Puts shared memory, or with None nothing, at a place inside one of our reservations.
 pub fn place(start: u64, bytes: u64, file: Option<i32>, offset: u64) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;

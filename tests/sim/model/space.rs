@@ -21,6 +21,10 @@ pub struct Space {
     pub pages_used: u64,
     free: BTreeMap<u64, u64>,
     packed: BTreeMap<u64, PackedPage>,
+    /// Pages that other processes may have mapped, by their start: the file and their bytes.
+    shared: BTreeMap<u64, (i32, u64)>,
+    /// Bytes of what takes whole pages.
+    whole: BTreeMap<u64, u64>,
 }
 
 struct PackedPage {
@@ -41,6 +45,8 @@ impl Space {
             pages_used: 0,
             free: BTreeMap::from([(base, bytes)]),
             packed: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            whole: BTreeMap::new(),
         }
     }
 
@@ -70,6 +76,20 @@ impl Space {
         (self.pages_max - self.pages_used) * PAGE_BYTES
     }
 
+    /// Moves the pages of what lies at this address onto a file: the file, start and bytes.
+    pub fn share(&mut self, address: u64) -> Option<(i32, u64, u64)> {
+        let (&start, &bytes) = self.whole.range(..=address).next_back()?;
+        if let Some(&(file, bytes)) = self.shared.get(&start) {
+            return Some((file, start, bytes));
+        }
+        let file = raw::create_shared(bytes)?;
+        let kept = raw::read(start, bytes);
+        raw::place(start, bytes, Some(file), 0);
+        raw::write(start, &kept);
+        self.shared.insert(start, (file, bytes));
+        Some((file, start, bytes))
+    }
+
     /// Pages that are counted here and mapped elsewhere.
     pub fn take_pages(&mut self, bytes: u64) -> bool {
         let pages = bytes.div_ceil(PAGE_BYTES);
@@ -90,11 +110,20 @@ impl Space {
         }
         let start = take_first_fit(&mut self.free, bytes)?;
         self.pages_used += bytes / PAGE_BYTES;
+        self.whole.insert(start, bytes);
         Some(start)
     }
 
     fn free_pages(&mut self, start: u64, bytes: u64) {
-        raw::clear_pages(start, bytes);
+        self.whole.remove(&start);
+        match self.shared.remove(&start) {
+            // Others keep the file and its bytes.
+            Some((file, bytes)) => {
+                raw::place(start, bytes, None, 0);
+                raw::close_shared(file);
+            }
+            None => raw::clear_pages(start, bytes),
+        }
         self.pages_used -= bytes / PAGE_BYTES;
         give(&mut self.free, start, bytes);
     }

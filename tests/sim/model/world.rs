@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::event::Event;
 use super::graph::Graphs;
 use super::handles::Slab;
+use super::ipc::Imports;
 use super::memory::Memory;
 use super::module::Modules;
 use super::pool::Pool;
@@ -46,6 +47,7 @@ pub struct World {
     pub graphs: Graphs,
     pub captures: Captures,
     pub ipc: HashMap<u64, u32>,
+    pub imports: Imports,
     pub faults: Vec<Fault>,
     pub report: Report,
     pub calls_count: u64,
@@ -131,6 +133,7 @@ impl World {
             graphs: Graphs::default(),
             captures: Captures::default(),
             ipc: HashMap::new(),
+            imports: Imports::default(),
             faults,
             report,
             calls_count: 0,

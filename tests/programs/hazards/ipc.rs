@@ -1,0 +1,173 @@
+//! Memory handles for other processes, opened in the process that made them: the simulation allows
+//! what the real driver refuses. Two processes: `programs/ipc.rs`, and `tests/gpu/ipc.cu`.
+
+use cachealloc_tests::driver::{Driver, Outcome};
+use cachealloc_tests::functions::IpcHandle;
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, export_of_neighbours),
+    hazard!(Always, exported_block_is_not_reused, ours),
+    hazard!(Always, large_blocks_after_an_export),
+    hazard!(Always, handle_of_a_freed_block),
+    hazard!(Always, handles_that_are_damaged),
+    hazard!(Always, memory_that_cannot_be_exported),
+    hazard!(Always, memory_comes_back_after_an_export, machine = "SIM_MEMORY_MB=64"),
+];
+
+const MIB: usize = 1 << 20;
+const BUFFER_ID: u32 = 7;
+const MAPPING_BASE: u32 = 19;
+
+fn handle(d: &Driver, at: u64) -> Outcome<IpcHandle> {
+    let mut handle = IpcHandle::default();
+    call!(d, cuIpcGetMemHandle(&mut handle, at))?;
+    Ok(handle)
+}
+
+fn open(d: &Driver, handle: IpcHandle) -> Outcome<u64> {
+    let mut address = 0;
+    call!(d, cuIpcOpenMemHandle(&mut address, handle, 1))?;
+    Ok(address)
+}
+
+fn close(d: &Driver, address: u64) -> Outcome {
+    call!(d, cuIpcCloseMemHandle(address))
+}
+
+fn attribute(d: &Driver, attribute: u32, address: u64) -> Outcome<u64> {
+    let mut value = 0;
+    call!(d, cuPointerGetAttribute(&mut value, attribute, address))?;
+    Ok(value)
+}
+
+/// Each opens as itself, from any address inside it, as often as it is asked for, and is closed by
+/// its own address.
+fn export_of_neighbours(d: &Driver) -> Verdict {
+    let mut said = Vec::new();
+    for bytes in [512, 4096, SMALL, MIB, MIB + MIB / 2, BYTES] {
+        let blocks = [d.alloc(bytes)?, d.alloc(bytes)?, d.alloc(bytes)?];
+        for (index, block) in blocks.iter().enumerate() {
+            fill(d, 0, *block, bytes, index as u64, 0)?;
+        }
+        let mut ids = Vec::new();
+        let mut opened = Vec::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let handles = [handle(d, *block)?, handle(d, *block + bytes as u64 / 2)?];
+            let twice = [open(d, handles[0])?, open(d, handles[1])?];
+            if twice != [*block; 2] || !holds(d, twice[0], bytes, index as u64)? {
+                return Ok(format!("FAIL, {bytes} bytes, block {index} opens as another"));
+            }
+            said.push(d.address_range(twice[0])?.1);
+            ids.push(attribute(d, BUFFER_ID, twice[0])?);
+            opened.extend(twice);
+        }
+        ids.dedup();
+        let closed: Vec<i32> = opened.iter().map(|at| code(close(d, *at))).collect();
+        let again = code(close(d, opened[0]));
+        let good = ids.len() == 3 && closed.iter().all(|code| *code == 0);
+        if !good || again == 0 {
+            return Ok(format!("FAIL, {bytes} bytes: ids {ids:?}, closed {closed:?}, {again}"));
+        }
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok(format!("ok, sizes {said:?}"))
+}
+
+/// Natively the same place comes next; here an importer may still read it.
+fn exported_block_is_not_reused(d: &Driver) -> Verdict {
+    let (neighbour, block) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    handle(d, block)?;
+    d.free(block)?;
+    for _ in 0..40 {
+        let next = d.alloc(SMALL)?;
+        if next == block {
+            return Ok("FAIL, another process may read it".into());
+        }
+        d.free(next)?;
+    }
+    let stream = d.stream()?;
+    let exported = d.alloc(SMALL)?;
+    handle(d, exported)?;
+    d.free_async(exported, stream)?;
+    let next = d.alloc_async(SMALL, stream)?;
+    d.free(neighbour)?;
+    ok_if(next != exported, "another process may read it")
+}
+
+/// Whoever imports one has the driver's own handle to it.
+fn large_blocks_after_an_export(d: &Driver) -> Verdict {
+    let (small, before) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
+    handle(d, small)?;
+    let mut blocks = vec![];
+    for bytes in [BYTES, MIB + 1, 20 * MIB, 9 * MIB, BYTES] {
+        blocks.push(d.alloc(bytes)?);
+    }
+    d.free(before)?;
+    blocks.push(d.alloc(BYTES)?);
+    let bases = blocks.iter().map(|block| attribute(d, MAPPING_BASE, *block));
+    let bases: Vec<u64> = bases.collect::<Outcome<_>>()?;
+    // The first one lay in a segment of several, and may be handed out again once that is whole.
+    ok_if(bases == blocks, "a large block begins inside a segment")
+}
+
+fn handle_of_a_freed_block(d: &Driver) -> Verdict {
+    let mut codes = Vec::new();
+    for bytes in [12 * MIB, 64 * MIB] {
+        let block = d.alloc(bytes)?;
+        let handle = handle(d, block)?;
+        d.free(block)?;
+        codes.push(code(open(d, handle)));
+    }
+    let block = d.alloc(12 * MIB)?;
+    d.free(block)?;
+    codes.push(code(handle(d, block).map(drop)));
+    Ok(format!("codes {codes:?}"))
+}
+
+/// Refused, or the right block: never another one.
+fn handles_that_are_damaged(d: &Driver) -> Verdict {
+    let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    for block in [first, second] {
+        let handle = handle(d, block)?;
+        for byte in 0..64 {
+            for bit in 0..8 {
+                let mut damaged = handle;
+                damaged.0[byte / 8] ^= 1 << (byte % 8 * 8 + bit);
+                if let Ok(opened) = open(d, damaged) {
+                    if opened != block {
+                        return Ok(format!("FAIL, byte {byte} opens another block"));
+                    }
+                    close(d, opened)?;
+                }
+            }
+        }
+        let opened = open(d, handle)?;
+        close(d, opened)?;
+    }
+    Ok("ok".into())
+}
+
+fn memory_that_cannot_be_exported(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let pooled = [d.alloc_async(SMALL, stream)?, d.alloc_async(20 * MIB, stream)?];
+    let freed = d.alloc(SMALL)?;
+    d.free(freed)?;
+    let codes = [pooled[0], pooled[1], pooled[0] + 512, freed, 4096];
+    Ok(format!("codes {:?}", codes.map(|address| code(handle(d, address).map(drop)))))
+}
+
+fn memory_comes_back_after_an_export(d: &Driver) -> Verdict {
+    for round in 0..6 {
+        let large = d.alloc(50 * MIB)?;
+        handle(d, large)?;
+        d.free(large)?;
+        let small = [d.alloc(MIB)?, d.alloc(SMALL)?, d.alloc(BYTES)?];
+        for block in small.iter().skip(round % 2) {
+            handle(d, *block)?;
+        }
+        small.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}
