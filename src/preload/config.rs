@@ -2,14 +2,31 @@
 //! parser and its messages are the core's.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::sync::OnceLock;
 
 use cachealloc_core::Config;
-use cachealloc_core::options::{self, LogLevel};
+use cachealloc_core::options::{self, Fill, LogLevel, Record};
 
 use crate::log::{self, Level};
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
+/// What every call asks about, in one byte; 0 until the settings are read, which is before CUDA starts.
+static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
+const RECORDS: u8 = 1;
+const CONTENTS: u8 = 2;
+
+/// Whether anything is recorded.
+#[inline(always)]
+pub fn records() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & RECORDS != 0
+}
+
+/// Whether what memory holds is our business: `fill` or `red_zone`.
+#[inline(always)]
+pub fn minds_contents() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
+}
 
 /// The settings. The first call reads the environment and reports what is wrong there.
 #[inline]
@@ -47,6 +64,10 @@ fn read() -> Config {
         LogLevel::Warn => Level::Warn,
         LogLevel::Info => Level::Info,
     });
+    let records = config.history.record != Record::Off;
+    let contents = config.fill != Fill::None || config.red_zone_bytes != 0;
+    let asked = if records { RECORDS } else { 0 } | if contents { CONTENTS } else { 0 };
+    ASKED_OFTEN.store(asked, Ordering::Relaxed);
     // Said at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     #[cfg(feature = "break-rules")]

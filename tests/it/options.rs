@@ -76,3 +76,29 @@ fn a_snapshot_says_what_it_lacks() {
     assert!(!lacks("record:all"));
     assert!(!lacks("record:state"));
 }
+
+/// Fresh memory, new from the driver or used before.
+#[test]
+fn fresh_memory_holds_what_was_asked_for() {
+    for (fill, byte) in [("zero", "00\n"), ("poison", "ff\n")] {
+        let ran = Run::c("contents.c").conf(&format!("fill:{fill}")).output().ok();
+        assert_eq!(ran.stdout, byte);
+        assert_eq!(ran.stderr, "");
+    }
+}
+
+/// A program that writes past the end of a block is told so at the free, and where it got the
+/// block; one that does not, hears nothing.
+#[test]
+fn an_overrun_is_reported_with_the_place_of_the_allocation() {
+    let settings = "red_zone:64,record:state,snapshot:/dev/null,log:quiet";
+    for mode in ["ordered", "strict", "relaxed"] {
+        let conf = format!("{settings},free_mode:{mode}");
+        let sound = Run::c("contents.c").conf(&conf).output().ok();
+        assert_eq!(sound.stderr, "", "{mode}");
+        let overrun = Run::c("contents.c").arg("5").conf(&conf).output().ok();
+        let said = &overrun.stderr;
+        assert!(said.contains("5 bytes behind a block of 1000 bytes"), "{mode}: {said}");
+        assert!(said.contains("made_here"), "{mode}: {said}");
+    }
+}

@@ -38,6 +38,9 @@ pub struct Config {
     pub skip_barriers: bool,
     pub stats_on_exit: StatsOnExit,
     pub waits_on_exit: bool,
+    pub fill: Fill,
+    /// Bytes behind each block that are looked after; 0: none.
+    pub red_zone_bytes: u64,
     pub programs: Programs,
     pub history: History,
     pub log: LogLevel,
@@ -115,6 +118,16 @@ pub enum LogLevel {
     Info,
 }
 
+/// What fresh memory holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fill {
+    /// Whatever was there.
+    None,
+    Zero,
+    /// Bytes that are wrong as numbers of any kind.
+    Poison,
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -124,6 +137,8 @@ impl Default for Config {
             skip_barriers: true,
             stats_on_exit: StatsOnExit::Off,
             waits_on_exit: false,
+            fill: Fill::None,
+            red_zone_bytes: 0,
             programs: Programs::default(),
             history: History {
                 record: Record::Off,
@@ -234,6 +249,24 @@ pub const OPTIONS: &[OptionRow] = &[
         allowed: "off or stderr",
         meaning: "print where the program waited inside the library, and why, when it ends",
         set: setters::waits_on_exit,
+    },
+    OptionRow {
+        key: "fill",
+        default: "none",
+        on_bad_value: "none",
+        allowed: "none, zero or poison",
+        meaning: "what fresh memory holds: what was there, zeros, or 0xff bytes, which show a program \
+                  that reads what it has not written",
+        set: setters::fill,
+    },
+    OptionRow {
+        key: "red_zone",
+        default: "0",
+        on_bad_value: "0",
+        allowed: "a number of bytes from 0 to 1048576",
+        meaning: "keep so many bytes behind each block, and report where a program wrote there when \
+                  it frees the block (every free waits for that)",
+        set: setters::red_zone,
     },
     OptionRow {
         key: "only",

@@ -4,7 +4,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Config, LogLevel, Record, StackContext, StackKind, StatsOnExit, signals};
+use super::{Config, Fill, LogLevel, Record, StackContext, StackKind, StatsOnExit, signals};
 use crate::order::Mode;
 use crate::policy::{MIB, ROUNDUP_INTERVALS};
 
@@ -96,6 +96,25 @@ pub(super) fn waits_on_exit(config: &mut Config, value: &str) -> Result<(), Malf
         "stderr" => true,
         _ => return Err(Malformed),
     };
+    Ok(())
+}
+
+pub(super) fn fill(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.fill = match value {
+        "none" => Fill::None,
+        "zero" => Fill::Zero,
+        "poison" => Fill::Poison,
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
+pub(super) fn red_zone(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let bytes = whole_number(value)?;
+    if bytes > MIB {
+        return Err(Malformed);
+    }
+    config.red_zone_bytes = bytes;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, foreign, guarded, guarded_with};
 use crate::runtime::stats::Wait;
-use crate::runtime::{alloc, bypass, contexts, debts, extents, free, lock};
+use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, lock};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
@@ -24,7 +24,10 @@ pub fn alloc(
         function,
         |thread| {
             let allocated = contexts::current().and_then(|context| {
-                alloc::allocate(thread, context, bytes as u64, Requester::Context)
+                let bytes = bytes as u64;
+                let allocated = alloc::allocate(thread, context, bytes, Requester::Context)?;
+                contents::prepare(context, allocated, bytes, None);
+                Ok(allocated)
             });
             // Caching has ended on the way: the error is ours, not the driver's.
             if allocated.is_err() && !bypass::is_on() {

@@ -11,7 +11,7 @@ use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
 use crate::runtime::{
-    alloc as cache, bypass, captures, early_start, extents, free as frees, pools, settle,
+    alloc as cache, bypass, captures, contents, early_start, extents, free as frees, pools, settle,
 };
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -90,6 +90,7 @@ fn served(
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester) {
                 Ok(address) => {
+                    contents::prepare(context, address, bytes as u64, Some(stream));
                     early_start::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };

@@ -11,7 +11,6 @@ pub mod symbols;
 
 use std::sync::OnceLock;
 
-use cachealloc_core::options::Record;
 use cachealloc_history::Stacks;
 
 use crate::config;
@@ -22,9 +21,9 @@ const STACK_WORDS_MAX: u64 = 6 << 20;
 static STACKS: OnceLock<Stacks> = OnceLock::new();
 
 /// Whether anything is recorded. One load: asked on every hit.
-#[inline]
+#[inline(always)]
 pub fn is_on() -> bool {
-    config::get().history.record != Record::Off
+    config::records()
 }
 
 /// The stacks seen so far.

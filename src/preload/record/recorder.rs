@@ -108,6 +108,11 @@ impl Recorder {
         self.note_free(allocator, freed, Action::FreeRequested);
     }
 
+    /// Where a live block was allocated; `NONE` if that is not recorded.
+    pub fn stack_of(&self, block: BlockId) -> StackId {
+        self.recorded().map_or(StackId::NONE, |recorded| recorded.origin(block).stack)
+    }
+
     /// Pending frees may be over.
     pub fn completed(&self, allocator: &mut Allocator) {
         if let Some(mut recorded) = self.recorded() {

@@ -17,7 +17,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{agents, lock, shortage, tags};
+use crate::runtime::{agents, contents, lock, shortage, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -33,7 +33,8 @@ pub fn allocate(
     let call = Call { requester, stack: capture::of_allocation() };
     // What is recorded is recorded under the core's lock, past which a list would go.
     let mut recording = record::is_on().then(|| lock(&context.allocator));
-    if let Some(block_bytes) = config::get().policy.block_bytes(bytes)
+    let with_zone = bytes.saturating_add(contents::zone_bytes());
+    if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
         && let Some(held) = context.lookaside.take(thread, block_bytes)
     {
         extents::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
@@ -44,7 +45,7 @@ pub fn allocate(
         note_peak(context);
         return Ok(held.address);
     }
-    let request = Request::new(bytes, requester);
+    let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
     context.lookaside.empty_own(thread, |held| take_back(&mut allocator, held));
     match allocator.hit(&request) {
@@ -85,8 +86,9 @@ pub fn note_allocated(context: &Context, allocator: &Allocator) {
 /// The block becomes the program's, under the core's lock.
 fn hand_out(context: &Context, allocator: &mut Allocator, block: Allocation, call: Call) -> u64 {
     let kind = kind_of(call.requester);
-    extents::occupy(block.address.0, kind, block.bytes, block.requested_bytes, block.block);
-    let Allocation { address, requested_bytes, .. } = block;
+    let address = block.address;
+    let requested_bytes = block.requested_bytes - contents::zone_bytes();
+    extents::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
     let born = Born { block: block.block, address: address.0, requested_bytes };
     context.recorder.allocated(allocator, born, call.requester, call.stack);
     note_allocated(context, allocator);

@@ -16,6 +16,7 @@ use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
 use crate::record;
 use crate::record::recorder::Recorder;
 use crate::runtime::barrier::LastBarrier;
+use crate::runtime::contents::ContentsStream;
 use crate::runtime::events::Events;
 use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
@@ -47,6 +48,7 @@ pub struct Context {
     pub tagged: Tagged,
     pub recorder: Recorder,
     pub sentinels: Sentinels,
+    pub contents_stream: ContentsStream,
     pub release_streams: ReleaseStreams,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
@@ -205,6 +207,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         tagged: Tagged::default(),
         recorder: Recorder::default(),
         sentinels: Sentinels::default(),
+        contents_stream: ContentsStream::default(),
         release_streams: ReleaseStreams::default(),
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),

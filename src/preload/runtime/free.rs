@@ -25,7 +25,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, alloc, captures, debts, exports, lock, tags, widen};
+use crate::runtime::{LEDGER, alloc, captures, contents, debts, exports, lock, tags, widen};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
@@ -101,6 +101,10 @@ impl<'a> Free<'a> {
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
+            // What was written behind the block can be seen only once all work with it is over.
+            Route::ParkOnEvent if contents::zone_bytes() != 0 => {
+                self.behind_waited_barrier(Wait::Strict)
+            }
             Route::Publish => {
                 debts::lean(self.thread, self.context);
                 self.publish();
@@ -246,6 +250,11 @@ impl<'a> Free<'a> {
     /// The block may be handed out from here on.
     #[inline]
     fn publish(&self) {
+        if contents::zone_bytes() != 0 {
+            let stack = self.context.recorder.stack_of(self.block.block);
+            let LiveBlock { address, requested_bytes, .. } = self.block;
+            contents::look_behind(self.context, address, requested_bytes, stack);
+        }
         // An entry is made under the lock of what it tells.
         let mut recording = record::is_on().then(|| lock(&self.context.allocator));
         if let Some(allocator) = &mut recording {

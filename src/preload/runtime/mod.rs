@@ -29,6 +29,7 @@ pub mod lookaside;
 pub mod alloc;
 pub mod barrier;
 pub mod captures;
+pub mod contents;
 pub mod debts;
 pub mod free;
 pub mod release;

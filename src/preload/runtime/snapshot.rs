@@ -12,7 +12,7 @@ use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{self, Facts, Template};
 use cachealloc_history::{
-    BlockState, Clock, Device, Entry, OomReport, Segment, Settings, Snapshot, oom_report,
+    BlockState, Clock, Device, Entry, OomReport, Segment, Settings, Snapshot, StackId, oom_report,
 };
 
 use crate::record::foreign;
@@ -47,6 +47,17 @@ pub fn write(path: &Path) -> io::Result<u64> {
         history::write_snapshot(&snapshot, names, &mut Lively(out))
     })?;
     Ok(snapshot.dropped_count())
+}
+
+/// Runs `body` with the names of what is on these stacks.
+pub fn with_names<T>(
+    stacks: impl IntoIterator<Item = StackId>,
+    body: impl FnOnce(&mut Names) -> T,
+) -> T {
+    let mut names = lock(&NAMES);
+    let names = names.get_or_insert_default();
+    names.prepare(stacks.into_iter(), || ());
+    body(names)
 }
 
 /// Says where the program waited.
@@ -201,7 +212,7 @@ fn add_entries(snapshot: &mut Snapshot, device: i32, entries: Vec<Entry>, droppe
     device.recorded_from_start = config::get().history.record == Record::All;
 }
 
-fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = history::StackId> {
+fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
     let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
     let segments = snapshot.segments.iter().map(|segment| segment.stack);

@@ -1,0 +1,33 @@
+// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for.
+#include "check.h"
+
+static int (*cuMemcpyDtoH)(void *, Pointer, size_t);
+static int (*range)(Pointer *, size_t *, Pointer);
+
+static Pointer made_here(size_t bytes) {
+    Pointer pointer;
+    OK(cuMemAlloc(&pointer, bytes));
+    return pointer;
+}
+
+int main(int count, char **arguments) {
+    start_cuda();
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&cuMemcpyDtoH = dlsym(driver, "cuMemcpyDtoH_v2");
+    *(void **)&range = dlsym(driver, "cuMemGetAddressRange_v2");
+    for (int round = 0; round < 20; round++) {  // the later ones from a lookaside list
+        unsigned char bytes[1000];
+        Pointer pointer = made_here(sizeof bytes), base;
+        size_t size;
+        OK(range(&base, &size, pointer));
+        CHECK(base == pointer && size == sizeof bytes);
+        OK(cuMemcpyDtoH(bytes, pointer, sizeof bytes));
+        for (int i = 1; i < 1000; i++)
+            CHECK(bytes[i] == bytes[0]);
+        if (round == 0)
+            printf("%02x\n", bytes[0]);
+        OK(cuMemsetD8(pointer, 0x33, sizeof bytes + (count > 1 && round == 19 ? atoi(arguments[1]) : 0)));
+        OK(cuMemFree(pointer));
+    }
+    return 0;
+}
