@@ -78,7 +78,7 @@ impl Hazard {
     }
 
     /// Whether the mode promises it; None is without the library.
-    fn is_for(&self, mode: Option<&str>) -> bool {
+    pub fn is_for(&self, mode: Option<&str>) -> bool {
         match (mode, self.kept.as_str()) {
             (None, _) => self.natively,
             (Some("strict"), _) | (Some(_), "Always") => true,

@@ -12,4 +12,6 @@ mod processes;
 mod random;
 mod resolver;
 mod shape;
+mod snapshots;
 mod tidy;
+mod triggers;

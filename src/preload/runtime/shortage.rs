@@ -13,6 +13,9 @@ use crate::{log, record};
 /// Some programs find out by failing what there is.
 const REPORTS_MAX: u32 = 3;
 
+/// What viewers can tell from its neighbours: a program may ask for anything.
+const EXACT_MAX: u64 = (1 << 53) - 1;
+
 /// A request of this size is about to fail. Call without any lock of ours.
 #[cold]
 pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
@@ -24,7 +27,7 @@ pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     }
     {
         let _in_order = crate::runtime::lock(&context.allocator);
-        context.recorder.out_of_memory(bytes, free as u64, stack);
+        context.recorder.out_of_memory(bytes.min(EXACT_MAX), free as u64, stack);
     }
     if REPORTS.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX && log::warns() {
         let text = snapshots::shortage_text(context, bytes, free as u64, total as u64);

@@ -118,7 +118,7 @@ pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, tot
     let text = move || snapshot::shortage_text(context, asked_bytes, free, total);
     // Only what was recorded needs names.
     let elsewhere = record::is_on() && writer::runs();
-    if elsewhere { writer::run(text, SILENCE_MAX).unwrap_or_default() } else { text() }
+    if elsewhere { writer::run(text, SILENCE_MAX).unwrap_or_default() } else { undisturbed(text) }
 }
 
 /// Writes a snapshot to this file, or to one named by the user's template. A relative path is the

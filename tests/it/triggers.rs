@@ -1,0 +1,161 @@
+//! When snapshots are written: at every end, on signals, under storms. The program must not notice:
+//! same output, same exit code, same view of its signals.
+
+use cachealloc_tests::{Ran, Run};
+
+use crate::snapshots::{Place, trigger};
+
+/// Runs it natively and with this option: the same output and exit code, and so many snapshots.
+#[track_caller]
+fn same(way: &str, conf: &str, count: std::ops::RangeInclusive<usize>) -> Ran {
+    let place = Place::new();
+    let native = place.run(&trigger(way).native());
+    let ours = place.run(&trigger(way).conf(conf));
+    let said = (&native.stdout, native.code);
+    assert_eq!(said, (&ours.stdout, ours.code), "{way}, {conf}: {ours:#?}");
+    place.sound(count, &[]);
+    ours
+}
+
+#[test]
+fn every_way_of_ending_leaves_one_snapshot() {
+    for way in ["return", "exit", "_exit", "_Exit", "quick_exit", "abort"] {
+        same(way, "record:all", 1..=1);
+        same(way, "record:off", 0..=0);
+        same(way, "record:all,signal:off", 1..=1);
+    }
+}
+
+#[test]
+fn every_signal_that_ends_the_process_leaves_one_snapshot() {
+    for signal in [
+        "TERM", "INT", "HUP", "QUIT", "ABRT", "PIPE", "ALRM", "USR2", "XCPU", "XFSZ", "VTALRM",
+        "PROF", "IO", "PWR",
+    ] {
+        same(&format!("raise {signal}"), "record:all", 1..=1);
+    }
+    same("raise TERM", "record:off", 0..=0);
+    same("raise USR1", "record:all,signal:off", 1..=1);
+    same("raise SEGV", "record:all", 0..=0);
+    same("raise KILL", "record:all", 0..=0);
+}
+
+#[test]
+fn a_closed_stderr_is_no_matter() {
+    let place = Place::new();
+    let ran = place.run(&trigger("raise TERM").conf("record:all").stderr_closed());
+    assert_eq!(ran.code, Some(143), "{ran:#?}");
+    place.sound(1..=1, &["--from-start"]);
+}
+
+#[test]
+fn others_allocate_while_the_process_ends() {
+    for way in ["exit_busy", "_exit_busy", "exit_twice"] {
+        for _ in 0..2 {
+            same(way, "record:all,max_entries:200", 1..=1);
+        }
+    }
+    same("killed_busy TERM", "record:all,max_entries:200", 1..=1);
+}
+
+/// A handler may have interrupted anything: `malloc`, or a hook that holds a lock of ours.
+#[test]
+fn a_handler_may_end_the_process_anywhere() {
+    for us in [300, 800, 1700] {
+        for way in ["exit_in_malloc", "exit_in_alloc"] {
+            same(&format!("{way} {us}"), "record:all,max_entries:200", 1..=1);
+        }
+    }
+}
+
+/// The interrupted thread goes on where it holds what the writer lacks, and nothing is left out.
+#[test]
+fn a_signal_in_an_allocation_loses_nothing() {
+    for us in [300, 900, 1500, 2100, 2700, 3300] {
+        let ran = same(&format!("killed_in_alloc {us} TERM"), "record:all,max_entries:200", 1..=1);
+        assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_program_sees_its_own_handlers() {
+    for signal in ["USR1", "TERM", "HUP", "USR2", "CHLD"] {
+        same(&format!("handlers {signal}"), "record:all", 1..=9);
+        same(&format!("handlers {signal}"), "record:off", 0..=9);
+    }
+}
+
+/// As well-behaved programs end: their handler cleans up and sends the signal again.
+#[test]
+fn a_signal_sent_again_leaves_a_snapshot() {
+    for way in ["resend TERM", "resend TERM before", "resend HUP", "once TERM", "once INT"] {
+        same(way, "record:all", 1..=1);
+    }
+}
+
+#[test]
+fn what_the_program_ignores_or_blocks_stays_so() {
+    same("ignored HUP", "record:all", 1..=1);
+    same("ignored USR1", "record:all", 1..=1);
+    same("blocked USR1", "record:all", 1..=1);
+    same("blocked TERM", "record:all", 1..=1);
+}
+
+#[test]
+fn children_live_and_die_as_natively() {
+    for how in ["fork", "vfork", "exec", "spawn", "ignored", "ignored_later", "handler"] {
+        for signal in ["USR1", "TERM"] {
+            same(&format!("in_child {signal} {how}"), "record:all", 1..=1);
+        }
+    }
+}
+
+#[test]
+fn without_cuda_there_is_nothing() {
+    same("no_cuda", "record:all", 0..=0);
+    let ran = same("no_cuda USR1", "record:all", 0..=0);
+    assert_eq!((ran.code, &*ran.stderr), (Some(138), ""));
+}
+
+#[test]
+fn the_library_may_be_off() {
+    let place = Place::new();
+    let ran = place.run(&trigger("raise USR1").conf("record:all").env("CACHEALLOC", "0"));
+    assert_eq!(ran.code, Some(138), "{ran:#?}");
+    place.sound(0..=0, &[]);
+}
+
+/// A thousand, while four threads allocate: no deadlock, and every file is whole.
+#[test]
+fn storms_of_signals() {
+    for conf in ["record:all,max_entries:200", "record:off"] {
+        let place = Place::new();
+        place.run(&trigger("storm USR1 1000").conf(conf)).ok();
+        place.sound(1..=1000, &["--opcodes"]);
+    }
+    let place = Place::new();
+    place.run(&trigger("storm_of_changes USR1").conf("record:all,log:quiet")).ok();
+    place.sound(1..=3000, &[]);
+}
+
+/// The file that was asked for right before the end is whole, recording or not.
+#[test]
+fn a_snapshot_asked_for_is_finished() {
+    for end in ["exit", "_exit"] {
+        let place = Place::new();
+        let ran = place.run(&trigger(&format!("signal_then {end}")).conf("record:off"));
+        assert_eq!(ran.code, Some(3), "{ran:#?}");
+        let said = place.sound(1..=1, &[]);
+        assert!(said.contains("5005 blocks"), "{said}");
+    }
+}
+
+/// The simplest use: no option at all.
+#[test]
+fn usr1_works_without_options() {
+    let place = Place::new();
+    let ran = place.run(&Run::c("triggers.c").arg("raise").arg("USR1"));
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "goes on\n"), "{ran:#?}");
+    let said = place.sound(1..=1, &["--opcodes"]);
+    assert!(said.contains("5 blocks, 0 entries"), "{said}");
+}
