@@ -1,0 +1,210 @@
+//! A number for each code object, and what is kept of it.
+//!
+//! Both tables only grow, so that a hit takes no lock: a slot, once set, never changes, and what a
+//! number leads to lives for ever. A code object that takes the place of a dead one has another
+//! fingerprint (`identity`), so it gets another slot.
+//!
+//! I1: a number is in a slot only after its record is in place.
+//! I2: a slot's number is set before its fingerprint, which readers look at first.
+//! I3: at most half of the slots of a table are set, so that a search ends.
+
+use core::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::host::Interpreter;
+use crate::identity::fingerprint;
+use crate::layout::LineFormat;
+use crate::memory::Memory;
+use crate::{text, turn, word};
+
+/// What is kept of a code object.
+pub struct Code {
+    pub name: String,
+    pub filename: String,
+    pub line_table: Box<[u8]>,
+    pub line_format: LineFormat,
+    pub first_line: u32,
+}
+
+/// The number of a code object that is not kept.
+const UNKNOWN: u32 = 0;
+/// Code objects that are kept: at some hundred bytes each, this bounds what a program that makes
+/// them for ever can cost.
+pub const CODES_COUNT_MAX: u32 = 1 << 20;
+const _: () = assert!(CODES_COUNT_MAX < word::CODE_END);
+
+const PAGE_ENTRIES: usize = 1 << 10;
+const PAGES: usize = CODES_COUNT_MAX as usize / PAGE_ENTRIES + 1;
+const FIRST_SLOTS_COUNT: usize = 1 << 12;
+
+type Page = [AtomicPtr<Code>; PAGE_ENTRIES];
+
+/// From number to record, in pages made on demand.
+static RECORDS: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
+/// Numbers given out. Written under `turn`.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// From fingerprint to number. Replaced by one of twice the size under `turn`; the one before stays
+/// for its readers.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(null_mut());
+
+struct Table {
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// 0 while the slot is empty.
+    fingerprint: AtomicU64,
+    number: AtomicU32,
+}
+
+/// The number of a code object; makes one at first sight.
+#[inline(always)]
+pub fn number<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> u32 {
+    let Some(fingerprint) = fingerprint(interpreter, memory, code) else { return UNKNOWN };
+    match find(fingerprint) {
+        Some(number) => number,
+        None => insert(interpreter, memory, code, fingerprint),
+    }
+}
+
+/// What is kept of the code with this number.
+pub fn get(number: u32) -> Option<&'static Code> {
+    if number == UNKNOWN || number > CODES_COUNT_MAX {
+        return None;
+    }
+    // SAFETY: null or leaked by `keep`.
+    let page = unsafe { RECORDS[number as usize / PAGE_ENTRIES].load(Ordering::Acquire).as_ref()? };
+    // SAFETY: null or leaked by `keep`.
+    unsafe { page[number as usize % PAGE_ENTRIES].load(Ordering::Acquire).as_ref() }
+}
+
+#[inline(always)]
+fn find(fingerprint: u64) -> Option<u32> {
+    // SAFETY: null or leaked by `make_room`.
+    let table = unsafe { TABLE.load(Ordering::Acquire).as_ref()? };
+    let slot = table.slot(fingerprint);
+    (slot.fingerprint.load(Ordering::Acquire) == fingerprint)
+        .then(|| slot.number.load(Ordering::Relaxed))
+}
+
+#[cold]
+#[inline(never)]
+fn insert<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64, fingerprint: u64) -> u32 {
+    if COUNT.load(Ordering::Relaxed) == CODES_COUNT_MAX {
+        return UNKNOWN;
+    }
+    let layout = &interpreter.layout.code;
+    let object = |field| memory.word(code + field).unwrap_or_default();
+    let record = Code {
+        name: text::copy_text(interpreter, memory, object(layout.name)),
+        filename: text::copy_text(interpreter, memory, object(layout.filename)),
+        line_table: text::copy_bytes(interpreter, memory, object(layout.line_table)),
+        line_format: layout.line_format,
+        first_line: memory.half(code + layout.first_line).unwrap_or_default(),
+    };
+    turn::take(|| keep(record, fingerprint)).unwrap_or(UNKNOWN)
+}
+
+/// Called by one thread at a time. May be cut off at any point by a fork, in which case the child
+/// goes on from what is there: each step leaves both tables whole.
+fn keep(record: Code, fingerprint: u64) -> u32 {
+    // Another thread may have been first.
+    if let Some(number) = find(fingerprint) {
+        return number;
+    }
+    let number = COUNT.load(Ordering::Relaxed) + 1;
+    if number > CODES_COUNT_MAX {
+        return UNKNOWN;
+    }
+    let entry = &page(number as usize / PAGE_ENTRIES)[number as usize % PAGE_ENTRIES];
+    entry.store(Box::into_raw(Box::new(record)), Ordering::Release);
+    COUNT.store(number, Ordering::Relaxed);
+    make_room(number).set(fingerprint, number);
+    number
+}
+
+fn page(index: usize) -> &'static Page {
+    let present = RECORDS[index].load(Ordering::Acquire);
+    let page = match present.is_null() {
+        true => {
+            let made =
+                Box::into_raw(Box::new([const { AtomicPtr::new(null_mut()) }; PAGE_ENTRIES]));
+            RECORDS[index].store(made, Ordering::Release);
+            made
+        }
+        false => present,
+    };
+    // SAFETY: made above or earlier, and leaked.
+    unsafe { &*page }
+}
+
+/// The table, with room for this many numbers (I3).
+fn make_room(count: u32) -> &'static Table {
+    // SAFETY: null or leaked below.
+    let present = unsafe { TABLE.load(Ordering::Acquire).as_ref() };
+    let slots_count = match present {
+        Some(table) if table.slots.len() >= 2 * count as usize => return table,
+        Some(table) => 2 * table.slots.len(),
+        None => FIRST_SLOTS_COUNT,
+    };
+    let made = Table { slots: (0..slots_count).map(|_| Slot::default()).collect() };
+    for slot in present.iter().flat_map(|table| table.slots.iter()) {
+        let fingerprint = slot.fingerprint.load(Ordering::Relaxed);
+        if fingerprint != 0 {
+            made.set(fingerprint, slot.number.load(Ordering::Relaxed));
+        }
+    }
+    let made = Box::into_raw(Box::new(made));
+    TABLE.store(made, Ordering::Release);
+    // SAFETY: leaked from here on.
+    unsafe { &*made }
+}
+
+impl Table {
+    /// The slot of this fingerprint, or the empty one where it would be.
+    #[inline(always)]
+    fn slot(&self, fingerprint: u64) -> &Slot {
+        let mask = self.slots.len() - 1;
+        let mut index = fingerprint as usize & mask;
+        loop {
+            let slot = &self.slots[index & mask];
+            let present = slot.fingerprint.load(Ordering::Acquire);
+            if present == fingerprint || present == 0 {
+                return slot;
+            }
+            index += 1;
+        }
+    }
+
+    fn set(&self, fingerprint: u64, number: u32) {
+        let slot = self.slot(fingerprint);
+        slot.number.store(number, Ordering::Relaxed);
+        slot.fingerprint.store(fingerprint, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_found_again() {
+        let record = |name: String| Code {
+            name,
+            filename: "file".to_owned(),
+            line_table: Box::default(),
+            line_format: LineFormat::Locations,
+            first_line: 1,
+        };
+        let fingerprint = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let numbers: Vec<u32> =
+            (0..10_000).map(|index| keep(record(index.to_string()), fingerprint(index))).collect();
+        for (index, number) in numbers.iter().enumerate() {
+            assert_eq!(find(fingerprint(index as u64)), Some(*number));
+            assert_eq!(get(*number).expect("kept").name, index.to_string());
+        }
+        assert_eq!(keep(record("again".to_owned()), fingerprint(3)), numbers[3]);
+        assert!(get(UNKNOWN).is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! The interpreter of this process: its functions, its version, and what we think of it.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::layout::{Frames, Layout, of_version};
+use crate::published;
+use crate::{Lookup, Status};
+
+/// An interpreter whose version is known. Never freed once found.
+pub struct Interpreter {
+    pub layout: Layout,
+    pub code_type: u64,
+    pub text_type: u64,
+    pub bytes_type: u64,
+    /// The type of frames that are objects; 0 where they are not.
+    pub frame_type: u64,
+    version: (u8, u8, u8),
+    is_initialized: unsafe extern "C" fn() -> c_int,
+    thread_state: unsafe extern "C" fn() -> *mut c_void,
+}
+
+/// What `start` found; null until there is an interpreter.
+static FOUND: AtomicPtr<Verdict> = AtomicPtr::new(null_mut());
+/// The same interpreter once `proof` has seen its frames; null before, and for ever if it failed.
+static PROVEN: AtomicPtr<Interpreter> = AtomicPtr::new(null_mut());
+
+enum Verdict {
+    Known(Interpreter),
+    Refused { version: String, why: &'static str },
+}
+
+/// Looks for an interpreter; cheap to call again while there is none (a program may load one
+/// later), and does nothing once there is one.
+pub fn start(lookup: Lookup) -> Status {
+    if FOUND.load(Ordering::Acquire).is_null()
+        && let Some(verdict) = look(lookup)
+    {
+        publish(null_mut(), verdict);
+    }
+    status()
+}
+
+pub fn status() -> Status {
+    match found() {
+        None => Status::NoPython,
+        Some(Verdict::Known(interpreter)) => Status::On { version: interpreter.version },
+        Some(Verdict::Refused { version, why }) => {
+            Status::Unsupported { version: version.clone(), why }
+        }
+    }
+}
+
+/// The interpreter, if its frames have been found to be what the table says.
+#[inline]
+pub fn proven() -> Option<&'static Interpreter> {
+    // SAFETY: null or leaked by `publish`.
+    unsafe { PROVEN.load(Ordering::Acquire).as_ref() }
+}
+
+/// The interpreter, if nothing speaks against it so far.
+pub fn known() -> Option<&'static Interpreter> {
+    match found()? {
+        Verdict::Known(interpreter) => Some(interpreter),
+        Verdict::Refused { .. } => None,
+    }
+}
+
+/// The first walk went well.
+pub fn accept(interpreter: &'static Interpreter) {
+    PROVEN.store((interpreter as *const Interpreter).cast_mut(), Ordering::Release);
+}
+
+/// The first walk met something else than frames: none is read from now on.
+pub fn refuse(interpreter: &'static Interpreter, why: &'static str) {
+    let (major, minor, micro) = interpreter.version;
+    let version = format!("{major}.{minor}.{micro}");
+    publish(FOUND.load(Ordering::Acquire), Verdict::Refused { version, why });
+}
+
+impl Interpreter {
+    /// The calling thread's state, none if it never ran Python or the interpreter is going.
+    ///
+    /// Needs no lock: the function reads a thread-local slot, and takes a process in which it is
+    /// not set up for one in which it is empty. But an interpreter that shuts down frees the states
+    /// of threads it left behind without emptying their slots. It first says that it is no longer
+    /// initialized, hence the question. A thread that asks just before that moment, and walks just
+    /// after it, cannot be helped: there is no lock to take that the interpreter would respect.
+    #[inline]
+    pub fn thread_state(&self) -> Option<u64> {
+        // SAFETY: resolved by its name; takes nothing, may be called at any time from any thread.
+        if unsafe { (self.is_initialized)() } == 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        let state = unsafe { (self.thread_state)() } as u64;
+        (state != 0).then_some(state)
+    }
+}
+
+fn found() -> Option<&'static Verdict> {
+    // SAFETY: null or leaked by `publish`.
+    unsafe { FOUND.load(Ordering::Acquire).as_ref() }
+}
+
+/// Leaked, because other threads may hold the one before for as long as they like; happens twice
+/// in a process at most.
+fn publish(before: *mut Verdict, verdict: Verdict) {
+    let fresh = Box::into_raw(Box::new(verdict));
+    if FOUND.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: made above, and nobody has seen it.
+        drop(unsafe { Box::from_raw(fresh) });
+    }
+}
+
+/// None if there is no interpreter.
+fn look(lookup: Lookup) -> Option<Verdict> {
+    let get_version = function(lookup, c"Py_GetVersion")?;
+    // SAFETY: resolved by its name; returns a text that lives for ever, also before the interpreter
+    // is initialized.
+    let text = unsafe {
+        let get_version: unsafe extern "C" fn() -> *const c_char =
+            core::mem::transmute(get_version);
+        CStr::from_ptr(get_version())
+    };
+    let text = text.to_string_lossy();
+    let refused = |why| {
+        let version = text.split(" (").next().unwrap_or_default().to_owned();
+        Some(Verdict::Refused { version, why })
+    };
+    if text.contains("free-threading") {
+        return refused("it was built without the interpreter's lock");
+    }
+    let Some(version) = release(&text) else {
+        return refused("it is not a release");
+    };
+    let Some(layout) = of_version(version.0, version.1) else {
+        return refused("only CPython 3.9 to 3.14 are known");
+    };
+    let layout = match published_layout(lookup, layout, version) {
+        Ok(layout) => layout,
+        Err(why) => return refused(why),
+    };
+    match interpreter(lookup, layout, version) {
+        Some(interpreter) => Some(Verdict::Known(interpreter)),
+        None => refused("it does not export what it should"),
+    }
+}
+
+fn published_layout(
+    lookup: Lookup,
+    layout: Layout,
+    version: (u8, u8, u8),
+) -> Result<Layout, &'static str> {
+    if version.1 < 13 {
+        return Ok(layout);
+    }
+    let runtime = lookup(c"_PyRuntime");
+    if runtime.is_null() {
+        return Err("it does not publish its offsets");
+    }
+    // SAFETY: a static object of some hundred thousand bytes, aligned for words; its start does not
+    // change after the program is linked.
+    let words = unsafe { runtime.cast::<[u64; published::WORDS_COUNT]>().read() };
+    published::agree(layout, (version.0, version.1), &words)
+}
+
+fn interpreter(lookup: Lookup, layout: Layout, version: (u8, u8, u8)) -> Option<Interpreter> {
+    let object = |name| function(lookup, name).map(|address| address as u64);
+    let frame_type = match layout.frames {
+        Frames::Objects { .. } => object(c"PyFrame_Type")?,
+        Frames::Internal(_) => 0,
+    };
+    let is_initialized = function(lookup, c"Py_IsInitialized")?;
+    let thread_state = function(lookup, c"PyGILState_GetThisThreadState")?;
+    Some(Interpreter {
+        layout,
+        code_type: object(c"PyCode_Type")?,
+        text_type: object(c"PyUnicode_Type")?,
+        bytes_type: object(c"PyBytes_Type")?,
+        frame_type,
+        version,
+        // SAFETY: the function of this name has this type in every version of the table.
+        is_initialized: unsafe {
+            core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(is_initialized)
+        },
+        // SAFETY: as above.
+        thread_state: unsafe {
+            core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(
+                thread_state,
+            )
+        },
+    })
+}
+
+fn function(lookup: Lookup, name: &CStr) -> Option<*const c_void> {
+    let address = lookup(name);
+    (!address.is_null()).then_some(address)
+}
+
+/// The numbers in front of a version text; none for alphas and betas, whose layout still moves.
+fn release(text: &str) -> Option<(u8, u8, u8)> {
+    let mut numbers = text.split(' ').next()?.trim_end_matches('+').splitn(3, '.');
+    let major = numbers.next()?.parse().ok()?;
+    let minor = numbers.next()?.parse().ok()?;
+    let micro = numbers.next()?.split("rc").next()?.parse().ok()?;
+    Some((major, minor, micro))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(
+            release("3.10.13 (main, May  9 2026, 10:00:00) [GCC 12.2.0]"),
+            Some((3, 10, 13))
+        );
+        assert_eq!(release("3.13.0rc2+ (main) [GCC]"), Some((3, 13, 0)));
+        assert_eq!(release("3.15.0a1 (main) [GCC]"), None);
+        assert_eq!(release("3.14.0b4+ (main) [GCC]"), None);
+        assert_eq!(release("2.7.18 (default) [GCC]"), Some((2, 7, 18)));
+    }
+
+    #[test]
+    fn a_process_without_python_is_no_error() {
+        assert_eq!(start(|_| core::ptr::null()), Status::NoPython);
+        assert_eq!(crate::capture(&mut [0; 8]), crate::Captured::default());
+    }
+}

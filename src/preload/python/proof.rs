@@ -1,0 +1,63 @@
+//! The first walk of the process: with reads that cannot fault, looking at everything that later
+//! walks will take for granted. What it meets decides whether there are any.
+
+use crate::Captured;
+use crate::host::{self, Interpreter};
+use crate::layout::OBJECT_TYPE;
+use crate::memory::{Checked, Memory};
+use crate::walk::{self, Fault};
+
+/// Frames that are looked at: enough to cross entries from C, generators and module level.
+const FRAMES_COUNT_MAX: usize = 256;
+
+/// A capture before the proof. Threads that come here at the same time each make it.
+#[cold]
+pub fn capture(out: &mut [u64]) -> Captured {
+    let Some(interpreter) = host::known() else { return Captured::default() };
+    let Some(thread_state) = interpreter.thread_state() else { return Captured::default() };
+    let Some(memory) = Checked::new() else { return Captured::default() };
+    match prove(interpreter, &memory, thread_state) {
+        // No frames: nothing to judge by, and nothing to show.
+        Ok(0) => return Captured::default(),
+        Ok(_) => host::accept(interpreter),
+        Err(why) => {
+            host::refuse(interpreter, why);
+            return Captured::default();
+        }
+    }
+    walk::capture(interpreter, out)
+}
+
+/// How many frames were seen, all of them sound.
+fn prove(interpreter: &Interpreter, memory: &Checked, thread_state: u64) -> Result<usize, Fault> {
+    let mut count = 0;
+    let mut fault = None;
+    walk::frames(interpreter, memory, thread_state, |frame| {
+        fault = code_fault(interpreter, memory, frame.code);
+        count += 1;
+        fault.is_none() && count < FRAMES_COUNT_MAX
+    })?;
+    fault.map_or(Ok(count), Err)
+}
+
+/// What is wrong with a code object. The types of three of its fields, at offsets of three
+/// different kinds, leave little room for a layout that is wrong elsewhere.
+fn code_fault(interpreter: &Interpreter, memory: &Checked, code: u64) -> Option<Fault> {
+    const LINE_MAX: u32 = 1 << 28;
+    let layout = &interpreter.layout.code;
+    let is_a = |field: u64, kind: u64| {
+        let object = memory.object(code + field);
+        object.and_then(|object| memory.word(object + OBJECT_TYPE)) == Some(kind)
+    };
+    if !is_a(layout.name, interpreter.text_type) {
+        return Some("a code's name is no text");
+    }
+    if !is_a(layout.filename, interpreter.text_type) {
+        return Some("a code's file name is no text");
+    }
+    if !is_a(layout.line_table, interpreter.bytes_type) {
+        return Some("a code's line table is none");
+    }
+    let first_line = memory.half(code + layout.first_line);
+    (first_line.is_none_or(|line| line > LINE_MAX)).then_some("a code's first line is none")
+}

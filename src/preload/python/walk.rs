@@ -1,0 +1,185 @@
+//! Following the frames of a thread, from the innermost outwards.
+
+use crate::codes;
+use crate::host::Interpreter;
+use crate::layout::{First, Frames, Internal, OBJECT_TYPE};
+use crate::memory::{Direct, Memory, is_plausible};
+use crate::{Captured, word};
+
+/// A frame that runs Python code.
+pub struct Frame {
+    pub code: u64,
+    /// From the first instruction to the one that runs; negative if none has.
+    pub offset_bytes: i32,
+    pub boundary: bool,
+}
+
+/// What a walk met that cannot be there.
+pub type Fault = &'static str;
+
+/// `FRAME_OWNED_BY_GENERATOR`: such a frame counts as started from its making.
+const OWNED_BY_GENERATOR: u8 = 1;
+/// From this owner on, frames are marks of the interpreter's own: `FRAME_OWNED_BY_CSTACK` (3.12,
+/// 3.13), `FRAME_OWNED_BY_INTERPRETER` and what follows (3.14).
+const OWNERS_OF_MARKS: u8 = 3;
+/// Frames that show nothing (marks, frames that have not started) and are passed before the walk
+/// gives up. There is at most one between two that show; recursion ends at a thousand or so.
+const SILENT_COUNT_MAX: usize = 1 << 20;
+
+/// The calling thread's frames by plain reads.
+pub fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
+    let mut captured = Captured::default();
+    let Some(thread_state) = interpreter.thread_state() else { return captured };
+    // SAFETY:
+    // 1. `proof` found the layout to hold, or we would not be called (`host::proven`).
+    // 2. The state is the calling thread's. Its frames hold their code objects, and those their
+    //    names; none of them can change before this thread returns from our call.
+    let memory = unsafe { Direct::new() };
+    // A fault ends the stack where it is met: what was read before it holds.
+    let _ = frames(interpreter, &memory, thread_state, |frame| {
+        let Some(slot) = out.get_mut(captured.count) else {
+            captured.truncated = true;
+            return false;
+        };
+        let code = codes::number(interpreter, &memory, frame.code);
+        *slot = word::pack(code, frame.offset_bytes, frame.boundary);
+        captured.count += 1;
+        true
+    });
+    captured
+}
+
+/// Shows each frame until `visit` has enough.
+#[inline(always)]
+pub fn frames<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    thread_state: u64,
+    visit: impl FnMut(Frame) -> bool,
+) -> Result<(), Fault> {
+    let first = match interpreter.layout.first {
+        First::Direct { frame } => memory.word(thread_state + frame),
+        First::ThroughCFrame { cframe, frame } => {
+            let cframe = memory.object(thread_state + cframe).ok_or("no C frame")?;
+            memory.word(cframe + frame)
+        }
+    };
+    let first = first.ok_or("the thread's state is not readable")?;
+    match &interpreter.layout.frames {
+        Frames::Internal(layout) => internal(interpreter, layout, memory, first, visit),
+        Frames::Objects { .. } => objects(interpreter, memory, first, visit),
+    }
+}
+
+#[inline(always)]
+fn internal<M: Memory>(
+    interpreter: &Interpreter,
+    layout: &Internal,
+    memory: &M,
+    first: u64,
+    mut visit: impl FnMut(Frame) -> bool,
+) -> Result<(), Fault> {
+    const UNREADABLE: Fault = "a frame is not readable";
+    let mut at = first;
+    let mut silent_count = 0;
+    while at != 0 {
+        if !is_plausible(at) {
+            return Err("a frame's address cannot be one");
+        }
+        let previous = memory.word(at + layout.previous).ok_or(UNREADABLE)?;
+        let owner = memory.byte(at + layout.owner).ok_or(UNREADABLE)?;
+        let code = memory.word(at + layout.code).ok_or(UNREADABLE)? & !layout.code_tags;
+        let shows = owner < OWNERS_OF_MARKS && is_code(interpreter, memory, code)?;
+        let offset_bytes = match shows {
+            true => {
+                let instruction = memory.word(at + layout.instruction).ok_or(UNREADABLE)?;
+                instruction.wrapping_sub(code + layout.instructions) as i32
+            }
+            false => 0,
+        };
+        if shows && has_started(layout, memory, code, owner, offset_bytes)? {
+            let boundary = match layout.entry {
+                Some(entry) => memory.byte(at + entry).ok_or(UNREADABLE)? != 0,
+                None => is_mark(layout, memory, previous)?,
+            };
+            if !visit(Frame { code, offset_bytes, boundary }) {
+                return Ok(());
+            }
+        } else {
+            silent_count += 1;
+            if silent_count == SILENT_COUNT_MAX {
+                return Err("the chain of frames has no end");
+            }
+        }
+        at = previous;
+    }
+    Ok(())
+}
+
+/// Whether a frame belongs to Python code. `None` and foreign executables (3.13 on) do not.
+#[inline(always)]
+fn is_code<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> Result<bool, Fault> {
+    if !is_plausible(code) {
+        return Err("a frame's code has an address that cannot be one");
+    }
+    let kind = memory.word(code + OBJECT_TYPE).ok_or("a frame's code is not readable")?;
+    Ok(kind == interpreter.code_type)
+}
+
+/// Frames are set up by their own first instructions; until those are done, the interpreter itself
+/// does not show them.
+#[inline(always)]
+fn has_started<M: Memory>(
+    layout: &Internal,
+    memory: &M,
+    code: u64,
+    owner: u8,
+    offset_bytes: i32,
+) -> Result<bool, Fault> {
+    const UNIT_BYTES: i32 = 2;
+    let first_traceable = memory.half(code + layout.first_traceable).ok_or("unreadable code")?;
+    Ok(owner == OWNED_BY_GENERATOR || offset_bytes >= first_traceable as i32 * UNIT_BYTES)
+}
+
+/// Whether the frame outside of one is the interpreter's mark of an entry from C.
+#[inline(always)]
+fn is_mark<M: Memory>(layout: &Internal, memory: &M, frame: u64) -> Result<bool, Fault> {
+    if frame == 0 {
+        return Ok(true);
+    }
+    if !is_plausible(frame) {
+        return Err("a frame's address cannot be one");
+    }
+    let owner = memory.byte(frame + layout.owner).ok_or("a frame is not readable")?;
+    Ok(owner >= OWNERS_OF_MARKS)
+}
+
+#[inline(always)]
+fn objects<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    first: u64,
+    mut visit: impl FnMut(Frame) -> bool,
+) -> Result<(), Fault> {
+    let Frames::Objects { back, code, last_instruction, unit_bytes } = interpreter.layout.frames
+    else {
+        return Err("frames of another kind");
+    };
+    let mut at = first;
+    while at != 0 {
+        if !is_plausible(at) || memory.word(at + OBJECT_TYPE) != Some(interpreter.frame_type) {
+            return Err("a frame is not one");
+        }
+        let code = memory.word(at + code).ok_or("a frame is not readable")?;
+        if !is_code(interpreter, memory, code)? {
+            return Err("a frame's code is not one");
+        }
+        let last = memory.half(at + last_instruction).ok_or("a frame is not readable")? as i32;
+        let offset_bytes = last.saturating_mul(unit_bytes);
+        if !visit(Frame { code, offset_bytes, boundary: true }) {
+            return Ok(());
+        }
+        at = memory.word(at + back).ok_or("a frame is not readable")?;
+    }
+    Ok(())
+}
