@@ -9,6 +9,7 @@ usage() {
 usage: scripts/gpu-test.sh [options]
   --lib PATH        the library (default target/release/libcachealloc.so)
   --modes "M..."    free modes (default "strict ordered relaxed"); "" runs natively twice and compares that
+  --conf TEXT       more settings, as in CACHEALLOC_CONF: "record:all,snapshot:/tmp/x-%p.pickle"
   --only PATTERN    only cases whose name matches this extended regular expression; may be repeated
   --samples DIR     a checkout of NVIDIA's cuda-samples
   --out DIR         where the logs of failures go (default .out/gpu-test); emptied first
@@ -26,6 +27,7 @@ tests=$root/tests/gpu
 lib=$root/target/release/libcachealloc.so
 [ -e "$lib" ] || lib=$root/.carry/libcachealloc.so
 modes="strict ordered relaxed"
+conf=
 only=
 samples=
 out=$root/.out/gpu-test
@@ -37,6 +39,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --lib) lib=$2; shift ;;
     --modes) modes=$2; shift ;;
+    --conf) conf=$2; shift ;;
     --only) only=${only:+$only|}$2; shift ;;
     --samples) samples=$2; shift ;;
     --out) out=$2; shift ;;
@@ -205,7 +208,7 @@ run_task() { # case mode
     [[ $options =~ t=([0-9]+) ]] && seconds=${BASH_REMATCH[1]}
     case $2 in
     native*) ;;
-    *) environment=(LD_PRELOAD="$lib" CACHEALLOC_CONF="free_mode:$2" GPU_TEST_UNDER_LIBRARY=1) ;;
+    *) environment=(LD_PRELOAD="$lib" CACHEALLOC_CONF="free_mode:$2${conf:+,$conf}" GPU_TEST_UNDER_LIBRARY=1) ;;
     esac
     local start=$SECONDS
     # Word splitting is how a case's command becomes words.
