@@ -5,6 +5,7 @@ mod broken;
 mod doors;
 mod hazards;
 mod instructions;
+mod ipc;
 mod lookups;
 mod matrix;
 mod options;

@@ -12,6 +12,7 @@ use crate::hooks::agents::shown;
 use crate::hooks::{beside, common, guarded, pointer};
 use crate::log;
 use crate::runtime::extents::{self, Kind, LiveBlock};
+use crate::runtime::imports::Closing;
 use crate::runtime::ipc_handle::{self, Inside};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::{agents, bypass, contexts, exports, imports};
@@ -86,7 +87,13 @@ pub fn open(
     // SAFETY: the export's own copy of the argument, which lives as long as the call.
     let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
     let Some((plain, inside)) = ipc_handle::read(&handle) else {
-        return shown(function, Agent::Ipc, real);
+        let code = shown(function, Agent::Ipc, real);
+        if code == SUCCESS {
+            // SAFETY: the driver has just written it.
+            let address = unsafe { pointer.read_unaligned() };
+            beside(function, || note_whole(address));
+        }
+        return code;
     };
     guarded(
         function,
@@ -128,6 +135,12 @@ fn open_inside(
     Ok(imports::opened(base, inside, context_id))
 }
 
+fn note_whole(address: u64) {
+    if let Ok(context) = contexts::current() {
+        imports::opened_whole(address, context.id);
+    }
+}
+
 /// Where the driver tells how much it mapped.
 fn lies_in_mapping(base: u64, inside: Inside) -> bool {
     let (mut start, mut bytes) = (0, 0);
@@ -142,12 +155,17 @@ pub fn close(
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let mut closed = None;
-    beside(function, || closed = imports::closes(words[0] as u64));
-    let Some(import) = closed else { return common::pass(function, words, real) };
-    let code = common::pass(function, words, || api::ipc_close_mem_handle(import.base()));
+    let (mut closing, address) = (Closing::Unknown, words[0] as u64);
+    beside(function, || closing = imports::closes(address));
+    let code = match closing {
+        Closing::Refused => return INVALID_VALUE,
+        Closing::Unknown | Closing::Whole { .. } => common::pass(function, words, real),
+        Closing::Inside(import) => {
+            common::pass(function, words, || api::ipc_close_mem_handle(import.base()))
+        }
+    };
     if code != SUCCESS {
-        beside(function, || imports::close_failed(import));
+        beside(function, || imports::close_failed(closing));
     }
     code
 }

@@ -3,7 +3,8 @@
 //! number, and closed by its own address.
 //!
 //! The driver answers every open of one segment with the same address and counts, so each open of
-//! a block is one real open, and each close one real close.
+//! a block is one real open, and each close one real close. A program that closes one block too
+//! often must not close another's mapping: so opens by the driver's own handles are counted too.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,16 +24,45 @@ pub struct Import {
     opened_count: u64,
 }
 
-/// By address.
-static IMPORTS: Mutex<BTreeMap<u64, Import>> = Mutex::new(BTreeMap::new());
-/// How many, for a look without the lock.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// A mapping opened by the driver's own handle: all of it is one allocation.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    context_id: u64,
+    opened_count: u64,
+}
+
+#[derive(Default)]
+struct Imports {
+    /// By the block's address.
+    inside: BTreeMap<u64, Import>,
+    /// By the mapping's address.
+    whole: BTreeMap<u64, Whole>,
+}
+
+static IMPORTS: Mutex<Imports> =
+    Mutex::new(Imports { inside: BTreeMap::new(), whole: BTreeMap::new() });
+/// How many lie inside a mapping, for a look without the lock.
+static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The program closes something. `address`: what the driver is to close for it.
+#[derive(Clone, Copy, Debug)]
+pub enum Closing {
+    Inside(Import),
+    Whole {
+        address: u64,
+        context_id: u64,
+    },
+    /// Nothing is open there, though the driver would find a mapping: that of blocks inside.
+    Refused,
+    /// Opened before us, or by nobody: the driver knows.
+    Unknown,
+}
 
 /// The driver has opened a handle of `mark`'s and answered `base`. Answers the block's address.
 pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
-    let import = imports.entry(address).or_insert_with(|| Import {
+    let import = imports.inside.entry(address).or_insert_with(|| Import {
         address,
         requested_bytes: inside.requested_bytes,
         buffer_id: extents::fresh_buffer_id(),
@@ -41,49 +71,70 @@ pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
         opened_count: 0,
     });
     import.opened_count += 1;
-    COUNT.store(imports.len(), Ordering::Release);
+    imports.note_count();
     address
 }
 
-/// The program closes the block at this address. Call before the driver unmaps it: from then on
-/// the address may be another mapping's. None: none of ours begins there.
-pub fn closes(address: u64) -> Option<Import> {
-    if none() {
-        return None;
-    }
+/// The driver has opened a handle of its own and answered this address.
+pub fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
-    let import = imports.get_mut(&address)?;
-    import.opened_count -= 1;
-    let closed = *import;
-    if closed.opened_count == 0 {
-        imports.remove(&address);
-        COUNT.store(imports.len(), Ordering::Release);
-    }
-    Some(closed)
+    let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
+    whole.opened_count += 1;
 }
 
-/// The driver refused the close: the block is still mapped.
-pub fn close_failed(import: Import) {
+/// The program closes what it has at this address. Call before the driver unmaps it: from then on
+/// the address may be another mapping's.
+pub fn closes(address: u64) -> Closing {
     let mut imports = lock(&IMPORTS);
-    let kept = imports.entry(import.address).or_insert(Import { opened_count: 0, ..import });
-    kept.opened_count += 1;
-    COUNT.store(imports.len(), Ordering::Release);
+    if let Some(import) = imports.inside.get_mut(&address) {
+        import.opened_count -= 1;
+        let closed = *import;
+        if closed.opened_count == 0 {
+            imports.inside.remove(&address);
+            imports.note_count();
+        }
+        return Closing::Inside(closed);
+    }
+    if let Some(whole) = imports.whole.get_mut(&address) {
+        whole.opened_count -= 1;
+        let Whole { context_id, opened_count } = *whole;
+        if opened_count == 0 {
+            imports.whole.remove(&address);
+        }
+        return Closing::Whole { address, context_id };
+    }
+    match imports.inside.values().any(|import| import.base == address) {
+        true => Closing::Refused,
+        false => Closing::Unknown,
+    }
+}
+
+/// The driver refused the close: it is still mapped.
+pub fn close_failed(closing: Closing) {
+    match closing {
+        Closing::Inside(import) => {
+            let mut imports = lock(&IMPORTS);
+            let unopened = Import { opened_count: 0, ..import };
+            imports.inside.entry(import.address).or_insert(unopened).opened_count += 1;
+            imports.note_count();
+        }
+        Closing::Whole { address, context_id } => opened_whole(address, context_id),
+        Closing::Refused | Closing::Unknown => {}
+    }
 }
 
 /// The block that the address lies in.
 #[inline]
 pub fn find(address: u64) -> Option<Import> {
-    if none() { None } else { find_among(address) }
+    if INSIDE_COUNT.load(Ordering::Acquire) == 0 { None } else { find_among(address) }
 }
 
 /// The context is gone, and with it all that it had mapped.
 pub fn context_ended(context_id: u64) {
-    if none() {
-        return;
-    }
     let mut imports = lock(&IMPORTS);
-    imports.retain(|_, import| import.context_id != context_id);
-    COUNT.store(imports.len(), Ordering::Release);
+    imports.inside.retain(|_, import| import.context_id != context_id);
+    imports.whole.retain(|_, whole| whole.context_id != context_id);
+    imports.note_count();
 }
 
 impl Import {
@@ -92,13 +143,15 @@ impl Import {
     }
 }
 
-fn none() -> bool {
-    COUNT.load(Ordering::Acquire) == 0
+impl Imports {
+    fn note_count(&self) {
+        INSIDE_COUNT.store(self.inside.len(), Ordering::Release);
+    }
 }
 
 #[cold]
 fn find_among(address: u64) -> Option<Import> {
     let imports = lock(&IMPORTS);
-    let (_, import) = imports.range(..=address).next_back()?;
+    let (_, import) = imports.inside.range(..=address).next_back()?;
     (address < import.address + import.requested_bytes).then_some(*import)
 }
