@@ -15,7 +15,8 @@ extern "C" {
  *
  * path: the name of the file; an existing one is replaced, whole or not at all. NULL: a name is made from the option
  *       `snapshot`, as for a signal.
- * Returns 0, or an errno value (ENOSPC, EACCES, ENOENT, ...); EIO where the system gave no number.
+ * Returns 0, or an errno value (ENOSPC, EACCES, ENOENT, ...); EIO where the system gave no number; ENOTSUP where the
+ * library is off, as in a child forked after CUDA was started.
  *
  * Not for signal handlers. Other threads may allocate meanwhile: the snapshot is one moment all the same. */
 int cachealloc_snapshot(const char *path) __attribute__((weak));
