@@ -252,6 +252,13 @@ int probe() {
     int refused = change("bytes 48-55 inverted", [](int i) { return i >= 48 && i < 56; }, invert);
     change("all ignored bytes inverted", ignored, invert);
     change("all ignored bytes zero", ignored, zero);
+    void *pooled;
+    int capable[2] = {};
+    CHECK(cudaMallocAsync(&pooled, 4096, 0));
+    CUdeviceptr asked[] = {(CUdeviceptr)small, (CUdeviceptr)pooled};
+    for (int i = 0; i < 2; i++) CHECK_DRIVER(cuPointerGetAttribute(&capable[i], CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, asked[i]));
+    printf("legacy IPC: cudaMalloc %d, cudaMallocAsync %d, its handle %d\n", capable[0], capable[1], (int)cudaIpcGetMemHandle(&changed, pooled));
+    cudaGetLastError();
     void *address = nullptr;
     printf("time: open in the exporter itself: %d\n", (int)cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess));
     cudaGetLastError();

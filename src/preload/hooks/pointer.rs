@@ -7,7 +7,7 @@ use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
-use crate::runtime::extents::{self, Extent, LiveBlock, Place};
+use crate::runtime::extents::{self, Extent, Kind, LiveBlock, Place};
 use crate::runtime::imports::{self, Import};
 use crate::runtime::{agents, bypass, lock};
 
@@ -67,7 +67,13 @@ pub fn attribute(
         function,
         || match block_around(extent, address as u64) {
             None => INVALID_VALUE,
-            Some(block) => answer(&Asked::Block(block), attribute, data).unwrap_or_else(real),
+            Some(block) => answer(&Asked::Block(block), attribute, data).unwrap_or_else(|| {
+                let code = real();
+                if code == SUCCESS {
+                    correct(&block, attribute, data);
+                }
+                code
+            }),
         },
         real,
     )
@@ -161,6 +167,14 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
     Some(SUCCESS)
 }
 
+/// The driver has answered for the segment: memory of a stream-ordered pool cannot be exported.
+fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
+    if attribute == POINTER_IS_LEGACY_IPC_CAPABLE && block.kind == Kind::Stream {
+        // SAFETY: the driver has just written a truth value there, of a byte at least.
+        unsafe { data.cast::<u8>().write(0) };
+    }
+}
+
 /// Puts right what the driver has just written and what depends on the block.
 ///
 /// # Safety
@@ -174,8 +188,12 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
     for index in 0..count as u32 as usize {
         // SAFETY: the program's arrays of this length.
         let (kind, data) = unsafe { (kinds.add(index).read(), data.add(index).read()) };
-        if !data.is_null() {
-            answer(asked, kind, data);
+        if data.is_null() {
+            continue;
+        }
+        answer(asked, kind, data);
+        if let Asked::Block(block) = asked {
+            correct(block, kind, data);
         }
     }
 }

@@ -18,6 +18,7 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 const BUFFER_ID: u32 = 7;
+const LEGACY_IPC_CAPABLE: u32 = 10;
 const MAPPING_BASE: u32 = 19;
 
 fn handle(d: &Driver, at: u64) -> Outcome<IpcHandle> {
@@ -155,7 +156,12 @@ fn memory_that_cannot_be_exported(d: &Driver) -> Verdict {
     let freed = d.alloc(SMALL)?;
     d.free(freed)?;
     let codes = [pooled[0], pooled[1], pooled[0] + 512, freed, 4096];
-    Ok(format!("codes {:?}", codes.map(|address| code(handle(d, address).map(drop)))))
+    let exportable = [pooled[0], d.alloc(SMALL)?].map(|block| {
+        let capable = attribute(d, LEGACY_IPC_CAPABLE, block).map(|value| value as u8);
+        capable.unwrap_or(9)
+    });
+    let codes = codes.map(|address| code(handle(d, address).map(drop)));
+    Ok(format!("codes {codes:?}, said to be exportable {exportable:?}"))
 }
 
 fn memory_comes_back_after_an_export(d: &Driver) -> Verdict {
