@@ -102,3 +102,13 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
         assert!(said.contains("made_here"), "{mode}: {said}");
     }
 }
+
+/// A memory checker judges the driver's own allocations: behind a cache it would find nothing.
+#[test]
+fn nothing_is_cached_under_compute_sanitizer() {
+    let conf = "stats_on_exit:stderr,log:info";
+    let run = Run::program(env!("CARGO_BIN_EXE_hello")).conf(conf);
+    let ran = run.env("NV_SANITIZER_INJECTION_PORT_BASE", "49152").output().ok();
+    assert!(ran.stderr.contains("compute-sanitizer is at work"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("allocations served"), "{}", ran.stderr);
+}

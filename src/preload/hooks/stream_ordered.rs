@@ -4,14 +4,16 @@
 use cachealloc_core::{Requester, StreamId};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, PoolHandle, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
 use crate::hooks::{common, foreign, guarded_with, stream_of};
+use crate::record::capture;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
 use crate::runtime::{
     alloc as cache, bypass, captures, contents, early_start, extents, free as frees, pools, settle,
+    shortage,
 };
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -96,7 +98,13 @@ fn served(
                     unsafe { pointer.write(address) };
                     SUCCESS
                 }
-                Err(_) => by_driver(),
+                Err(_) => {
+                    let code = by_driver();
+                    if code == OUT_OF_MEMORY {
+                        shortage::happened(context, bytes as u64, capture::of_allocation());
+                    }
+                    code
+                }
             }
         },
         || native(function, real),

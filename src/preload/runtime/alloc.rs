@@ -122,7 +122,8 @@ fn miss_or_report(
 ) -> Result<u64, CuResult> {
     let bytes = request.bytes();
     let result = miss(context, request, call);
-    if result == Err(OUT_OF_MEMORY) {
+    // A stream-ordered request that fails here goes to the driver, which may have memory for it.
+    if result == Err(OUT_OF_MEMORY) && call.requester == Requester::Context {
         shortage::happened(context, bytes, call.stack);
     }
     result

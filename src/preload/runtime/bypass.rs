@@ -47,13 +47,11 @@ fn is_on_slowly() -> bool {
 }
 
 /// compute-sanitizer sees allocations by the driver's own calls: behind a cache, an overrun into a
-/// neighbour or a use after free is no error to it. Whoever starts it wants to find those.
+/// neighbour or a use after free is no error to it. Whoever starts it wants to find those. The variable
+/// is what it sets for its children (seen with 13.0).
 fn under_memory_checker() -> bool {
-    // SAFETY: C strings: constants, and a value of the environment.
-    let checked = unsafe {
-        let injected = libc::getenv(c"CUDA_INJECTION64_PATH".as_ptr());
-        !injected.is_null() && !libc::strstr(injected, c"libsanitizer".as_ptr()).is_null()
-    };
+    // SAFETY: a constant C string.
+    let checked = unsafe { !libc::getenv(c"NV_SANITIZER_INJECTION_PORT_BASE".as_ptr()).is_null() };
     if checked {
         log::info(format_args!("compute-sanitizer is at work: caching is off"));
     }

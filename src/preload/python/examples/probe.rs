@@ -1,0 +1,210 @@
+//! A library for Python's ctypes, with which the tests compare our frames with Python's own.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cachealloc_python::{Captured, capture, describe, is_boundary, start, status};
+
+const FRAMES_MAX: usize = 4096;
+/// Between the fields of a frame, and between frames: neither is part of any name.
+const FIELD_END: char = '\u{1f}';
+const FRAME_END: char = '\u{1e}';
+
+fn global(name: &CStr) -> *const c_void {
+    // SAFETY: a valid name.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Copies a text for Python; returns its length.
+///
+/// # Safety
+///
+/// There is room for `room` bytes at `out`.
+unsafe fn hand_over(text: &str, out: *mut u8, room: usize) -> usize {
+    assert!(text.len() <= room, "no room for {} bytes", text.len());
+    // SAFETY: checked above.
+    unsafe { out.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+    text.len()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_start() {
+    start(global);
+}
+
+static CLAIMED_VERSION: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+extern "C" fn claimed_version() -> *const c_char {
+    CLAIMED_VERSION.load(Ordering::Relaxed)
+}
+
+/// Starts as if the interpreter were of another version.
+///
+/// # Safety
+///
+/// The text lives for ever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_start_as(version: *mut c_char) {
+    CLAIMED_VERSION.store(version, Ordering::Relaxed);
+    start(|name| match name == c"Py_GetVersion" {
+        true => claimed_version as *const c_void,
+        false => global(name),
+    });
+}
+
+/// # Safety
+///
+/// As `hand_over`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_status(out: *mut u8, room: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(&format!("{:?}", status()), out, room) }
+}
+
+/// A capture as text: whether it was truncated, how many C evaluations the native stack holds, then
+/// the frames, innermost first.
+///
+/// # Safety
+///
+/// As `hand_over`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_capture(frames_max: usize, out: *mut u8, room: usize) -> usize {
+    let mut words = [0; FRAMES_MAX];
+    let Captured { count, truncated } = capture(&mut words[..frames_max]);
+    let mut text = format!("{}{FIELD_END}{}", u8::from(truncated), evaluations_count());
+    for word in &words[..count] {
+        let boundary = u8::from(is_boundary(*word));
+        let frame = describe(*word).expect("a frame that was just captured");
+        text += &format!(
+            "{FRAME_END}{}{FIELD_END}{}{FIELD_END}{}{FIELD_END}{boundary}",
+            frame.name, frame.filename, frame.line
+        );
+    }
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(&text, out, room) }
+}
+
+/// Frames of the native stack that evaluate Python code.
+fn evaluations_count() -> usize {
+    const NATIVE_FRAMES_MAX: usize = 8192;
+    let evaluation = global(c"_PyEval_EvalFrameDefault");
+    let mut addresses = vec![core::ptr::null_mut(); NATIVE_FRAMES_MAX];
+    // SAFETY: `addresses` has that much room.
+    let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), NATIVE_FRAMES_MAX as c_int) };
+    let is_evaluation = |address: &&*mut c_void| {
+        // SAFETY: all fields are pointers, which may be null.
+        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+        // SAFETY: any address may be asked for.
+        let known = unsafe { libc::dladdr(address.wrapping_sub(1), &raw mut found) };
+        known != 0 && found.dli_saddr.cast_const() == evaluation
+    };
+    addresses[..count as usize].iter().filter(is_evaluation).count()
+}
+
+/// The words of a capture, to be described later; returns how many.
+///
+/// # Safety
+///
+/// There is room for `words_max` words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_words(words: *mut u64, words_max: usize) -> usize {
+    // SAFETY: the caller's promise.
+    capture(unsafe { core::slice::from_raw_parts_mut(words, words_max) }).count
+}
+
+/// A word as text: name, file, line; empty if there is nothing to say.
+///
+/// # Safety
+///
+/// As `hand_over`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_describe(word: u64, out: *mut u8, room: usize) -> usize {
+    let text = describe(word).map_or_else(String::new, |frame| {
+        format!("{}{FIELD_END}{}{FIELD_END}{}", frame.name, frame.filename, frame.line)
+    });
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(&text, out, room) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_call(callback: extern "C" fn()) {
+    callback();
+}
+
+/// Calls back from a thread that Python knows nothing about.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_call_on_thread(callback: extern "C" fn()) {
+    std::thread::spawn(move || callback()).join().expect("the callback returned");
+}
+
+fn frames_count() -> usize {
+    capture(&mut [0; 64]).count
+}
+
+/// What a thread without any Python state sees.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_frames_on_thread() -> usize {
+    std::thread::spawn(frames_count).join().expect("a capture")
+}
+
+const WAITING: u32 = 1;
+const ENDING: u32 = 2;
+const SEEN: u32 = 3;
+static END: AtomicU32 = AtomicU32::new(0);
+static FRAMES_OF_WAITER: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits, without the lock, until the interpreter is gone, and looks at what it left behind.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_outlive_the_interpreter() {
+    END.store(WAITING, Ordering::Release);
+    while END.load(Ordering::Acquire) != ENDING {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    FRAMES_OF_WAITER.store(frames_count(), Ordering::Relaxed);
+    END.store(SEEN, Ordering::Release);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Prints, when the process exits and the interpreter is gone, how many frames this thread and the
+/// waiting one still see.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_report_at_exit() {
+    extern "C" fn report() {
+        let own = frames_count();
+        let waiter = match END.swap(ENDING, Ordering::AcqRel) {
+            WAITING => {
+                while END.load(Ordering::Acquire) != SEEN {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                FRAMES_OF_WAITER.load(Ordering::Relaxed)
+            }
+            _ => 0,
+        };
+        println!("after the end: {own} {waiter}");
+    }
+    // SAFETY: the function stays as long as this library, which Python never unloads.
+    unsafe { libc::atexit(report) };
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_is_waiting() -> c_int {
+    c_int::from(END.load(Ordering::Acquire) == WAITING)
+}
+
+/// Nanoseconds that a capture takes, the best of some rounds.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_nanoseconds() -> f64 {
+    const CAPTURES: u32 = 2_000;
+    let mut words = [0; FRAMES_MAX];
+    let round = |_| {
+        let begin = Instant::now();
+        for _ in 0..CAPTURES {
+            core::hint::black_box(capture(&mut words));
+        }
+        begin.elapsed().as_nanos() as f64 / f64::from(CAPTURES)
+    };
+    (0..20).map(round).fold(f64::INFINITY, f64::min)
+}
