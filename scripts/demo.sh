@@ -9,7 +9,7 @@ library=$target/release/libcachealloc.so
 program=$target/samples/01-loop
 rounds=${1:-600}
 
-scripts/samples.sh >/dev/null 2>&1 || gcc -O2 -o "$program" samples/01-loop.c -ldl
+scripts/samples.sh >/dev/null 2>&1 || gcc -O2 -g -o "$program" samples/01-loop.c -ldl
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 if "$program" 1 >/dev/null 2>&1; then
@@ -42,3 +42,21 @@ run() {
 }
 run NATIVELY=1
 run LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr
+# Once more with history: who allocated what, in the format of PyTorch's viewer.
+mkdir -p "$target/demo"
+cd "$target/demo"
+run LD_PRELOAD="$library" CACHEALLOC_CONF=record:all,snapshot:loop.pickle
+command -v python3 >/dev/null || exit 0
+python3 - loop.pickle <<'PY'
+import collections, pickle, sys
+trace = [entry for device in pickle.load(open(sys.argv[1], "rb"))["device_traces"] for entry in device]
+sites = collections.Counter()
+for entry in trace:
+    if entry["action"] == "alloc":
+        frame = (entry["frames"] + [{"name": "??", "filename": "", "line": 0}])[0]
+        sites[f"{frame['name']}  {frame['filename'].rsplit('/', 1)[-1]}:{frame['line']}"] += 1
+print(f"  {len(trace)} entries; allocations by call site:")
+for site, count in sites.most_common(5):
+    print(f"  {count:8}  {site}")
+PY
+echo "  open it at https://pytorch.org/memory_viz"

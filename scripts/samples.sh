@@ -7,7 +7,7 @@ out=${CARGO_TARGET_DIR:-target}/samples
 mkdir -p "$out"
 for source in samples/*.c; do
     [ -e "$source" ] || continue
-    gcc -O2 -Wall -o "$out/$(basename "$source" .c)" "$source" -ldl -lpthread
+    gcc -O2 -g -Wall -o "$out/$(basename "$source" .c)" "$source" -ldl -lpthread
     echo "$out/$(basename "$source" .c)"
 done
 for source in samples/*.cu; do
