@@ -3,7 +3,7 @@
 //! Code objects die (`exec` in a loop, generated models), and the allocator hands their memory to
 //! the next one of the same size: with the same address for its name too, and often the same first
 //! line. From 3.12 on each has a version number of its own. Before, only the contents tell: the
-//! names, character by character, and the size and ends of the line table.
+//! names, character by character, and the line table, byte by byte.
 //!
 //! The answer is 64 bits of hash, never 0. Of a million code objects, two have the same one with a
 //! probability of 3 in 10^8.
@@ -50,10 +50,9 @@ fn contents<M: Memory>(
             mix(hash ^ text.bytes_each, bytes(memory, text.address, text.count * text.bytes_each)?);
     }
     let lines = memory.object(code + layout.line_table)?;
+    // All of it: codes that differ by where an empty line is have tables of the same size and ends.
     let lines_bytes = memory.word(lines + BYTES_LENGTH)?;
-    // The last words of it, which may begin in its header: that is readable too.
-    let last = memory.word(lines + BYTES_DATA + lines_bytes - 8)?;
-    Some(mix(hash ^ lines_bytes, last ^ ODD_1))
+    Some(mix(hash ^ lines_bytes, bytes(memory, lines + BYTES_DATA, lines_bytes)? ^ ODD_1))
 }
 
 /// A hash of the bytes at an address. The reads overlap at the end and do not wait for each other.

@@ -12,9 +12,9 @@
 //! * `walk` follows the frames, `codes` gives each code object a number and copies what `describe`
 //!   will need (`text`, `lines`), because code objects die and their addresses come back.
 //!
-//! Limits: a thread that runs several interpreters shows the frames of its first one (those further
-//! in belong to another thread state, and are left out, not misread). Builds without the
-//! interpreter's lock, and versions not in the table, are refused.
+//! Limits: a thread that runs several interpreters shows the frames of one of them (before 3.12 the
+//! first, then the one that runs); the others belong to another thread state, and are left out, not
+//! misread. Builds without the interpreter's lock, and versions not in the table, are refused.
 
 mod codes;
 mod host;
