@@ -8,7 +8,7 @@
 //! publishes about itself must agree with them (`published.rs`).
 //!
 //! The same for all: `ob_type` at 8, the length of a `bytes` at 16 and its bytes at 32, the length
-//! of a `str` at 16 and its state at 32.
+//! of a `str` at 16 and its state at 32, the flags of a type at 168.
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("the offsets below are those of 64-bit little-endian builds");
@@ -18,6 +18,7 @@ pub const BYTES_LENGTH: u64 = 16;
 pub const BYTES_DATA: u64 = 32;
 pub const TEXT_LENGTH: u64 = 16;
 pub const TEXT_STATE: u64 = 32;
+pub const TYPE_FLAGS: u64 = 168;
 
 /// How a thread's newest frame is found from its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

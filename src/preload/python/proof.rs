@@ -5,6 +5,7 @@ use crate::Captured;
 use crate::host::{self, Interpreter};
 use crate::layout::OBJECT_TYPE;
 use crate::memory::{Checked, Memory};
+use crate::text::is_text;
 use crate::walk::{self, Fault};
 
 /// Frames that are looked at: enough to cross entries from C, generators and module level.
@@ -45,17 +46,19 @@ fn prove(interpreter: &Interpreter, memory: &Checked, thread_state: u64) -> Resu
 fn code_fault(interpreter: &Interpreter, memory: &Checked, code: u64) -> Option<Fault> {
     const LINE_MAX: u32 = 1 << 28;
     let layout = &interpreter.layout.code;
-    let is_a = |field: u64, kind: u64| {
+    let text_at = |field: u64| {
         let object = memory.object(code + field);
-        object.and_then(|object| memory.word(object + OBJECT_TYPE)) == Some(kind)
+        object.and_then(|object| is_text(interpreter, memory, object)) == Some(true)
     };
-    if !is_a(layout.name, interpreter.text_type) {
+    if !text_at(layout.name) {
         return Some("a code's name is no text");
     }
-    if !is_a(layout.filename, interpreter.text_type) {
+    if !text_at(layout.filename) {
         return Some("a code's file name is no text");
     }
-    if !is_a(layout.line_table, interpreter.bytes_type) {
+    let lines = memory.object(code + layout.line_table);
+    let kind = lines.and_then(|lines| memory.word(lines + OBJECT_TYPE));
+    if kind != Some(interpreter.bytes_type) {
         return Some("a code's line table is none");
     }
     let first_line = memory.half(code + layout.first_line);

@@ -1,7 +1,7 @@
 //! Copying the interpreter's own texts.
 
 use crate::host::Interpreter;
-use crate::layout::{BYTES_DATA, BYTES_LENGTH, OBJECT_TYPE, TEXT_LENGTH, TEXT_STATE};
+use crate::layout::{BYTES_DATA, BYTES_LENGTH, OBJECT_TYPE, TEXT_LENGTH, TEXT_STATE, TYPE_FLAGS};
 use crate::memory::{Memory, is_plausible};
 
 /// Characters of a name, and bytes of a line table, that are kept: beyond this something is
@@ -22,6 +22,21 @@ pub struct Characters {
     pub bytes_each: u64,
 }
 
+/// Whether an object is a `str` or of a class made from it, as file names given to `compile` may be.
+#[inline(always)]
+pub fn is_text<M: Memory>(interpreter: &Interpreter, memory: &M, object: u64) -> Option<bool> {
+    /// `Py_TPFLAGS_UNICODE_SUBCLASS`.
+    const OF_TEXT: u64 = 1 << 28;
+    if !is_plausible(object) {
+        return None;
+    }
+    let class = memory.word(object + OBJECT_TYPE)?;
+    if class == interpreter.text_type {
+        return Some(true);
+    }
+    Some(is_plausible(class) && memory.word(class + TYPE_FLAGS)? & OF_TEXT != 0)
+}
+
 /// Where a `str` has its characters; none if it is no `str`.
 #[inline(always)]
 pub fn characters<M: Memory>(
@@ -30,7 +45,7 @@ pub fn characters<M: Memory>(
     text: u64,
 ) -> Option<Characters> {
     let layout = &interpreter.layout.text;
-    if !is_plausible(text) || memory.word(text + OBJECT_TYPE)? != interpreter.text_type {
+    if !is_text(interpreter, memory, text)? {
         return None;
     }
     let state = memory.half(text + TEXT_STATE)?;
