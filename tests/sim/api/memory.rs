@@ -10,11 +10,10 @@ use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 driver! {
     fn cuMemAlloc_v2: (address: Out<DevicePtr>, bytes: usize) |call| {
         let allocated = alloc(call, bytes as u64, Kind::Device);
-        // Measured: where there is no memory, a null pointer is written.
-        if allocated == Err(Code::OUT_OF_MEMORY) {
-            address.put(0)?;
-        }
-        address.put(allocated?)
+        // Measured: where it fails, a null pointer is written.
+        address.put_if_asked(allocated.unwrap_or(0));
+        let null = if address.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) };
+        allocated.and(null)
     }
 
     fn cuMemAllocManaged: (address: Out<DevicePtr>, bytes: usize, flags: u32) |call| {
@@ -41,6 +40,9 @@ driver! {
     }
 
     fn cuMemGetInfo_v2: (free: Out<usize>, total: Out<usize>) |call| {
+        // Measured: zeros where it fails.
+        free.put_if_asked(0);
+        total.put_if_asked(0);
         let context = call.context()?;
         let device = call.world().contexts.get(context)?.device;
         call.spend(5_000);
@@ -53,12 +55,16 @@ driver! {
     fn cuMemGetAddressRange_v2: (
         base: Out<DevicePtr>, bytes: Out<usize>, address: DevicePtr
     ) |call| {
+        // Measured: zeros where it fails, and an unknown address is no error if nothing is asked.
+        base.put_if_asked(0);
+        bytes.put_if_asked(0);
         call.context()?;
-        let found = call.world().memory.find(address).ok_or(Code::NOT_FOUND)?;
-        let (start, length) = (found.base, found.bytes);
+        let found = call.world().memory.find(address);
+        let (start, length) = found.map_or((0, 0), |found| (found.base, found.bytes));
         base.put_if_asked(start);
         bytes.put_if_asked(length as usize);
-        Ok(())
+        let nothing_asked = base.is_null() && bytes.is_null();
+        if length == 0 && !nothing_asked { Err(Code::NOT_FOUND) } else { Ok(()) }
     }
 }
 

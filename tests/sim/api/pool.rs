@@ -13,6 +13,8 @@ driver! {
     fn cuMemAllocAsync, cuMemAllocAsync_ptsz: (
         address: Out<DevicePtr>, bytes: usize, stream: Handle
     ) |call| {
+        // Measured: where it fails, a null pointer is written.
+        address.put(0)?;
         let stream = call.stream(stream)?;
         let context = call.world().streams.get(stream)?.context;
         let device = call.world().contexts.get(context)?.device;
@@ -115,8 +117,9 @@ fn int(value: Out<u64>) -> Out<i32> {
 
 fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<DevicePtr> {
     let device = find(call, pool)?.device;
+    // Measured: unlike `cuMemAlloc`.
     if bytes == 0 {
-        return Err(Code::INVALID_VALUE);
+        return Ok(0);
     }
     if call.world().capture_of(stream).is_some() {
         return alloc_node(call, bytes, device, stream);

@@ -32,6 +32,8 @@ pub struct Allocation {
     pub kind: Kind,
     pub ctx: u64,
     pub device: usize,
+    /// `SYNC_MEMOPS` of this allocation, and of no other.
+    pub sync_memops: bool,
 }
 
 /// What stands at a range of addresses.
@@ -81,13 +83,19 @@ impl Memory {
     pub fn insert(&mut self, base: u64, bytes: u64, kind: Kind, ctx: u64, device: usize) {
         self.next_id += 1;
         let id = self.next_id;
-        self.live.insert(base, Allocation { id, base, bytes, kind, ctx, device });
+        self.live
+            .insert(base, Allocation { id, base, bytes, kind, ctx, device, sync_memops: false });
     }
 
     /// The live allocation that contains the address.
     pub fn find(&self, address: u64) -> Option<&Allocation> {
         let (_, found) = self.live.range(..=address).next_back()?;
         (address < found.base + found.bytes.max(1)).then_some(found)
+    }
+
+    pub fn find_mut(&mut self, address: u64) -> Option<&mut Allocation> {
+        let base = self.find(address)?.base;
+        self.live.get_mut(&base)
     }
 
     pub fn at_base(&self, base: u64) -> Option<&Allocation> {
