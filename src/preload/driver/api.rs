@@ -48,6 +48,13 @@ calls! {
     ipc_close_mem_handle = cuIpcCloseMemHandle(pointer: DevicePointer);
     mem_get_address_range =
         cuMemGetAddressRange_v2(base: &mut DevicePointer, bytes: &mut usize, at: DevicePointer);
+    /// `base` and `bytes` are the program's places, each null or valid.
+    mem_get_address_range_into =
+        cuMemGetAddressRange_v2(base: usize, bytes: usize, at: DevicePointer);
+    /// `handle` is the program's place.
+    mem_get_handle_for_address_range = cuMemGetHandleForAddressRange(
+        handle: usize, at: DevicePointer, bytes: usize, kind: u32, flags: u64
+    );
     mem_alloc = cuMemAlloc_v2(pointer: &mut DevicePointer, bytes: usize);
     mem_free = cuMemFree_v2(pointer: DevicePointer);
     mem_host_alloc = cuMemHostAlloc(pointer: &mut usize, bytes: usize, flags: u32);

@@ -6,12 +6,12 @@ use cachealloc_core::order::Agent;
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded};
+use crate::hooks::{agents as agent_hooks, beside, common, guarded};
 use crate::runtime::extents::{self, Extent, Kind, LiveBlock, Place};
 use crate::runtime::imports::{self, Import};
 use crate::runtime::{agents, bypass, lock};
 
-/// An address of no allocation, to learn what the driver says of one.
+/// An address of no allocation, at the start of a page: to learn what the driver says of one.
 const UNKNOWN_ADDRESS: u64 = 4096;
 
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
@@ -30,11 +30,15 @@ pub fn range(
             None => real(),
         };
     };
+    // Without a current context the driver answers nobody (measured).
+    if api::ctx_get_id(0, &mut 0) != SUCCESS {
+        return real();
+    }
     guarded(
         function,
         || match block_around(extent, words[2] as u64) {
             // Freed, but still mapped: to the program it is no allocation.
-            None => NOT_FOUND,
+            None => api::mem_get_address_range_into(words[0], words[1], UNKNOWN_ADDRESS),
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
                 unsafe { write_range(words, block.address, block.requested_bytes) };
@@ -106,7 +110,12 @@ pub fn attributes(
         function,
         || {
             let Some(block) = block_around(extent, address) else {
-                return api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
+                let code = api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
+                if code == SUCCESS {
+                    // SAFETY: as above.
+                    unsafe { answer_all(&Asked::Nothing(address), words) };
+                }
+                return code;
             };
             let code = common::retried(function, real);
             if code == SUCCESS {
@@ -120,15 +129,60 @@ pub fn attributes(
 }
 
 /// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`.
+/// The driver sets `SYNC_MEMOPS` for the whole segment, and keeps it there: more waits than were
+/// asked for are harmless, fewer are not. To the program it belongs to the block.
 pub fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
-    real: impl Fn() -> CuResult,
+    real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if bypass::is_on() && words[1] as u32 == POINTER_SYNC_MEMOPS {
+    let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
+    if bypass::is_on() && sync_memops {
         beside(function, || agents::show(Agent::SyncMemops));
     }
-    real()
+    let Some(extent) = asked(words[2]) else { return real() };
+    let value = words[0] as *const u8;
+    guarded(
+        function,
+        || {
+            let Some(block) = block_around(extent, words[2] as u64) else { return INVALID_VALUE };
+            if !sync_memops || value.is_null() {
+                return real();
+            }
+            // SAFETY: not null, and the program's truth value, of a byte at least.
+            let on = unsafe { value.read() } != 0;
+            let code = if on { real() } else { SUCCESS };
+            if code == SUCCESS {
+                block.set_sync_memops(on);
+            }
+            code
+        },
+        real,
+    )
+}
+
+/// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf
+/// for other hardware. Freed memory, though still mapped, has none.
+pub fn range_handle(
+    function: &'static Function,
+    words: &[usize; 5],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    if let Some(extent) = asked(words[1]) {
+        let judge = || {
+            if block_around(extent, words[1] as u64).is_some() {
+                return SUCCESS;
+            }
+            let at = UNKNOWN_ADDRESS + words[1] as u64 % UNKNOWN_ADDRESS;
+            let (kind, flags) = (words[3] as u32, words[4] as u64);
+            api::mem_get_handle_for_address_range(words[0], at, words[2], kind, flags)
+        };
+        let code = guarded(function, judge, || SUCCESS);
+        if code != SUCCESS {
+            return code;
+        }
+    }
+    agent_hooks::address_handle(function, words, real)
 }
 
 /// The segment of ours that is asked about, while hooks work.
@@ -148,6 +202,8 @@ pub fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> 
 /// Memory that the driver knows only as a part of something larger.
 enum Asked {
     Block(LiveBlock),
+    /// A freed block: an address that nobody knows.
+    Nothing(u64),
     Import(Import),
 }
 
@@ -160,6 +216,12 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_RANGE_SIZE, Asked::Import(import)) => import.requested_bytes,
         (POINTER_BUFFER_ID, Asked::Block(block)) => block.buffer_id(),
         (POINTER_BUFFER_ID, Asked::Import(import)) => import.buffer_id,
+        // Stream-ordered memory belongs to its pool (measured).
+        (POINTER_CONTEXT, Asked::Block(block)) if block.kind == Kind::Stream => 0,
+        (POINTER_MEMPOOL_HANDLE, Asked::Block(block)) if block.kind == Kind::Stream => {
+            pool_of(block)?
+        }
+        (POINTER_DEVICE_POINTER, Asked::Nothing(address)) => *address,
         _ => return None,
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.
@@ -167,12 +229,29 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
     Some(SUCCESS)
 }
 
-/// The driver has answered for the segment: memory of a stream-ordered pool cannot be exported.
+/// Stream-ordered memory is natively of the device's pool.
+fn pool_of(block: &LiveBlock) -> Option<u64> {
+    let mut pool = 0;
+    let code = api::device_get_default_mem_pool(&mut pool, block.context().device);
+    (code == SUCCESS).then_some(pool as u64)
+}
+
+/// The driver has answered for the segment: memory of a stream-ordered pool cannot be exported or
+/// registered (measured), and `SYNC_MEMOPS` may be a neighbour's.
 fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
-    if attribute == POINTER_IS_LEGACY_IPC_CAPABLE && block.kind == Kind::Stream {
-        // SAFETY: the driver has just written a truth value there, of a byte at least.
-        unsafe { data.cast::<u8>().write(0) };
-    }
+    let value = match attribute {
+        POINTER_IS_LEGACY_IPC_CAPABLE
+        | POINTER_IS_GPU_DIRECT_RDMA_CAPABLE
+        | POINTER_IS_HW_DECOMPRESS_CAPABLE
+            if block.kind == Kind::Stream =>
+        {
+            false
+        }
+        POINTER_SYNC_MEMOPS => block.sync_memops(),
+        _ => return,
+    };
+    // SAFETY: the driver has just written a truth value there, of a byte at least.
+    unsafe { data.cast::<u8>().write(value.into()) };
 }
 
 /// Puts right what the driver has just written and what depends on the block.
@@ -208,19 +287,11 @@ fn show_p2p_tokens(function: &'static Function) {
 ///
 /// `words` begin with two places of the program, each null or valid for a write.
 unsafe fn write_range(words: &[usize; 3], start: u64, bytes: u64) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        write(words[0] as *mut u64, start);
-        write(words[1] as *mut usize, bytes as usize);
-    }
-}
-
-/// # Safety
-///
-/// `target` is null or valid for a write.
-unsafe fn write<T>(target: *mut T, value: T) {
-    if !target.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { target.write(value) };
+    for (target, value) in [(words[0], start), (words[1], bytes)] {
+        let target = target as *mut u64;
+        if !target.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { target.write(value) };
+        }
     }
 }

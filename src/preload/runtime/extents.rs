@@ -100,6 +100,8 @@ const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
 
 /// Far above the driver's own, which count up from small numbers.
 const BUFFER_IDS: u64 = 1 << 48;
+/// The bit of `Slot::buffer` that is not part of the number.
+const SYNC_MEMOPS: u32 = 1 << 31;
 
 type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
@@ -242,11 +244,31 @@ impl LiveBlock {
     /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
     pub fn buffer_id(&self) -> u64 {
         let buffer = &self.slot().buffer;
-        if buffer.load(Ordering::Relaxed) == 0 {
-            let fresh = next_buffer();
-            let _ = buffer.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+        let number = buffer.load(Ordering::Relaxed) & !SYNC_MEMOPS;
+        if number != 0 {
+            return BUFFER_IDS + u64::from(number);
         }
-        BUFFER_IDS + u64::from(buffer.load(Ordering::Relaxed))
+        let fresh = next_buffer();
+        let give = |found| (found & !SYNC_MEMOPS == 0).then_some(found | fresh);
+        match buffer.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give) {
+            Ok(_) => BUFFER_IDS + u64::from(fresh),
+            Err(found) => BUFFER_IDS + u64::from(found & !SYNC_MEMOPS),
+        }
+    }
+
+    /// What the program set as `SYNC_MEMOPS` of this allocation: gone with it, unlike what the
+    /// driver keeps for the segment.
+    pub fn sync_memops(&self) -> bool {
+        self.slot().buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
+    }
+
+    pub fn set_sync_memops(&self, on: bool) {
+        let buffer = &self.slot().buffer;
+        if on {
+            buffer.fetch_or(SYNC_MEMOPS, Ordering::Relaxed);
+        } else {
+            buffer.fetch_and(!SYNC_MEMOPS, Ordering::Relaxed);
+        }
     }
 
     /// Takes the block from the program. Only one of several frees of the same block succeeds.
@@ -291,7 +313,7 @@ pub fn fresh_buffer_id() -> u64 {
 
 fn next_buffer() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(1, Ordering::Relaxed) & !SYNC_MEMOPS
 }
 
 /// Hands a block to the program. Call under the core's lock, or for a block taken from a

@@ -15,7 +15,9 @@ use cachealloc_history::StackId;
 
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
+use crate::driver::sys::{
+    CuResult, INVALID_VALUE, NOT_PERMITTED, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+};
 use crate::record::recorder::Freed;
 use crate::record::{self, capture};
 use crate::runtime::barrier::{self, Ordered, Passed, Refused};
@@ -211,6 +213,15 @@ impl<'a> Free<'a> {
     }
 
     fn on_stream(&self, stream: StreamHandle) -> CuResult {
+        // A default stream is one of the current context: without one the driver refuses.
+        let mut id = 0;
+        if stream <= STREAM_PER_THREAD {
+            let code = api::stream_get_id(stream, &mut id);
+            if code != SUCCESS {
+                self.block.give_back();
+                return code;
+            }
+        }
         match free_on_stream(&facts(self.context)) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
