@@ -1,5 +1,6 @@
 //! Real programs in real processes, under the preloaded library, on the simulated driver.
 
+mod answers;
 mod bad_input;
 mod broken;
 mod doors;

@@ -194,6 +194,10 @@ functions! {
         cuMemGetAddressRange = "cuMemGetAddressRange_v2" 3020
             (Place<Number>, Place<usize>, Number);
         cuPointerGetAttribute = "cuPointerGetAttribute" 4000 (Place<Number>, u32, Number);
+        cuPointerGetAttributes = "cuPointerGetAttributes" 7000 (u32, List, List, Number);
+        cuPointerSetAttribute = "cuPointerSetAttribute" 6000 (List, u32, Number);
+        cuMemGetHandleForAddressRange = "cuMemGetHandleForAddressRange" 11070
+            (Place<i32>, Number, usize, u32, Number);
         cuMemcpyAsync = "cuMemcpyAsync" 4000 (Number, Number, usize, Number);
         cuMemcpyHtoD = "cuMemcpyHtoD_v2" 3020 (Number, Number, usize);
         cuMemcpyDtoH = "cuMemcpyDtoH_v2" 3020 (Number, Number, usize);

@@ -1,0 +1,49 @@
+//! Questions about memory, and calls that go wrong, have the same answers as natively: every
+//! attribute of every kind of pointer, ranges, sizes, wrong frees, free memory.
+
+use cachealloc_tests::{Ran, Run};
+
+use crate::hazards::problems;
+
+const SEEDS: u64 = 12;
+
+#[test]
+fn ordered() {
+    check("free_mode:ordered");
+}
+
+#[test]
+fn strict() {
+    check("free_mode:strict");
+}
+
+#[test]
+fn relaxed() {
+    check("free_mode:relaxed");
+}
+
+#[test]
+fn recorded() {
+    check("record:all,log:quiet,snapshot:none");
+}
+
+fn check(conf: &str) {
+    for seed in 1..=SEEDS {
+        let run = Run::program(env!("CARGO_BIN_EXE_answers")).arg(seed.to_string());
+        let natively = clean(run.clone().native().output());
+        let ours = clean(run.conf(conf).output());
+        let lines = natively.stdout.lines().zip(ours.stdout.lines());
+        let differing: Vec<_> = lines.filter(|(native, ours)| native != ours).collect();
+        assert!(natively.stdout.lines().count() > 500, "too little is asked");
+        assert_eq!(differing, [], "natively, and with {conf}, seed {seed}");
+        assert_eq!(natively.stdout.len(), ours.stdout.len());
+        assert!(!ours.stderr.contains("caching is off"), "{}", ours.stderr);
+    }
+}
+
+fn clean(ran: Ran) -> Ran {
+    let ran = ran.ok();
+    let problems = problems(&ran);
+    assert!(problems.is_empty() && !ran.stdout.contains("FAIL"), "{problems:?}\n{}", ran.stdout);
+    ran
+}
