@@ -59,6 +59,7 @@ mod tests {
                     for _ in 0..1000 {
                         take(|| {
                             let seen = SUM.load(Ordering::Relaxed);
+                            std::thread::yield_now();
                             SUM.store(seen + 1, Ordering::Relaxed);
                         })
                         .expect("a turn");

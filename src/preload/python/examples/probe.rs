@@ -154,18 +154,27 @@ const SEEN: u32 = 3;
 static END: AtomicU32 = AtomicU32::new(0);
 static FRAMES_OF_WAITER: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits, without the lock, until the interpreter is gone, and looks at what it left behind.
+/// Waits, without the lock, for the end of the interpreter, and looks whenever it is asked to.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_outlive_the_interpreter() {
     END.store(WAITING, Ordering::Release);
-    while END.load(Ordering::Acquire) != ENDING {
+    loop {
+        if END.load(Ordering::Acquire) == ENDING {
+            FRAMES_OF_WAITER.store(frames_count(), Ordering::Relaxed);
+            END.store(SEEN, Ordering::Release);
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
-    FRAMES_OF_WAITER.store(frames_count(), Ordering::Relaxed);
-    END.store(SEEN, Ordering::Release);
-    loop {
-        std::thread::park();
+}
+
+/// How many frames the waiting thread sees now.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_ask_the_waiter() -> usize {
+    END.store(ENDING, Ordering::Release);
+    while END.load(Ordering::Acquire) != SEEN {
+        std::thread::sleep(Duration::from_millis(1));
     }
+    FRAMES_OF_WAITER.load(Ordering::Relaxed)
 }
 
 /// Prints, when the process exits and the interpreter is gone, how many frames this thread and the
@@ -173,16 +182,7 @@ pub extern "C" fn probe_outlive_the_interpreter() {
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_report_at_exit() {
     extern "C" fn report() {
-        let own = frames_count();
-        let waiter = match END.swap(ENDING, Ordering::AcqRel) {
-            WAITING => {
-                while END.load(Ordering::Acquire) != SEEN {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                FRAMES_OF_WAITER.load(Ordering::Relaxed)
-            }
-            _ => 0,
-        };
+        let (own, waiter) = (frames_count(), probe_ask_the_waiter());
         println!("after the end: {own} {waiter}");
     }
     // SAFETY: the function stays as long as this library, which Python never unloads.

@@ -30,6 +30,7 @@ fn before_and_after_the_start() {
 #[test]
 fn after_the_end_there_are_no_frames() {
     for (version, printed) in common::run("end.py") {
+        assert!(printed.contains("waiter: 0\n"), "{version}: {printed}");
         assert!(printed.ends_with("after the end: 0 0\n"), "{version}: {printed}");
     }
 }
