@@ -49,6 +49,8 @@ pub fn maybe() -> bool {
 pub fn begin(stream: StreamHandle, context: &Context, real: impl FnOnce() -> CuResult) -> CuResult {
     // One that captures already keeps its capture, and must not be asked for its id.
     let capture = if is_capturing(stream) { None } else { identify(stream, context.id) };
+    // Where the driver did not say, the capture must be known all the same.
+    let capture = capture.or_else(|| unidentified(stream, context.id));
     let _changing = Changing::new(stream, capture);
     real()
 }
@@ -165,6 +167,15 @@ impl Drop for Changing {
         }
         set.drop_what_has_ended();
     }
+}
+
+/// A stream without an id of the driver's, and not in the set yet.
+fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
+    /// Above every id.
+    const BY_HANDLE: u64 = 1 << 63;
+    let stream_handle = stream as u64;
+    let known = lock(&SET).captures.iter().any(|capture| capture.stream_handle == stream_handle);
+    (!known).then_some(Capture { stream_id: BY_HANDLE | stream_handle, stream_handle, context_id })
 }
 
 /// Asked before the capture begins; see `stream_destroyed`. `None`: the stream cannot be told

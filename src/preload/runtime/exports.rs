@@ -14,7 +14,7 @@ use crate::runtime::extents::{self, LiveBlock, Place};
 use crate::runtime::ipc_handle::Inside;
 use crate::runtime::release::Leaving;
 use crate::runtime::stats::{self, Count};
-use crate::runtime::{alloc, lock};
+use crate::runtime::{alloc, free, lock};
 
 /// Whether any block of the process was ever exported. For good.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -68,5 +68,7 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let retired = allocator.take_retired();
     let leaving = Leaving::new(context, &mut allocator, retired);
     drop(allocator);
-    leaving.release(context, true)
+    // The program's block is freed, whatever becomes of the segments: it may not free it again.
+    let code = leaving.release(context, true);
+    if free::reports(code) { code } else { SUCCESS }
 }

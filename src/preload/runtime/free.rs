@@ -16,7 +16,7 @@ use cachealloc_history::StackId;
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{
-    CuResult, INVALID_VALUE, NOT_PERMITTED, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+    CuResult, INVALID_VALUE, NOT_PERMITTED, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
 };
 use crate::record::recorder::Freed;
 use crate::record::{self, capture};
@@ -138,7 +138,7 @@ impl<'a> Free<'a> {
                 if code == SUCCESS {
                     self.context.covers.debts.complete(number);
                 }
-                return self.conclude(code);
+                return self.waited(code, Wait::NotPlain);
             }
             Ok(Ordered::LeansOn { number, event, wait_first: false }) => (number, event),
             Err(refused) => return self.refused(refused),
@@ -157,8 +157,15 @@ impl<'a> Free<'a> {
     }
 
     fn wait_for(&self, passed: &Passed, reason: Wait) -> CuResult {
-        let _in_progress = self.in_progress();
-        self.conclude(barrier::wait(self.context, passed, reason))
+        let in_progress = self.in_progress();
+        let code = barrier::wait(self.context, passed, reason);
+        drop(in_progress);
+        self.waited(code, reason)
+    }
+
+    /// A wait that failed for no reason of the context's tells nothing: wait the other way.
+    fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
+        if code == SUCCESS || reports(code) { self.conclude(code) } else { self.settle(reason) }
     }
 
     /// There is no barrier.
@@ -183,6 +190,8 @@ impl<'a> Free<'a> {
             SUCCESS => self.publish(),
             // Inside a host function of a stream: natively nothing is freed either.
             NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
+            // The driver refused its own free: the program may try again.
+            _ if !reports(code) => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published,
             // so nothing that faulted work still touches is handed out.
             _ => stats::count(Count::Quarantined),
@@ -245,6 +254,10 @@ impl<'a> Free<'a> {
         };
         let _in_order = tags::in_order(self.context);
         let code = api::relaxed(|| api::event_record(event.handle(), stream));
+        // A shortage that no native free has: behind the next barrier the block is safe as well.
+        if code == OUT_OF_MEMORY {
+            return self.park_for_barrier();
+        }
         if code != SUCCESS {
             self.block.give_back();
             return code;
@@ -323,6 +336,6 @@ fn reason(facts: &Facts) -> Wait {
 }
 
 /// Codes that a free must show: those of a context that is lost, and "not from a callback".
-fn reports(code: CuResult) -> bool {
+pub fn reports(code: CuResult) -> bool {
     matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
 }
