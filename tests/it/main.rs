@@ -4,6 +4,7 @@ mod answers;
 mod bad_input;
 mod broken;
 mod doors;
+mod faults;
 mod hazards;
 mod instructions;
 mod ipc;

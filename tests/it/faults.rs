@@ -1,0 +1,158 @@
+//! Every call of ours that the driver may refuse is refused once, at every index, in a program that
+//! does everything (`tests/programs/faults.rs`).
+//!
+//! Whatever fails: the program ends, no byte is wrong, nothing races, no memory is lost, and a code
+//! differs from the native one only where the failure was the program's own, or where `SURFACES`
+//! says why.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cachealloc_tests::{Ran, Run, root};
+
+use crate::hazards::problems;
+use crate::snapshots::Place;
+
+#[test]
+fn every_call_fails_once() {
+    check("", &[1, 2], &api_functions());
+}
+
+#[test]
+fn every_call_of_a_recording_process_fails_once() {
+    check(
+        "record:all,log:quiet",
+        &[2],
+        &["cuMemAlloc_v2", "cuEventCreate", "cuCtxGetId"].map(String::from),
+    );
+}
+
+#[test]
+fn a_lost_context() {
+    let names = ["cuCtxRecordEvent", "cuCtxWaitEvent", "cuEventSynchronize", "cuMemFree_v2"];
+    check("", &[LOST], &names.map(String::from));
+}
+
+/// Indices of one function that are tried: the script reaches all its states well before.
+const INDICES_MAX: u64 = 40;
+const WORKERS: usize = 4;
+/// The code of a context that no work reaches any more.
+const LOST: i32 = 700;
+
+fn program() -> Run {
+    let run = Run::program(env!("CARGO_BIN_EXE_faults"));
+    run.env("SIM_MEMORY_MB", "256").env("SIM_DEADLOCK_MS", "2000")
+}
+
+/// The functions that the library may call of its own accord.
+fn api_functions() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("src/preload/driver/api.rs"));
+    let text = text.expect("the list of calls");
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let names: BTreeSet<_> = words.filter(|word| word.starts_with("cu")).collect();
+    let names =
+        names.into_iter().filter(|name| name.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase));
+    names.map(str::to_string).collect()
+}
+
+fn check(conf: &str, codes: &[i32], functions: &[String]) {
+    let natively = program().native().output().ok();
+    // Snapshots of those that record: sound, whatever failed.
+    let counted = Place::new().run(&program().conf(conf)).ok();
+    assert_eq!(wrong(&natively, &natively, "", 0), None);
+    assert_eq!(counted.stdout, natively.stdout, "without a failure");
+    let mut faults = Vec::new();
+    for function in functions {
+        for index in 1..=counted.report.calls(function).min(INDICES_MAX) {
+            let code = codes[index as usize % codes.len()];
+            faults.push((function.as_str(), index, code));
+        }
+    }
+    println!("{} failures of {} functions", faults.len(), functions.len());
+    assert!(faults.len() > 20, "hardly anything was called");
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(String::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some((function, index, code)) =
+                    faults.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let fault = format!("{function}@{index}={code}");
+                    let place = Place::new();
+                    let ran = place.run(&program().conf(conf).env("SIM_FAIL", &fault));
+                    if conf.contains("record") && *index % 8 == 1 {
+                        place.sound(0..=3, &[]);
+                    }
+                    if let Some(problem) = wrong(&ran, &natively, function, *code) {
+                        writeln!(failures.lock().unwrap(), "{fault}: {problem}").unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} are wrong:\n{failures}", failures.lines().count());
+}
+
+/// What is wrong, if anything.
+fn wrong(ran: &Ran, natively: &Ran, function: &str, code: i32) -> Option<String> {
+    if ran.code != Some(0) || !ran.stdout.ends_with("end\n") {
+        return Some(format!("ended with {:?}: {:?}", ran.code, ran.stderr.lines().next()));
+    }
+    let problems = problems(ran);
+    if !problems.is_empty() {
+        return Some(format!("{problems:?}"));
+    }
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    // What faulted work may still touch is lost with its context, until that ends.
+    let lost = |line: &str| is_loss(line) && !(code == LOST && line.starts_with("lost: "));
+    if let Some(line) = lines.iter().find(|line| line.contains("WRONG") || lost(line)) {
+        return Some(line.to_string());
+    }
+    // A step that failed leaves out what leans on it: only what is there is judged.
+    let native: BTreeSet<&str> = natively.stdout.lines().collect();
+    let odd =
+        lines.iter().find(|line| !native.contains(*line) && !own_failure(line, function, code));
+    odd.map(|line| format!("{line:?}"))
+}
+
+fn is_loss(line: &str) -> bool {
+    let starts = ["lost: ", "not given back: "];
+    starts.iter().any(|start| line.strip_prefix(start).is_some_and(|bytes| bytes != "0"))
+}
+
+/// Whether the step is one that the failed function stands behind natively, with its code.
+fn own_failure(line: &str, function: &str, code: i32) -> bool {
+    let Some((step, said)) = line.split_once(": ") else { return false };
+    if step.ends_with(" again") {
+        return said == "0" || (code == LOST && said == "1");
+    }
+    if code == LOST && (step == "free" || step == "lost") {
+        return true;
+    }
+    let own = SURFACES
+        .iter()
+        .any(|(step_of, functions)| *step_of == step && functions.contains(&function));
+    own && said == code.to_string()
+}
+
+/// Steps of the program, and the functions whose failure they may show: the program's own calls,
+/// and below what the library asks the driver because the native call would have to know it too.
+const SURFACES: &[(&str, &[&str])] = &[
+    ("memory", &["cuMemGetInfo_v2"]),
+    ("stream", &["cuStreamCreate"]),
+    ("synchronize", &["cuCtxSynchronize"]),
+    ("pool", &["cuDeviceGetDefaultMemPool"]),
+    ("pinned", &["cuMemHostAlloc"]),
+    ("free pinned", &["cuMemFreeHost"]),
+    ("free node", &["cuMemFreeAsync"]),
+    // Where nothing else may be done, a free waits by a free of the driver's, and shows its code.
+    ("free", &["cuMemFree_v2"]),
+    // Which context is current, and whose the stream is: natively 201 and 400. An error of the
+    // event that the block waits for, other than a shortage, is one of the stream.
+    ("alloc", &["cuMemAlloc_v2", "cuCtxGetId", "cuCtxGetCurrent", "cuStreamSynchronize"]),
+    ("alloc async", &["cuMemAllocAsync", "cuStreamGetId"]),
+    ("free async", &["cuMemFreeAsync", "cuStreamGetId", "cuEventRecord"]),
+];
