@@ -45,6 +45,11 @@ impl Call {
             return Err(Code::NOT_INITIALIZED);
         }
         exit::install();
+        // As a real driver: with the first context, and without a lock that another thread may want
+        // inside a library's constructor. A new thread takes the loader's.
+        if name.starts_with("cuDevicePrimaryCtxRetain") || name.starts_with("cuCtxCreate") {
+            callbacks::start();
+        }
         let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
         let world = Some(world::lock());
         let mut call = Call { world, thread: thread_number(), name, per_thread };
