@@ -164,6 +164,14 @@ fn find(id: u64) -> Option<&'static Context> {
 /// First sight of a context. `handle` is 0 for the current one.
 #[cold]
 fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+    let context = enlist(handle, id)?;
+    // Behind the lock: this looks functions up, and the loader's lock may be held by a thread that
+    // wants ours, in the constructor of a library that allocates.
+    snapshots::start();
+    Ok(context)
+}
+
+fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     let _growing = lock(&GROWING);
     if let Some(context) = find(id) {
         return Ok(context);
@@ -186,7 +194,6 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     let context = Box::leak(Box::new(new(handle, id)));
     CONTEXTS[count].store(context, Ordering::Relaxed);
     COUNT.store(count + 1, Ordering::Release);
-    snapshots::start();
     Ok(context)
 }
 
