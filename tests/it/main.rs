@@ -17,4 +17,5 @@ mod resolver;
 mod shape;
 mod snapshots;
 mod tidy;
+mod transparency;
 mod triggers;
