@@ -55,7 +55,7 @@ pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
 pub const POOL_RELEASE_THRESHOLD: u32 = 4;
 
 pub const POINTER_CONTEXT: u32 = 1;
-pub const POINTER_DEVICE_POINTER: u32 = 3;
+pub const POINTER_HOST_POINTER: u32 = 4;
 pub const POINTER_P2P_TOKENS: u32 = 5;
 pub const POINTER_SYNC_MEMOPS: u32 = 6;
 pub const POINTER_BUFFER_ID: u32 = 7;

@@ -221,14 +221,8 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_MEMPOOL_HANDLE, Asked::Block(block)) if block.kind == Kind::Stream => {
             pool_of(block)?
         }
-        // The driver was asked at another address, and says that one or zero, depending on what
-        // else is asked for (measured).
-        // SAFETY: the driver has just written this attribute's eight bytes.
-        (POINTER_DEVICE_POINTER, Asked::Nothing(address))
-            if unsafe { data.read() } == UNKNOWN_ADDRESS =>
-        {
-            *address
-        }
+        // Of an unknown address the driver says that it is the host's (measured).
+        (POINTER_HOST_POINTER, Asked::Nothing(address)) => *address,
         _ => return None,
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.

@@ -110,11 +110,11 @@ fn answer(call: &mut Call, value: Out<u64>, attribute: u32, address: DevicePtr) 
     write(value, attribute, number)
 }
 
-/// Measured: an unknown pointer's address is its own, and its range is not written.
+/// Measured: an unknown address is taken for the host's, and its range is not written.
 fn write_default(value: Out<u64>, attribute: u32, address: DevicePtr) -> Outcome {
     match attribute {
         RANGE_START | RANGE_SIZE => Ok(()),
-        DEVICE_POINTER => write(value, attribute, address),
+        HOST_POINTER => write(value, attribute, address),
         // The ordinal of nothing is not the first device.
         DEVICE_ORDINAL => write(value, attribute, u64::MAX - 1),
         _ => write(value, attribute, 0),
