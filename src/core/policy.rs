@@ -50,6 +50,8 @@ pub struct Policy {
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, who knows the device.
     pub limit_bytes: Option<u64>,
+    /// Small and large requests share their segments. See Note [Chunks].
+    pub one_pool: bool,
 }
 
 impl Default for Policy {
@@ -61,6 +63,7 @@ impl Default for Policy {
             max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
             garbage_collection_threshold: 0.0,
             limit_bytes: None,
+            one_pool: false,
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum Level {
     Info = 2,
 }
 
-const LINE_BYTES_MAX: usize = 512;
+const LINE_BYTES_MAX: usize = 1024;
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
 

@@ -1,5 +1,5 @@
-//! The options of the product: one table, from which the parser, its messages and the help come.
-//! A new option is one row here, one field of `Config`, and one setter in `setters.rs`.
+//! The options of the product: one table (`table.rs`), from which the parser, its messages and the
+//! help come. A new option is one row there, one field of `Config`, and one setter in `setters.rs`.
 //!
 //! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
@@ -13,25 +13,27 @@ use crate::policy::Policy;
 mod parse;
 mod problem;
 mod setters;
+mod shares;
 mod signals;
+mod table;
 
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind};
-
-use setters::Setter;
+pub use shares::{Chunks, Limit, Strategy};
+pub use table::{Effect, OPTIONS, OptionRow};
 
 /// The mode where the text names none. One constant, because it is a promise to users.
 pub const FREE_MODE_DEFAULT: Mode = Mode::Ordered;
 
 const SNAPSHOT_DEFAULT: &str = "cachealloc-%h-%r-%p-%n.pickle";
-const FREE_MODE_KEY: &str = "free_mode";
-/// A typo never weakens what the user may have asked for.
-const FREE_MODE_ON_BAD_VALUE: &str = "strict";
 
 /// Settings of this process, read once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     pub policy: Policy,
+    pub limit: Limit,
+    pub strategy: Strategy,
+    pub chunks: Chunks,
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
@@ -44,6 +46,15 @@ pub struct Config {
     pub programs: Programs,
     pub history: History,
     pub log: LogLevel,
+    /// The word `help` stands among the options.
+    pub help: bool,
+}
+
+impl Config {
+    /// Whether anything is cached at all.
+    pub fn caches(&self) -> bool {
+        self.chunks.fraction != 0.0
+    }
 }
 
 /// In which programs the library does anything: the variable is inherited by every child.
@@ -132,6 +143,9 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             policy: Policy::default(),
+            limit: Limit::default(),
+            strategy: Strategy::AutoGrowth,
+            chunks: Chunks::default(),
             free_mode: FREE_MODE_DEFAULT,
             serve_async: true,
             skip_barriers: true,
@@ -149,201 +163,10 @@ impl Default for Config {
                 snapshot: SNAPSHOT_DEFAULT.to_string(),
             },
             log: LogLevel::Warn,
+            help: false,
         }
     }
 }
-
-/// One row of the table.
-pub struct OptionRow {
-    pub key: &'static str,
-    /// What is in force without the option, as text that the parser accepts.
-    pub default: &'static str,
-    /// What is in force when the value is malformed.
-    pub on_bad_value: &'static str,
-    pub allowed: &'static str,
-    pub meaning: &'static str,
-    set: Setter,
-}
-
-/// Every option. A row may use what the rows above it have set.
-pub const OPTIONS: &[OptionRow] = &[
-    OptionRow {
-        key: FREE_MODE_KEY,
-        default: mode_name(FREE_MODE_DEFAULT),
-        on_bad_value: FREE_MODE_ON_BAD_VALUE,
-        allowed: "ordered, strict or relaxed",
-        meaning: "what a free keeps: everything by a barrier on the device, everything by a wait \
-                  in each free, or only that no memory is reused while in use",
-        set: setters::free_mode,
-    },
-    OptionRow {
-        key: "large_segment_size_mb",
-        default: "20",
-        on_bad_value: "20",
-        allowed: "a whole number above 10",
-        meaning: "size of the segments that requests between 1 and 10 MiB share",
-        set: setters::large_segment_size_mb,
-    },
-    OptionRow {
-        key: "max_split_size_mb",
-        default: "unlimited",
-        on_bad_value: "unlimited",
-        allowed: "a whole number, at least large_segment_size_mb, or unlimited",
-        meaning: "blocks of this size or more are not split, and kept for requests as large",
-        set: setters::max_split_size_mb,
-    },
-    OptionRow {
-        key: "max_non_split_rounding_mb",
-        default: "large_segment_size_mb",
-        on_bad_value: "large_segment_size_mb",
-        allowed: "a whole number, at least large_segment_size_mb, or large_segment_size_mb",
-        meaning: "how much larger than the request an unsplit block may be",
-        set: setters::max_non_split_rounding_mb,
-    },
-    OptionRow {
-        key: "garbage_collection_threshold",
-        default: "off",
-        on_bad_value: "off",
-        allowed: "a number above 0 and below 1, or off",
-        meaning: "share of the limit above which old free segments are given back before a new \
-                  one is reserved",
-        set: setters::garbage_collection_threshold,
-    },
-    OptionRow {
-        key: "roundup_power2_divisions",
-        default: "0",
-        on_bad_value: "0",
-        allowed: "0 or a power of two, or a list of them such as [256:1,512:2,>:8] with sizes in \
-                  MiB that are powers of two",
-        meaning: "round requests up to this many steps between two powers of two",
-        set: setters::roundup_power2_divisions,
-    },
-    OptionRow {
-        key: "async",
-        default: "true",
-        on_bad_value: "true",
-        allowed: "true or false",
-        meaning: "serve cuMemAllocAsync from the default pool as well",
-        set: setters::serve_async,
-    },
-    OptionRow {
-        key: "skip_barriers",
-        default: "true",
-        on_bad_value: "true",
-        allowed: "true or false",
-        meaning: "leave out the barrier of a free when nothing was submitted since the last one",
-        set: setters::skip_barriers,
-    },
-    OptionRow {
-        key: "stats_on_exit",
-        default: "off",
-        on_bad_value: "off",
-        allowed: "off or stderr",
-        meaning: "print the statistics when the process ends",
-        set: setters::stats_on_exit,
-    },
-    OptionRow {
-        key: "waits_on_exit",
-        default: "off",
-        on_bad_value: "off",
-        allowed: "off or stderr",
-        meaning: "print where the program waited inside the library, and why, when it ends",
-        set: setters::waits_on_exit,
-    },
-    OptionRow {
-        key: "fill",
-        default: "none",
-        on_bad_value: "none",
-        allowed: "none, zero or poison",
-        meaning: "what fresh memory holds: what was there, zeros, or 0xff bytes, which show a program \
-                  that reads what it has not written",
-        set: setters::fill,
-    },
-    OptionRow {
-        key: "red_zone",
-        default: "0",
-        on_bad_value: "0",
-        allowed: "a number of bytes from 0 to 1048576",
-        meaning: "keep so many bytes behind each block, and report where a program wrote there when \
-                  it frees the block (every free waits for that)",
-        set: setters::red_zone,
-    },
-    OptionRow {
-        key: "only",
-        default: "any",
-        on_bad_value: "any",
-        allowed: "the name of an executable file, a list of them such as [a,b], or any",
-        meaning: "do nothing in other programs that inherit the variable",
-        set: setters::only,
-    },
-    OptionRow {
-        key: "except",
-        default: "none",
-        on_bad_value: "none",
-        allowed: "the name of an executable file, a list of them such as [a,b], or none",
-        meaning: "do nothing in these programs",
-        set: setters::except,
-    },
-    OptionRow {
-        key: "record",
-        default: "off",
-        on_bad_value: "off",
-        allowed: "off, state or all",
-        meaning: "remember where live blocks came from (state), or every allocation and free (all), \
-                  and write a snapshot at exit and when memory runs out",
-        set: setters::record,
-    },
-    OptionRow {
-        key: "context",
-        default: "all",
-        on_bad_value: "all",
-        allowed: "none, state, alloc or all",
-        meaning: "which entries have a stack: none, live blocks, allocations too, or frees as well",
-        set: setters::context,
-    },
-    OptionRow {
-        key: "stacks",
-        default: "all",
-        on_bad_value: "all",
-        allowed: "native, python or all",
-        meaning: "which frames a stack has",
-        set: setters::stacks,
-    },
-    OptionRow {
-        key: "max_entries",
-        default: "1000000",
-        on_bad_value: "1000000",
-        allowed: "a whole number from 1 to 100000000",
-        meaning: "how many entries are remembered for each context, 40 bytes each; the oldest go \
-                  first",
-        set: setters::max_entries,
-    },
-    OptionRow {
-        key: "signal",
-        default: "USR1",
-        on_bad_value: "USR1",
-        allowed: signals::ALLOWED,
-        meaning: "the signal that writes a snapshot, whether or not anything is recorded",
-        set: setters::signal,
-    },
-    OptionRow {
-        key: "snapshot",
-        default: SNAPSHOT_DEFAULT,
-        on_bad_value: SNAPSHOT_DEFAULT,
-        allowed: "a file name in which %h is the host, %r the rank, %p the process, %n a number \
-                  and %% a percent sign",
-        meaning: "where snapshots go",
-        set: setters::snapshot,
-    },
-    OptionRow {
-        key: "log",
-        default: "warn",
-        on_bad_value: "warn",
-        allowed: "quiet, warn or info",
-        meaning: "which messages go to stderr",
-        set: setters::log,
-    },
-];
 
 const fn mode_name(mode: Mode) -> &'static str {
     match mode {
@@ -355,20 +178,31 @@ const fn mode_name(mode: Mode) -> &'static str {
 
 /// The options as text for a terminal.
 pub fn help() -> String {
-    let mut text = String::new();
+    let mut text = String::from("CACHEALLOC_CONF=key:value,key:value\n");
     for row in OPTIONS {
-        let OptionRow { key, default, allowed, meaning, .. } = row;
-        text += &format!("{key}  (default: {default})\n    {meaning}\n    allowed: {allowed}\n");
+        let OptionRow { key, kind, default, allowed, .. } = row;
+        let meaning = meaning(row);
+        text += &format!("{key}  ({kind}, default: {default})\n    {meaning}\n");
+        text += &format!("    allowed: {allowed}\n");
     }
     text
 }
 
 /// The options as a Markdown table.
 pub fn help_markdown() -> String {
-    let mut text = String::from("| key | default | meaning | allowed |\n|---|---|---|---|\n");
+    let mut text = String::from("| key | type | default | meaning | allowed |\n");
+    text += "|---|---|---|---|---|\n";
     for row in OPTIONS {
-        let OptionRow { key, default, allowed, meaning, .. } = row;
-        text += &format!("| `{key}` | `{default}` | {meaning} | {allowed} |\n");
+        let OptionRow { key, kind, default, allowed, .. } = row;
+        let meaning = meaning(row);
+        text += &format!("| `{key}` | {kind} | `{default}` | {meaning} | {allowed} |\n");
     }
     text
+}
+
+fn meaning(row: &OptionRow) -> String {
+    match row.effect {
+        Effect::Never(why) => format!("PyTorch's, accepted without effect: {why}"),
+        Effect::Always | Effect::If(..) => row.meaning.to_string(),
+    }
 }

@@ -5,17 +5,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::problem::{Problem, ProblemKind, nearest_key};
-use super::{Config, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, OPTIONS, OptionRow};
+use super::table::{ALIASES, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
+use super::{Config, Effect, OPTIONS, OptionRow};
 
-/// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts.
+/// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts. The
+/// word `help` among them asks for the table.
 pub fn parse(text: &str) -> (Config, Vec<Problem>) {
     let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
-    let pairs: Vec<Pair> = split(&text).into_iter().map(Pair::of).collect();
+    let mut pairs: Vec<Pair> = split(&text).into_iter().map(Pair::of).collect();
+    let help = pairs.iter().any(Pair::is_help);
+    pairs.retain(|pair| !pair.is_help());
     let mut problems = Vec::new();
     for pair in pairs.iter().filter(|pair| !is_known(pair.key)) {
         problems.push(unknown(pair));
     }
-    let mut config = Config::default();
+    let mut config = Config { help, ..Config::default() };
     for row in OPTIONS {
         let given = pairs.iter().rev().find(|pair| pair.key == row.key);
         // A misspelt `free_mode` may have asked for more safety than there is without it.
@@ -25,6 +29,10 @@ pub fn parse(text: &str) -> (Config, Vec<Problem>) {
             _ if misspelt => set(row, row.on_bad_value, &mut config),
             _ => set(row, row.default, &mut config),
         }
+    }
+    for row in OPTIONS {
+        let given = pairs.iter().rev().find(|pair| pair.key == row.key);
+        problems.extend(given.and_then(|pair| without_effect(row, pair, &config)));
     }
     (config, problems)
 }
@@ -37,9 +45,13 @@ struct Pair<'text> {
 impl Pair<'_> {
     fn of(text: &str) -> Pair<'_> {
         match text.split_once(':') {
-            Some((key, value)) => Pair { key, value: Some(value) },
-            None => Pair { key: text, value: None },
+            Some((key, value)) => Pair { key: known_as(key), value: Some(value) },
+            None => Pair { key: known_as(text), value: None },
         }
+    }
+
+    fn is_help(&self) -> bool {
+        self.key == "help" && self.value.is_none()
     }
 
     fn value_text(&self) -> String {
@@ -82,6 +94,20 @@ fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     Some(Problem { key, value: pair.value_text(), kind, used: Some(row.on_bad_value) })
 }
 
+/// What the user must hear although the value is one of the allowed ones.
+fn without_effect(row: &OptionRow, pair: &Pair, config: &Config) -> Option<Problem> {
+    let why = match row.effect {
+        Effect::Never(why) => why,
+        Effect::If(has_effect, why) if !has_effect(config) => why,
+        Effect::Always | Effect::If(..) => return None,
+    };
+    let mut scratch = config.clone();
+    let value = pair.value.filter(|value| (row.set)(&mut scratch, value).is_ok())?;
+    let kind = ProblemKind::NoEffect { why };
+    let said = Problem { key: pair.key.to_string(), value: value.to_string(), kind, used: None };
+    (!value.eq_ignore_ascii_case(row.default)).then_some(said)
+}
+
 /// The texts of the table itself are always accepted.
 fn set(row: &OptionRow, value: &str, config: &mut Config) {
     let done = (row.set)(config, value);
@@ -93,6 +119,10 @@ fn unknown(pair: &Pair) -> Problem {
     let used = (nearest == Some(FREE_MODE_KEY)).then_some(FREE_MODE_ON_BAD_VALUE);
     let kind = ProblemKind::UnknownKey { nearest };
     Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used }
+}
+
+fn known_as(key: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
 }
 
 fn is_known(key: &str) -> bool {

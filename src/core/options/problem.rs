@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::OPTIONS;
+use super::{Effect, OPTIONS};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -17,9 +17,19 @@ pub struct Problem {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProblemKind {
-    UnknownKey { nearest: Option<&'static str> },
-    MissingValue { allowed: &'static str },
-    BadValue { allowed: &'static str },
+    UnknownKey {
+        nearest: Option<&'static str>,
+    },
+    MissingValue {
+        allowed: &'static str,
+    },
+    BadValue {
+        allowed: &'static str,
+    },
+    /// The value is one of the allowed ones, but changes nothing.
+    NoEffect {
+        why: &'static str,
+    },
 }
 
 impl ProblemKind {
@@ -27,7 +37,7 @@ impl ProblemKind {
     pub fn nearest(self) -> Option<&'static str> {
         match self {
             ProblemKind::UnknownKey { nearest } => nearest,
-            ProblemKind::MissingValue { .. } | ProblemKind::BadValue { .. } => None,
+            _ => None,
         }
     }
 }
@@ -41,7 +51,8 @@ impl fmt::Display for Problem {
             }
             ProblemKind::UnknownKey { nearest: None } => {
                 write!(out, "option {key}:{value} is unknown, known are ")?;
-                for (number, row) in OPTIONS.iter().enumerate() {
+                let useful = OPTIONS.iter().filter(|row| !matches!(row.effect, Effect::Never(_)));
+                for (number, row) in useful.enumerate() {
                     write!(out, "{}{}", if number == 0 { "" } else { ", " }, row.key)?;
                 }
                 write!(out, "; ")?;
@@ -51,6 +62,9 @@ impl fmt::Display for Problem {
             }
             ProblemKind::BadValue { allowed } => {
                 write!(out, "option {key}:{value} is malformed, allowed is {allowed}; ")?;
+            }
+            ProblemKind::NoEffect { why } => {
+                return write!(out, "option {key}:{value} has no effect: {why}");
             }
         }
         match self.used {

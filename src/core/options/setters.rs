@@ -4,7 +4,9 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{Config, Fill, LogLevel, Record, StackContext, StackKind, StatsOnExit, signals};
+use super::{
+    Config, Fill, LogLevel, Record, StackContext, StackKind, StatsOnExit, Strategy, signals,
+};
 use crate::order::Mode;
 use crate::policy::{MIB, ROUNDUP_INTERVALS};
 
@@ -68,6 +70,53 @@ pub(super) fn roundup_power2_divisions(config: &mut Config, value: &str) -> Resu
         Some(list) => fill_from_list(&mut table, list)?,
     }
     config.policy.roundup_power2_divisions = table;
+    Ok(())
+}
+
+pub(super) fn gpu_memory_limit_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let bytes = mebibytes(value)?;
+    config.limit.bytes = (bytes != 0).then_some(bytes);
+    Ok(())
+}
+
+pub(super) fn per_process_memory_fraction(
+    config: &mut Config,
+    value: &str,
+) -> Result<(), Malformed> {
+    config.limit.fraction = fraction(value)?;
+    Ok(())
+}
+
+pub(super) fn strategy(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.strategy = match value {
+        "auto_growth" => Strategy::AutoGrowth,
+        "pre_allocate" => Strategy::PreAllocate,
+        _ => return Err(Malformed),
+    };
+    config.policy.one_pool = config.strategy == Strategy::PreAllocate;
+    Ok(())
+}
+
+pub(super) fn fraction_of_gpu_memory_to_use(
+    config: &mut Config,
+    value: &str,
+) -> Result<(), Malformed> {
+    config.chunks.fraction = fraction(value)?;
+    Ok(())
+}
+
+pub(super) fn initial_gpu_memory_in_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    let bytes = mebibytes(value)?;
+    config.chunks.first_bytes = (bytes != 0).then_some(bytes);
+    Ok(())
+}
+
+pub(super) fn reallocate_gpu_memory_in_mb(
+    config: &mut Config,
+    value: &str,
+) -> Result<(), Malformed> {
+    let bytes = mebibytes(value)?;
+    config.chunks.next_bytes = (bytes != 0).then_some(bytes);
     Ok(())
 }
 
@@ -209,6 +258,52 @@ pub(super) fn log(config: &mut Config, value: &str) -> Result<(), Malformed> {
     Ok(())
 }
 
+// Values of options without effect: as strict as the others, so that a typo is found here, too.
+
+pub(super) fn backend(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    let known = ["native", "cudaMallocAsync", "hipMallocAsync"].contains(&value);
+    if known { Ok(()) } else { Err(Malformed) }
+}
+
+pub(super) fn checked_boolean(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    boolean(value).map(drop)
+}
+
+pub(super) fn checked_reserve(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    match value.strip_suffix('G') {
+        _ if value == "default" => Ok(()),
+        Some(number) => decimal(number).map(drop),
+        None => decimal(value).map(drop),
+    }
+}
+
+pub(super) fn checked_classes(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    if value == "default" {
+        return Ok(());
+    }
+    let list = value.strip_prefix('[').and_then(|list| list.strip_suffix(']')).ok_or(Malformed)?;
+    list.split(',').try_for_each(|entry| {
+        let (name, reserve) = entry.split_once(':').ok_or(Malformed)?;
+        if name.is_empty() {
+            Err(Malformed)
+        } else {
+            checked_reserve(&mut Config::default(), reserve)
+        }
+    })
+}
+
+pub(super) fn checked_threads(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    if power_of_two(value)? <= 128 { Ok(()) } else { Err(Malformed) }
+}
+
+pub(super) fn checked_pinned_reserve(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    if value == "none" || mebibytes(value)? > 0 { Ok(()) } else { Err(Malformed) }
+}
+
+pub(super) fn checked_pinned_max(_: &mut Config, value: &str) -> Result<(), Malformed> {
+    if value == "unlimited" { Ok(()) } else { mebibytes(value).map(drop) }
+}
+
 fn fill_from_list(table: &mut [u64; ROUNDUP_INTERVALS], list: &str) -> Result<(), Malformed> {
     let mut begin = 0;
     for entry in list.split(',') {
@@ -256,13 +351,24 @@ fn whole_number(value: &str) -> Result<u64, Malformed> {
     value.parse().map_err(|_| Malformed)
 }
 
-/// Above 0 and below 1, in plain decimal notation.
+/// Above 0 and below 1.
 fn share(value: &str) -> Result<f64, Malformed> {
+    let number = decimal(value)?;
+    if number > 0.0 && number < 1.0 { Ok(number) } else { Err(Malformed) }
+}
+
+/// From 0 to 1.
+fn fraction(value: &str) -> Result<f64, Malformed> {
+    let number = decimal(value)?;
+    if number <= 1.0 { Ok(number) } else { Err(Malformed) }
+}
+
+/// Not below 0, in plain decimal notation.
+fn decimal(value: &str) -> Result<f64, Malformed> {
     if !value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(Malformed);
     }
-    let number: f64 = value.parse().map_err(|_| Malformed)?;
-    if number > 0.0 && number < 1.0 { Ok(number) } else { Err(Malformed) }
+    value.parse().map_err(|_| Malformed)
 }
 
 fn boolean(value: &str) -> Result<bool, Malformed> {

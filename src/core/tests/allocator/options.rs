@@ -1,7 +1,7 @@
 //! The text of the options: what is accepted, and what each mistake says and leaves in force.
 
 use cachealloc_core::options::{
-    Config, FREE_MODE_DEFAULT, LogLevel, OPTIONS, StatsOnExit, help, help_markdown, parse,
+    Config, Effect, FREE_MODE_DEFAULT, LogLevel, OPTIONS, StatsOnExit, help, help_markdown, parse,
 };
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
@@ -116,7 +116,8 @@ fn unknown_keys_name_the_nearest() {
         "max_split_size:40",
         "option max_split_size:40 is unknown, did you mean max_split_size_mb? it is ignored",
     );
-    let keys: Vec<_> = OPTIONS.iter().map(|row| row.key).collect();
+    let useful = OPTIONS.iter().filter(|row| !matches!(row.effect, Effect::Never(_)));
+    let keys: Vec<_> = useful.map(|row| row.key).collect();
     let known = keys.join(", ");
     refused("zzz:1", &format!("option zzz:1 is unknown, known are {known}; it is ignored"));
 }
@@ -154,6 +155,9 @@ fn no_text_at_all_panics() {
 fn help_names_every_option() {
     for row in OPTIONS {
         assert!(help().contains(row.key));
-        assert!(help_markdown().contains(&format!("| `{}` | `{}` |", row.key, row.default)));
+        assert!(
+            help_markdown()
+                .contains(&format!("| `{}` | {} | `{}` |", row.key, row.kind, row.default))
+        );
     }
 }
