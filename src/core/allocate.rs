@@ -14,10 +14,10 @@ use alloc::vec::Vec;
 use crate::allocator::Allocator;
 use crate::bins::Rank;
 use crate::block::{Block, State};
-use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, own_segment_bytes, pool_of};
+use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Pool, Requester, Segment, Step};
+use crate::types::{Address, Allocation, BlockId, Requester, Segment, Step};
 
 impl Allocator {
     /// Tries to serve the request and says what must happen next. Between two polls anything may
@@ -50,14 +50,16 @@ impl Allocator {
         Some(allocation)
     }
 
-    /// The segment asked for by `Step::Reserve` is there. The request gets its block at once, so
-    /// that no other request can take it before the next poll.
+    /// The segment asked for by `Step::Reserve` is there, or a smaller one that serves the request
+    /// as well. The request gets its block at once, so that no other request can take it before the
+    /// next poll.
     pub fn reserved(&mut self, request: &mut Request, base: Address, bytes: u64) {
         let block_bytes = request.awaited_bytes.take().expect("the request asked for a segment");
         assert!(base.0.is_multiple_of(BLOCK_BYTES_MIN), "{base:?} is not aligned");
         assert!(bytes.is_multiple_of(BLOCK_BYTES_MIN), "{bytes} is not a number of blocks");
         assert!(bytes >= block_bytes, "{bytes} bytes arrived for {block_bytes}");
-        let id = self.insert_segment(base, bytes, pool_of(block_bytes), request.requester);
+        let id =
+            self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request.requester);
         let whole = self.keeps_whole(request, block_bytes);
         request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
     }
@@ -152,7 +154,7 @@ impl Allocator {
 
     /// The block that serves the request best, if any may.
     fn best_fit(&self, block_bytes: u64, requester: Requester, whole: bool) -> Option<BlockId> {
-        let index = self.index(pool_of(block_bytes));
+        let index = self.index(self.policy.pool_of(block_bytes));
         let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes, whole);
         let on_stream = match requester {
             Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
@@ -189,7 +191,8 @@ impl Allocator {
 
     /// Note [Pressure]: a whole segment that had better go back to the driver.
     fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
-        if !self.pressure || pool_of(block_bytes) == Pool::Small {
+        // Note [Chunks]: a chunk is there to be cut.
+        if !self.pressure || is_small(block_bytes) || self.policy.chunk_bytes.is_some() {
             return false;
         }
         let block = self.blocks.at(id.0);

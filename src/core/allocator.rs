@@ -79,6 +79,13 @@ impl Allocator {
         self.policy.limit_bytes = limit_bytes;
     }
 
+    /// The size of the next chunk, where segments are chunks. See Note [Chunks] in policy.rs.
+    pub fn set_chunk(&mut self, chunk_bytes: u64) {
+        if self.policy.chunk_bytes.is_some() {
+            self.policy.chunk_bytes = Some(chunk_bytes);
+        }
+    }
+
     pub fn stats(&self) -> &Stats {
         &self.stats
     }

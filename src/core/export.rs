@@ -16,10 +16,10 @@ use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::State;
-use crate::policy::{own_segment_bytes, pool_of};
+use crate::policy::{is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{BlockId, Pool, Segment, SegmentId};
+use crate::types::{BlockId, Segment, SegmentId};
 
 impl Allocator {
     /// Another process may map this allocated block from now on. Once is enough.
@@ -76,7 +76,7 @@ impl Allocator {
     /// Whether the request gets a whole segment or nothing.
     pub(crate) fn keeps_whole(&self, request: &Request, block_bytes: u64) -> bool {
         self.whole_large
-            && pool_of(block_bytes) == Pool::Large
+            && !is_small(block_bytes)
             && request.stage < Stage::Split
             && rule_holds(Rule::WholeAfterExport)
     }

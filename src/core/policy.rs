@@ -1,6 +1,14 @@
 //! Sizes and thresholds: how a request becomes block bytes, which pool serves it, how large a
 //! segment is reserved for it, what may be split. Pure parameters, no state.
 //!
+//! Note [Chunks]. With `chunk_bytes` the policy is Paddle's pre-allocation: segments are large chunks,
+//! and requests of all sizes are cut from them. Two pools are there to keep small blocks, which live
+//! long, out of segments that could serve large requests, or go back to the driver. A chunk is all
+//! the memory there is: two pools would divide it before anybody knows the shares. So there is one
+//! pool, as in Paddle; best fit lets small requests fill the holes that small blocks left. Nothing
+//! is kept whole, neither for oversize requests nor under pressure, and the remainder of a split
+//! stays however small. Only the size of the chunks is the caller's, who knows the device.
+//!
 //! The constants and rules are those of PyTorch's CUDA caching allocator
 //! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
 //! read our numbers with its tools. The name of each constant there stands beside it.
@@ -50,8 +58,9 @@ pub struct Policy {
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, who knows the device.
     pub limit_bytes: Option<u64>,
-    /// Small and large requests share their segments. See Note [Chunks].
-    pub one_pool: bool,
+    /// The size of the next chunk, from which requests of all sizes are served. None: segments by
+    /// size. Set by the caller, who knows the device. See Note [Chunks].
+    pub chunk_bytes: Option<u64>,
 }
 
 impl Default for Policy {
@@ -63,7 +72,7 @@ impl Default for Policy {
             max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
             garbage_collection_threshold: 0.0,
             limit_bytes: None,
-            one_pool: false,
+            chunk_bytes: None,
         }
     }
 }
@@ -85,7 +94,9 @@ impl Policy {
 
     /// Bytes of the segment that is reserved when no free block of `block_bytes` is there.
     pub fn segment_bytes(&self, block_bytes: u64) -> u64 {
-        if block_bytes <= SMALL_BLOCK_BYTES_MAX {
+        if let Some(chunk_bytes) = self.chunk_bytes {
+            chunk_bytes.max(own_segment_bytes(block_bytes))
+        } else if is_small(block_bytes) {
             SMALL_SEGMENT_BYTES
         } else if block_bytes < OWN_SEGMENT_BYTES_MIN {
             self.large_segment_bytes
@@ -94,10 +105,16 @@ impl Policy {
         }
     }
 
+    /// The pool that serves blocks of this size.
+    pub fn pool_of(&self, block_bytes: u64) -> Pool {
+        if is_small(block_bytes) && self.chunk_bytes.is_none() { Pool::Small } else { Pool::Large }
+    }
+
     /// Whether a free block of `found_bytes` is divided to serve `block_bytes`.
     pub fn splits(&self, pool: Pool, found_bytes: u64, block_bytes: u64) -> bool {
         let remaining_bytes = found_bytes - block_bytes;
         match pool {
+            _ if self.chunk_bytes.is_some() => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Large => {
                 !self.is_oversize(block_bytes) && remaining_bytes > SMALL_BLOCK_BYTES_MAX
@@ -120,7 +137,8 @@ impl Policy {
     }
 
     pub fn is_oversize(&self, bytes: u64) -> bool {
-        self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
+        self.chunk_bytes.is_none()
+            && self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
     }
 
     /// Whether serving `block_bytes` with all of `found_bytes` would waste more than the slack.
@@ -139,9 +157,9 @@ impl Policy {
     }
 }
 
-/// The pool that serves blocks of this size.
-pub fn pool_of(block_bytes: u64) -> Pool {
-    if block_bytes <= SMALL_BLOCK_BYTES_MAX { Pool::Small } else { Pool::Large }
+/// Whether blocks of this size share segments with other small ones.
+pub fn is_small(block_bytes: u64) -> bool {
+    block_bytes <= SMALL_BLOCK_BYTES_MAX
 }
 
 /// Bytes of a segment for this block alone.

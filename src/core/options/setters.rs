@@ -93,7 +93,7 @@ pub(super) fn strategy(config: &mut Config, value: &str) -> Result<(), Malformed
         "pre_allocate" => Strategy::PreAllocate,
         _ => return Err(Malformed),
     };
-    config.policy.one_pool = config.strategy == Strategy::PreAllocate;
+    config.policy.chunk_bytes = (config.strategy == Strategy::PreAllocate).then_some(0);
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use cachealloc_core::{Address, Allocator, BlockState, Pool, Ready, Requester};
 pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Option<Address> {
     let policy = allocator.policy();
     let wanted = policy.block_bytes(bytes)?;
-    let pool = if wanted <= MIB { Pool::Small } else { Pool::Large };
+    let one_pool = policy.chunk_bytes.is_some();
+    let small = wanted <= MIB;
+    let pool = if small && !one_pool { Pool::Small } else { Pool::Large };
     let slack = policy.max_non_split_rounding_bytes;
     let mut best = None;
     for segment in allocator.segments().filter(|segment| segment.pool == pool) {
@@ -23,14 +25,14 @@ pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Opti
             let whole = block.bytes == segment.bytes;
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
-            let keeps_whole = allocator.keeps_large_whole() && pool == Pool::Large;
+            let keeps_whole = allocator.keeps_large_whole() && !small;
             if block.exported || (keeps_whole && !(whole && block.bytes <= own_bytes)) {
                 continue;
             }
-            if allocator.pressure() && pool == Pool::Large && whole && much_larger {
+            if allocator.pressure() && !one_pool && !small && whole && much_larger {
                 continue;
             }
-            if let Some(max) = policy.max_split_bytes {
+            if let Some(max) = policy.max_split_bytes.filter(|_| !one_pool) {
                 let kept = block.bytes >= max && block.bytes > policy.large_segment_bytes;
                 if (wanted < max && kept) || (wanted >= max && much_larger) {
                     continue;

@@ -1,7 +1,8 @@
 //! The text of the options: what is accepted, and what each mistake says and leaves in force.
 
 use cachealloc_core::options::{
-    Config, Effect, FREE_MODE_DEFAULT, LogLevel, OPTIONS, StatsOnExit, help, help_markdown, parse,
+    Chunks, Config, Effect, FREE_MODE_DEFAULT, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy,
+    help, help_markdown, parse,
 };
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
@@ -160,4 +161,151 @@ fn help_names_every_option() {
                 .contains(&format!("| `{}` | {} | `{}` |", row.key, row.kind, row.default))
         );
     }
+}
+
+#[test]
+fn limits_and_strategies() {
+    let config = accepted(
+        "gpu_memory_limit_mb:4096,per_process_memory_fraction:0.5,strategy:pre_allocate,
+         fraction_of_gpu_memory_to_use:0.4,initial_gpu_memory_in_mb:500,
+         reallocate_gpu_memory_in_mb:100",
+    );
+    assert_eq!(config.limit, Limit { bytes: Some(4096 * MIB), fraction: 0.5 });
+    assert_eq!(config.strategy, Strategy::PreAllocate);
+    assert_eq!(config.policy.chunk_bytes, Some(0));
+    let (first_bytes, next_bytes) = (Some(500 * MIB), Some(100 * MIB));
+    assert_eq!(config.chunks, Chunks { fraction: 0.4, first_bytes, next_bytes });
+    assert!(!accepted("gpu_memory_limit_mb:0,per_process_memory_fraction:1.0").limit.is_set());
+    assert!(accepted("").caches());
+    assert!(!accepted("fraction_of_gpu_memory_to_use:0").caches());
+    assert!(!accepted("fraction_of_gpu_memory_to_use:0.0,strategy:pre_allocate").caches());
+}
+
+/// PyTorch rounds, too.
+#[test]
+fn of_two_limits_the_smaller_one_holds() {
+    let limit = |text: &str| accepted(text).limit.on(1000 * MIB + 1);
+    assert_eq!(limit(""), None);
+    assert_eq!(limit("gpu_memory_limit_mb:300"), Some(300 * MIB));
+    assert_eq!(limit("per_process_memory_fraction:0.5"), Some(500 * MIB + 1));
+    assert_eq!(limit("per_process_memory_fraction:0.5,gpu_memory_limit_mb:300"), Some(300 * MIB));
+    let share = limit("per_process_memory_fraction:0.5,gpu_memory_limit_mb:700");
+    assert_eq!(share, Some(500 * MIB + 1));
+    assert_eq!(limit("per_process_memory_fraction:0"), Some(0));
+}
+
+#[test]
+fn chunks_are_what_the_options_say() {
+    let sizes = |text: &str| {
+        let chunks = accepted(&format!("strategy:pre_allocate,{text}")).chunks;
+        let [first, next] = [true, false].map(|first| chunks.bytes(first, 1001 * MIB) / MIB);
+        (first, next, chunks.request_bytes_max(1001 * MIB) / MIB)
+    };
+    assert_eq!(sizes(""), (920, 920, 920));
+    assert_eq!(sizes("fraction_of_gpu_memory_to_use:0.5"), (500, 500, 500));
+    assert_eq!(sizes("initial_gpu_memory_in_mb:301"), (300, 920, 920));
+    let both = "initial_gpu_memory_in_mb:301,reallocate_gpu_memory_in_mb:100";
+    assert_eq!(sizes(both), (300, 100, 300));
+    assert_eq!(sizes("fraction_of_gpu_memory_to_use:1"), (1000, 1000, 1000));
+}
+
+/// What PyTorch's parser refuses, or takes by halves, is one line here, and nothing else changes.
+#[test]
+fn what_pytorch_refuses_is_refused() {
+    for bad in [
+        "expandable_segments_reserve:-1",
+        "foo:1",
+        "max_split_size_mb:5",
+        "large_segment_size_mb:10",
+        "max_non_split_rounding_mb:5",
+        "garbage_collection_threshold:1.0",
+        "roundup_power2_divisions:3",
+        "roundup_power2_divisions:[3:4]",
+        "per_process_memory_fraction:1.5",
+        "per_process_memory_fraction:-0.5",
+        "pinned_num_register_threads:3",
+        "pinned_num_register_threads:256",
+        "pinned_reserve_segment_size_mb:0",
+        "backend:foo",
+        "max_split_size_mb:abc",
+        "max_split_size_mb:40abc",
+        "max_split_size_mb:20.7",
+        "per_process_memory_fraction:0.5x",
+        "gpu_memory_limit_mb:-1",
+        "gpu_memory_limit_mb:40abc",
+        "gpu_memory_limit_mb:1e3",
+        "gpu_memory_limit_mb",
+        "gpu_memory_limit_mb:",
+        "gpu_memory_limit_mb:99999999999999999999",
+        "fraction_of_gpu_memory_to_use:1.01",
+        "initial_gpu_memory_in_mb:x",
+        "reallocate_gpu_memory_in_mb:",
+        "strategy:naive_best_fit",
+        "release_lock_on_cudamalloc:maybe",
+        "roundup_power2_divisions:[256:1",
+    ] {
+        let (config, problems) = parse(bad);
+        assert_eq!(problems.len(), 1, "{bad}");
+        let (key, said) = (bad.split(':').next().expect("a key"), problems[0].to_string());
+        assert!(said.contains(key), "{bad}: {said}");
+        assert!(bad == "foo:1" || said.contains("allowed is "), "{bad}: {said}");
+        assert_eq!(config, Config::default(), "{bad}");
+    }
+}
+
+/// One text for PyTorch and us: what it writes is taken, and what cannot mean anything here is
+/// said, unless it asks for what is the case anyway.
+#[test]
+fn what_pytorch_has_is_accepted() {
+    for row in OPTIONS {
+        let Effect::Never(why) = row.effect else { continue };
+        accepted(&format!("{}:{}", row.key, row.default));
+        assert!(help().contains(why));
+    }
+    for silent in [
+        "backend:native",
+        "release_lock_on_cudamalloc:True",
+        "release_lock_on_hipmalloc:True",
+        "graph_capture_record_stream_reuse:False",
+        "pinned_use_hip_host_register:False",
+    ] {
+        assert_eq!(accepted(silent), Config::default(), "{silent}");
+    }
+    for (without_effect, why) in [
+        ("backend:cudaMallocAsync", "the cache is ours"),
+        ("backend:hipMallocAsync", "the cache is ours"),
+        ("release_lock_on_cudamalloc:False", "no lock"),
+        ("graph_capture_record_stream_reuse:True", "after it"),
+        ("throw_on_cudamalloc_oom:True", "makes room first"),
+        ("expandable_segments_reserve:80G", "nothing is reserved"),
+        ("expandable_segments_reserve_by_class:[small:0.1,large:2G]", "nothing is reserved"),
+        ("pinned_use_cuda_host_register:True", "pinned memory is not cached"),
+        ("pinned_num_register_threads:8", "pinned memory is not cached"),
+        ("pinned_use_background_threads:True", "pinned memory is not cached"),
+        ("pinned_reserve_segment_size_mb:64", "pinned memory is not cached"),
+        ("pinned_max_round_threshold_mb:64", "pinned memory is not cached"),
+        ("pinned_max_cached_size_mb:64", "pinned memory is not cached"),
+        ("pinned_free_catch_all:True", "pinned memory is not cached"),
+        ("initial_gpu_memory_in_mb:64", "strategy:pre_allocate only"),
+        ("fraction_of_gpu_memory_to_use:0.5", "strategy:pre_allocate only"),
+    ] {
+        let (config, problems) = parse(without_effect);
+        let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{without_effect}: {said:?}");
+        assert!(
+            said[0].starts_with(&format!("option {without_effect} has no effect: "))
+                || without_effect.contains("hip"),
+            "{said:?}"
+        );
+        assert!(said[0].contains(why), "{said:?}");
+        assert_eq!(config.policy, Config::default().policy, "{without_effect}");
+    }
+}
+
+#[test]
+fn help_is_a_word_and_no_key() {
+    assert!(accepted("help").help);
+    assert!(accepted("log:quiet,help").help);
+    assert!(!accepted("").help);
+    assert_eq!(parse("help:1").1.len(), 1);
 }

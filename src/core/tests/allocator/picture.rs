@@ -9,7 +9,7 @@
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
-//! trim, pressure on, pressure off, limit 50M
+//! trim, pressure on, pressure off, limit 50M, chunk 40M
 //! ```
 //!
 //! `UPDATE_PICTURES=1 cargo test -p cachealloc-core` writes the drawings into the sources.
@@ -76,6 +76,7 @@ impl Drawing {
                 self.world = World::new(config.policy, self.world.driver.capacity_bytes);
             }
             ["capacity", size] => self.world.driver.capacity_bytes = bytes(size),
+            ["chunk", size] => self.world.allocator.set_chunk(bytes(size)),
             ["limit", size] => self.world.allocator.set_limit(Some(bytes(size))),
             ["pressure", on] => self.world.allocator.set_pressure(*on == "on"),
             [name, "=", "alloc", size] => self.alloc(name, bytes(size), Requester::Context),

@@ -10,13 +10,18 @@ use crate::world::{Mark, World};
 
 const STEPS_COUNT: u64 = 600;
 const IN_FLIGHT_COUNT_MAX: usize = 3;
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 7] = [
     "",
     "max_split_size_mb:20",
     "max_split_size_mb:40,max_non_split_rounding_mb:24",
     "garbage_collection_threshold:0.5",
     "roundup_power2_divisions:[1:4,8:2,>:8],large_segment_size_mb:12",
+    "strategy:pre_allocate",
+    "strategy:pre_allocate,max_split_size_mb:20,garbage_collection_threshold:0.9",
 ];
+
+/// What the caller may want as the next chunk; with 0, no more than the request.
+const CHUNKS_BYTES: [u64; 4] = [0, 8 * MIB, 40 * MIB, 100 * MIB];
 
 struct Program {
     world: World,
@@ -31,7 +36,8 @@ struct Program {
 /// Runs the program with this number. Panics where the allocator is at fault.
 pub fn run(seed: u64, judges_all: bool) {
     let mut random = Random::new(seed);
-    let policy = Policy { limit_bytes: Some(256 * MIB), ..parse(random.pick(&POLICIES)).0.policy };
+    let limit_bytes = random.pick(&[Some(64 * MIB), Some(256 * MIB), None]);
+    let policy = Policy { limit_bytes, ..parse(random.pick(&POLICIES)).0.policy };
     let capacity_bytes = random.pick(&[48 * MIB, 120 * MIB, 1 << 40]);
     let exports = random.below(3) == 0;
     let mut program = Program {
@@ -44,6 +50,7 @@ pub fn run(seed: u64, judges_all: bool) {
         exports,
     };
     program.world.judges_all = judges_all;
+    program.world.allocator.set_chunk(program.random.pick(&CHUNKS_BYTES));
     for _ in 0..STEPS_COUNT {
         program.step();
         program.world.check();
@@ -75,6 +82,7 @@ impl Program {
             19 => match self.random.below(8) {
                 0 => drop(self.world.trim()),
                 1 => self.world.allocator.set_pressure(false),
+                3 => self.world.allocator.set_chunk(self.random.pick(&CHUNKS_BYTES)),
                 2 => self.world.report_finished(),
                 _ => {}
             },

@@ -121,12 +121,20 @@ impl World {
                 Asked::QueryEvents
             }
             Step::Reserve { bytes } => {
-                let base = self.driver.reserve(bytes);
+                let limit_bytes = self.allocator.policy().limit_bytes.unwrap_or(u64::MAX);
+                let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
+                assert!(reserved_bytes + bytes <= limit_bytes, "{bytes} more are over the limit");
+                let mut granted_bytes = bytes;
+                let mut base = self.driver.reserve(bytes);
+                while base.is_none() && self.is_more_than_needed(granted_bytes, request) {
+                    granted_bytes /= 2;
+                    base = self.driver.reserve(granted_bytes);
+                }
                 match base {
-                    Some(base) => self.allocator.reserved(request, base, bytes),
+                    Some(base) => self.allocator.reserved(request, base, granted_bytes),
                     None => self.allocator.reserve_failed(request),
                 }
-                Asked::Reserve { bytes, granted: base.is_some() }
+                Asked::Reserve { bytes: granted_bytes, granted: base.is_some() }
             }
             Step::Release(segments) => {
                 self.released(&segments);
@@ -236,6 +244,15 @@ impl World {
             self.model.released(segment);
             self.driver.release(segment);
         }
+    }
+
+    /// Where there is no room for a chunk, half of it may do: what the caller of the core tries.
+    fn is_more_than_needed(&self, bytes: u64, request: &Request) -> bool {
+        let policy = self.allocator.policy();
+        let needed_bytes = policy.block_bytes(request.bytes()).expect("it was asked for");
+        policy.chunk_bytes.is_some()
+            && bytes / 2 >= needed_bytes
+            && (bytes / 2).is_multiple_of(PAGE_BYTES)
     }
 
     /// For requests that came after the export: one in flight may have its block already.

@@ -8,4 +8,8 @@ mod misses;
 
 mod limits;
 
+mod budgets;
+
+mod chunks;
+
 mod exports;
