@@ -7,7 +7,7 @@
 s/0x[0-9a-fA-F]{6,}/ADDRESS/g
 
 # NVIDIA's samples: every number on a line that speaks of time or speed.
-/(\btime|\bms\b|\bm?secs?\b|seconds?\b|\/s\b|\/sec\b|throughput|bandwidth|performance|gflops|elapsed|took|\brate|MB\/s|GB\/s|streamed:|streams:|memcopy:|kernel:|iterations while waiting)/I s/-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?/N/g
+/(\btime|\bms\b|\bm?secs?\b|seconds?\b|\/s\b|\/sec\b|throughput|bandwidth|performance|\bperf\b|[gt]flops|speedup|elapsed|took|\brate|MB\/s|GB\/s|streamed:|streams:|memcopy:|kernel:|iterations while waiting)/I s/-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?/N/g
 
 # cdpSimplePrint: which block the device starts first.
 s/BLOCK [0-9]+ launched by thread [0-9]+ of block [0-9]+/BLOCK N launched by thread N of block N/
