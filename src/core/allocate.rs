@@ -220,6 +220,7 @@ impl Allocator {
         self.addresses.insert(block.address, id);
         self.segments.at_mut(block.segment.0).allocated_count += 1;
         let (pool, bytes) = (block.pool, block.bytes);
+        self.stats.settle_split(pool);
         self.stats.allocation.increase(pool, 1);
         self.stats.allocated_bytes.increase(pool, bytes);
         self.stats.active.increase(pool, 1);

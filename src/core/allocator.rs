@@ -122,8 +122,7 @@ impl Allocator {
             self.tags.insert(id, tag);
         }
         if block.is_split() && !block.is_pending() {
-            self.stats.inactive_split.increase(block.pool, 1);
-            self.stats.inactive_split_bytes.increase(block.pool, block.bytes);
+            self.stats.split_came(block.bytes);
         }
     }
 
@@ -144,8 +143,7 @@ impl Allocator {
             }
             self.note_inactive(id);
         } else if block.is_split() {
-            self.stats.inactive_split.decrease(block.pool, 1);
-            self.stats.inactive_split_bytes.decrease(block.pool, block.bytes);
+            self.stats.split_went(block.bytes);
         }
     }
 
@@ -195,6 +193,7 @@ impl Allocator {
         self.segments.at_mut(segment.0).first = first;
         self.segment_at.insert(base, segment);
         self.stats.segment.increase(pool, 1);
+        self.stats.num_device_alloc += 1;
         self.stats.reserved_bytes.increase(pool, bytes);
         if self.policy.is_oversize(bytes) {
             self.stats.oversize_segments.increase(1);

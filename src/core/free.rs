@@ -82,7 +82,7 @@ impl Allocator {
     /// same, and lists the result.
     fn coalesce_and_insert(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
-        let (previous, next) = (block.previous, block.next);
+        let (pool, previous, next) = (block.pool, block.previous, block.next);
         if let Some(next) = next.filter(|next| self.may_coalesce(id, *next)) {
             self.remove_free(next);
             self.absorb_next(id);
@@ -95,6 +95,7 @@ impl Allocator {
             }
             None => self.insert_free(id),
         }
+        self.stats.settle_split(pool);
     }
 
     fn may_coalesce(&self, left: BlockId, right: BlockId) -> bool {

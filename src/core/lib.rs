@@ -32,6 +32,8 @@ mod views;
 
 mod stats;
 
+pub mod report;
+
 pub mod options;
 
 // What these are made of.

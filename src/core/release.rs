@@ -13,6 +13,7 @@ impl Allocator {
     /// Takes every segment without an allocated block out of the allocator. Segments with a block
     /// that waits for the next barrier stay: there is no event to wait for.
     pub fn release_free(&mut self) -> Vec<Segment> {
+        self.stats.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
     }
 
@@ -117,6 +118,8 @@ impl Allocator {
         events.sort_unstable();
         events.dedup();
         let segment = self.segments.remove(id.0);
+        self.stats.settle_split(segment.pool);
+        self.stats.num_device_free += 1;
         self.segment_at.remove(&segment.base);
         self.leaving.retain(|leaving| *leaving != id);
         self.stats.segment.decrease(segment.pool, 1);

@@ -1,6 +1,8 @@
 //! The statistics that PyTorch keeps, under its names (`torch.cuda.memory_stats`): each number for
 //! both pools together and for each pool alone, with its peak and its totals.
 
+use alloc::vec::Vec;
+
 use crate::types::Pool;
 
 /// One number over time. `current == allocated - freed` until the totals are reset.
@@ -28,6 +30,13 @@ impl Stat {
         self.current -= amount;
         self.freed += amount;
     }
+
+    fn add(&mut self, other: &Stat) {
+        self.current += other.current;
+        self.peak += other.peak;
+        self.allocated += other.allocated;
+        self.freed += other.freed;
+    }
 }
 
 /// One number for both pools together and for each alone.
@@ -49,6 +58,16 @@ impl PoolStats {
     pub(crate) fn decrease(&mut self, pool: Pool, amount: u64) {
         self.all.decrease(amount);
         self.of(pool).decrease(amount);
+    }
+
+    /// Up or down, in one step.
+    #[inline]
+    fn change(&mut self, pool: Pool, by: i64) {
+        match by {
+            0 => {}
+            1.. => self.increase(pool, by as u64),
+            _ => self.decrease(pool, by.unsigned_abs()),
+        }
     }
 
     #[inline]
@@ -85,6 +104,24 @@ pub struct Stats {
     pub num_alloc_retries: u64,
     /// Requests that ended in `Step::OutOfMemory`.
     pub num_ooms: u64,
+    /// How often everything free was given back, behind all that it still waited for.
+    pub num_sync_all_streams: u64,
+    /// Segments that came from the driver, and that went back.
+    pub num_device_alloc: u64,
+    pub num_device_free: u64,
+    /// Requests refused although the driver was not asked.
+    pub num_oom_rejections: u64,
+    /// The policy's; a copy for whoever shows it.
+    pub max_split_bytes: Option<u64>,
+    change: SplitChange,
+}
+
+/// What the operation in progress does to `inactive_split`: PyTorch counts the difference that a
+/// whole operation makes, not its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct SplitChange {
+    blocks: i64,
+    bytes: i64,
 }
 
 impl Stats {
@@ -96,12 +133,91 @@ impl Stats {
     /// Every total and counter begins anew.
     pub fn reset_totals(&mut self) {
         self.for_each_stat(|stat| (stat.allocated, stat.freed) = (0, 0));
-        self.num_alloc_retries = 0;
-        self.num_ooms = 0;
+        self.counters().into_iter().for_each(|counter| *counter = 0);
+    }
+
+    /// The context is gone, and everything with it.
+    pub fn end(&mut self) {
+        self.num_device_free += self.segment.all.current;
+        self.for_each_stat(|stat| stat.decrease(stat.current));
+    }
+
+    /// Adds what another context has. The peaks may have been at different times, so their sum is
+    /// what the peak was at most.
+    pub fn add(&mut self, other: &Stats) {
+        let mut other = other.clone();
+        for (pooled, more) in self.pooled().into_iter().zip(other.pooled()) {
+            pooled.all.add(&more.all);
+            pooled.small.add(&more.small);
+            pooled.large.add(&more.large);
+        }
+        for (single, more) in self.single().into_iter().zip(other.single()) {
+            single.add(more);
+        }
+        for (counter, more) in self.counters().into_iter().zip(other.counters()) {
+            *counter += *more;
+        }
+        self.max_split_bytes = other.max_split_bytes;
+    }
+
+    /// Every peak is at least the other one's.
+    pub fn raise_peaks(&mut self, other: &Stats) {
+        self.with_peaks(other, u64::max);
+    }
+
+    /// Every peak is the other one's.
+    pub fn take_peaks(&mut self, other: &Stats) {
+        self.with_peaks(other, |_, other| other);
+    }
+
+    fn with_peaks(&mut self, other: &Stats, choose: fn(u64, u64) -> u64) {
+        let mut other = other.clone();
+        let mut peaks = Vec::new();
+        other.for_each_stat(|stat| peaks.push(stat.peak));
+        let mut peaks = peaks.into_iter();
+        self.for_each_stat(|stat| {
+            stat.peak = peaks.next().map_or(stat.peak, |peak| choose(stat.peak, peak));
+        });
+    }
+
+    /// A free block of a segment with several has come; it counts once the operation is over.
+    #[inline]
+    pub(crate) fn split_came(&mut self, bytes: u64) {
+        self.change.blocks += 1;
+        self.change.bytes += bytes as i64;
+    }
+
+    /// One has gone.
+    #[inline]
+    pub(crate) fn split_went(&mut self, bytes: u64) {
+        self.change.blocks -= 1;
+        self.change.bytes -= bytes as i64;
+    }
+
+    /// The operation is over, in this pool.
+    #[inline]
+    pub(crate) fn settle_split(&mut self, pool: Pool) {
+        let SplitChange { blocks, bytes } = core::mem::take(&mut self.change);
+        self.inactive_split.change(pool, blocks);
+        self.inactive_split_bytes.change(pool, bytes);
+    }
+
+    /// Whether an operation is in progress. For `check()`.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.change == SplitChange::default()
     }
 
     fn for_each_stat(&mut self, mut change: impl FnMut(&mut Stat)) {
-        let pools = [
+        for pooled in self.pooled() {
+            change(&mut pooled.all);
+            change(&mut pooled.small);
+            change(&mut pooled.large);
+        }
+        self.single().into_iter().for_each(change);
+    }
+
+    fn pooled(&mut self) -> [&mut PoolStats; 10] {
+        [
             &mut self.allocation,
             &mut self.segment,
             &mut self.active,
@@ -110,14 +226,23 @@ impl Stats {
             &mut self.reserved_bytes,
             &mut self.active_bytes,
             &mut self.inactive_split_bytes,
+            &mut self.retired_bytes,
             &mut self.requested_bytes,
-        ];
-        for pool in pools {
-            change(&mut pool.all);
-            change(&mut pool.small);
-            change(&mut pool.large);
-        }
-        change(&mut self.oversize_allocations);
-        change(&mut self.oversize_segments);
+        ]
+    }
+
+    fn single(&mut self) -> [&mut Stat; 2] {
+        [&mut self.oversize_allocations, &mut self.oversize_segments]
+    }
+
+    fn counters(&mut self) -> [&mut u64; 6] {
+        [
+            &mut self.num_alloc_retries,
+            &mut self.num_ooms,
+            &mut self.num_sync_all_streams,
+            &mut self.num_device_alloc,
+            &mut self.num_device_free,
+            &mut self.num_oom_rejections,
+        ]
     }
 }

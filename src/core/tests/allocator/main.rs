@@ -2,7 +2,9 @@
 //! scenarios, the oracle, and the two ways to make programs for it.
 
 mod picture;
+mod report;
 mod scenarios;
+mod statistics;
 
 mod model;
 mod naive;

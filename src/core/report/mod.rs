@@ -1,0 +1,101 @@
+//! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
+//! as JSON (`json`), and as the words of a page in shared memory (`page`). Text and numbers from
+//! numbers; where they come from is the caller's business.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::stats::Stats;
+
+pub mod keys;
+
+mod json;
+mod summary;
+
+pub use json::json;
+pub use summary::summary;
+
+/// Everything there is to say about a process.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub version: &'static str,
+    pub process_id: u32,
+    pub free_mode: &'static str,
+    pub contexts: Vec<ContextReport>,
+    /// Driver calls that were made for the cache, and the time spent in them.
+    pub calls: Vec<Timed>,
+    /// Waits that were inserted, by reason.
+    pub waits: Vec<Timed>,
+    /// What else was counted.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Who holds the memory; None where nothing is recorded.
+    pub holders: Option<Vec<Holder>>,
+}
+
+/// One context, alive or gone.
+#[derive(Clone, Debug, Default)]
+pub struct ContextReport {
+    pub id: u64,
+    pub device: i32,
+    pub is_alive: bool,
+    /// How many contexts the process had met when this one was met, and when it was gone.
+    pub met: usize,
+    pub gone: usize,
+    pub stats: Stats,
+    pub barriers_count: u64,
+}
+
+/// Something that happened so often and took so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timed {
+    pub name: &'static str,
+    pub count: u64,
+    /// None where nobody looked at the clock.
+    pub nanoseconds: Option<u64>,
+}
+
+/// What one library holds of a device's memory, in requested bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub device: i32,
+    pub library: String,
+    pub bytes: u64,
+    /// When the requested bytes of the context were at their peak.
+    pub bytes_at_peak: u64,
+}
+
+impl Report {
+    /// The devices that any context is of, in order.
+    pub fn devices(&self) -> Vec<i32> {
+        let mut devices: Vec<i32> = self.contexts.iter().map(|context| context.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// All contexts of a device together. Of several the peak is what it was at most: the largest
+    /// sum of the peaks of those that were there at the same time.
+    pub fn of_device(&self, device: i32) -> Stats {
+        let of_device = || self.contexts.iter().filter(|context| context.device == device);
+        let mut stats = Stats::default();
+        of_device().for_each(|context| stats.add(&context.stats));
+        let mut highest = Stats::default();
+        for latest in of_device() {
+            let mut together = Stats::default();
+            let there = |other: &&ContextReport| other.met <= latest.met && latest.met < other.gone;
+            of_device().filter(there).for_each(|context| together.add(&context.stats));
+            highest.raise_peaks(&together);
+        }
+        stats.take_peaks(&highest);
+        stats
+    }
+
+    /// Allocations that were served, and those of them for which no segment was needed.
+    pub fn hits(&self) -> (u64, u64) {
+        let sum = |number: fn(&Stats) -> u64| {
+            self.contexts.iter().map(|context| number(&context.stats)).sum::<u64>()
+        };
+        let served = sum(|stats| stats.allocation.all.allocated);
+        (served, served.saturating_sub(sum(|stats| stats.num_device_alloc)))
+    }
+}

@@ -1,0 +1,304 @@
+//! The statistics against a naive count: after every step the blocks are walked, and what changed is
+//! a rise or a fall. That is what PyTorch's numbers mean: an operation counts by what it makes of
+//! the whole, not by its steps.
+
+use std::collections::BTreeMap;
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::report::keys;
+use cachealloc_core::{
+    Address, Allocator, BlockId, BlockState, EventId, Policy, Pool, Ready, Request, Requester,
+    Step, StreamId,
+};
+
+use crate::random::Random;
+
+/// By the begin of a key, as `active_bytes.small_pool`.
+type Count = BTreeMap<String, u64>;
+
+#[derive(Default)]
+struct Naive {
+    now: Count,
+    /// Peak, rises, falls.
+    over_time: BTreeMap<String, (u64, u64, u64)>,
+    counters: Count,
+}
+
+impl Naive {
+    /// One step is over.
+    fn look(&mut self, allocator: &Allocator) {
+        let now = walk(allocator);
+        for (key, after) in &now {
+            let before = self.now.get(key).copied().unwrap_or(0);
+            let (peak, rises, falls) = self.over_time.entry(key.clone()).or_default();
+            *peak = (*peak).max(*after);
+            *rises += after.saturating_sub(before);
+            *falls += before.saturating_sub(*after);
+        }
+        self.now = now;
+    }
+
+    fn count(&mut self, counter: &str) {
+        *self.counters.entry(counter.to_string()).or_default() += 1;
+    }
+
+    #[track_caller]
+    fn judge(&self, allocator: &Allocator) {
+        let stats = allocator.stats();
+        let mut wanted: BTreeMap<String, i64> = BTreeMap::new();
+        for (key, current) in &self.now {
+            let (peak, rises, falls) = self.over_time[key];
+            let metrics =
+                [("current", *current), ("peak", peak), ("allocated", rises), ("freed", falls)];
+            for (metric, value) in metrics {
+                wanted.insert(format!("{key}.{metric}"), value as i64);
+            }
+        }
+        for counter in COUNTERS {
+            let value = self.counters.get(counter).copied().unwrap_or(0);
+            wanted.insert(counter.to_string(), value as i64);
+        }
+        wanted.insert("max_split_size".to_string(), -1); // whoever shows the numbers fills it in
+        let found: BTreeMap<String, i64> = keys::all(stats).into_iter().collect();
+        for (key, value) in &found {
+            assert_eq!(Some(value), wanted.get(key), "{key}");
+            assert_eq!(keys::find(stats, key), Some(*value), "{key}");
+        }
+        assert_eq!(found.len(), wanted.len());
+    }
+}
+
+const COUNTERS: [&str; 6] = [
+    "num_alloc_retries",
+    "num_device_alloc",
+    "num_device_free",
+    "num_oom_rejections",
+    "num_ooms",
+    "num_sync_all_streams",
+];
+
+/// All current numbers, from what the blocks are.
+fn walk(allocator: &Allocator) -> Count {
+    let mut count = Count::new();
+    for name in POOLED {
+        for pool in ["all", "small_pool", "large_pool"] {
+            count.insert(format!("{name}.{pool}"), 0);
+        }
+    }
+    count.insert("oversize_allocations".to_string(), 0);
+    count.insert("oversize_segments".to_string(), 0);
+    let oversize = allocator.policy().max_split_bytes.unwrap_or(u64::MAX);
+    let mut add = |name: &str, pool: Pool, amount: u64| {
+        let pool = if pool == Pool::Small { "small_pool" } else { "large_pool" };
+        for pool in ["all", pool] {
+            *count.get_mut(&format!("{name}.{pool}")).expect("a known name") += amount;
+        }
+    };
+    let mut oversize_counts = (0, 0);
+    for segment in allocator.segments() {
+        let pool = segment.pool;
+        add("segment", pool, 1);
+        add("reserved_bytes", pool, segment.bytes);
+        oversize_counts.1 += u64::from(segment.bytes >= oversize);
+        for block in allocator.blocks(segment.id) {
+            let pending = matches!(block.state, BlockState::Free(ready) if ready.is_pending());
+            if block.state == BlockState::Allocated {
+                add("allocation", pool, 1);
+                add("allocated_bytes", pool, block.bytes);
+                oversize_counts.0 += u64::from(block.bytes >= oversize);
+            }
+            if block.state == BlockState::Allocated || pending {
+                add("active", pool, 1);
+                add("active_bytes", pool, block.bytes);
+                add("requested_bytes", pool, block.requested_bytes);
+            } else if block.bytes < segment.bytes {
+                add("inactive_split", pool, 1);
+                add("inactive_split_bytes", pool, block.bytes);
+            }
+        }
+    }
+    count.insert("oversize_allocations".to_string(), oversize_counts.0);
+    count.insert("oversize_segments".to_string(), oversize_counts.1);
+    count
+}
+
+const POOLED: [&str; 9] = [
+    "active",
+    "active_bytes",
+    "allocated_bytes",
+    "allocation",
+    "inactive_split",
+    "inactive_split_bytes",
+    "requested_bytes",
+    "reserved_bytes",
+    "segment",
+];
+
+/// A program on an allocator, with a driver that has so much memory.
+struct Program {
+    allocator: Allocator,
+    naive: Naive,
+    capacity_bytes: u64,
+    next_base: u64,
+    next_event: u64,
+    live: Vec<BlockId>,
+    waiting: Vec<EventId>,
+}
+
+impl Program {
+    fn new(policy: Policy, capacity_bytes: u64) -> Program {
+        Program {
+            allocator: Allocator::new(policy),
+            naive: Naive::default(),
+            capacity_bytes,
+            next_base: 2 * MIB,
+            next_event: 0,
+            live: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    fn look(&mut self) {
+        self.naive.look(&self.allocator);
+    }
+
+    fn alloc(&mut self, bytes: u64, requester: Requester) {
+        let mut request = Request::new(bytes, requester);
+        loop {
+            let retries = self.allocator.stats().num_alloc_retries;
+            let step = self.allocator.poll(&mut request);
+            self.look();
+            // A retry is the one thing that cannot be seen in the blocks.
+            if self.allocator.stats().num_alloc_retries > retries {
+                self.naive.count("num_alloc_retries");
+                self.naive.count("num_sync_all_streams");
+            }
+            match step {
+                Step::Done(allocation) => return self.live.push(allocation.block),
+                Step::OutOfMemory => return self.naive.count("num_ooms"),
+                Step::QueryEvents => {}
+                Step::Release(segments) => {
+                    segments.iter().for_each(|_| self.naive.count("num_device_free"));
+                }
+                step => {
+                    let Step::Reserve { bytes } = step else { panic!("{step:?} without arenas") };
+                    self.reserve(&mut request, bytes);
+                }
+            }
+        }
+    }
+
+    fn reserve(&mut self, request: &mut Request, bytes: u64) {
+        let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
+        if reserved_bytes + bytes > self.capacity_bytes {
+            return self.allocator.reserve_failed(request);
+        }
+        self.allocator.reserved(request, Address(self.next_base), bytes);
+        self.next_base += bytes.next_multiple_of(2 * MIB) + 2 * MIB;
+        self.naive.count("num_device_alloc");
+        self.look();
+    }
+
+    fn free(&mut self, index: usize, ready: Ready) {
+        let block = self.live.swap_remove(index);
+        self.allocator.free(block, ready);
+        self.look();
+    }
+
+    fn new_event(&mut self) -> EventId {
+        self.next_event += 1;
+        self.waiting.push(EventId(self.next_event));
+        EventId(self.next_event)
+    }
+}
+
+const STREAM: StreamId = StreamId(7);
+
+fn any_program(seed: u64, policy: Policy) {
+    let mut random = Random::new(seed);
+    let mut program = Program::new(policy, 160 * MIB);
+    program.look();
+    for _ in 0..400 {
+        match random.below(10) {
+            0..=4 => {
+                let sizes = [300, 512, 40_000, MIB, 3 * MIB, 9 * MIB, 12 * MIB, 40 * MIB];
+                let bytes = sizes[random.below(8) as usize] + random.below(500);
+                let stream = random.below(3) == 0;
+                let requester = if stream { Requester::Stream(STREAM) } else { Requester::Context };
+                program.alloc(bytes, requester);
+            }
+            5..=8 if !program.live.is_empty() => {
+                let index = random.below(program.live.len() as u64) as usize;
+                let ready = match random.below(4) {
+                    0 => Ready::After { event: program.new_event() },
+                    1 => Ready::OnStream { stream: STREAM, event: program.new_event() },
+                    _ => Ready::Anyone,
+                };
+                program.free(index, ready);
+            }
+            9 if random.below(6) == 0 => {
+                let released = program.allocator.release_free();
+                program.naive.count("num_sync_all_streams");
+                released.iter().for_each(|_| program.naive.count("num_device_free"));
+                program.look();
+            }
+            _ if !program.waiting.is_empty() => {
+                let event = program.waiting.remove(0);
+                program.allocator.event_completed(event);
+                program.look();
+            }
+            _ => {}
+        }
+        program.naive.judge(&program.allocator);
+        program.allocator.check();
+    }
+}
+
+#[test]
+fn every_number_is_what_a_naive_count_says() {
+    for seed in 0..40 {
+        any_program(seed, Policy::default());
+    }
+}
+
+#[test]
+fn oversize_blocks_and_segments_are_counted() {
+    let max_split_bytes = Some(20 * MIB);
+    for seed in 0..20 {
+        any_program(seed, Policy { max_split_bytes, ..Policy::default() });
+    }
+}
+
+/// A part is taken from a free block: its bytes went, and no block did.
+#[test]
+fn a_block_that_shrinks_counts_by_what_it_lost() {
+    let mut program = Program::new(Policy::default(), 160 * MIB);
+    program.alloc(2 * MIB, Requester::Context);
+    program.alloc(3 * MIB, Requester::Context);
+    let stats = program.allocator.stats();
+    let (blocks, bytes) = (stats.inactive_split.all, stats.inactive_split_bytes.all);
+    assert_eq!((blocks.allocated, blocks.freed), (1, 0));
+    assert_eq!((bytes.allocated, bytes.freed), (18 * MIB, 3 * MIB));
+}
+
+#[test]
+fn peaks_and_totals_begin_anew() {
+    let mut program = Program::new(Policy::default(), 50 * MIB);
+    program.alloc(30 * MIB, Requester::Context);
+    program.alloc(40 * MIB, Requester::Context);
+    program.alloc(1000, Requester::Context);
+    program.free(0, Ready::Anyone);
+    let before = program.allocator.stats().clone();
+    assert_eq!((before.num_ooms, before.num_alloc_retries), (1, 1));
+    program.allocator.stats_mut().reset_peaks();
+    let after = program.allocator.stats();
+    assert_eq!(after.allocated_bytes.all.peak, 1024);
+    assert_eq!(after.allocated_bytes.all.allocated, before.allocated_bytes.all.allocated);
+    assert_eq!(after.num_device_alloc, 2);
+    program.allocator.stats_mut().reset_totals();
+    for (key, value) in keys::all(program.allocator.stats()) {
+        let total = key.ends_with(".allocated") || key.ends_with(".freed");
+        assert!(value == 0 || !(total || key.starts_with("num_")), "{key} is {value}");
+    }
+    assert_eq!(program.allocator.stats().allocated_bytes.all.current, 1024);
+}
