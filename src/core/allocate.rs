@@ -17,7 +17,7 @@ use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Requester, Segment, Step};
+use crate::types::{Address, Allocation, BlockId, Mapping, Requester, Segment, Step};
 
 impl Allocator {
     /// Tries to serve the request and says what must happen next. Between two polls anything may
@@ -31,6 +31,7 @@ impl Allocator {
         }
         // A caller that polls without an answer has no segment for us.
         request.awaited_bytes = None;
+        self.forget_arriving(request);
         let Some(block_bytes) = self.policy.block_bytes(request.requested_bytes) else {
             return self.out_of_memory();
         };
@@ -68,10 +69,11 @@ impl Allocator {
     pub fn reserve_failed(&mut self, request: &mut Request) {
         debug_assert!(request.awaited_bytes.is_some(), "nothing was asked for: {request:?}");
         request.awaited_bytes = None;
+        self.forget_arriving(request);
         self.pressure = true;
     }
 
-    fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
+    pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
         let whole = self.keeps_whole(request, block_bytes);
         let id = self.best_fit(block_bytes, request.requester, whole)?;
         self.remove_free(id);
@@ -87,7 +89,16 @@ impl Allocator {
                     self.has_tags().then_some(Step::QueryEvents)
                 }
                 Stage::CollectGarbage => release_step(self.collect_garbage()),
-                Stage::Reserve | Stage::ReserveAfterOversize => self.reserve(request, block_bytes),
+                Stage::Reserve | Stage::ReserveAfterUnmap | Stage::ReserveAfterOversize => {
+                    self.reserve(request, block_bytes)
+                }
+                Stage::UnmapSome => {
+                    let step = unmap_step(self.unmap_some(request, block_bytes));
+                    if step.is_none() {
+                        request.skip_to(Stage::ReserveAfterUnmap);
+                    }
+                    step
+                }
                 Stage::ReleaseOversize => {
                     let step = release_step(self.release_oversize(block_bytes));
                     if step.is_none() {
@@ -96,6 +107,7 @@ impl Allocator {
                     step
                 }
                 Stage::ReleaseAll => release_step(self.release_free()),
+                Stage::UnmapAll => unmap_step(self.unmap_free()),
                 Stage::ReserveAfterRelease => {
                     self.stats.num_alloc_retries += 1;
                     self.reserve(request, block_bytes)
@@ -114,6 +126,9 @@ impl Allocator {
     }
 
     fn reserve(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        if let Some(step) = self.map(request, block_bytes) {
+            return Some(step);
+        }
         let segment_bytes = match self.keeps_whole(request, block_bytes) {
             true => own_segment_bytes(block_bytes),
             false => self.policy.segment_bytes(block_bytes),
@@ -125,6 +140,11 @@ impl Allocator {
     /// would have got no more either.
     fn reserve_exact(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
         let exact_bytes = exact_block_bytes(request.requested_bytes);
+        if exact_bytes < block_bytes
+            && let Some(step) = self.map(request, exact_bytes)
+        {
+            return Some(step);
+        }
         if exact_bytes >= self.policy.segment_bytes(block_bytes) {
             return None;
         }
@@ -137,9 +157,7 @@ impl Allocator {
         block_bytes: u64,
         segment_bytes: u64,
     ) -> Option<Step> {
-        let reserved_bytes = self.stats.reserved_bytes.all.current;
-        let limit_bytes = self.policy.limit_bytes.unwrap_or(u64::MAX);
-        if reserved_bytes.saturating_add(segment_bytes) > limit_bytes {
+        if self.excess(segment_bytes) > 0 {
             self.pressure = true;
             return None;
         }
@@ -196,7 +214,8 @@ impl Allocator {
             return false;
         }
         let block = self.blocks.at(id.0);
-        !block.is_split() && self.policy.is_much_larger(block.bytes, block_bytes)
+        let whole = !block.is_split() && !block.expandable;
+        whole && self.policy.is_much_larger(block.bytes, block_bytes)
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.
@@ -232,6 +251,10 @@ impl Allocator {
         let Block { segment, address, .. } = *block;
         Allocation { block: id, segment, address, bytes, requested_bytes }
     }
+}
+
+fn unmap_step(mappings: Vec<Mapping>) -> Option<Step> {
+    (!mappings.is_empty()).then_some(Step::Unmap(mappings))
 }
 
 fn release_step(segments: Vec<Segment>) -> Option<Step> {

@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::addresses::Addresses;
+use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
@@ -32,6 +33,7 @@ pub struct Allocator {
     pub(crate) pressure: bool,
     /// Large requests no longer cut segments. See Note [Exported blocks] in export.rs.
     pub(crate) whole_large: bool,
+    pub(crate) arenas: Arenas,
     /// Segments that may have nothing left but retired and free blocks.
     pub(crate) leaving: Vec<SegmentId>,
     /// Pending frees that are over, for whoever records them; None where nobody does.
@@ -54,6 +56,7 @@ impl Allocator {
             requests_count: 0,
             pressure: false,
             whole_large: false,
+            arenas: Arenas::default(),
             leaving: Vec::new(),
             completed: None,
         }
@@ -121,7 +124,7 @@ impl Allocator {
         if let State::Tagged(tag) = block.state {
             self.tags.insert(id, tag);
         }
-        if block.is_split() && !block.is_pending() {
+        if block.counts_as_split() && !block.is_pending() {
             self.stats.split_came(block.bytes);
         }
     }
@@ -142,7 +145,7 @@ impl Allocator {
                 completed.push(Completed { block: id, address, requested_bytes });
             }
             self.note_inactive(id);
-        } else if block.is_split() {
+        } else if block.counts_as_split() {
             self.stats.split_went(block.bytes);
         }
     }
@@ -164,19 +167,22 @@ impl Allocator {
         pool: Pool,
         requester: Requester,
     ) -> BlockId {
-        self.assert_apart(base, bytes);
         let registration = self.segments_reserved_count;
         self.segments_reserved_count += 1;
-        let segment = SegmentId(self.segments.insert(SegmentRow {
-            base,
-            bytes,
-            pool,
-            registration,
-            requester,
-            first: BlockId(u32::MAX),
-            allocated_count: 0,
-            exported_count: 0,
-        }));
+        self.stats.segment.increase(pool, 1);
+        self.stats.num_device_alloc += 1;
+        if self.policy.is_oversize(bytes) {
+            self.stats.oversize_segments.increase(1);
+        }
+        let row = SegmentRow::new(base, bytes, pool, registration, requester);
+        self.insert_row(row)
+    }
+
+    /// Enters a segment of one block, which is in no index yet.
+    pub(crate) fn insert_row(&mut self, row: SegmentRow) -> BlockId {
+        let SegmentRow { base, bytes, pool, registration, expandable, .. } = row;
+        self.assert_apart(base, bytes);
+        let segment = SegmentId(self.segments.insert(row));
         let first = BlockId(self.blocks.insert(Block {
             segment,
             pool,
@@ -188,16 +194,13 @@ impl Allocator {
             next: None,
             state: State::Free,
             exported: false,
+            expandable,
             freed_at_request: self.requests_count,
         }));
-        self.segments.at_mut(segment.0).first = first;
+        let row = self.segments.at_mut(segment.0);
+        (row.first, row.last) = (first, first);
         self.segment_at.insert(base, segment);
-        self.stats.segment.increase(pool, 1);
-        self.stats.num_device_alloc += 1;
         self.stats.reserved_bytes.increase(pool, bytes);
-        if self.policy.is_oversize(bytes) {
-            self.stats.oversize_segments.increase(1);
-        }
         first
     }
 
@@ -220,10 +223,17 @@ impl Allocator {
         block.bytes = bytes;
         let remainder = BlockId(self.blocks.insert(remainder));
         self.blocks.at_mut(id.0).next = Some(remainder);
-        if let Some(next) = next {
-            self.blocks.at_mut(next.0).previous = Some(remainder);
+        match next {
+            Some(next) => self.blocks.at_mut(next.0).previous = Some(remainder),
+            None => self.note_last(remainder),
         }
         remainder
+    }
+
+    /// The block has become the last one of its segment.
+    pub(crate) fn note_last(&mut self, id: BlockId) {
+        let segment = self.blocks.at(id.0).segment;
+        self.segments.at_mut(segment.0).last = id;
     }
 
     /// No byte may be in two segments, or it could be handed out twice.

@@ -23,6 +23,8 @@ pub(crate) struct Block {
     pub state: State,
     /// Other processes may have mapped it: once freed, it is *retired*, and nobody gets it again.
     pub exported: bool,
+    /// In an arena. See Note [Arenas] in arenas.rs.
+    pub expandable: bool,
     /// The number of requests seen when the block was last freed: its age for garbage collection.
     pub freed_at_request: u64,
 }
@@ -54,6 +56,11 @@ impl Block {
         self.previous.is_some() || self.next.is_some()
     }
 
+    /// As PyTorch counts: free pages of an arena can be given back by themselves.
+    pub(crate) fn counts_as_split(&self) -> bool {
+        self.is_split() && !self.expandable
+    }
+
     pub(crate) fn tag(&self) -> Option<Tag> {
         match self.state {
             State::Tagged(tag) => Some(tag),
@@ -81,7 +88,39 @@ pub(crate) struct SegmentRow {
     pub registration: u64,
     pub requester: Requester,
     pub first: BlockId,
+    pub last: BlockId,
+    /// In an arena, where its two ends move.
+    pub expandable: bool,
     pub allocated_count: u32,
     /// Blocks that were exported, allocated or retired.
     pub exported_count: u32,
+}
+
+impl SegmentRow {
+    /// Without blocks so far.
+    pub(crate) fn new(
+        base: Address,
+        bytes: u64,
+        pool: Pool,
+        registration: u64,
+        requester: Requester,
+    ) -> SegmentRow {
+        let none = BlockId(u32::MAX);
+        SegmentRow {
+            base,
+            bytes,
+            pool,
+            registration,
+            requester,
+            first: none,
+            last: none,
+            expandable: false,
+            allocated_count: 0,
+            exported_count: 0,
+        }
+    }
+
+    pub(crate) fn end(&self) -> Address {
+        Address(self.base.0 + self.bytes)
+    }
 }

@@ -17,6 +17,11 @@
 //! * I13: a segment counts its exported blocks; the freed ones are in no index and count as retired.
 //! * I14: a segment with exported blocks in which nothing is allocated and nothing waits is listed
 //!   as leaving.
+//! * I15: exactly the segments in arenas are expandable; they lie in an arena of their pool, and no two
+//!   touch. Their blocks say so too.
+//! * I16: mappings tile the expandable segments.
+//! * I17: what is about to be mapped lies in an arena and in no segment.
+//! * I18: a segment names its first and its last block.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, SegmentRow, State};
@@ -34,12 +39,13 @@ impl Allocator {
             self.check_segment(id, segment, &mut count);
         }
         self.check_apart();
+        self.check_arenas();
         self.check_counts(&count);
         self.check_stats(&count);
     }
 
     fn check_segment(&self, id: SegmentId, segment: &SegmentRow, count: &mut Count) {
-        count.segment.add(segment.pool, 1);
+        count.segment.add(segment.pool, u64::from(!segment.expandable));
         count.reserved_bytes.add(segment.pool, segment.bytes);
         let mut end = segment.base;
         let mut previous = None;
@@ -50,6 +56,7 @@ impl Allocator {
             assert!(block.previous == previous, "I2: {block_id:?} after {previous:?}: {block:?}");
             assert!(block.segment == id, "I2: {block_id:?} is in {id:?}: {block:?}");
             assert!(block.pool == segment.pool, "I2: {block_id:?} is in a pool of its own");
+            assert!(block.expandable == segment.expandable, "I15: {block_id:?}: {block:?}");
             self.check_block(block_id, block);
             self.check_neighbours(previous, block_id, block);
             count.block(block);
@@ -58,6 +65,7 @@ impl Allocator {
             waits |= block.tag().is_some();
             (end, previous) = (block.end(), Some(block_id));
         }
+        assert!(previous == Some(segment.last), "I18: {id:?} ends with {previous:?}: {segment:?}");
         let segment_end = segment.base.0 + segment.bytes;
         assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
@@ -98,6 +106,43 @@ impl Allocator {
         }
         let rows_count = self.segments.iter().count();
         assert!(rows_count == self.segment_at.len(), "I4: {rows_count} segments, not all listed");
+    }
+
+    fn check_arenas(&self) {
+        let arenas = &self.arenas;
+        let arena_of =
+            |at: u64| arenas.list.iter().find(|arena| arena.base.0 <= at && at < arena.end().0);
+        let mut mapped = arenas.mappings.iter();
+        let mut last_end = None;
+        for (base, id) in &self.segment_at {
+            let row = self.segments.at(id.0);
+            let arena = arena_of(base.0);
+            assert!(arena.is_some() == row.expandable, "I15: {row:?} in {arena:?}");
+            let Some(arena) = arena else { continue };
+            let inside = arena.pool == row.pool && row.end() <= arena.end();
+            assert!(inside, "I15: {row:?} in {arena:?}");
+            let touches = last_end == Some(*base) && *base != arena.base;
+            assert!(!touches, "I15: {row:?} touches the one before");
+            let mut end = *base;
+            while end < row.end() {
+                let (&base, &bytes) = mapped.next().expect("I16: memory for every segment");
+                assert!(base == end, "I16: {base:?} is mapped, not {end:?}: {row:?}");
+                end.0 += bytes;
+            }
+            assert!(end == row.end(), "I16: the mappings end at {end:?}: {row:?}");
+            last_end = Some(end);
+        }
+        assert!(mapped.next().is_none(), "I16: something is mapped beyond the segments");
+        for (place, mapping) in arenas.arriving.iter().enumerate() {
+            assert!(arena_of(mapping.base.0).is_some(), "I17: {mapping:?} is in no arena");
+            let overlaps = |base: u64, end: u64| base < mapping.end().0 && mapping.base.0 < end;
+            let below = self.segment_at.range(..mapping.end()).next_back();
+            let below = below.map(|(_, id)| self.segments.at(id.0));
+            let there = below.is_some_and(|row| overlaps(row.base.0, row.end().0));
+            let others = &arenas.arriving[place + 1..];
+            let twice = others.iter().any(|other| overlaps(other.base.0, other.end().0));
+            assert!(!there && !twice, "I17: {mapping:?} arrives where something is");
+        }
     }
 
     fn check_counts(&self, count: &Count) {
@@ -195,7 +240,7 @@ impl Count {
             self.requested_bytes.add(block.pool, block.requested_bytes);
         } else {
             self.takeable += usize::from(!block.exported);
-            if block.is_split() {
+            if block.counts_as_split() {
                 self.inactive_split.add(block.pool, 1);
                 self.inactive_split_bytes.add(block.pool, block.bytes);
             }

@@ -26,6 +26,7 @@ impl Allocator {
     pub fn export(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is exported but not allocated");
+        assert!(!block.expandable, "{id:?} is exported out of an arena, which no driver does");
         if !block.exported {
             block.exported = true;
             self.segments.at_mut(block.segment.0).exported_count += 1;
@@ -84,7 +85,8 @@ impl Allocator {
     /// Whether the block is a segment that could have been reserved for this request alone.
     pub(crate) fn is_whole_fit(&self, id: BlockId, block_bytes: u64) -> bool {
         let block = self.blocks.at(id.0);
-        !block.is_split() && block.bytes <= own_segment_bytes(block_bytes)
+        let whole = !block.is_split() && !block.expandable;
+        whole && block.bytes <= own_segment_bytes(block_bytes)
     }
 
     fn is_retired(&self, id: SegmentId) -> bool {

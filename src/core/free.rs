@@ -80,7 +80,7 @@ impl Allocator {
 
     /// Joins a freed block that is in no index with its neighbours where both are free for the
     /// same, and lists the result.
-    fn coalesce_and_insert(&mut self, id: BlockId) {
+    pub(crate) fn coalesce_and_insert(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let (pool, previous, next) = (block.pool, block.previous, block.next);
         if let Some(next) = next.filter(|next| self.may_coalesce(id, *next)) {
@@ -118,8 +118,9 @@ impl Allocator {
         block.bytes += absorbed.bytes;
         block.next = absorbed.next;
         block.freed_at_request = block.freed_at_request.max(absorbed.freed_at_request);
-        if let Some(after) = absorbed.next {
-            self.blocks.at_mut(after.0).previous = Some(id);
+        match absorbed.next {
+            Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
+            None => self.note_last(id),
         }
     }
 }

@@ -26,6 +26,10 @@ mod free;
 
 mod release;
 
+mod arenas;
+
+mod holes;
+
 mod export;
 
 mod views;
@@ -55,7 +59,7 @@ pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};
 pub use tags::TagMark;
 pub use types::{
-    Address, Allocation, BlockId, Completed, EventId, Pool, Ready, Requester, Segment, SegmentId,
-    Step, StreamId,
+    Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, Ready, Requester, Segment,
+    SegmentId, Step, StreamId,
 };
 pub use views::{BlockState, BlockView, SegmentView};

@@ -58,6 +58,8 @@ pub struct Policy {
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, who knows the device.
     pub limit_bytes: Option<u64>,
+    /// Segments grow in arenas of addresses, where there are any.
+    pub expandable_segments: bool,
     /// The size of the next chunk, from which requests of all sizes are served. None: segments by
     /// size. Set by the caller, who knows the device. See Note [Chunks].
     pub chunk_bytes: Option<u64>,
@@ -72,6 +74,7 @@ impl Default for Policy {
             max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
             garbage_collection_threshold: 0.0,
             limit_bytes: None,
+            expandable_segments: false,
             chunk_bytes: None,
         }
     }
@@ -114,6 +117,7 @@ impl Policy {
     pub fn splits(&self, pool: Pool, found_bytes: u64, block_bytes: u64) -> bool {
         let remaining_bytes = found_bytes - block_bytes;
         match pool {
+            _ if self.expandable_segments => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.chunk_bytes.is_some() => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Large => {
@@ -137,7 +141,9 @@ impl Policy {
     }
 
     pub fn is_oversize(&self, bytes: u64) -> bool {
-        self.chunk_bytes.is_none()
+        // Nothing is kept whole in an arena, where any part can be given back.
+        !self.expandable_segments
+            && self.chunk_bytes.is_none()
             && self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
     }
 

@@ -17,10 +17,11 @@ impl Allocator {
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
     }
 
-    /// The bytes that `release_free` would take out.
+    /// The bytes that `release_free` and `unmap_free` would take out.
     pub fn reclaimable_bytes(&self) -> u64 {
-        let reclaimable = self.segments.iter().filter(|(_, segment)| self.is_reclaimable(segment));
-        reclaimable.map(|(_, segment)| segment.bytes).sum()
+        let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
+        let reclaimable = plain.filter(|(_, segment)| self.is_reclaimable(segment));
+        reclaimable.map(|(_, segment)| segment.bytes).sum::<u64>() + self.unmappable_bytes()
     }
 
     /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
@@ -52,7 +53,7 @@ impl Allocator {
         let mut oversize: Vec<(u64, SegmentId)> = self
             .segments
             .iter()
-            .filter(|(_, segment)| segment.bytes >= max_split_bytes)
+            .filter(|(_, segment)| !segment.expandable && segment.bytes >= max_split_bytes)
             .filter(|(_, segment)| self.is_reclaimable(segment))
             .map(|(number, segment)| (segment.bytes, SegmentId(number)))
             .collect();
@@ -77,7 +78,7 @@ impl Allocator {
         let going: Vec<SegmentId> = self
             .segments
             .iter()
-            .filter(|(_, segment)| goes(self, segment))
+            .filter(|(_, segment)| !segment.expandable && goes(self, segment))
             .map(|(number, _)| SegmentId(number))
             .collect();
         going.into_iter().map(|id| self.remove_segment(id)).collect()
@@ -95,12 +96,14 @@ impl Allocator {
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
         let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
-        let candidate = segment.pool == Pool::Large && whole;
+        let candidate = segment.pool == Pool::Large && whole && !segment.expandable;
         candidate.then(|| self.requests_count - first.freed_at_request)
     }
 
     pub(crate) fn remove_segment(&mut self, id: SegmentId) -> Segment {
-        let first = self.segments.at(id.0).first;
+        let row = self.segments.at(id.0);
+        assert!(!row.expandable, "{row:?} goes in parts");
+        let first = row.first;
         let going: Vec<BlockId> = self.blocks_from(first).collect();
         let mut events = Vec::new();
         for block in going {

@@ -1,9 +1,11 @@
 //! One request for memory on its way through the stages of a miss.
 
-use crate::types::{Allocation, Requester};
+use alloc::vec::Vec;
+
+use crate::types::{Allocation, Mapping, Requester};
 
 /// No request is polled more often: each stage asks the caller for at most one thing.
-pub const POLLS_COUNT_MAX: u32 = 12;
+pub const POLLS_COUNT_MAX: u32 = 17;
 
 /// What the program asked for, and what has been tried for it. Poll it until `Step::Done` or
 /// `Step::OutOfMemory`; a request that is dropped before may hold a block that nobody else gets.
@@ -11,12 +13,18 @@ pub const POLLS_COUNT_MAX: u32 = 12;
 pub struct Request {
     pub(crate) requested_bytes: u64,
     pub(crate) requester: Requester,
-    /// The last stage that was tried. Only moves forward, so every request ends.
+    /// The last stage that was tried. Moves forward, and stays once at most, so every request ends.
     pub(crate) stage: Stage,
     /// The block bytes for which a segment was asked and is not there yet.
     pub(crate) awaited_bytes: Option<u64>,
+    /// What was asked to be mapped for it and is not there yet.
+    pub(crate) awaited_mappings: Vec<Mapping>,
+    /// Others took what was counted in: the next mapping is for this request alone.
+    pub(crate) alone: bool,
     /// Taken out of the segment at its arrival, before another request can see it.
     pub(crate) arrived: Option<Allocation>,
+    /// The next stage is the last one again.
+    repeats: bool,
     polls_count: u32,
 }
 
@@ -28,10 +36,13 @@ pub(crate) enum Stage {
     QueryEvents,
     CollectGarbage,
     Reserve,
+    UnmapSome,
+    ReserveAfterUnmap,
     ReleaseOversize,
     ReserveAfterOversize,
     QueryEventsAgain,
     ReleaseAll,
+    UnmapAll,
     ReserveAfterRelease,
     ReserveExact,
     /// Where large segments are kept whole: rather a part of one than nothing.
@@ -48,6 +59,9 @@ impl Request {
             requester,
             stage: Stage::Search,
             awaited_bytes: None,
+            awaited_mappings: Vec::new(),
+            alone: false,
+            repeats: false,
             arrived: None,
             polls_count: 0,
         }
@@ -69,8 +83,15 @@ impl Request {
     }
 
     pub(crate) fn next_stage(&mut self) -> Stage {
-        self.stage = self.stage.next();
+        if !core::mem::take(&mut self.repeats) {
+            self.stage = self.stage.next();
+        }
         self.stage
+    }
+
+    /// At most once for a request.
+    pub(crate) fn repeat_stage(&mut self) {
+        self.repeats = true;
     }
 
     pub(crate) fn skip_to(&mut self, stage: Stage) {
@@ -85,11 +106,14 @@ impl Stage {
             Stage::Search => Stage::QueryEvents,
             Stage::QueryEvents => Stage::CollectGarbage,
             Stage::CollectGarbage => Stage::Reserve,
-            Stage::Reserve => Stage::ReleaseOversize,
+            Stage::Reserve => Stage::UnmapSome,
+            Stage::UnmapSome => Stage::ReserveAfterUnmap,
+            Stage::ReserveAfterUnmap => Stage::ReleaseOversize,
             Stage::ReleaseOversize => Stage::ReserveAfterOversize,
             Stage::ReserveAfterOversize => Stage::QueryEventsAgain,
             Stage::QueryEventsAgain => Stage::ReleaseAll,
-            Stage::ReleaseAll => Stage::ReserveAfterRelease,
+            Stage::ReleaseAll => Stage::UnmapAll,
+            Stage::UnmapAll => Stage::ReserveAfterRelease,
             Stage::ReserveAfterRelease => Stage::ReserveExact,
             Stage::ReserveExact => Stage::Split,
             Stage::Split | Stage::OutOfMemory => Stage::OutOfMemory,

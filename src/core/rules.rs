@@ -45,6 +45,8 @@ rules! {
     InsideHandleIsOurs = "inside_handle_is_ours",
     /// A segment leaves only when no block in it is allocated.
     ReleaseOnlyFreeSegments = "release_only_free_segments",
+    /// Memory goes from behind free blocks only.
+    UnmapOnlyFree = "unmap_only_free",
     /// A free of a context block makes a barrier.
     BarrierOnFree = "barrier_on_free",
     /// The marks count the ends of submissions, not only their begins.

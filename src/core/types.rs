@@ -99,6 +99,19 @@ pub struct Segment {
     pub exported: bool,
 }
 
+/// Memory behind a range of addresses of an arena, which comes and goes as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    pub base: Address,
+    pub bytes: u64,
+}
+
+impl Mapping {
+    pub fn end(&self) -> Address {
+        Address(self.base.0 + self.bytes)
+    }
+}
+
 /// What the caller must do next. The core performs none of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -113,5 +126,11 @@ pub enum Step {
     },
     /// These segments have left the allocator: give them to the driver, poll again.
     Release(Vec<Segment>),
+    /// Put memory behind these addresses of an arena, all of it or none, call `mapped` or
+    /// `reserve_failed`, poll again.
+    Map(Vec<Mapping>),
+    /// These have left the allocator: take the memory from behind them once the newest barrier has
+    /// passed, poll again.
+    Unmap(Vec<Mapping>),
     OutOfMemory,
 }

@@ -12,6 +12,8 @@ pub struct SegmentView {
     pub id: SegmentId,
     pub base: Address,
     pub bytes: u64,
+    /// A contiguous range of memory in an arena, which may grow, shrink, join another and fall apart.
+    pub expandable: bool,
     pub pool: Pool,
     /// Creation number: segments are numbered in the order of their arrival.
     pub registration: u64,
@@ -94,6 +96,7 @@ impl Allocator {
             id,
             base: segment.base,
             bytes: segment.bytes,
+            expandable: segment.expandable,
             pool: segment.pool,
             registration: segment.registration,
             requester: segment.requester,

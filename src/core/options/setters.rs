@@ -120,6 +120,11 @@ pub(super) fn reallocate_gpu_memory_in_mb(
     Ok(())
 }
 
+pub(super) fn expandable_segments(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.policy.expandable_segments = boolean(value)?;
+    Ok(())
+}
+
 pub(super) fn serve_async(config: &mut Config, value: &str) -> Result<(), Malformed> {
     config.serve_async = boolean(value)?;
     Ok(())

@@ -100,6 +100,17 @@ pub const OPTIONS: &[OptionRow] = &[
         effect: Effect::Always,
     },
     OptionRow {
+        key: "expandable_segments",
+        kind: "boolean",
+        default: "false",
+        on_bad_value: "false",
+        allowed: "true or false",
+        meaning: "let segments grow in place, and give memory back from anywhere in them; such memory \
+                  cannot be exported to other processes by cudaIpcGetMemHandle",
+        set: setters::expandable_segments,
+        effect: Effect::Always,
+    },
+    OptionRow {
         key: "roundup_power2_divisions",
         kind: "list",
         default: "0",

@@ -41,8 +41,15 @@ enum How {
 }
 
 impl Explorer {
-    pub fn new(judges_all: bool) -> Explorer {
-        let mut world = World::new(Policy::default(), CAPACITY_BYTES);
+    /// With plain segments and with expandable ones.
+    pub fn both(judges_all: bool) -> [Explorer; 2] {
+        [false, true].map(|expandable_segments| {
+            Explorer::new(Policy { expandable_segments, ..Policy::default() }, judges_all)
+        })
+    }
+
+    fn new(policy: Policy, judges_all: bool) -> Explorer {
+        let mut world = World::new(policy, CAPACITY_BYTES);
         world.judges_all = judges_all;
         Explorer { world, live: Vec::new(), events: Vec::new(), mark: None, exported: Vec::new() }
     }
@@ -74,7 +81,8 @@ impl Explorer {
         let hows = [How::Anyone, How::OnStream(1), How::OnStream(2), How::After, How::NextBarrier];
         for place in 0..self.live.len() {
             operations.extend(hows.map(|how| Operation::Free { place, how }));
-            if !self.exported.contains(&self.live[place]) {
+            let block = self.live[place];
+            if !self.exported.contains(&block) && self.world.may_export(block) {
                 operations.push(Operation::Export { place });
             }
         }

@@ -18,3 +18,4 @@ mod oracle;
 
 mod options;
 mod speed;
+mod traces;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use cachealloc_core::{Allocation, BlockId, EventId, Ready, Requester, Segment};
+use cachealloc_core::{Allocation, BlockId, EventId, Mapping, Ready, Requester, Segment};
 
 #[derive(Clone, Default)]
 pub struct Model {
@@ -100,6 +100,15 @@ impl Model {
         self.retired.retain(|retired| !overlap(retired, &bytes));
         let others = self.retired.len() < before;
         assert!(segment.exported == others, "{segment:x?} is released, seen by others: {others}");
+    }
+
+    /// Only the barriers so far are waited for.
+    pub fn unmapped(&mut self, mapping: &Mapping) {
+        let bytes = mapping.base.0..mapping.end().0;
+        let live = self.live.iter().map(|(_, bytes)| bytes);
+        for used in live.chain(self.waiting.iter().map(|waiting| &waiting.bytes)) {
+            assert!(!overlap(used, &bytes), "{mapping:x?} goes with {used:x?} in it");
+        }
     }
 
     pub fn retired_bytes(&self) -> u64 {

@@ -22,7 +22,7 @@ pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Opti
                 ) if stream == freed_on => false,
                 _ => continue,
             };
-            let whole = block.bytes == segment.bytes;
+            let whole = block.bytes == segment.bytes && !segment.expandable;
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
             let keeps_whole = allocator.keeps_large_whole() && !small;
@@ -32,7 +32,9 @@ pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Opti
             if allocator.pressure() && !one_pool && !small && whole && much_larger {
                 continue;
             }
-            if let Some(max) = policy.max_split_bytes.filter(|_| !one_pool) {
+            if let Some(max) =
+                policy.max_split_bytes.filter(|_| !one_pool && !policy.expandable_segments)
+            {
                 let kept = block.bytes >= max && block.bytes > policy.large_segment_bytes;
                 if (wanted < max && kept) || (wanted >= max && much_larger) {
                     continue;

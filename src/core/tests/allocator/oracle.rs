@@ -15,7 +15,10 @@ fn every_program_up_to_a_length() {
     let steps = number("EXPLORE_STEPS", STEPS_COUNT_DEFAULT);
     let begin = Instant::now();
     let mut trail = Vec::new();
-    let explored = || Explorer::new(true).all(steps as usize, &mut trail);
+    let explored = || -> u64 {
+        let explorers = Explorer::both(true);
+        explorers.iter().map(|explorer| explorer.all(steps as usize, &mut trail)).sum()
+    };
     match catch_unwind(AssertUnwindSafe(explored)) {
         Ok(programs) => println!("{programs} programs up to {steps} steps: {:?}", begin.elapsed()),
         Err(_) => panic!("after {trail:#?}"),

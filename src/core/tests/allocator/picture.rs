@@ -99,8 +99,13 @@ impl Drawing {
             ["barrier"] => self.world.barrier_passed(self.world.mark()),
             ["barrier", name] => self.world.barrier_passed(self.marks[*name]),
             ["trim"] => {
-                let segments = self.world.trim();
-                self.asked.push(format!("trim: {}", text_of(&Asked::Release(segments))));
+                let (segments, mappings) = self.world.trim();
+                let unmapped = match mappings.is_empty() {
+                    true => String::new(),
+                    false => format!(", {}", text_of(&Asked::Unmap(mappings))),
+                };
+                let released = text_of(&Asked::Release(segments));
+                self.asked.push(format!("trim: {released}{unmapped}"));
             }
             _ => panic!("not a line of the language: {words:?}"),
         }
@@ -164,6 +169,12 @@ fn text_of(asked: &Asked) -> String {
         Asked::QueryEvents => "query".into(),
         Asked::Reserve { bytes, granted: true } => format!("reserve {}", size(*bytes)),
         Asked::Reserve { bytes, granted: false } => format!("reserve {} fails", size(*bytes)),
+        Asked::Map { bytes, granted: true } => format!("map {}", size(*bytes)),
+        Asked::Map { bytes, granted: false } => format!("map {} fails", size(*bytes)),
+        Asked::Unmap(mappings) => {
+            let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+            format!("unmap {}", size(bytes))
+        }
         Asked::OutOfMemory => "out of memory".into(),
         Asked::Release(segments) if segments.is_empty() => "release nothing".into(),
         Asked::Release(segments) => {

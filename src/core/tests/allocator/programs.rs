@@ -10,12 +10,14 @@ use crate::world::{Mark, World};
 
 const STEPS_COUNT: u64 = 600;
 const IN_FLIGHT_COUNT_MAX: usize = 3;
-const POLICIES: [&str; 7] = [
+const POLICIES: [&str; 9] = [
     "",
     "max_split_size_mb:20",
     "max_split_size_mb:40,max_non_split_rounding_mb:24",
     "garbage_collection_threshold:0.5",
     "roundup_power2_divisions:[1:4,8:2,>:8],large_segment_size_mb:12",
+    "expandable_segments:true",
+    "expandable_segments:true,max_split_size_mb:20,garbage_collection_threshold:0.5",
     "strategy:pre_allocate",
     "strategy:pre_allocate,max_split_size_mb:20,garbage_collection_threshold:0.9",
 ];
@@ -71,7 +73,9 @@ impl Program {
             // Most programs never do: an export changes how large requests are served, for good.
             16 if self.exports && self.random.below(4) == 0 && !self.live.is_empty() => {
                 let place = self.random.below(self.live.len() as u64) as usize;
-                self.world.export(self.live[place]);
+                if self.world.may_export(self.live[place]) {
+                    self.world.export(self.live[place]);
+                }
             }
             16 => self.finish_one(),
             17 if self.mark.is_none() => self.mark = Some(self.world.mark()),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, BlockId, EventId, Policy, Ready, Request, Requester, Segment,
-    Step, StreamId, TagMark,
+    Address, Allocation, Allocator, BlockId, EventId, Mapping, Policy, Pool, Ready, Request,
+    Requester, Segment, Step, StreamId, TagMark,
 };
 
 use crate::model::Model;
@@ -34,6 +34,8 @@ pub enum Asked {
     QueryEvents,
     Reserve { bytes: u64, granted: bool },
     Release(Vec<Segment>),
+    Map { bytes: u64, granted: bool },
+    Unmap(Vec<Mapping>),
     OutOfMemory,
 }
 
@@ -45,10 +47,18 @@ pub struct Mark {
 
 impl World {
     pub fn new(policy: Policy, capacity_bytes: u64) -> World {
+        let expandable = policy.expandable_segments;
+        let mut allocator = Allocator::new(policy);
+        if expandable {
+            for (number, pool) in [Pool::Small, Pool::Large, Pool::Large].into_iter().enumerate() {
+                let base = Address(ARENAS_BASE + number as u64 * ARENA_BYTES);
+                allocator.add_arena(pool, base, ARENA_BYTES);
+            }
+        }
         World {
-            allocator: Allocator::new(policy),
+            allocator,
             model: Model::default(),
-            driver: Driver { capacity_bytes, segments: BTreeMap::new() },
+            driver: Driver { capacity_bytes, segments: BTreeMap::new(), mappings: BTreeMap::new() },
             judges_all: true,
             finished: BTreeSet::new(),
             recorded: Vec::new(),
@@ -140,6 +150,19 @@ impl World {
                 self.released(&segments);
                 Asked::Release(segments)
             }
+            Step::Map(mappings) => {
+                let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+                let granted = self.driver.map(&mappings);
+                match granted {
+                    true => self.allocator.mapped(request),
+                    false => self.allocator.reserve_failed(request),
+                }
+                Asked::Map { bytes, granted }
+            }
+            Step::Unmap(mappings) => {
+                self.unmapped(&mappings);
+                Asked::Unmap(mappings)
+            }
         };
         Err(asked)
     }
@@ -152,6 +175,13 @@ impl World {
         self.model.freed(block, if over { Ready::Anyone } else { ready });
         self.allocator.free(block, ready);
         self.retire();
+    }
+
+    /// Memory in an arena cannot be exported.
+    pub fn may_export(&self, block: BlockId) -> bool {
+        let allocator = &self.allocator;
+        let plain = allocator.segments().filter(|segment| !segment.expandable);
+        plain.flat_map(|segment| allocator.blocks(segment.id)).any(|view| view.block == block)
     }
 
     /// Another process maps the block from now on.
@@ -208,13 +238,16 @@ impl World {
         self.retire();
     }
 
-    pub fn trim(&mut self) -> Vec<Segment> {
+    pub fn trim(&mut self) -> (Vec<Segment>, Vec<Mapping>) {
         let reclaimable_bytes = self.allocator.reclaimable_bytes();
         let segments = self.allocator.release_free();
+        let mappings = self.allocator.unmap_free();
         let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        assert_eq!(released_bytes, reclaimable_bytes);
+        let unmapped_bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
+        assert_eq!(released_bytes + unmapped_bytes, reclaimable_bytes);
+        self.unmapped(&mappings);
         self.released(&segments);
-        segments
+        (segments, mappings)
     }
 
     /// Once everything is freed and every wait is over, nothing may be left behind.
@@ -231,6 +264,7 @@ impl World {
         self.check();
         assert_eq!(self.model.live_count(), 0);
         assert!(self.driver.segments.is_empty(), "memory is lost: {:x?}", self.driver.segments);
+        assert!(self.driver.mappings.is_empty(), "memory is lost: {:x?}", self.driver.mappings);
         assert_eq!(self.allocator.stats().active_bytes.all.current, 0);
         assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
     }
@@ -253,6 +287,13 @@ impl World {
         policy.chunk_bytes.is_some()
             && bytes / 2 >= needed_bytes
             && (bytes / 2).is_multiple_of(PAGE_BYTES)
+    }
+
+    fn unmapped(&mut self, mappings: &[Mapping]) {
+        for mapping in mappings {
+            self.model.unmapped(mapping);
+            self.driver.unmap(mapping);
+        }
     }
 
     /// For requests that came after the export: one in flight may have its block already.
@@ -282,14 +323,17 @@ impl World {
 pub struct Driver {
     pub capacity_bytes: u64,
     pub segments: BTreeMap<u64, u64>,
+    pub mappings: BTreeMap<u64, u64>,
 }
 
+const ARENAS_BASE: u64 = 1 << 44;
+/// Small enough to be full some time.
+const ARENA_BYTES: u64 = 256 * MIB;
 const PAGE_BYTES: u64 = 2 * MIB;
 
 impl Driver {
     fn reserve(&mut self, bytes: u64) -> Option<Address> {
-        let used: u64 = self.segments.values().map(|bytes| Driver::charge(*bytes)).sum();
-        if used + Driver::charge(bytes) > self.capacity_bytes {
+        if self.used() + Driver::charge(bytes) > self.capacity_bytes {
             return None;
         }
         let mut base = PAGE_BYTES;
@@ -301,6 +345,33 @@ impl Driver {
         }
         self.segments.insert(base, bytes);
         Some(Address(base))
+    }
+
+    fn used(&self) -> u64 {
+        let plain: u64 = self.segments.values().map(|bytes| Driver::charge(*bytes)).sum();
+        plain + self.mappings.values().sum::<u64>()
+    }
+
+    /// All or nothing.
+    fn map(&mut self, mappings: &[Mapping]) -> bool {
+        let bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
+        if self.used() + bytes > self.capacity_bytes {
+            return false;
+        }
+        for mapping in mappings {
+            assert!(mapping.base.0.is_multiple_of(PAGE_BYTES), "{mapping:x?}");
+            assert!(mapping.bytes > 0 && mapping.bytes.is_multiple_of(PAGE_BYTES), "{mapping:x?}");
+            let below = self.mappings.range(..mapping.end().0).next_back();
+            let free = below.is_none_or(|(base, bytes)| base + bytes <= mapping.base.0);
+            assert!(free, "{mapping:x?} is mapped over {below:x?}");
+            self.mappings.insert(mapping.base.0, mapping.bytes);
+        }
+        true
+    }
+
+    fn unmap(&mut self, mapping: &Mapping) {
+        let bytes = self.mappings.remove(&mapping.base.0);
+        assert_eq!(bytes, Some(mapping.bytes), "{mapping:x?} was not mapped");
     }
 
     fn release(&mut self, segment: &Segment) {

@@ -8,6 +8,8 @@ mod misses;
 
 mod limits;
 
+mod arenas;
+
 mod budgets;
 
 mod chunks;

@@ -1,0 +1,324 @@
+//! Expandable segments: memory comes and goes behind the addresses of an arena.
+//!
+//! Note [Arenas]. The caller reserves a large range of addresses for a pool, an *arena*, without
+//! memory. Memory is put behind parts of it in *mappings*, each of which comes and goes as a whole.
+//! What touches is one segment, which so grows at both ends, and is cut where memory goes from its
+//! middle; addresses without memory, the *holes*, cost nothing. A request that finds no block gets one
+//! where the fewest bytes must be mapped for it: free blocks beside a hole count.
+//!
+//! So only what is mapped and partly in use can be wasted: mappings are small, and under pressure as
+//! small as the driver allows. Memory may be taken from behind any free block, wherever it is, and put
+//! where it is needed (`unmap_some`). Blocks that still wait for something keep theirs: the caller
+//! waits for barriers before it takes memory away, not for streams (hazard 31).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::{SegmentRow, State};
+use crate::holes::Place;
+use crate::policy::SEGMENT_ROUNDING_BYTES;
+use crate::request::Request;
+use crate::rules::{Rule, rule_holds};
+use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
+
+/// The least that is mapped at once: the driver's page.
+pub(crate) const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
+/// Mapping takes the driver 30 us, whatever the size (measured), so one request is served with few.
+const MAPPINGS_FOR_A_REQUEST: u64 = 32;
+const MAPPING_BYTES_MAX: u64 = 64 << 20;
+
+/// Addresses for one pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Arena {
+    pub base: Address,
+    pub bytes: u64,
+    pub pool: Pool,
+    /// All its blocks are of one age: the lowest address decides.
+    pub registration: u64,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Arenas {
+    pub list: Vec<Arena>,
+    /// What is mapped.
+    pub mappings: BTreeMap<Address, u64>,
+    /// What requests in flight have asked for: neither mapped nor a hole.
+    pub arriving: Vec<Mapping>,
+}
+
+impl Arena {
+    pub(crate) fn end(&self) -> Address {
+        Address(self.base.0 + self.bytes)
+    }
+}
+
+impl Allocator {
+    /// The addresses are the allocator's from now on; nothing is behind them.
+    pub fn add_arena(&mut self, pool: Pool, base: Address, bytes: u64) {
+        assert!(base.0.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
+        self.arenas.list.push(Arena {
+            base,
+            bytes,
+            pool,
+            registration: self.segments_reserved_count,
+        });
+        self.segments_reserved_count += 1;
+    }
+
+    /// The memory asked for by `Step::Map` is there.
+    pub fn mapped(&mut self, request: &mut Request) {
+        let block_bytes = request.awaited_bytes.take().expect("the request asked for memory");
+        let mappings = self.forget_arriving(request);
+        assert!(!mappings.is_empty(), "the request asked for memory: {request:?}");
+        let pool = self.policy.pool_of(block_bytes);
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            let bytes = range.iter().map(|mapping| mapping.bytes).sum();
+            self.arenas.mappings.extend(range.iter().map(|mapping| (mapping.base, mapping.bytes)));
+            self.insert_memory(range[0].base, bytes, pool, request.requester);
+        }
+        request.arrived = self.search(request, block_bytes);
+        // Somebody took the free blocks that were counted in. Once more, with memory of its own.
+        if request.arrived.is_none() {
+            assert!(!request.alone, "{request:?} does not fit where it was mapped");
+            request.alone = true;
+            request.repeat_stage();
+        }
+    }
+
+    /// Memory that backs nothing but free blocks leaves the allocator, all of it.
+    pub fn unmap_free(&mut self) -> Vec<Mapping> {
+        let mut candidates = self.unmappable();
+        // From the highest address down: what is right of a cut gets a new name each time.
+        candidates.sort_by_key(|(id, _)| core::cmp::Reverse(self.blocks.at(id.0).address));
+        candidates.into_iter().flat_map(|(id, _)| self.cut(id)).collect()
+    }
+
+    /// The bytes that `unmap_free` would take out.
+    pub(crate) fn unmappable_bytes(&self) -> u64 {
+        self.unmappable().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The memory for this request, where the least of it is missing.
+    pub(crate) fn map(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        if self.whole_large {
+            return None;
+        }
+        let place = self.place(block_bytes, request.alone)?;
+        let bytes = place.missing_bytes();
+        if self.excess(bytes) > 0 {
+            self.pressure = true;
+            return None;
+        }
+        let mappings: Vec<Mapping> =
+            place.missing.iter().flat_map(|range| mappings_of(*range, self.pressure)).collect();
+        request.awaited_bytes = Some(block_bytes);
+        request.awaited_mappings = mappings.clone();
+        self.arenas.arriving.extend(&mappings);
+        Some(Step::Map(mappings))
+    }
+
+    /// Takes memory from free blocks for a request that the driver had none for, the largest first
+    /// and none that the request could use where it is. Empty if all together is not enough.
+    pub(crate) fn unmap_some(&mut self, request: &Request, block_bytes: u64) -> Vec<Mapping> {
+        let Some(place) = self.place(block_bytes, request.alone) else { return Vec::new() };
+        let missing_bytes = place.missing_bytes();
+        let excess = self.excess(missing_bytes);
+        let wanted_bytes = if excess > 0 { excess } else { missing_bytes };
+        let mut candidates = self.unmappable();
+        candidates.retain(|(id, _)| !place.used.contains(id));
+        if candidates.iter().map(|(_, bytes)| bytes).sum::<u64>() < wanted_bytes {
+            return Vec::new();
+        }
+        candidates.sort_by_key(|(_, bytes)| core::cmp::Reverse(*bytes));
+        let mut taken_bytes = 0;
+        let enough = candidates.into_iter().take_while(|(_, bytes)| {
+            let more = taken_bytes < wanted_bytes;
+            taken_bytes += bytes;
+            more
+        });
+        let enough: Vec<_> = enough.collect();
+        enough.into_iter().flat_map(|(id, _)| self.cut(id)).collect()
+    }
+
+    /// What a request asked to be mapped is no longer on its way.
+    pub(crate) fn forget_arriving(&mut self, request: &mut Request) -> Vec<Mapping> {
+        let mappings = core::mem::take(&mut request.awaited_mappings);
+        self.arenas.arriving.retain(|mapping| !mappings.contains(mapping));
+        mappings
+    }
+
+    fn place(&self, block_bytes: u64, alone: bool) -> Option<Place> {
+        let pool = self.policy.pool_of(block_bytes);
+        let arenas = self.arenas.list.iter().filter(|arena| arena.pool == pool);
+        arenas.filter_map(|arena| self.place_in(arena, block_bytes, alone)).min()
+    }
+
+    /// The free blocks with whole mappings in them, and how many bytes those are.
+    fn unmappable(&self) -> Vec<(BlockId, u64)> {
+        if self.arenas.mappings.is_empty() {
+            return Vec::new();
+        }
+        let large_enough = |pool| {
+            let index = self.index(pool);
+            let waiting =
+                (!rule_holds(Rule::UnmapOnlyFree)).then(|| index.on_any_stream(PAGE_BYTES));
+            index.for_anyone(PAGE_BYTES).chain(waiting.into_iter().flatten()).map(|(_, id)| id)
+        };
+        let free = large_enough(Pool::Small).chain(large_enough(Pool::Large));
+        let expandable = free.filter(|id| self.blocks.at(id.0).expandable);
+        expandable
+            .map(|id| (id, self.mappings_in(id).map(|mapping| mapping.bytes).sum()))
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect()
+    }
+
+    fn mappings_in(&self, id: BlockId) -> impl Iterator<Item = Mapping> {
+        let block = self.blocks.at(id.0);
+        let (begin, end) = (block.address, block.end());
+        let mappings = self.arenas.mappings.range(begin..);
+        let mappings = mappings.map(|(base, bytes)| Mapping { base: *base, bytes: *bytes });
+        mappings.take_while(move |mapping| mapping.end() <= end)
+    }
+
+    /// Takes the whole mappings out of a free block, and what is left of it stays free.
+    fn cut(&mut self, id: BlockId) -> Vec<Mapping> {
+        let mappings: Vec<Mapping> = self.mappings_in(id).collect();
+        let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else {
+            return mappings;
+        };
+        let (begin, end) = (first.base, last.end());
+        self.remove_free(id);
+        let block = self.blocks.at(id.0);
+        let (address, block_end) = (block.address, block.end());
+        let mut going = id;
+        if begin > address {
+            going = self.split(id, begin.0 - address.0);
+            self.insert_free(id);
+        }
+        if end < block_end {
+            let rest = self.split(going, end.0 - begin.0);
+            self.insert_free(rest);
+        }
+        self.remove_memory(going);
+        for mapping in &mappings {
+            self.arenas.mappings.remove(&mapping.base);
+        }
+        mappings
+    }
+
+    /// Memory has come behind a hole, or a part of one: a segment, and one with those it touches.
+    fn insert_memory(&mut self, base: Address, bytes: u64, pool: Pool, requester: Requester) {
+        let within = |arena: &&Arena| arena.base <= base && base < arena.end();
+        let arena = self.arenas.list.iter().find(within).expect("it was asked for in an arena");
+        let (registration, arena_base, arena_end) = (arena.registration, arena.base, arena.end());
+        let row = SegmentRow::new(base, bytes, pool, registration, requester);
+        let id = self.insert_row(SegmentRow { expandable: true, ..row });
+        let below = self.segment_at.range(arena_base..base).next_back().map(|(_, id)| *id);
+        if let Some(left) = below.filter(|left| self.segments.at(left.0).end() == base) {
+            self.join(left, self.blocks.at(id.0).segment);
+        }
+        let end = Address(base.0 + bytes);
+        if let Some(&right) = self.segment_at.get(&end).filter(|_| end < arena_end) {
+            self.join(self.blocks.at(id.0).segment, right);
+        }
+        self.coalesce_and_insert(id);
+    }
+
+    /// Two segments that touch become one.
+    fn join(&mut self, left: SegmentId, right: SegmentId) {
+        let (first, second) = (self.segments.at(left.0).clone(), self.segments.at(right.0).clone());
+        assert!(first.end() == second.base, "{first:?} and {second:?} do not touch");
+        // Every block of one of them gets another name; the number of allocated ones tells which.
+        let (stays, goes) = match first.allocated_count >= second.allocated_count {
+            true => (left, right),
+            false => (right, left),
+        };
+        self.rename_from(self.segments.at(goes.0).first, stays);
+        self.blocks.at_mut(first.last.0).next = Some(second.first);
+        self.blocks.at_mut(second.first.0).previous = Some(first.last);
+        self.segments.remove(goes.0);
+        let row = self.segments.at_mut(stays.0);
+        (row.base, row.bytes) = (first.base, first.bytes + second.bytes);
+        (row.first, row.last) = (first.first, second.last);
+        row.allocated_count = first.allocated_count + second.allocated_count;
+        self.segment_at.remove(&second.base);
+        self.segment_at.insert(first.base, stays);
+    }
+
+    /// The memory of this block, which is in no index, goes: what was around it are two segments.
+    fn remove_memory(&mut self, going: BlockId) {
+        let block = self.blocks.remove(going.0);
+        let id = block.segment;
+        self.stats.reserved_bytes.decrease(block.pool, block.bytes);
+        let row = self.segments.at(id.0).clone();
+        match (block.previous, block.next) {
+            (None, None) => {
+                self.segments.remove(id.0);
+                self.segment_at.remove(&row.base);
+            }
+            (Some(previous), None) => self.end_segment_with(id, previous),
+            (None, Some(next)) => {
+                self.begin_segment_with(id, next);
+                self.segment_at.remove(&row.base);
+                self.segment_at.insert(block.end(), id);
+            }
+            (Some(previous), Some(next)) => {
+                let right = SegmentId(self.segments.insert(row));
+                let allocated_count = self.rename_from(next, right);
+                self.begin_segment_with(right, next);
+                self.segment_at.insert(block.end(), right);
+                self.segments.at_mut(right.0).allocated_count = allocated_count;
+                self.end_segment_with(id, previous);
+                self.segments.at_mut(id.0).allocated_count -= allocated_count;
+            }
+        }
+    }
+
+    fn end_segment_with(&mut self, id: SegmentId, last: BlockId) {
+        let block = self.blocks.at_mut(last.0);
+        block.next = None;
+        let end = block.end();
+        let row = self.segments.at_mut(id.0);
+        row.last = last;
+        row.bytes = end.0 - row.base.0;
+    }
+
+    fn begin_segment_with(&mut self, id: SegmentId, first: BlockId) {
+        let block = self.blocks.at_mut(first.0);
+        block.previous = None;
+        let base = block.address;
+        let row = self.segments.at_mut(id.0);
+        row.bytes = row.end().0 - base.0;
+        (row.first, row.base) = (first, base);
+    }
+
+    /// The block and all behind it are of this segment now. Answers how many are allocated.
+    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> u32 {
+        let mut allocated_count = 0;
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let block = self.blocks.at_mut(id.0);
+            block.segment = segment;
+            allocated_count += u32::from(block.state == State::Allocated);
+            next = block.next;
+        }
+        allocated_count
+    }
+
+    /// By how much so many bytes more would be above the limit.
+    pub(crate) fn excess(&self, more_bytes: u64) -> u64 {
+        let limit_bytes = self.policy.limit_bytes.unwrap_or(u64::MAX);
+        self.stats.reserved_bytes.all.current.saturating_add(more_bytes).saturating_sub(limit_bytes)
+    }
+}
+
+/// Cuts a range into mappings: few for a large one, of one page each when memory is short.
+fn mappings_of(range: Mapping, pressure: bool) -> impl Iterator<Item = Mapping> {
+    let share = (range.bytes / MAPPINGS_FOR_A_REQUEST).max(PAGE_BYTES);
+    let step = if pressure { PAGE_BYTES } else { (1 << share.ilog2()).min(MAPPING_BYTES_MAX) };
+    let end = range.end();
+    (range.base.0..end.0)
+        .step_by(step as usize)
+        .map(move |base| Mapping { base: Address(base), bytes: step.min(end.0 - base) })
+}
