@@ -60,6 +60,22 @@ calls! {
     mem_host_alloc = cuMemHostAlloc(pointer: &mut usize, bytes: usize, flags: u32);
     mem_free_host = cuMemFreeHost(pointer: usize);
     mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
+    /// Addresses without memory.
+    mem_address_reserve = cuMemAddressReserve(
+        base: &mut DevicePointer, bytes: usize, alignment: usize, wish: DevicePointer, flags: u64
+    );
+    mem_address_free = cuMemAddressFree(base: DevicePointer, bytes: usize);
+    /// Memory without addresses.
+    mem_create =
+        cuMemCreate(handle: &mut u64, bytes: usize, properties: &AllocationProperties, flags: u64);
+    mem_release = cuMemRelease(handle: u64);
+    mem_map = cuMemMap(base: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64);
+    /// Waits for nothing (measured).
+    mem_unmap = cuMemUnmap(base: DevicePointer, bytes: usize);
+    /// `accesses` has `count` entries.
+    mem_set_access = cuMemSetAccess(
+        base: DevicePointer, bytes: usize, accesses: *const AccessDescription, count: usize
+    );
     memset_d8_async =
         cuMemsetD8Async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
     memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(

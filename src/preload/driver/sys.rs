@@ -54,6 +54,35 @@ pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
 
 pub const POOL_RELEASE_THRESHOLD: u32 = 4;
 
+pub const DEVICE_VMM: u32 = 102;
+pub const DEVICE_RDMA_WITH_VMM: u32 = 110;
+
+pub const ALLOCATION_PINNED: u32 = 1;
+pub const LOCATION_DEVICE: i32 = 1;
+pub const ACCESS_READ_WRITE: u32 = 3;
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+pub struct AllocationProperties {
+    pub kind: u32,
+    pub handle_types: u32,
+    pub location_kind: i32,
+    pub location_id: i32,
+    pub metadata: usize,
+    pub compression: u8,
+    pub rdma_capable: u8,
+    pub usage: u16,
+    pub reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub struct AccessDescription {
+    pub location_kind: i32,
+    pub location_id: i32,
+    pub flags: u32,
+}
+
 pub const POINTER_CONTEXT: u32 = 1;
 pub const POINTER_HOST_POINTER: u32 = 4;
 pub const POINTER_P2P_TOKENS: u32 = 5;

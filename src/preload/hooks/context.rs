@@ -2,13 +2,14 @@
 
 use cachealloc_core::order::Agent;
 
+use crate::config;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::Wait;
-use crate::runtime::{LEDGER, agents, bypass, captures, debts, process};
+use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, process};
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -117,13 +118,21 @@ pub fn green(
 /// `cuCtxEnablePeerAccess(peer, flags)`.
 pub fn enable_peer(
     function: &'static Function,
-    _words: &[usize],
+    words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
         beside(function, || agents::show(Agent::PeerAccess));
     }
-    real()
+    let code = real();
+    if code == SUCCESS && bypass::is_on() && config::get().policy.expandable_segments {
+        beside(function, || {
+            if let (Ok(current), Ok(peer)) = (contexts::current(), contexts::of_handle(words[0])) {
+                arenas::admit_peer(peer, current.device);
+            }
+        });
+    }
+    code
 }
 
 /// Whether the context is still there. A driver without ids does not tell; then it is taken to be

@@ -2,6 +2,8 @@
 //! its segment by the driver's own handle, any other by a handle that our importer understands and
 //! any other importer's driver refuses (`runtime/ipc_handle.rs`).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -27,6 +29,18 @@ pub fn get(
     let Some(extent) = extents::extent_of(address) else {
         return shown(function, Agent::Ipc, real);
     };
+    if extent.is_expandable() {
+        // The driver's own error, which no program expects for memory of `cuMemAlloc`.
+        static SAID: AtomicBool = AtomicBool::new(false);
+        let code = shown(function, Agent::Ipc, real);
+        if code != SUCCESS && !SAID.swap(true, Ordering::Relaxed) {
+            log::warn(format_args!(
+                "{}: memory of expandable_segments:true cannot be exported",
+                function.base
+            ));
+        }
+        return code;
+    }
     if !bypass::is_on() {
         // Nobody marks blocks any more; only where the driver's handle is right it may go out.
         return if extent.base() == address { real() } else { INVALID_VALUE };

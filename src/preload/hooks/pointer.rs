@@ -185,6 +185,17 @@ pub fn range_handle(
     agent_hooks::address_handle(function, words, real)
 }
 
+/// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary
+/// memory has no such handle (measured), and what an arena consists of is not the program's.
+pub fn retain_handle(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let ours = asked(words[1]).is_some_and(Extent::is_expandable);
+    if ours { INVALID_VALUE } else { common::pass(function, words, real) }
+}
+
 /// The segment of ours that is asked about, while hooks work.
 fn asked(address: usize) -> Option<&'static Extent> {
     if bypass::is_on() { extents::extent_of(address as u64) } else { None }
@@ -218,6 +229,10 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_BUFFER_ID, Asked::Import(import)) => import.buffer_id,
         // Stream-ordered memory belongs to its pool (measured).
         (POINTER_CONTEXT, Asked::Block(block)) if block.kind == Kind::Stream => 0,
+        // Of virtual memory the driver says that it belongs to no context.
+        (POINTER_CONTEXT, Asked::Block(block)) if block.extent.is_expandable() => {
+            block.context().handle as u64
+        }
         (POINTER_MEMPOOL_HANDLE, Asked::Block(block)) if block.kind == Kind::Stream => {
             pool_of(block)?
         }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_core::options::{History, Record, StackContext};
-use cachealloc_core::{Allocator, BlockId, BlockState, BlockView, Pool, Requester, Segment};
+use cachealloc_core::{
+    Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
+};
 use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
@@ -77,7 +79,26 @@ impl Recorder {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         for segment in segments {
-            recorded.segment_freed(segment.base.0, segment.bytes);
+            recorded.segment_ended(Action::SegmentFree, segment.base.0, segment.bytes);
+        }
+    }
+
+    /// Memory has come behind addresses of an arena.
+    pub fn mapped(&self, mappings: &[Mapping], requester: Requester, stack: StackId) {
+        let Some(mut recorded) = self.recorded() else { return };
+        let origin = Origin { stack, stream: stream_of(requester), requested_bytes: 0 };
+        for (base, bytes) in ranges(mappings) {
+            recorded.segments.insert(base, origin);
+            recorded.push(Action::SegmentMap, base, bytes, origin, stack);
+        }
+    }
+
+    /// Memory has left the allocator from behind addresses of an arena.
+    pub fn unmapped(&self, allocator: &mut Allocator, mappings: &[Mapping]) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.take_completed(allocator);
+        for (base, bytes) in ranges(mappings) {
+            recorded.segment_ended(Action::SegmentUnmap, base, bytes);
         }
     }
 
@@ -141,7 +162,9 @@ impl Recorder {
                 };
                 recorded.push_of_block(action, &block);
             }
-            recorded.segment_freed(segment.base.0, segment.bytes);
+            let action =
+                if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
+            recorded.segment_ended(action, segment.base.0, segment.bytes);
         }
     }
 
@@ -169,7 +192,7 @@ impl Recorder {
                     Pool::Large => history::PoolKind::Large,
                 },
                 pool_id: (0, 0),
-                expandable: false,
+                expandable: view.expandable,
                 stack: origin.unwrap_or_default().stack,
                 blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),
             }
@@ -224,9 +247,9 @@ impl Recorded {
         }
     }
 
-    fn segment_freed(&mut self, base: u64, bytes: u64) {
+    fn segment_ended(&mut self, action: Action, base: u64, bytes: u64) {
         let origin = self.segments.remove(&base).unwrap_or_default();
-        self.push(Action::SegmentFree, base, bytes, origin, origin.stack);
+        self.push(action, base, bytes, origin, origin.stack);
     }
 
     fn note_origin(&mut self, block: BlockId, origin: Origin) {
@@ -258,6 +281,12 @@ impl Recorded {
             stack: origin.stack,
         }
     }
+}
+
+/// Mappings that touch, as one.
+fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
+    let touching = mappings.chunk_by(|left, right| left.end() == right.base);
+    touching.map(|range| (range[0].base.0, range.iter().map(|mapping| mapping.bytes).sum()))
 }
 
 /// As PyTorch: one where only live blocks are wanted.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cachealloc_core::{Address, Allocation, Allocator, Ready, Request, Requester, Step};
+use cachealloc_core::{Address, Allocation, Allocator, Mapping, Ready, Request, Requester, Step};
 use cachealloc_history::StackId;
 
 use crate::config;
@@ -17,7 +17,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{agents, contents, lock, shortage, tags};
+use crate::runtime::{agents, arenas, contents, lock, shortage, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -137,14 +137,31 @@ fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u
         return ask_driver(context, &request, call);
     }
     empty_lookaside(context);
+    arenas::prepare(context);
+    let served = serve(context, &mut request, call);
+    arenas::drop_spare(context);
+    served
+}
+
+/// Follows the core's steps until there is a block, or nothing is left to try.
+fn serve(context: &'static Context, request: &mut Request, call: Call) -> Result<u64, CuResult> {
     loop {
         let mut allocator = lock(&context.allocator);
-        match allocator.poll(&mut request) {
+        match allocator.poll(request) {
             Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
                 succeed(leaving.release(context, true))?;
+            }
+            Step::Map(mappings) => {
+                drop(allocator);
+                map(context, request, &mappings, call)?;
+            }
+            Step::Unmap(mappings) => {
+                context.recorder.unmapped(&mut allocator, &mappings);
+                drop(allocator);
+                succeed(arenas::unmap(context, &mappings, true))?;
             }
             Step::QueryEvents => {
                 drop(allocator);
@@ -152,14 +169,45 @@ fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u
             }
             Step::Reserve { bytes } => {
                 drop(allocator);
-                grow(context, &mut request, bytes, call)?;
+                grow(context, request, bytes, call)?;
             }
             Step::OutOfMemory => {
                 drop(allocator);
-                return last_resort(context, &request, call);
+                return last_resort(context, request, call);
             }
         }
     }
+}
+
+/// Asks the driver for memory in an arena and tells the request how it went.
+fn map(
+    context: &'static Context,
+    request: &mut Request,
+    mappings: &[Mapping],
+    call: Call,
+) -> Result<(), CuResult> {
+    agents::look_at_libraries();
+    match stats::timed_reserve(|| arenas::map(context, mappings)) {
+        SUCCESS => {
+            let mut allocator = lock(&context.allocator);
+            allocator.mapped(request);
+            context.recorder.mapped(mappings, call.requester, call.stack);
+        }
+        OUT_OF_MEMORY => no_memory(context, request),
+        code => {
+            lock(&context.allocator).reserve_failed(request);
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
+/// The driver has none: what other threads are about to give back may do.
+fn no_memory(context: &'static Context, request: &mut Request) {
+    wait_for_frees(context);
+    tags::wait_for_plain_frees(context);
+    empty_lookaside(context);
+    lock(&context.allocator).reserve_failed(request);
 }
 
 /// Asks the driver for a segment and tells the request how it went.
@@ -175,12 +223,7 @@ fn grow(
             allocator.reserved(request, Address(base), bytes);
             context.recorder.segment_reserved(base, bytes, call.requester, call.stack);
         }
-        Err(OUT_OF_MEMORY) => {
-            wait_for_frees(context);
-            tags::wait_for_plain_frees(context);
-            empty_lookaside(context);
-            lock(&context.allocator).reserve_failed(request);
-        }
+        Err(OUT_OF_MEMORY) => no_memory(context, request),
         Err(code) => return Err(code),
     }
     Ok(())

@@ -15,6 +15,7 @@ use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
 use crate::record;
 use crate::record::recorder::Recorder;
+use crate::runtime::arenas::{self, Arenas};
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::contents::ContentsStream;
 use crate::runtime::events::Events;
@@ -50,6 +51,7 @@ pub struct Context {
     pub sentinels: Sentinels,
     pub contents_stream: ContentsStream,
     pub release_streams: ReleaseStreams,
+    pub arenas: Arenas,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
     /// Highest number of bytes that the program held at once.
@@ -151,6 +153,8 @@ impl Context {
         record::foreign::context_ended(self.id);
         let buried = core::mem::replace(&mut *allocator, fresh);
         stats::keep(buried.stats());
+        drop(allocator);
+        arenas::bury(self);
     }
 }
 
@@ -216,6 +220,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         sentinels: Sentinels::default(),
         contents_stream: ContentsStream::default(),
         release_streams: ReleaseStreams::default(),
+        arenas: Arenas::default(),
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),

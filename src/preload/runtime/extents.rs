@@ -46,6 +46,8 @@ pub struct Extent {
     context: AtomicPtr<Context>,
     /// A block of the segment was exported: none is kept back in a list from then on.
     exported: AtomicBool,
+    /// Addresses of an arena: not all have memory behind them, and none can be exported.
+    expandable: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
 }
@@ -168,6 +170,7 @@ pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     extent.base.store(base, Ordering::Relaxed);
     extent.bytes.store(bytes, Ordering::Relaxed);
     extent.exported.store(false, Ordering::Relaxed);
+    extent.expandable.store(false, Ordering::Relaxed);
     extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
     let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
     if !entered {
@@ -218,6 +221,14 @@ impl Extent {
 
     pub fn note_exported(&self) {
         self.exported.store(true, Ordering::Release);
+    }
+
+    pub fn note_expandable(&self) {
+        self.expandable.store(true, Ordering::Release);
+    }
+
+    pub fn is_expandable(&self) -> bool {
+        self.expandable.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -398,6 +409,7 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         bytes: AtomicU64::new(0),
         context: AtomicPtr::new(null_mut()),
         exported: AtomicBool::new(false),
+        expandable: AtomicBool::new(false),
         slots,
         slots_count: wanted,
     })))

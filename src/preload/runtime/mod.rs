@@ -27,6 +27,7 @@ pub mod extents;
 pub mod lookaside;
 
 pub mod alloc;
+pub mod arenas;
 pub mod barrier;
 pub mod captures;
 pub mod contents;

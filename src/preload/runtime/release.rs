@@ -17,7 +17,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{extents, lock, tags};
+use crate::runtime::{arenas, extents, lock, tags};
 
 /// The streams on which memory goes back; 0 before their first use.
 #[derive(Default)]
@@ -167,6 +167,7 @@ pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
         code = code.max(leaving.release(context, wait));
+        code = code.max(arenas::unmap_free(context));
     }
     code
 }

@@ -225,7 +225,7 @@ fn settings() -> Settings {
         configuration: std::env::var("CACHEALLOC_CONF").unwrap_or_default(),
         split_bytes_max: config.policy.max_split_bytes,
         garbage_collection_threshold: config.policy.garbage_collection_threshold,
-        expandable_segments: false,
+        expandable_segments: config.policy.expandable_segments,
         entries_max: config.history.max_entries as u64,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),

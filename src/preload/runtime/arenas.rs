@@ -1,0 +1,293 @@
+//! Memory behind the addresses of arenas (`expandable_segments`): what the core's Note [Arenas] asks
+//! of the driver. One range of addresses for each pool of a context, reserved when the first request
+//! misses; memory comes and goes in mappings, each of one physical allocation.
+//!
+//! Unmapping does not wait for work that still uses the memory (measured), so we do: for the newest
+//! barrier, behind which all frees of unmapped blocks lie. A program would have waited for the same
+//! in those frees natively.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use cachealloc_core::{Address, Mapping, Pool};
+
+use crate::config;
+use crate::driver::api;
+use crate::driver::sys::*;
+use crate::driver::table;
+use crate::functions::id;
+use crate::log;
+use crate::runtime::contexts::Context;
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{extents, lock};
+
+/// Of a device's memory: holes between blocks take addresses too.
+const LARGE_ARENA_FACTOR: u64 = 2;
+
+/// The arenas of one context.
+#[derive(Default)]
+pub struct Arenas(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    asked: bool,
+    /// Where they begin, and how long they are.
+    ranges: Vec<(u64, u64)>,
+    /// What is behind each mapping, by address.
+    handles: BTreeMap<u64, Physical>,
+    /// Unmapped for the request in progress, which needs it elsewhere.
+    spare: Vec<Physical>,
+    /// Devices besides the context's own that may reach the memory.
+    peers: Vec<i32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Physical {
+    handle: u64,
+    bytes: u64,
+}
+
+/// Reserves the addresses, once for each context. Call before the context's first miss is polled,
+/// with `Context::growth` held.
+pub fn prepare(context: &'static Context) {
+    if !config::get().policy.expandable_segments {
+        return;
+    }
+    let mut state = lock(&context.arenas.0);
+    if core::mem::replace(&mut state.asked, true) {
+        return;
+    }
+    if let Err(reason) = reserve(context, &mut state) {
+        log::warn(format_args!("expandable_segments: {reason}; ordinary segments are used"));
+    }
+}
+
+/// All or nothing. `OUT_OF_MEMORY` is for the core to deal with.
+pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
+    let mut state = lock(&context.arenas.0);
+    let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
+    if code == SUCCESS {
+        stats::count(Count::SegmentsReserved);
+    }
+    code
+}
+
+/// Takes the memory from behind these addresses, which have left the allocator. `keep`: for the
+/// request in progress, which maps it elsewhere and then calls `drop_spare`. The code is that of work
+/// that failed meanwhile; then the memory is left where it is, and never used again.
+pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
+    if mappings.is_empty() {
+        return SUCCESS;
+    }
+    if let Some(event) = context.last_barrier.newest() {
+        let code = stats::timed(Wait::Release, || api::relaxed(|| event.synchronize()));
+        if code != SUCCESS {
+            return code;
+        }
+    }
+    stats::add(Count::SegmentsReleased, mappings.len() as u64);
+    let mut state = lock(&context.arenas.0);
+    for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+        let gone = unmap_range(range);
+        for mapping in range {
+            let Some(physical) = state.handles.remove(&mapping.base.0) else { continue };
+            match keep && gone {
+                true => state.spare.push(physical),
+                false => drop(api::mem_release(physical.handle)),
+            }
+        }
+    }
+    SUCCESS
+}
+
+/// The request has what it needs, or never will.
+pub fn drop_spare(context: &Context) {
+    let spare = core::mem::take(&mut lock(&context.arenas.0).spare);
+    for physical in spare {
+        api::mem_release(physical.handle);
+    }
+}
+
+/// Takes the memory from behind all free blocks of the context.
+pub fn unmap_free(context: &'static Context) -> CuResult {
+    let mappings = {
+        let mut allocator = lock(&context.allocator);
+        let mappings = allocator.unmap_free();
+        context.recorder.unmapped(&mut allocator, &mappings);
+        mappings
+    };
+    unmap(context, &mappings, false)
+}
+
+/// The context is gone; what was mapped for it is not (measured).
+pub fn bury(context: &Context) {
+    let state = core::mem::take(&mut *lock(&context.arenas.0));
+    for (base, physical) in &state.handles {
+        api::mem_unmap(*base, physical.bytes as usize);
+    }
+    for physical in state.handles.values().chain(&state.spare) {
+        api::mem_release(physical.handle);
+    }
+    for (base, bytes) in &state.ranges {
+        api::mem_address_free(*base, *bytes as usize);
+    }
+}
+
+/// Work on this device may reach the context's memory from now on. The driver's own allocations
+/// follow `cuCtxEnablePeerAccess` by themselves. Access is never taken back: who leans on a fault?
+pub fn admit_peer(context: &Context, peer_device: i32) {
+    let mut state = lock(&context.arenas.0);
+    if peer_device == context.device || state.peers.contains(&peer_device) {
+        return;
+    }
+    state.peers.push(peer_device);
+    let accesses = [access(peer_device)];
+    let handles = state.handles.iter();
+    let codes = handles.map(|(base, physical)| set_access(*base, physical.bytes, &accesses));
+    if let Some(code) = codes.max().filter(|code| *code != SUCCESS) {
+        log::warn(format_args!("expandable_segments: device {peer_device} has no access ({code})"));
+    }
+}
+
+impl State {
+    fn map_all(&mut self, device: i32, mappings: &[Mapping]) -> CuResult {
+        for (place, mapping) in mappings.iter().enumerate() {
+            let code = self.map_one(device, mapping);
+            if code != SUCCESS {
+                self.take_back(&mappings[..place]);
+                return code;
+            }
+        }
+        let accesses: Vec<_> = core::iter::once(device)
+            .chain(self.peers.iter().copied().filter(|peer| *peer != device))
+            .map(access)
+            .collect();
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            let bytes = range.iter().map(|mapping| mapping.bytes).sum();
+            let code = set_access(range[0].base.0, bytes, &accesses);
+            if code != SUCCESS {
+                self.take_back(mappings);
+                return code;
+            }
+        }
+        SUCCESS
+    }
+
+    fn map_one(&mut self, device: i32, mapping: &Mapping) -> CuResult {
+        let bytes = mapping.bytes;
+        let physical = match self.spare.iter().position(|spare| spare.bytes == bytes) {
+            Some(place) => self.spare.swap_remove(place),
+            None => match self.create(device, bytes) {
+                Ok(physical) => physical,
+                Err(code) => return code,
+            },
+        };
+        let code = api::mem_map(mapping.base.0, bytes as usize, 0, physical.handle, 0);
+        if code == SUCCESS {
+            self.handles.insert(mapping.base.0, physical);
+        } else {
+            api::mem_release(physical.handle);
+        }
+        code
+    }
+
+    /// What was kept back for other sizes goes first.
+    fn create(&mut self, device: i32, bytes: u64) -> Result<Physical, CuResult> {
+        let mut handle = 0;
+        let mut create = || api::mem_create(&mut handle, bytes as usize, &properties(device), 0);
+        let mut code = create();
+        while code == OUT_OF_MEMORY
+            && let Some(spare) = self.spare.pop()
+        {
+            api::mem_release(spare.handle);
+            code = create();
+        }
+        if code == SUCCESS { Ok(Physical { handle, bytes }) } else { Err(code) }
+    }
+
+    fn take_back(&mut self, mappings: &[Mapping]) {
+        for mapping in mappings {
+            api::mem_unmap(mapping.base.0, mapping.bytes as usize);
+            if let Some(physical) = self.handles.remove(&mapping.base.0) {
+                api::mem_release(physical.handle);
+            }
+        }
+    }
+}
+
+fn reserve(context: &'static Context, state: &mut State) -> Result<(), &'static str> {
+    const NEEDED: [usize; 7] = [
+        id::cuMemAddressReserve,
+        id::cuMemAddressFree,
+        id::cuMemCreate,
+        id::cuMemRelease,
+        id::cuMemMap,
+        id::cuMemUnmap,
+        id::cuMemSetAccess,
+    ];
+    if !NEEDED.iter().all(|function| table::has(*function)) || !has(context.device, DEVICE_VMM) {
+        return Err("no virtual memory management here");
+    }
+    if context.device_bytes == u64::MAX {
+        return Err("the driver does not tell how much memory the device has");
+    }
+    let device_bytes = context.device_bytes.next_multiple_of(extents::PAGE_BYTES);
+    for (pool, bytes) in
+        [(Pool::Small, device_bytes), (Pool::Large, LARGE_ARENA_FACTOR * device_bytes)]
+    {
+        let mut base = 0;
+        let alignment = extents::PAGE_BYTES as usize;
+        let code = api::mem_address_reserve(&mut base, bytes as usize, alignment, 0, 0);
+        if code != SUCCESS {
+            return Err("the driver has no addresses left");
+        }
+        if !extents::fits(base, bytes) || !extents::insert(context, base, bytes) {
+            api::mem_address_free(base, bytes as usize);
+            return Err("too little address space for our tables");
+        }
+        if let Some(extent) = extents::extent_of(base) {
+            extent.note_expandable();
+        }
+        state.ranges.push((base, bytes));
+        lock(&context.allocator).add_arena(pool, Address(base), bytes);
+    }
+    Ok(())
+}
+
+/// False: it is still mapped, in whole or in part.
+fn unmap_range(range: &[Mapping]) -> bool {
+    let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
+    api::mem_unmap(range[0].base.0, bytes as usize) == SUCCESS
+}
+
+fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {
+    api::mem_set_access(base, bytes as usize, accesses.as_ptr(), accesses.len())
+}
+
+fn access(device: i32) -> AccessDescription {
+    AccessDescription {
+        location_kind: LOCATION_DEVICE,
+        location_id: device,
+        flags: ACCESS_READ_WRITE,
+    }
+}
+
+fn properties(device: i32) -> AllocationProperties {
+    let rdma = has(device, DEVICE_RDMA_WITH_VMM);
+    AllocationProperties {
+        kind: ALLOCATION_PINNED,
+        handle_types: 0,
+        location_kind: LOCATION_DEVICE,
+        location_id: device,
+        metadata: 0,
+        compression: 0,
+        rdma_capable: u8::from(rdma),
+        usage: 0,
+        reserved: [0; 4],
+    }
+}
+
+fn has(device: i32, attribute: u32) -> bool {
+    let mut value = 0;
+    api::device_get_attribute(&mut value, attribute, device) == SUCCESS && value != 0
+}
