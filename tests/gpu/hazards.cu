@@ -5,37 +5,15 @@
 //   hazards                 all of them
 //   hazards NAME|GROUP...   only these
 //   hazards --list
-//
-// Each runs in a process of its own, four at a time, under a watchdog: a hang prints a FAIL line.
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <functional>
-#include <string>
 
-#include "check.h"
-
-extern char **environ;
-using Verdict = std::string;  // "ok", an error's name where that is the point, or "FAIL ..."
+#include "cases.h"
 
 constexpr unsigned long long LATE = 15000000;  // ns
 constexpr size_t SMALL = 64 << 10, BYTES = 4 << 20, WORDS = BYTES / 4;
-
-Verdict ok_if(bool good, const char *otherwise) { return good ? "ok" : std::string("FAIL ") + otherwise; }
-Verdict name(cudaError_t error) { return cudaGetErrorName(error); }
-Verdict code(CUresult result) {
-    const char *text = nullptr;
-    cuGetErrorName(result, &text);
-    return text ? text : "?";
-}
-// The verdict of a call that is expected to fail; takes the error away from the next call.
-Verdict failing(cudaError_t error) {
-    cudaGetLastError();
-    return name(error);
-}
 
 // ---------------------------------------------------------------- visibility: the host looks after a free
 
@@ -908,12 +886,7 @@ Verdict fork_after_init() {  // [24]
 
 // ---------------------------------------------------------------- the list
 
-struct Hazard {
-    const char *group, *name;
-    Verdict (*run)();
-    bool bare = false;  // wants a process without CUDA in it
-};
-const Hazard HAZARDS[] = {
+const Case HAZARDS[] = {
 #define H(group, function, ...) {group, #function, function, ##__VA_ARGS__}
     H("visible", pinned_write), H("visible", pinned_interior_write), H("visible", registered_write), H("visible", mapped_write),
     H("visible", managed_write), H("visible", managed_variable), H("visible", pinned_in_struct), H("visible", pinned_in_graph),
@@ -937,63 +910,4 @@ const Hazard HAZARDS[] = {
 #undef H
 };
 
-int run_one(const Hazard &hazard) {
-    watchdog(hazard.name, 40); // making contexts is slow on a busy machine
-    if (!hazard.bare) load_kernels();
-    Verdict verdict = hazard.run();
-    printf("%s: %s\n", hazard.name, verdict.c_str());
-    fflush(stdout);
-    _exit(verdict.find("FAIL") != std::string::npos);  // work may still be in flight, and a fault sticks
-}
-
-struct Child {
-    pid_t pid;
-    std::string output;  // a file
-};
-Child start(const Hazard &hazard) {
-    Child child;
-    char path[] = "/tmp/hazard-XXXXXX";
-    close(mkstemp(path));
-    child.output = path;
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, path, O_WRONLY | O_TRUNC, 0600);
-    char program[] = "hazards", one[] = "--one", *arguments[] = {program, one, (char *)hazard.name, nullptr};
-    if (posix_spawn(&child.pid, "/proc/self/exe", &actions, nullptr, arguments, environ)) child.pid = -1;
-    posix_spawn_file_actions_destroy(&actions);
-    return child;
-}
-bool finish(const Hazard &hazard, const Child &child) {
-    int status = -1;
-    if (child.pid > 0) waitpid(child.pid, &status, 0);
-    FILE *file = fopen(child.output.c_str(), "r");
-    char line[400];
-    while (file && fgets(line, sizeof line, file)) fputs(line, stdout);
-    if (file) fclose(file);
-    unlink(child.output.c_str());
-    if (WIFSIGNALED(status)) printf("%s: FAIL, killed by signal %d\n", hazard.name, WTERMSIG(status));
-    fflush(stdout);
-    return status == 0;
-}
-
-int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "--one"))
-        for (auto &hazard : HAZARDS)
-            if (!strcmp(argv[2], hazard.name)) return run_one(hazard);
-    std::vector<const Hazard *> chosen;
-    for (auto &hazard : HAZARDS) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; i++) wanted |= !strcmp(argv[i], hazard.name) || !strcmp(argv[i], hazard.group);
-        if (argc == 2 && !strcmp(argv[1], "--list")) printf("%s %s\n", hazard.group, hazard.name);
-        if (wanted) chosen.push_back(&hazard);
-    }
-    const size_t at_once = 4;
-    std::vector<Child> children;
-    int failed = 0;
-    for (size_t i = 0; i < chosen.size(); i++) {
-        while (children.size() < chosen.size() && children.size() < i + at_once) children.push_back(start(*chosen[children.size()]));
-        failed += !finish(*chosen[i], children[i]);
-    }
-    printf("%zu hazards, %d failed\n", chosen.size(), failed);
-    return failed != 0;
-}
+int main(int argc, char **argv) { return run_cases(HAZARDS, "hazards", argc, argv); }
