@@ -50,6 +50,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::CaptureGate, "captures_begin_during_frees", "ordered"),
     (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
     (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),
+    (Rule::UnmapOnlyFree, "memory_moves_past_a_stream", EXPANDABLE),
+    (Rule::UnmapBehindBarrier, "memory_moves_behind_a_kernel", EXPANDABLE),
     (Rule::RetryAsListed, "calls_that_may_not_be_repeated", "ordered"),
     (Rule::RetryNotInCapture, "failed_call_during_capture", "ordered"),
     (Rule::RetryRestoresSizes, "jit_log_sizes", "ordered"),
@@ -57,6 +59,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::AsyncNeedsDefaultPool, "pool_of_its_own", "ordered"),
 ];
 
+const EXPANDABLE: &str = "ordered,expandable_segments:true";
 const TRIES_MAX: usize = 5;
 
 #[test]

@@ -29,6 +29,13 @@ fn relaxed() {
     check(Some("relaxed"), "own");
 }
 
+/// Segments grow and shrink, and on a small device memory goes from one place to another.
+#[test]
+fn expandable() {
+    check(Some("ordered,expandable_segments:true"), "full");
+    check(Some("relaxed,expandable_segments:true"), "own");
+}
+
 const SEEDS_DEFAULT: u64 = 1_000;
 const OPS: u64 = 400;
 const THREADS_MAX: u64 = 3;

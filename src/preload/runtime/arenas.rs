@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Mapping, Pool};
 
 use crate::config;
@@ -79,7 +80,8 @@ pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
     if mappings.is_empty() {
         return SUCCESS;
     }
-    if let Some(event) = context.last_barrier.newest() {
+    let barrier = context.last_barrier.newest();
+    if let Some(event) = barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
         let code = stats::timed(Wait::Release, || api::relaxed(|| event.synchronize()));
         if code != SUCCESS {
             return code;

@@ -10,6 +10,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, room_from_one_segment, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, small_blocks_then_a_large_one, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, one_block_left_in_each_segment, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_moves_behind_a_kernel, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_moves_past_a_stream, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, several_threads_on_a_small_card, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, out_of_memory_is_the_drivers_own, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, memory_info, machine = "SIM_MEMORY_MB=128"),
@@ -67,6 +69,30 @@ fn small_blocks_then_a_large_one(d: &Driver) -> Verdict {
         d.free(large)?;
     }
     Ok("ok".into())
+}
+
+/// What is freed while a kernel still writes it has to move elsewhere, to be part of something larger.
+fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
+    let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
+    fill(d, stream, blocks[0], 12 * MIB, 1, LATE)?;
+    d.free(blocks[0])?;
+    d.free(blocks[2])?;
+    let large = d.alloc(24 * MIB)?;
+    fill(d, stream, large, 24 * MIB, 2, 0)?;
+    ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
+}
+
+/// The same with memory that a stream frees: it is there once the stream has come so far.
+fn memory_moves_past_a_stream(d: &Driver) -> Verdict {
+    let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
+    d.free(blocks[2])?;
+    fill(d, stream, blocks[0], 12 * MIB, 1, LATE)?;
+    d.free_async(blocks[0], stream)?;
+    let early = d.alloc(24 * MIB);
+    d.synchronize()?;
+    let large = early.or_else(|_| d.alloc(24 * MIB))?;
+    fill(d, stream, large, 24 * MIB, 2, 0)?;
+    ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
 }
 
 /// [23] Natively nine tenths of the memory are free again.
