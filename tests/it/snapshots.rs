@@ -92,13 +92,14 @@ fn random_programs_leave_sound_histories() {
         let mode = ["ordered", "strict", "relaxed"][seed as usize % 3];
         let frees = if mode == "relaxed" { "own" } else { "full" };
         let bound = if seed % 2 == 0 { ",max_entries:50" } else { "" };
+        let expandable = if seed % 5 < 2 { ",expandable_segments:true" } else { "" };
         let run = Run::program(env!("CARGO_BIN_EXE_random"))
             .arg(seed.to_string())
             .arg("200")
             .arg((1 + seed % 4).to_string())
             .arg(frees)
             .env("SIM_MEMORY_MB", if seed % 4 == 0 { "192" } else { "1024" })
-            .conf(&format!("record:all,log:quiet,free_mode:{mode}{bound}"));
+            .conf(&format!("record:all,log:quiet,free_mode:{mode}{bound}{expandable}"));
         place.run(&run).ok();
     }
     let said = place.sound(24..=60, &["--opcodes"]);

@@ -84,9 +84,9 @@ impl Recorder {
     }
 
     /// Memory has come behind addresses of an arena.
-    pub fn mapped(&self, mappings: &[Mapping], requester: Requester, stack: StackId) {
+    pub fn mapped(&self, mappings: &[Mapping], stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
-        let origin = Origin { stack, stream: stream_of(requester), requested_bytes: 0 };
+        let origin = Origin { stack, ..Origin::default() };
         for (base, bytes) in ranges(mappings) {
             recorded.segments.insert(base, origin);
             recorded.push(Action::SegmentMap, base, bytes, origin, stack);
@@ -186,7 +186,8 @@ impl Recorder {
                 device: device as u32,
                 address: view.base.0,
                 bytes: view.bytes,
-                stream: stream_of(view.requester),
+                // What grew for one stream and what grew for another are one.
+                stream: if view.expandable { 0 } else { stream_of(view.requester) },
                 kind: match view.pool {
                     Pool::Small => history::PoolKind::Small,
                     Pool::Large => history::PoolKind::Large,

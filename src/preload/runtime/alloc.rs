@@ -17,7 +17,7 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{agents, arenas, contents, lock, shortage, tags};
+use crate::runtime::{agents, arenas, contents, free, lock, shortage, tags};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -191,13 +191,14 @@ fn map(
         SUCCESS => {
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
-            context.recorder.mapped(mappings, call.requester, call.stack);
+            context.recorder.mapped(mappings, call.stack);
         }
-        OUT_OF_MEMORY => no_memory(context, request),
-        code => {
+        code if free::reports(code) => {
             lock(&context.allocator).reserve_failed(request);
             return Err(code);
         }
+        // Whatever the driver has against it: natively no such call is made, and there is more to try.
+        _ => no_memory(context, request),
     }
     Ok(())
 }

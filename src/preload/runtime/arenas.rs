@@ -95,7 +95,7 @@ pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
             let Some(physical) = state.handles.remove(&mapping.base.0) else { continue };
             match keep && gone {
                 true => state.spare.push(physical),
-                false => drop(api::mem_release(physical.handle)),
+                false => release(physical),
             }
         }
     }
@@ -106,7 +106,7 @@ pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
 pub fn drop_spare(context: &Context) {
     let spare = core::mem::take(&mut lock(&context.arenas.0).spare);
     for physical in spare {
-        api::mem_release(physical.handle);
+        release(physical);
     }
 }
 
@@ -124,12 +124,10 @@ pub fn unmap_free(context: &'static Context) -> CuResult {
 /// The context is gone; what was mapped for it is not (measured).
 pub fn bury(context: &Context) {
     let state = core::mem::take(&mut *lock(&context.arenas.0));
-    for (base, physical) in &state.handles {
-        api::mem_unmap(*base, physical.bytes as usize);
+    for (&base, physical) in &state.handles {
+        unmap_range(&[Mapping { base: Address(base), bytes: physical.bytes }]);
     }
-    for physical in state.handles.values().chain(&state.spare) {
-        api::mem_release(physical.handle);
-    }
+    state.handles.values().chain(&state.spare).copied().for_each(release);
     for (base, bytes) in &state.ranges {
         api::mem_address_free(*base, *bytes as usize);
     }
@@ -188,7 +186,7 @@ impl State {
         if code == SUCCESS {
             self.handles.insert(mapping.base.0, physical);
         } else {
-            api::mem_release(physical.handle);
+            release(physical);
         }
         code
     }
@@ -201,7 +199,7 @@ impl State {
         while code == OUT_OF_MEMORY
             && let Some(spare) = self.spare.pop()
         {
-            api::mem_release(spare.handle);
+            release(spare);
             code = create();
         }
         if code == SUCCESS { Ok(Physical { handle, bytes }) } else { Err(code) }
@@ -209,9 +207,9 @@ impl State {
 
     fn take_back(&mut self, mappings: &[Mapping]) {
         for mapping in mappings {
-            api::mem_unmap(mapping.base.0, mapping.bytes as usize);
+            unmap_range(&[*mapping]);
             if let Some(physical) = self.handles.remove(&mapping.base.0) {
-                api::mem_release(physical.handle);
+                release(physical);
             }
         }
     }
@@ -256,10 +254,16 @@ fn reserve(context: &'static Context, state: &mut State) -> Result<(), &'static 
     Ok(())
 }
 
-/// False: it is still mapped, in whole or in part.
+/// Once more if the driver refuses: what stays mapped is lost. False: it is.
 fn unmap_range(range: &[Mapping]) -> bool {
     let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
-    api::mem_unmap(range[0].base.0, bytes as usize) == SUCCESS
+    let base = range[0].base.0;
+    (0..2).any(|_| api::mem_unmap(base, bytes as usize) == SUCCESS)
+}
+
+/// As `unmap_range`.
+fn release(physical: Physical) {
+    let _ = (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS);
 }
 
 fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {
