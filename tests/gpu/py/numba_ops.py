@@ -124,7 +124,7 @@ except Exception as error:
 x = cuda.to_device(numpy.arange(1000))
 print("after it:", int(x.copy_to_host().sum()))
 
-del x, y, view, total, streams, kept, stream, event, mapped, managed, host, back, out
+del x, view, total, streams, kept, stream, event, mapped, managed, host, back
 try:
     cuda.close()  # the context with all its memory; the next use makes another
 
