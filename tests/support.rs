@@ -58,6 +58,11 @@ impl Run {
         self
     }
 
+    /// Several, separated by spaces.
+    pub fn args(self, arguments: &str) -> Run {
+        arguments.split_whitespace().fold(self, Run::arg)
+    }
+
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Run {
         self.variables.push((name.to_string(), value.into()));
         self

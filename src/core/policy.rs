@@ -108,6 +108,15 @@ impl Policy {
         }
     }
 
+    /// What is worth trying where there is no room for a chunk of `bytes`: half of it, as long as
+    /// the request fits.
+    pub fn smaller_chunk(&self, bytes: u64, requested_bytes: u64) -> Option<u64> {
+        self.chunk_bytes?;
+        let needed_bytes = own_segment_bytes(self.block_bytes(requested_bytes)?);
+        let half_bytes = round_up(bytes / 2, SEGMENT_ROUNDING_BYTES);
+        (half_bytes < bytes && half_bytes >= needed_bytes).then_some(half_bytes)
+    }
+
     /// The pool that serves blocks of this size.
     pub fn pool_of(&self, block_bytes: u64) -> Pool {
         if is_small(block_bytes) && self.chunk_bytes.is_none() { Pool::Small } else { Pool::Large }

@@ -117,6 +117,8 @@ rules! {
     RetryRestoresSizes = "retry_restores_sizes",
     /// The end of a context takes its segments and blocks with it.
     ContextDeathForgets = "context_death_forgets",
+    /// Memory counts against the limit before the driver is asked for it.
+    LimitClaimsFirst = "limit_claims_first",
     /// A default pool that the program works with is the driver's.
     AsyncNeedsDefaultPool = "async_needs_default_pool",
 }

@@ -41,7 +41,7 @@ mod hash;
 pub use check::Problem;
 pub use entry::{Action, Entry, StackId};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX};
-pub use oom_report::{OomReport, oom_report};
+pub use oom_report::{OomLimit, OomReport, oom_report};
 pub use ring::Ring;
 pub use sites::{Site, live_sites, sites};
 pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};

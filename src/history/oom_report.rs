@@ -13,7 +13,7 @@ pub struct OomReport<'a> {
     pub device: u32,
     pub asked_bytes: u64,
     /// The limit that the user set, if any.
-    pub limit_bytes: Option<u64>,
+    pub limit: Option<OomLimit<'a>>,
     pub reserved_bytes: u64,
     pub allocated_bytes: u64,
     pub free_block_bytes_max: u64,
@@ -22,6 +22,22 @@ pub struct OomReport<'a> {
     pub driver_total_bytes: Option<u64>,
     /// Who holds what, the largest first, as [`sites`](crate::sites()) answers.
     pub sites: &'a [Site],
+}
+
+/// What the process may hold of the device.
+pub struct OomLimit<'a> {
+    pub bytes: u64,
+    /// By all libraries of the process together.
+    pub held_bytes: u64,
+    /// Who set it.
+    pub option: &'a str,
+}
+
+impl OomLimit<'_> {
+    /// Whether the limit is what the request failed on.
+    fn forbids(&self, asked_bytes: u64) -> bool {
+        self.held_bytes.saturating_add(asked_bytes) > self.bytes
+    }
 }
 
 /// Several lines, each ended.
@@ -39,7 +55,11 @@ const FRAMES_COUNT_MAX: usize = 6;
 
 fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
     let asked = human_bytes(report.asked_bytes);
-    writeln!(text, "cachealloc: out of memory on GPU {}: asked for {asked}", report.device)?;
+    write!(text, "cachealloc: out of memory on GPU {}: asked for {asked}", report.device)?;
+    match report.limit.as_ref().filter(|limit| limit.forbids(report.asked_bytes)) {
+        Some(limit) => writeln!(text, ", more than {} allows", limit.option)?,
+        None => writeln!(text)?,
+    }
     match (report.driver_free_bytes, report.driver_total_bytes) {
         (Some(free), Some(total)) => {
             let (free, total) = (human_bytes(free), human_bytes(total));
@@ -49,9 +69,11 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
         (None, _) => writeln!(text, "  on the GPU    not known")?,
     }
     let reserved = human_bytes(report.reserved_bytes);
-    match report.limit_bytes {
-        Some(limit) => {
-            writeln!(text, "  reserved      {reserved}, the limit is {}", human_bytes(limit))?;
+    match &report.limit {
+        Some(OomLimit { bytes, held_bytes, option }) => {
+            let (limit, held) = (human_bytes(*bytes), human_bytes(*held_bytes));
+            writeln!(text, "  limit         {limit} ({option}), {held} held by all libraries")?;
+            writeln!(text, "  reserved      {reserved} of that")?;
         }
         None => writeln!(text, "  reserved      {reserved} by this process, no limit is set")?,
     }

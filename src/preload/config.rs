@@ -15,6 +15,8 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
 const RECORDS: u8 = 1;
 const CONTENTS: u8 = 2;
+const LIMITS: u8 = 4;
+const CACHES_NOTHING: u8 = 8;
 
 /// Whether anything is recorded.
 #[inline(always)]
@@ -26,6 +28,24 @@ pub fn records() -> bool {
 #[inline(always)]
 pub fn minds_contents() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
+}
+
+/// Whether memory is limited, on any device.
+#[inline(always)]
+pub fn limits() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & LIMITS != 0
+}
+
+/// A limit was set by a call: from now on it is asked for.
+pub fn note_limit() {
+    get();
+    ASKED_OFTEN.fetch_or(LIMITS, Ordering::Relaxed);
+}
+
+/// Whether every request is the driver's (`fraction_of_gpu_memory_to_use:0`).
+#[inline(always)]
+pub fn caches_nothing() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
 }
 
 /// The settings. The first call reads the environment and reports what is wrong there.
@@ -66,10 +86,19 @@ fn read() -> Config {
     });
     let records = config.history.record != Record::Off;
     let contents = config.fill != Fill::None || config.red_zone_bytes != 0;
-    let asked = if records { RECORDS } else { 0 } | if contents { CONTENTS } else { 0 };
-    ASKED_OFTEN.store(asked, Ordering::Relaxed);
+    let asked = [
+        (records, RECORDS),
+        (contents, CONTENTS),
+        (config.limit.is_set(), LIMITS),
+        (!config.caches(), CACHES_NOTHING),
+    ];
+    let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
+    ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
     // Said at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
+    if config.help {
+        log::raw(options::help().as_bytes());
+    }
     #[cfg(feature = "break-rules")]
     break_rules();
     config

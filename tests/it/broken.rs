@@ -60,11 +60,14 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
+/// Of what there is natively nothing like: `limits.rs` shows them.
+const NO_HAZARDS: [Rule; 1] = [Rule::LimitClaimsFirst];
+
 const TRIES_MAX: usize = 5;
 
 #[test]
 fn each_rule_is_in_the_table() {
-    for rule in Rule::ALL {
+    for rule in Rule::ALL.iter().filter(|rule| !NO_HAZARDS.contains(rule)) {
         assert!(TABLE.iter().any(|(known, ..)| known == rule), "{} has no hazard", rule.name());
     }
 }

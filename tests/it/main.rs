@@ -8,6 +8,7 @@ mod faults;
 mod hazards;
 mod instructions;
 mod ipc;
+mod limits;
 mod lookups;
 mod matrix;
 mod options;

@@ -133,6 +133,7 @@ functions! {
         cuInit = "cuInit" 2000 (u32);
         cuDriverGetVersion = "cuDriverGetVersion" 2020 (Place<i32>);
         cuDeviceGetCount = "cuDeviceGetCount" 2000 (Place<i32>);
+        cuDeviceTotalMem = "cuDeviceTotalMem_v2" 3020 (Place<usize>, i32);
         cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 (Place<Number>, i32);
         cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2" 11000 (i32);
         cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2" 11000 (i32);
@@ -161,6 +162,10 @@ functions! {
         cuMemAllocAsync = "cuMemAllocAsync" 11020 (Place<Number>, usize, Number);
         cuMemFreeAsync = "cuMemFreeAsync" 11020 (Number, Number);
         cuMemAllocManaged = "cuMemAllocManaged" 6000 (Place<Number>, usize, u32);
+        cuMemAllocPitch = "cuMemAllocPitch_v2" 3020
+            (Place<Number>, Place<usize>, usize, usize, u32);
+        cuArrayCreate = "cuArrayCreate_v2" 3020 (Place<Number>, List);
+        cuArrayDestroy = "cuArrayDestroy" 2000 (Number);
         cuMemHostAlloc = "cuMemHostAlloc" 2020 (Place<Number>, usize, u32);
         cuMemFreeHost = "cuMemFreeHost" 2000 (Number);
         cuMemHostRegister = "cuMemHostRegister_v2" 6050 (Number, usize, u32);
@@ -172,6 +177,7 @@ functions! {
         cuMemAddressFree = "cuMemAddressFree" 10020 (Number, usize);
         cuMemCreate = "cuMemCreate" 10020 (Place<Number>, usize, List, Number);
         cuMemRelease = "cuMemRelease" 10020 (Number);
+        cuMemRetainAllocationHandle = "cuMemRetainAllocationHandle" 11000 (Place<Number>, Number);
         cuMemMap = "cuMemMap" 10020 (Number, usize, usize, Number, Number);
         cuMemSetAccess = "cuMemSetAccess" 10020 (Number, usize, List, usize);
         cuMemUnmap = "cuMemUnmap" 10020 (Number, usize);
@@ -179,6 +185,7 @@ functions! {
         cuDeviceGetMemPool = "cuDeviceGetMemPool" 11020 (Place<Number>, i32);
         cuDeviceSetMemPool = "cuDeviceSetMemPool" 11020 (i32, Number);
         cuMemPoolCreate = "cuMemPoolCreate" 11020 (Place<Number>, List);
+        cuMemPoolDestroy = "cuMemPoolDestroy" 11020 (Number);
         cuMemPoolGetAttribute = "cuMemPoolGetAttribute" 11020 (Number, u32, Place<Number>);
         cuMemPoolSetAttribute = "cuMemPoolSetAttribute" 11020 (Number, u32, Place<Number>);
         cuMemPoolSetAccess = "cuMemPoolSetAccess" 11020 (Number, List, usize);

@@ -93,7 +93,9 @@ pub(super) fn strategy(config: &mut Config, value: &str) -> Result<(), Malformed
         "pre_allocate" => Strategy::PreAllocate,
         _ => return Err(Malformed),
     };
-    config.policy.chunk_bytes = (config.strategy == Strategy::PreAllocate).then_some(0);
+    let chunks = config.strategy == Strategy::PreAllocate;
+    config.policy.chunk_bytes = chunks.then_some(0);
+    config.policy.expandable_segments &= !chunks;
     Ok(())
 }
 

@@ -38,6 +38,10 @@ fn sizes_chunks(config: &Config) -> bool {
     config.strategy == Strategy::PreAllocate || !config.caches()
 }
 
+fn grows(config: &Config) -> bool {
+    config.strategy == Strategy::AutoGrowth
+}
+
 /// The same options as PyTorch spells them on AMD's devices.
 pub(super) const ALIASES: [(&str, &str); 3] = [
     ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
@@ -108,7 +112,7 @@ pub const OPTIONS: &[OptionRow] = &[
         meaning: "let segments grow in place, and give memory back from anywhere in them; such memory \
                   cannot be exported to other processes by cudaIpcGetMemHandle",
         set: setters::expandable_segments,
-        effect: Effect::Always,
+        effect: Effect::If(grows, "the chunks of strategy:pre_allocate do not grow"),
     },
     OptionRow {
         key: "roundup_power2_divisions",
@@ -377,7 +381,7 @@ pub const OPTIONS: &[OptionRow] = &[
         "text",
         "default",
         "a share of the device, a number of GiB such as 80G, or default",
-        "nothing is reserved beforehand",
+        "addresses for twice the device's memory are reserved",
         setters::checked_reserve,
     ),
     without_effect(
@@ -385,7 +389,7 @@ pub const OPTIONS: &[OptionRow] = &[
         "list",
         "default",
         "a list such as [name:0.5], or default",
-        "nothing is reserved beforehand",
+        "addresses for twice the device's memory are reserved",
         setters::checked_classes,
     ),
     without_effect(

@@ -1,12 +1,14 @@
 //! Calls that make or end device memory of the driver's own (class `record` in the list): what they
-//! say is told to the recorder, around whatever else their hook does.
+//! say is told to the recorder, around whatever else their hook does, and counts against the limit.
 
+use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{beside, foreign_sizes};
+use crate::hooks::{beside, foreign_limit, foreign_sizes};
 use crate::record::foreign::{self, Allocation};
 use crate::record::{self, capture};
+use crate::runtime::foreign_bytes::{self, Ending, Key};
 use crate::runtime::{bypass, contexts};
 
 /// Around the hook of such a call.
@@ -16,7 +18,22 @@ pub fn around(
     words: &[usize],
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
-    if !record::is_on() || !bypass::is_on() {
+    if !bypass::is_on() {
+        return call();
+    }
+    if config::limits() {
+        return foreign_limit::around(function, words, || recorded(function, words, call));
+    }
+    recorded(function, words, call)
+}
+
+#[inline]
+fn recorded(
+    function: &'static Function,
+    words: &[usize],
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if !record::is_on() {
         return call();
     }
     let mut ended = Vec::new();
@@ -32,17 +49,44 @@ pub fn around(
     code
 }
 
-/// The driver served an allocation of plain device memory itself.
-pub fn served(address: u64, bytes: usize) {
-    if record::is_on() {
-        made(address, bytes as u64, None, 0);
+/// Has the driver serve an allocation of plain device memory itself, from a pool if one is named.
+/// `place`: where `call` writes the address.
+pub fn serve(
+    place: usize,
+    bytes: usize,
+    pool: Option<PoolHandle>,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let claim = match config::limits() {
+        true => foreign_limit::claim_plain(pool, bytes as u64),
+        false => Ok(None),
+    };
+    let Ok(claim) = claim else { return OUT_OF_MEMORY };
+    let code = call();
+    if code == SUCCESS {
+        // SAFETY: the driver has just written it.
+        let address = unsafe { *(place as *const u64) };
+        foreign_limit::hold_plain(address, claim);
+        if record::is_on() {
+            made(address, bytes as u64, None, 0);
+        }
     }
+    code
 }
 
 /// The driver frees this address itself: runs its call, and tells what ended.
 pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let ended = if record::is_on() { foreign::freed(address) } else { None };
+    let held = match config::limits() {
+        true => foreign_bytes::ends(Key::Memory(address)),
+        false => Ending::default(),
+    };
     let code = call();
+    if code == SUCCESS {
+        held.done()
+    } else {
+        held.undone()
+    }
     if let Some(allocation) = ended.filter(|_| code != SUCCESS) {
         foreign::allocated(allocation);
     }

@@ -35,6 +35,10 @@ pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
     }
     // SAFETY: the caller's promise.
     let deep = unsafe { &*(words[1] as *const Deep) };
+    // Sparse arrays, and those to be mapped later, have no memory of their own.
+    if deep.flags & (SPARSE | DEFERRED_MAPPING) != 0 {
+        return 0;
+    }
     let levels = if base == "cuMipmappedArrayCreate" { words[2] as u32 as u64 } else { 1 };
     let elements = (0..levels.min(64)).map(|step| {
         let shrunk = |size: u64| if size == 0 { 0 } else { (size >> step).max(1) };
@@ -42,6 +46,9 @@ pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
     });
     elements.sum::<u64>() * element(deep.format, deep.channels)
 }
+
+const SPARSE: u32 = 0x40;
+const DEFERRED_MAPPING: u32 = 0x80;
 
 /// A size of 0 means that there is no such dimension.
 fn level(width: u64, height: u64, depth: u64) -> u64 {

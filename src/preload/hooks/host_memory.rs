@@ -4,11 +4,11 @@
 
 use cachealloc_core::order::VisibleCause;
 
-use crate::driver::sys::{CuResult, HOST_ALLOC_DEVICEMAP, SUCCESS};
+use crate::driver::sys::{CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle, SUCCESS};
 use crate::functions::{Function, id};
-use crate::hooks::common;
+use crate::hooks::{beside, common};
 use crate::runtime::stats::Wait;
-use crate::runtime::{agents, bypass, debts, pinned};
+use crate::runtime::{agents, bypass, debts, foreign_bytes, pinned};
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
 pub fn alloc(
@@ -117,26 +117,51 @@ pub fn pool_create(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let properties = words[1] as *const u32;
+    let mut device = None;
     if !properties.is_null() {
-        // SAFETY: the program's struct: type, handle types, then the location's type.
-        unsafe { pool_seen(*properties, *properties.add(LOCATION_TYPE_WORD)) };
+        // SAFETY: the program's struct: type, handle types, then the location's type and number.
+        let [kind, location, number] = unsafe {
+            [0, LOCATION_TYPE_WORD, LOCATION_TYPE_WORD + 1].map(|at| *properties.add(at))
+        };
+        pool_seen(kind, location);
+        device = on_device(kind, location).then_some(number as i32);
     }
-    common::retried(function, real)
+    let code = common::retried(function, real);
+    note_pool(function, words[0], code, device);
+    code
 }
 
 /// `cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *, CUmemAllocationType)`,
 /// `cuMemGetMemPool`: pools that need no creation.
 pub fn pool_of_location(
-    _function: &'static Function,
+    function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let location = words[1] as *const u32;
+    let mut device = None;
     if !location.is_null() {
-        // SAFETY: the program's struct, which begins with its type.
-        pool_seen(words[2] as u32, unsafe { *location });
+        // SAFETY: the program's struct: its type, then its number.
+        let (kind, number) = unsafe { (*location, *location.add(1)) };
+        pool_seen(words[2] as u32, kind);
+        device = on_device(words[2] as u32, kind).then_some(number as i32);
     }
-    real()
+    let code = real();
+    note_pool(function, words[0], code, device);
+    code
+}
+
+/// Where the memory of a pool lies decides whether it counts against the limit.
+fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: Option<i32>) {
+    if code == SUCCESS && pool != 0 && bypass::is_on() {
+        // SAFETY: the driver has just written it.
+        let pool = unsafe { *(pool as *const PoolHandle) };
+        beside(function, || foreign_bytes::note_pool(pool, device));
+    }
+}
+
+fn on_device(allocation_type: u32, location_type: u32) -> bool {
+    allocation_type != ALLOCATION_MANAGED && location_type == LOCATION_DEVICE
 }
 
 fn pool_seen(allocation_type: u32, location_type: u32) {

@@ -2,11 +2,12 @@
 
 use cachealloc_core::Requester;
 
+use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{common, foreign, guarded, guarded_with};
-use crate::runtime::stats::Wait;
-use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, lock};
+use crate::hooks::{beside, common, foreign, guarded, guarded_with};
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, limits, lock};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
@@ -19,6 +20,9 @@ pub fn alloc(
     // A bad argument is the driver's to judge.
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return real();
+    }
+    if config::caches_nothing() {
+        return by_driver(function, pointer, bytes, real);
     }
     guarded_with(
         function,
@@ -40,6 +44,27 @@ pub fn alloc(
         },
         real,
     )
+}
+
+/// `fraction_of_gpu_memory_to_use:0`: the driver's own memory and order, recorded like any.
+#[cold]
+fn by_driver(
+    function: &'static Function,
+    pointer: *mut u64,
+    bytes: usize,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let serve = || {
+        let code = foreign::serve(pointer as usize, bytes, None, real);
+        if code == SUCCESS {
+            stats::count(Count::PassedToDriver);
+        } else {
+            // SAFETY: as the driver does where it fails.
+            unsafe { pointer.write(0) };
+        }
+        code
+    };
+    guarded(function, serve, real)
 }
 
 /// `cuMemFree(CUdeviceptr pointer)`. What is not ours goes to the driver, and may end the life of
@@ -68,7 +93,8 @@ pub fn free(
     )
 }
 
-/// `cuMemGetInfo(size_t *free, size_t *total)`: what the cache could give back is free.
+/// `cuMemGetInfo(size_t *free, size_t *total)`: what the cache could give back is free, and a limit
+/// is all there is.
 pub fn info(
     function: &'static Function,
     words: &[usize; 2],
@@ -82,16 +108,42 @@ pub fn info(
     guarded(
         function,
         || {
-            let reclaimable = contexts::current().map_or(0, reclaimable_bytes) as usize;
+            let Ok(context) = contexts::current() else { return code };
+            let reclaimable = reclaimable_bytes(context);
             // SAFETY: the driver has just written both, where not null.
             unsafe {
                 let total = if total_bytes.is_null() { usize::MAX } else { *total_bytes };
-                *free_bytes = (*free_bytes).saturating_add(reclaimable).min(total);
+                let (free, total) =
+                    limits::shown(context.device, *free_bytes as u64, total as u64, reclaimable);
+                *free_bytes = free as usize;
+                if !total_bytes.is_null() {
+                    *total_bytes = total as usize;
+                }
             }
             code
         },
         || code,
     )
+}
+
+/// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`: natively the same number as the total of
+/// `cuMemGetInfo`, and programs size their pools by either. So a limit shows in both.
+pub fn total(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = real();
+    let bytes = words[0] as *mut usize;
+    if code == SUCCESS && !bytes.is_null() && bypass::is_on() {
+        beside(function, || {
+            if let Some(limit_bytes) = limits::of(words[1] as i32) {
+                // SAFETY: the driver has just written it.
+                unsafe { *bytes = (*bytes).min(limit_bytes as usize) };
+            }
+        });
+    }
+    code
 }
 
 /// Of all contexts on the device of this one.

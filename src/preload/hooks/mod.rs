@@ -10,6 +10,7 @@ pub mod common;
 pub mod context;
 pub mod copy;
 pub mod foreign;
+pub mod foreign_limit;
 mod foreign_sizes;
 pub mod host_memory;
 pub mod ipc;

@@ -6,7 +6,7 @@ use cachealloc_core::order::Agent;
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
-use crate::hooks::{agents as agent_hooks, beside, common, guarded};
+use crate::hooks::{agents as agent_hooks, beside, common, foreign_limit, guarded};
 use crate::runtime::extents::{self, Extent, Kind, LiveBlock, Place};
 use crate::runtime::imports::{self, Import};
 use crate::runtime::{agents, bypass, lock};
@@ -193,7 +193,14 @@ pub fn retain_handle(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let ours = asked(words[1]).is_some_and(Extent::is_expandable);
-    if ours { INVALID_VALUE } else { common::pass(function, words, real) }
+    if ours {
+        return INVALID_VALUE;
+    }
+    let code = common::pass(function, words, real);
+    if code == SUCCESS {
+        foreign_limit::retained(function, words[0]);
+    }
+    code
 }
 
 /// The segment of ours that is asked about, while hooks work.

@@ -73,14 +73,18 @@ fn served(
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return native(function, real);
     }
-    let by_driver = || {
-        let code = native(function, real);
-        // A graph's node has no memory before its launch.
-        if code == SUCCESS && !(captures::maybe() && captures::is_capturing(stream)) {
-            // SAFETY: the driver has just written it.
-            foreign::served(unsafe { *pointer }, bytes);
+    // A graph's node has no memory before its launch.
+    let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
+        true => native(function, real),
+        false => {
+            let code = foreign::serve(pointer as usize, bytes, pool, || native(function, real));
+            if code != SUCCESS && pool.is_none() {
+                // SAFETY: the program's place, into which the driver, too, writes a null pointer where
+                // it fails (measured). The limit may have kept it from being asked.
+                unsafe { pointer.write(0) };
+            }
+            code
         }
-        code
     };
     guarded_with(
         function,

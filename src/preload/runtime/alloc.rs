@@ -13,11 +13,14 @@ use crate::record::recorder::Born;
 use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
+use crate::runtime::foreign_bytes::Key;
 use crate::runtime::lookaside::Held;
 use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
-use crate::runtime::{agents, arenas, contents, free, lock, shortage, tags};
+use crate::runtime::{
+    agents, arenas, chunks, contents, foreign_bytes, free, limits, lock, shortage, tags,
+};
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -133,8 +136,14 @@ fn miss_or_report(
 fn miss(context: &'static Context, mut request: Request, call: Call) -> Result<u64, CuResult> {
     let _growth = lock(&context.growth);
     // No device gives this: the cache is not emptied for it.
-    if request.bytes() > context.device_bytes {
+    if request.bytes() > limits::most(context) {
         return ask_driver(context, &request, call);
+    }
+    if chunks::prepare(context, &request) {
+        return match ask_driver(context, &request, call) {
+            Err(OUT_OF_MEMORY) => last_resort(context, &request, call),
+            answer => answer,
+        };
     }
     empty_lookaside(context);
     arenas::prepare(context);
@@ -215,10 +224,17 @@ fn no_memory(context: &'static Context, request: &mut Request) {
 fn grow(
     context: &'static Context,
     request: &mut Request,
-    bytes: u64,
+    mut bytes: u64,
     call: Call,
 ) -> Result<(), CuResult> {
-    match reserve(context, bytes) {
+    let mut reserved = reserve(context, bytes);
+    while reserved == Err(OUT_OF_MEMORY)
+        && let Some(smaller) = config::get().policy.smaller_chunk(bytes, request.bytes())
+    {
+        bytes = smaller;
+        reserved = reserve(context, bytes);
+    }
+    match reserved {
         Ok(base) => {
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
@@ -232,6 +248,7 @@ fn grow(
 
 fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
     agents::look_at_libraries();
+    let claim = limits::claim(context.device, bytes).ok_or(OUT_OF_MEMORY)?;
     let mut base = 0;
     let code = api::relaxed(|| {
         context.enter(&mut || stats::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
@@ -243,6 +260,7 @@ fn reserve(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
         api::relaxed(|| context.enter(&mut || api::mem_free(base)));
         return Err(OUT_OF_MEMORY);
     }
+    claim.keep();
     stats::count(Count::SegmentsReserved);
     Ok(base)
 }
@@ -264,6 +282,7 @@ fn last_resort(context: &'static Context, request: &Request, call: Call) -> Resu
     if request.requester() != Requester::Context {
         return Err(OUT_OF_MEMORY);
     }
+    wait_for_frees(context);
     succeed(release::everything_free(Some(context.device), true))?;
     ask_driver(context, request, call)
 }
@@ -273,11 +292,16 @@ fn ask_driver(context: &'static Context, request: &Request, call: Call) -> Resul
     if request.requester() != Requester::Context {
         return Err(OUT_OF_MEMORY);
     }
+    let Some(claim) = limits::claim(context.device, request.bytes()) else {
+        stats::count(Count::RefusedByLimit);
+        return Err(OUT_OF_MEMORY);
+    };
     stats::count(Count::PassedToDriver);
     let mut pointer = 0;
     let bytes = request.bytes() as usize;
     match api::relaxed(|| context.enter(&mut || api::mem_alloc(&mut pointer, bytes))) {
         SUCCESS => {
+            foreign_bytes::hold(Key::Memory(pointer), claim, context.id);
             if record::is_on() {
                 foreign::allocated(foreign::Allocation {
                     address: pointer,

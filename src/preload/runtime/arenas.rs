@@ -20,7 +20,7 @@ use crate::functions::id;
 use crate::log;
 use crate::runtime::contexts::Context;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{extents, lock};
+use crate::runtime::{extents, limits, lock};
 
 /// Of a device's memory: holes between blocks take addresses too.
 const LARGE_ARENA_FACTOR: u64 = 2;
@@ -44,6 +44,7 @@ struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Physical {
+    device: i32,
     handle: u64,
     bytes: u64,
 }
@@ -193,16 +194,14 @@ impl State {
 
     /// What was kept back for other sizes goes first.
     fn create(&mut self, device: i32, bytes: u64) -> Result<Physical, CuResult> {
-        let mut handle = 0;
-        let mut create = || api::mem_create(&mut handle, bytes as usize, &properties(device), 0);
-        let mut code = create();
-        while code == OUT_OF_MEMORY
+        let mut created = create(device, bytes);
+        while created == Err(OUT_OF_MEMORY)
             && let Some(spare) = self.spare.pop()
         {
             release(spare);
-            code = create();
+            created = create(device, bytes);
         }
-        if code == SUCCESS { Ok(Physical { handle, bytes }) } else { Err(code) }
+        created
     }
 
     fn take_back(&mut self, mappings: &[Mapping]) {
@@ -261,9 +260,24 @@ fn unmap_range(range: &[Mapping]) -> bool {
     (0..2).any(|_| api::mem_unmap(base, bytes as usize) == SUCCESS)
 }
 
-/// As `unmap_range`.
+/// Within the limit.
+fn create(device: i32, bytes: u64) -> Result<Physical, CuResult> {
+    let claim = limits::claim(device, bytes).ok_or(OUT_OF_MEMORY)?;
+    let mut handle = 0;
+    match api::mem_create(&mut handle, bytes as usize, &properties(device), 0) {
+        SUCCESS => {
+            claim.keep();
+            Ok(Physical { device, handle, bytes })
+        }
+        code => Err(code),
+    }
+}
+
+/// As `unmap_range`. What is lost goes on to count.
 fn release(physical: Physical) {
-    let _ = (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS);
+    if (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS) {
+        limits::give_back(physical.device, physical.bytes);
+    }
 }
 
 fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {

@@ -3,12 +3,12 @@
 //! may be looking at it, and its id never comes back.
 
 use core::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
-use cachealloc_core::Allocator;
 use cachealloc_core::order::Covers;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Allocator, Policy};
 
 use crate::config;
 use crate::driver::api;
@@ -23,7 +23,7 @@ use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{alloc, bypass, exports, imports, lock, snapshots, stats};
+use crate::runtime::{alloc, bypass, exports, imports, limits, lock, snapshots, stats};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -52,6 +52,8 @@ pub struct Context {
     pub contents_stream: ContentsStream,
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,
+    /// With chunks: the largest request that is served from one.
+    pub chunk_request_max: OnceLock<u64>,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
     /// Highest number of bytes that the program held at once.
@@ -146,12 +148,14 @@ impl Context {
         self.last_barrier.forget();
         crate::runtime::extents::remove_context(self);
         imports::context_ended(self.id);
-        let fresh = empty_allocator(self.device_bytes);
+        let fresh = empty_allocator(self.device, self.device_bytes);
         let mut allocator = lock(&self.allocator);
         self.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
         self.recorder.buried(&mut allocator);
         record::foreign::context_ended(self.id);
         let buried = core::mem::replace(&mut *allocator, fresh);
+        let plain = buried.segments().filter(|segment| !segment.expandable);
+        limits::context_ended(self, plain.map(|segment| segment.bytes).sum());
         stats::keep(buried.stats());
         drop(allocator);
         arenas::bury(self);
@@ -208,7 +212,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         device: 0,
         device_bytes: u64::MAX,
         explicit: lock(&EXPLICIT).contains(&handle),
-        allocator: Mutex::new(empty_allocator(u64::MAX)),
+        allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
         lookaside: Lookaside::default(),
         covers: Covers::new(),
@@ -221,6 +225,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         contents_stream: ContentsStream::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),
+        chunk_request_max: OnceLock::new(),
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),
@@ -233,19 +238,16 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     let mut bytes = 0;
     if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
         context.device_bytes = bytes as u64;
-        context.allocator = Mutex::new(empty_allocator(context.device_bytes));
     }
+    context.allocator = Mutex::new(empty_allocator(context.device, context.device_bytes));
     context
 }
 
-/// Garbage is collected above a share of the whole device; PyTorch wants a fraction to be set first.
-fn empty_allocator(device_bytes: u64) -> Allocator {
-    let policy = config::get().policy.clone();
-    let collects = policy.garbage_collection_threshold > 0.0;
-    let mut allocator = Allocator::new(policy);
-    if collects && device_bytes != u64::MAX {
-        allocator.set_limit(Some(device_bytes));
-    }
+/// Garbage is collected above a share of the limit, or of the whole device; PyTorch wants a fraction
+/// to be set first.
+fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
+    let mut allocator = Allocator::new(config::get().policy.clone());
+    allocator.set_limit(limits::collected_above(device, device_bytes));
     if exports::any() {
         allocator.keep_large_whole();
     }

@@ -10,6 +10,7 @@
 //! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
 //! | `captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
+//! | `foreign_bytes::FOREIGN` | no | what the driver serves the program itself, beside the limit |
 //! | a shard of `lookaside` | no | a few blocks kept for the next allocation |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
@@ -35,6 +36,10 @@ pub mod debts;
 pub mod free;
 pub mod release;
 pub mod settle;
+
+pub mod chunks;
+pub mod foreign_bytes;
+pub mod limits;
 
 pub mod shortage;
 pub mod snapshot;

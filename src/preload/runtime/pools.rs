@@ -22,6 +22,7 @@ static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEV
 /// Whether requests to the default pool of this device are served from the cache.
 pub fn is_ours(device: i32) -> bool {
     config::get().serve_async
+        && !config::caches_nothing()
         && (device as usize) < DEVICES_MAX
         && (NATIVE.load(Ordering::Relaxed) >> device & 1 == 0
             || !rule_holds(Rule::AsyncNeedsDefaultPool))

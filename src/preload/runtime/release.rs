@@ -17,7 +17,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, extents, lock, tags};
+use crate::runtime::{arenas, extents, limits, lock, tags};
 
 /// The streams on which memory goes back; 0 before their first use.
 #[derive(Default)]
@@ -60,12 +60,14 @@ impl Leaving {
         // Before the driver has them: afterwards the same addresses may be another owner's.
         all().for_each(|segment| extents::remove(segment.base.0));
         stats::add(Count::SegmentsReleased, all().count() as u64);
-        api::relaxed(|| {
+        let code = api::relaxed(|| {
             context.enter(&mut || {
                 let code = self.release_unexported(context, wait);
                 code.max(self.free_exported())
             })
-        })
+        });
+        limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
+        code
     }
 
     fn release_unexported(&self, context: &Context, wait: bool) -> CuResult {
@@ -183,6 +185,7 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     drop(allocator);
     extents::remove(first.base.0);
     free_by_waiting([&first].into_iter());
+    limits::give_back(context.device, first.bytes);
     rest.release(context, false);
     true
 }

@@ -12,7 +12,8 @@ use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{self, Facts, Template};
 use cachealloc_history::{
-    BlockState, Clock, Device, Entry, OomReport, Segment, Settings, Snapshot, StackId, oom_report,
+    BlockState, Clock, Device, Entry, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
+    oom_report,
 };
 
 use crate::record::foreign;
@@ -20,7 +21,7 @@ use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, lock, stats, waits, writer};
+use crate::runtime::{alloc, limits, lock, stats, waits, writer};
 use crate::{config, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
@@ -91,10 +92,15 @@ pub fn shortage_text(context: &Context, asked_bytes: u64, free: u64, total: u64)
     let recorded = sites.iter().any(|site| !site.stack.is_none());
     names.prepare(sites.iter().take(SITES_SHOWN).map(|site| site.stack), || ());
     let free_blocks = blocks().filter(|block| block.state == BlockState::Inactive);
+    let account = limits::account(context.device);
     let report = OomReport {
         device: context.device.max(0) as u32,
         asked_bytes,
-        limit_bytes: config::get().policy.limit_bytes,
+        limit: account.map(|account| OomLimit {
+            bytes: account.limit_bytes,
+            held_bytes: account.held_bytes,
+            option: account.option,
+        }),
         reserved_bytes: cut.segments.iter().map(|segment| segment.bytes).sum(),
         allocated_bytes: cut.segments.iter().map(Segment::allocated_bytes).sum(),
         free_block_bytes_max: free_blocks.map(|block| block.bytes).max().unwrap_or(0),

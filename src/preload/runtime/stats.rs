@@ -38,6 +38,7 @@ counters! {
         PassedToDriver = "requests passed to the driver",
         Retries = "calls repeated after giving memory back",
         Quarantined = "blocks lost to a failed context",
+        RefusedByLimit = "requests refused because of the limit",
         AsyncNative = "stream-ordered requests left to the driver",
         BlocksExported = "blocks exported to other processes",
         BlocksImported = "blocks of other processes, inside their segments",

@@ -277,8 +277,8 @@ fn what_pytorch_has_is_accepted() {
         ("release_lock_on_cudamalloc:False", "no lock"),
         ("graph_capture_record_stream_reuse:True", "after it"),
         ("throw_on_cudamalloc_oom:True", "makes room first"),
-        ("expandable_segments_reserve:80G", "nothing is reserved"),
-        ("expandable_segments_reserve_by_class:[small:0.1,large:2G]", "nothing is reserved"),
+        ("expandable_segments_reserve:80G", "addresses for twice"),
+        ("expandable_segments_reserve_by_class:[small:0.1,large:2G]", "addresses for twice"),
         ("pinned_use_cuda_host_register:True", "pinned memory is not cached"),
         ("pinned_num_register_threads:8", "pinned memory is not cached"),
         ("pinned_use_background_threads:True", "pinned memory is not cached"),
@@ -300,6 +300,15 @@ fn what_pytorch_has_is_accepted() {
         assert!(said[0].contains(why), "{said:?}");
         assert_eq!(config.policy, Config::default().policy, "{without_effect}");
     }
+}
+
+#[test]
+fn chunks_do_not_grow() {
+    let (config, problems) = parse("expandable_segments:True,strategy:pre_allocate");
+    assert!(!config.policy.expandable_segments);
+    assert_eq!(problems.len(), 1);
+    let said = problems[0].to_string();
+    assert!(said.starts_with("option expandable_segments:True has no effect: "), "{said}");
 }
 
 #[test]

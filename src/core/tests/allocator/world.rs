@@ -136,8 +136,12 @@ impl World {
                 assert!(reserved_bytes + bytes <= limit_bytes, "{bytes} more are over the limit");
                 let mut granted_bytes = bytes;
                 let mut base = self.driver.reserve(bytes);
-                while base.is_none() && self.is_more_than_needed(granted_bytes, request) {
-                    granted_bytes /= 2;
+                while base.is_none() {
+                    let policy = self.allocator.policy();
+                    let Some(half) = policy.smaller_chunk(granted_bytes, request.bytes()) else {
+                        break;
+                    };
+                    granted_bytes = half;
                     base = self.driver.reserve(granted_bytes);
                 }
                 match base {
@@ -278,15 +282,6 @@ impl World {
             self.model.released(segment);
             self.driver.release(segment);
         }
-    }
-
-    /// Where there is no room for a chunk, half of it may do: what the caller of the core tries.
-    fn is_more_than_needed(&self, bytes: u64, request: &Request) -> bool {
-        let policy = self.allocator.policy();
-        let needed_bytes = policy.block_bytes(request.bytes()).expect("it was asked for");
-        policy.chunk_bytes.is_some()
-            && bytes / 2 >= needed_bytes
-            && (bytes / 2).is_multiple_of(PAGE_BYTES)
     }
 
     fn unmapped(&mut self, mappings: &[Mapping]) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cachealloc_history::{
-    BlockState, Describe, Frame, OomReport, Site, StackId, human_bytes, live_sites, oom_report,
-    sites,
+    BlockState, Describe, Frame, OomLimit, OomReport, Site, StackId, human_bytes, live_sites,
+    oom_report, sites,
 };
 
 use crate::soundness;
@@ -53,7 +53,7 @@ fn report_of_a_full_gpu() {
     let report = OomReport {
         device: 1,
         asked_bytes: 2 << 30,
-        limit_bytes: Some(135 << 30),
+        limit: Some(OomLimit { bytes: 135 << 30, held_bytes: 134 << 30, option: "the_option" }),
         reserved_bytes: 134 << 30,
         allocated_bytes: 120 << 30,
         free_block_bytes_max: 512 << 20,
@@ -64,9 +64,10 @@ fn report_of_a_full_gpu() {
     assert_eq!(
         oom_report(&report, &mut Named),
         "\
-cachealloc: out of memory on GPU 1: asked for 2.00 GiB
+cachealloc: out of memory on GPU 1: asked for 2.00 GiB, more than the_option allows
   on the GPU    1.25 GiB free of 139 GiB
-  reserved      134 GiB, the limit is 135 GiB
+  limit         135 GiB (the_option), 134 GiB held by all libraries
+  reserved      134 GiB of that
   allocated     120 GiB of that
   not in use    14.0 GiB, the largest block is 512 MiB
   who holds most, 5 of 7 call sites:
@@ -100,7 +101,7 @@ fn report_of_what_is_known() {
     let report = OomReport {
         device: 0,
         asked_bytes: 1,
-        limit_bytes: None,
+        limit: None,
         reserved_bytes: 0,
         allocated_bytes: 0,
         free_block_bytes_max: 0,
@@ -121,13 +122,36 @@ cachealloc: out of memory on GPU 0: asked for 1 byte
     );
 }
 
+/// The device is full, and the limit is not in the way.
+#[test]
+fn a_limit_that_allows_the_request_is_not_blamed() {
+    let limit = OomLimit { bytes: 3 << 30, held_bytes: 1 << 30, option: "the_option" };
+    let report = OomReport {
+        device: 0,
+        asked_bytes: 2 << 30,
+        limit: Some(limit),
+        reserved_bytes: 0,
+        allocated_bytes: 0,
+        free_block_bytes_max: 0,
+        driver_free_bytes: Some(1 << 30),
+        driver_total_bytes: None,
+        sites: &[],
+    };
+    let text = oom_report(&report, &mut Named);
+    assert!(text.starts_with("cachealloc: out of memory on GPU 0: asked for 2.00 GiB\n"), "{text}");
+    assert!(
+        text.contains("  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n"),
+        "{text}"
+    );
+}
+
 #[test]
 fn names_cannot_steer_the_terminal() {
     let sites = [Site { stack: StackId(9), bytes: 1, blocks_count: 1 }, site(8)];
     let report = OomReport {
         device: 0,
         asked_bytes: 1,
-        limit_bytes: None,
+        limit: None,
         reserved_bytes: 1,
         allocated_bytes: 1,
         free_block_bytes_max: 0,

@@ -1,0 +1,287 @@
+//! What a program sees of a limit, and of the strategies: `limits CASE`. Sizes are in MiB, codes are
+//! the driver's.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use cachealloc_tests::driver::{Driver, Lookup, Outcome, Stream, check};
+
+/// Calls a function of the driver that has no wrapper.
+macro_rules! call {
+    ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: each argument is a value, or a place of the program that outlives the call.
+        check(unsafe { ($driver.functions.$function)($($argument),*) })
+    };
+}
+
+const MIB: usize = 1 << 20;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let case = arguments.next().expect("a case");
+    let driver = Driver::open(Lookup::ProcAddress).expect("a driver");
+    let program = Program { d: &driver };
+    match case.as_str() {
+        "blocks" => program.blocks(),
+        "kinds" => program.kinds(),
+        "physical" => program.physical(),
+        "pitch" => program.pitch(),
+        "contexts" => program.contexts(),
+        "uncounted" => program.uncounted(),
+        "async" => program.asynchronous(),
+        "race" => program.race(),
+        "steps" => program.steps(arguments),
+        _ => panic!("no such case"),
+    }
+}
+
+struct Program<'a> {
+    d: &'a Driver,
+}
+
+/// Memory of each kind, and how it ends.
+const KINDS: [&str; 5] = ["block", "pitched", "physical", "array", "pool"];
+
+impl Program<'_> {
+    fn show(&self, what: &str) {
+        let (free, total) = self.d.memory_info().expect("a context");
+        println!("{what}: {} of {} free", free / MIB, total / MIB);
+    }
+
+    fn said<T>(&self, what: &str, outcome: Outcome<T>) -> Option<T> {
+        println!("{what}: {}", outcome.as_ref().err().unwrap_or(&0));
+        outcome.ok()
+    }
+
+    fn reaching(&self, symbol: &str) -> u64 {
+        self.d.calls(symbol).expect("the simulation")
+    }
+
+    fn blocks(&self) {
+        let mut total = 0;
+        call!(self.d, cuDeviceTotalMem(&mut total, 0)).expect("a device");
+        println!("device: {}", total / MIB);
+        self.show("at first");
+        let a = self.said("60", self.d.alloc(60 * MIB)).expect("room");
+        let mut refused = 7;
+        let asked = self.reaching("cuMemAlloc_v2");
+        let outcome = call!(self.d, cuMemAlloc(&mut refused, 60 * MIB));
+        self.said("60 more", outcome);
+        println!("pointer: {refused}, driver asked: {}", self.reaching("cuMemAlloc_v2") - asked);
+        self.show("with 60");
+        self.said("freed", self.d.free(a));
+        self.show("freed");
+        // What is cached is in the way, and goes.
+        let b = self.said("90", self.d.alloc(90 * MIB)).expect("room");
+        self.show("with 90");
+        self.said("never", self.d.alloc(101 * MIB));
+        self.said("small", self.d.alloc(MIB));
+        self.said("freed", self.d.free(b));
+        self.said("never", self.d.alloc(101 * MIB));
+    }
+
+    /// Each kind counts, makes the cache give back, is refused, and gives back what it held.
+    fn kinds(&self) {
+        for kind in KINDS {
+            let cached = self.d.alloc(60 * MIB).expect("room");
+            self.d.free(cached).expect("it is ours");
+            let held = self.said(kind, self.make(kind, 60)).expect("room");
+            self.show("held");
+            self.said("another", self.make(kind, 60));
+            self.said("a block", self.d.alloc(60 * MIB));
+            self.end(kind, held);
+            self.d.synchronize().expect("no fault");
+            self.show("ended");
+        }
+    }
+
+    fn make(&self, kind: &str, mib: usize) -> Outcome<u64> {
+        let mut made = 0;
+        match kind {
+            "block" => return self.d.alloc(mib * MIB),
+            "pitched" => {
+                let mut pitch = 0;
+                call!(self.d, cuMemAllocPitch(&mut made, &mut pitch, MIB, mib, 16))?;
+            }
+            "physical" => {
+                let properties = [1, 0, 1, 0, 0, 0, 0, 0];
+                let create = self.d.functions.cuMemCreate;
+                let list: *const i32 = properties.as_ptr();
+                // SAFETY: the properties, 32 bytes, outlive the call.
+                check(unsafe { create(&mut made, mib * MIB, list.cast(), 0) })?;
+            }
+            "array" => {
+                // Floats, four to an element.
+                let description = [1024, (mib * 64) as u64, 4 << 32 | 0x20];
+                call!(self.d, cuArrayCreate(&mut made, description.as_ptr().cast()))?;
+            }
+            "pool" => {
+                let pool = self.pool();
+                call!(self.d, cuMemAllocFromPoolAsync(&mut made, mib * MIB, pool, 0))?;
+            }
+            _ => unreachable!("no such kind"),
+        }
+        Ok(made)
+    }
+
+    fn end(&self, kind: &str, made: u64) {
+        let outcome = match kind {
+            "block" | "pitched" => self.d.free(made),
+            "physical" => call!(self.d, cuMemRelease(made)),
+            "array" => call!(self.d, cuArrayDestroy(made)),
+            "pool" => self.d.free_async(made, 0),
+            _ => unreachable!("no such kind"),
+        };
+        self.said("end", outcome);
+    }
+
+    /// A pool of the program's own, on the device.
+    fn pool(&self) -> u64 {
+        let mut properties = [0_u64; 11];
+        properties[0] = 1; // pinned
+        properties[1] = 1; // on device 0
+        let mut pool = 0;
+        call!(self.d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast())).expect("a pool");
+        pool
+    }
+
+    /// Physical memory stays while it is mapped or referred to.
+    fn physical(&self) {
+        let bytes = 60 * MIB;
+        let held = self.make("physical", 60).expect("room");
+        let mut place = 0;
+        call!(self.d, cuMemAddressReserve(&mut place, bytes, 0, 0, 0)).expect("addresses");
+        call!(self.d, cuMemMap(place, bytes, 0, held, 0)).expect("a mapping");
+        self.show("mapped");
+        let mut again = 0;
+        call!(self.d, cuMemRetainAllocationHandle(&mut again, place)).expect("a reference");
+        call!(self.d, cuMemRelease(held)).expect("a reference");
+        call!(self.d, cuMemRelease(again)).expect("a reference");
+        self.show("released");
+        self.said("another", self.make("physical", 60));
+        self.said("unmap of nothing", call!(self.d, cuMemUnmap(place + (1 << 30), bytes)));
+        call!(self.d, cuMemUnmap(place, bytes)).expect("a mapping");
+        self.show("unmapped");
+        let second = self.make("physical", 60).expect("room");
+        call!(self.d, cuMemMap(place, bytes, 0, second, 0)).expect("a mapping");
+        call!(self.d, cuMemUnmap(place, bytes)).expect("a mapping");
+        self.show("unmapped, not released");
+        self.said("release", call!(self.d, cuMemRelease(second)));
+        self.said("release again", call!(self.d, cuMemRelease(second)));
+        self.show("released");
+    }
+
+    /// Rows of one byte: only the driver knows how far apart they lie.
+    fn pitch(&self) {
+        let (mut made, mut pitch) = (7, 0);
+        let rows = 100 * MIB / 256;
+        let outcome = call!(self.d, cuMemAllocPitch(&mut made, &mut pitch, 1, rows, 16));
+        self.said("rows", outcome);
+        println!("pointer: {made}");
+        self.show("refused");
+        println!("in use: {}", self.d.alloc(100 * MIB).is_err());
+    }
+
+    fn contexts(&self) {
+        let first = self.d.context();
+        let second = self.d.create_context(0).expect("a second context");
+        self.said("block", self.d.alloc(40 * MIB));
+        self.said("array", self.make("array", 40));
+        self.show("held");
+        self.d.set_context(first).expect("the first context");
+        self.show("held by the other");
+        self.said("no room", self.d.alloc(40 * MIB));
+        call!(self.d, cuCtxDestroy(second)).expect("it exists");
+        self.show("ended");
+        self.said("room", self.d.alloc(90 * MIB));
+        call!(self.d, cuDevicePrimaryCtxReset(0)).expect("a device");
+        self.d.use_device(0).expect("the context again");
+        self.show("reset");
+    }
+
+    /// Memory that need not be on the device.
+    fn uncounted(&self) {
+        let mut managed = 0;
+        self.said("managed", call!(self.d, cuMemAllocManaged(&mut managed, 150 * MIB, 1)));
+        self.said("pinned", self.d.pinned(150 * MIB));
+        let properties = [1, 0, 2, 0, 0, 0, 0, 0];
+        let list: *const i32 = properties.as_ptr();
+        let mut made = 0;
+        // SAFETY: the properties, 32 bytes, outlive the call.
+        let created =
+            check(unsafe { (self.d.functions.cuMemCreate)(&mut made, 150 * MIB, list.cast(), 0) });
+        self.said("physical, on the host", created);
+        self.said("block", self.d.alloc(90 * MIB));
+    }
+
+    fn asynchronous(&self) {
+        let stream: Stream = 0;
+        let first = self.said("60", self.d.alloc_async(60 * MIB, stream)).expect("room");
+        let mut refused = 7;
+        self.said("60 more", call!(self.d, cuMemAllocAsync(&mut refused, 60 * MIB, stream)));
+        println!("pointer: {refused}");
+        self.said("freed", self.d.free_async(first, stream));
+        self.d.synchronize().expect("no fault");
+        let second = self.said("90", self.d.alloc_async(90 * MIB, stream)).expect("room");
+        self.show("with 90");
+        self.said("freed", self.d.free_async(second, stream));
+    }
+
+    /// Eight threads want 30 of 100 at the same time: three may have it.
+    fn race(&self) {
+        const THREADS: usize = 8;
+        let most = AtomicUsize::new(0);
+        for _ in 0..20 {
+            let (had, meet) = (AtomicUsize::new(0), Barrier::new(THREADS));
+            thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        meet.wait();
+                        let made = self.make("physical", 30);
+                        had.fetch_add(usize::from(made.is_ok()), Ordering::Relaxed);
+                        meet.wait();
+                        made.map(|made| call!(self.d, cuMemRelease(made)))
+                    });
+                }
+            });
+            most.fetch_max(had.into_inner(), Ordering::Relaxed);
+        }
+        println!("at most {}", most.into_inner());
+        self.show("at the end");
+    }
+
+    /// `a NAME KIB`, `s NAME KIB` (in stream order), `f NAME`, `z` (what is free): one after the other.
+    fn steps(&self, mut words: impl Iterator<Item = String>) {
+        let mut alive = Vec::new();
+        while let Some(word) = words.next() {
+            let before = self.reaching("cuMemAlloc_v2") + self.reaching("cuMemAllocAsync");
+            if word == "z" {
+                self.show("z");
+                continue;
+            }
+            let name = words.next().expect("a name");
+            if word == "f" {
+                let place = alive.iter().position(|(known, _)| *known == name).expect("alive");
+                let freed = self.reaching("cuMemFree_v2") + self.reaching("cuMemFreeAsync");
+                let code = self.d.free(alive.remove(place).1).err().unwrap_or(0);
+                let freed = self.reaching("cuMemFree_v2") + self.reaching("cuMemFreeAsync") - freed;
+                println!("f {name}: {code}, {freed} calls");
+                continue;
+            }
+            let bytes = words.next().expect("a size").parse::<usize>().expect("a size") << 10;
+            let made = match word.as_str() {
+                "a" => self.d.alloc(bytes),
+                "s" => self.d.alloc_async(bytes, 0),
+                _ => panic!("no such step"),
+            };
+            let after = self.reaching("cuMemAlloc_v2") + self.reaching("cuMemAllocAsync");
+            println!(
+                "{word} {name}: {}, {} calls",
+                made.as_ref().err().unwrap_or(&0),
+                after - before
+            );
+            alive.extend(made.ok().map(|address| (name, address)));
+        }
+    }
+}
