@@ -70,6 +70,7 @@ struct Place {
         kept = device_alloc(BYTES);
         wrong = device_alloc<unsigned long long>(256);
         CHECK(cudaMemset(wrong, 0, 256));
+        CHECK(cudaDeviceSynchronize());
         fill<<<32, 256, 0, stream>>>(kept, WORDS, tag, 0);
     }
     // Allocates, writes late, checks and frees with the work in flight.
@@ -129,6 +130,7 @@ Verdict freed_from_another_context() {
     CHECK_DRIVER(cuCtxSetCurrent(primary));
     uint32_t *ours = device_alloc(BYTES);
     fill<<<8, 256>>>(ours, WORDS, A, 0);
+    CHECK(cudaDeviceSynchronize());
     Verdict verdict = "theirs " + code(cuMemFree((CUdeviceptr)theirs)) + " " + code(cuMemFree((CUdeviceptr)small));
     CHECK_DRIVER(cuCtxSetCurrent(other));
     uint32_t *again = driver_alloc(BYTES);
@@ -526,6 +528,7 @@ Verdict green_and_plain() {
     cudaStream_t plain = new_stream();
     unsigned long long *wrong = device_alloc<unsigned long long>(256), errors;
     CHECK(cudaMemset(wrong, 0, 256));
+    CHECK(cudaDeviceSynchronize());
     std::mt19937 random(3);
     for (int round = 0; round < 120; round++) {
         size_t words = 256 << random() % 12;

@@ -282,7 +282,10 @@ Verdict crossed_traffic() {
         hand_over(other, owner);
         count_wrong<<<8, 256, 0, streams[owner]>>>(block, words, value + 1, wrong[owner]);
         fill<<<8, 256, 0, streams[owner]>>>(block, words, ~value, 0);
-        if (random() % 2) on(other);
+        if (random() % 2) {  // what a free waits for when another device is current is nowhere said
+            CHECK(cudaStreamSynchronize(streams[owner]));
+            on(other);
+        }
         CHECK(cudaFree(block));
     }
     unsigned long long errors = 0, all = 0;

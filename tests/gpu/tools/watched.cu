@@ -79,6 +79,7 @@ int main() {
     CHECK_CUPTI(cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
     unsigned long long *wrong = device_alloc<unsigned long long>(256), errors;
     CHECK(cudaMemset(wrong, 0, 256));
+    CHECK(cudaDeviceSynchronize());
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 3; thread++)
         threads.emplace_back([thread, wrong] {
