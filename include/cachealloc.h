@@ -2,13 +2,26 @@
  * calls them runs without the library as well, and links against nothing.
  *
  *     if (cachealloc_snapshot) cachealloc_snapshot("after-warm-up.pickle");
- */
+ *
+ * A program that is built without this header finds them by dlsym(RTLD_DEFAULT, "cachealloc_snapshot").
+ *
+ * Everywhere: sizes are in bytes; the functions may be called from any thread, also at the same time, but not from a
+ * signal handler; an error is a number of errno.h: ENOTSUP means that the library is off in this process (CACHEALLOC=0,
+ * caching ended because of a fault, or a child forked after CUDA was started). */
 #ifndef CACHEALLOC_H
 #define CACHEALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define CACHEALLOC_WEAK __attribute__((weak))
+
+/* The version of the library, such as "0.1.0". Never NULL; constant. */
+const char *cachealloc_version(void) CACHEALLOC_WEAK;
 
 /* Writes a snapshot of all GPU memory that the library manages in this process, in PyTorch's format, to a file. With
  * CACHEALLOC_CONF=record:all it holds the history as well.
@@ -19,7 +32,90 @@ extern "C" {
  * library is off, as in a child forked after CUDA was started.
  *
  * Not for signal handlers. Other threads may allocate meanwhile: the snapshot is one moment all the same. */
-int cachealloc_snapshot(const char *path) __attribute__((weak));
+int cachealloc_snapshot(const char *path) CACHEALLOC_WEAK;
+
+/* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
+ * there. Blocks that the program holds stay, and with them the segments that they lie in.
+ *
+ * device: the number of a CUDA device, or -1 for all.
+ * Returns the bytes that were given back, which may be 0, or a negative errno value: -EBUSY while a stream of the
+ * process captures, -EIO where the driver reported an error on the way, -ENOTSUP. */
+int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
+
+/* Says that a block is used on a stream besides the one that it is freed on, as torch.Tensor.record_stream does: after
+ * its cuMemFreeAsync (cudaFreeAsync) on any stream nobody gets the block before all work is over that its context had
+ * been given by then. Without it, cuMemFreeAsync orders its own stream only, with this library as without. It may be
+ * called before the work is submitted or after. For a block that is freed by cuMemFree (cudaFree) it changes nothing: that waits for everything.
+ *
+ * address: where a block of this library begins. For memory that the driver serves itself nothing needs to be said, and
+ *          nothing can be: 0 is returned.
+ * stream:  a CUstream (cudaStream_t) of the block's context that does not capture. (A block that is then freed on a stream
+ *          of another context is ordered there only.)
+ * Returns 0; EINVAL: no block that the program holds begins there, or no such stream; ENOTSUP: a stream of another
+ * context or one that captures, or the library is off. */
+int cachealloc_record_stream(uint64_t address, void *stream) CACHEALLOC_WEAK;
+
+/* A memory hook: six functions that are called before and after what happens to device memory, with the order, the names
+ * and the arguments of CuPy's MemoryHook.
+ *
+ *     cuMemAlloc, cuMemAllocAsync, cuMemAllocFromPoolAsync (and what ends in them: cudaMalloc, ...):
+ *         malloc_preprocess of every hook
+ *         look for a free block in the cache
+ *         if there is none, each time the driver is asked:
+ *             alloc_preprocess of every hook
+ *             ask the driver
+ *             alloc_postprocess of every hook
+ *         malloc_postprocess of every hook
+ *     cuMemFree, cuMemFreeAsync (and cudaFree, ...):
+ *         free_preprocess of every hook
+ *         give the block back to the cache
+ *         free_postprocess of every hook
+ *
+ * `size` is what the program asked for; `mem_size` what it is rounded to: in malloc_preprocess the least that it takes,
+ * in malloc_postprocess and of its free the bytes of the block, in alloc_* the bytes that the driver is asked for. What
+ * the driver serves itself (a pool of the program's own, requests larger than the device) is told as well: the driver is
+ * asked, `mem_size` is `size`. `pmem_id` is different for all blocks that are alive, and the same at the free of a block
+ * as at its allocation. Where a call fails, mem_ptr and pmem_id are 0, and the _postprocess is called all the same.
+ *
+ * Not told: wrong calls (a null pointer, a size of 0, an address that is no block), calls without a current context, what
+ * a stream allocates while it captures, and memory of other kinds (managed, pitched, arrays, virtual memory).
+ *
+ * A callback runs in the thread of the call, with no lock of the library held. It may call CUDA, allocate and free: that
+ * is served as ever, and no hook hears of it. It may push and pop hooks: what is pushed hears of the next call. It must
+ * return. If a C++ exception leaves it, or it calls pthread_exit, the hook is removed, with one line on stderr, and the
+ * program goes on as if it had returned; after a longjmp out of it the thread's hooks hear no more. A thread is not
+ * cancelled inside of one. */
+typedef struct cachealloc_hook {
+    size_t size;      /* sizeof(struct cachealloc_hook): the version of this table */
+    const char *name; /* for messages; may be NULL */
+    void *data;       /* handed to each callback */
+    /* Each may be NULL. */
+    void (*alloc_preprocess)(void *data, int device_id, size_t mem_size);
+    void (*alloc_postprocess)(void *data, int device_id, size_t mem_size, uint64_t mem_ptr);
+    void (*malloc_preprocess)(void *data, int device_id, size_t size, size_t mem_size);
+    void (*malloc_postprocess)(void *data, int device_id, size_t size, size_t mem_size, uint64_t mem_ptr,
+                               uint64_t pmem_id);
+    void (*free_preprocess)(void *data, int device_id, size_t mem_size, uint64_t mem_ptr, uint64_t pmem_id);
+    void (*free_postprocess)(void *data, int device_id, size_t mem_size, uint64_t mem_ptr, uint64_t pmem_id);
+} cachealloc_hook;
+
+/* The calling thread's hooks hear of its calls from here on, in the order in which they were pushed. The table is copied;
+ * its address is what cachealloc_hook_pop knows it by. A hook that is there when its thread ends goes with it. Before a
+ * library with callbacks is unloaded (dlclose), its hooks must be popped, in the threads that pushed them.
+ *
+ * Returns 0; EINVAL: NULL, or `size` is too small; EEXIST: this table is pushed already; ENOMEM: sixteen are; ENOTSUP. */
+int cachealloc_hook_push(const cachealloc_hook *hook) CACHEALLOC_WEAK;
+
+/* Takes a hook of the calling thread out, not only the last one. Once this has returned it is not called any more.
+ * Returns 0, or ENOENT: this thread has not pushed it, or it was removed. */
+int cachealloc_hook_pop(const cachealloc_hook *hook) CACHEALLOC_WEAK;
+
+/* For a hook that hears of all threads, without a word in the program: CACHEALLOC_CONF=hook:/path/plugin.so names a
+ * shared library that exports a table under this name. The library is loaded by the first call that it hears of, and
+ * stays. Its callbacks are called before those of the thread, and by many threads at the same time.
+ *
+ *     const cachealloc_hook cachealloc_hook_table = {sizeof(cachealloc_hook), "mine", NULL, ...}; */
+extern const cachealloc_hook cachealloc_hook_table;
 
 #ifdef __cplusplus
 }

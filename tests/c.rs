@@ -1,4 +1,4 @@
-//! C programs of `tests/c`, compiled once into `target/tests-c`, and again when their source or a
+//! C and C++ programs of `tests/c`, compiled once into `target/tests-c`, and again when their source or a
 //! header of that folder has changed.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use crate::{root, scratch_file, target_folder};
 
 /// The program made from `tests/c/<source>`.
 pub fn compile(source: &str) -> PathBuf {
-    build(source, source.trim_end_matches(".c"), &["-ldl", "-lpthread"])
+    let name = source.trim_end_matches(".c").trim_end_matches(".cpp");
+    build(source, name, &["-ldl", "-lpthread"])
 }
 
 /// A shared object made from `tests/c/<source>`, in a folder of its own: `<folder>/<name>`.
@@ -43,8 +44,12 @@ fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     fs::create_dir_all(made.parent().expect("it has a folder")).expect("target/ is writable");
     // Renamed when complete: another test may want it at the same time.
     let draft = scratch_file("draft");
-    let output = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
+    let (compiler, language) = match source.ends_with(".cpp") {
+        true => ("g++", "-std=gnu++17"),
+        false => ("gcc", "-std=gnu11"),
+    };
+    let output = Command::new(compiler)
+        .args([language, "-O1", "-g", "-Wall", "-Werror", "-o"])
         .arg(&draft)
         .arg(folder.join(source))
         .args(flags)

@@ -71,6 +71,8 @@ rules! {
     AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
     /// `cuMemFree` of an async block neither waits nor makes a barrier.
     PlainFreeOfAsyncParks = "plain_free_of_async_parks",
+    /// A block that was recorded on other streams is not its stream's at once.
+    RecordedStreamsPark = "recorded_streams_park",
     /// After the first cause every kernel counts as visible to the host.
     VisibleIsSticky = "visible_is_sticky",
     /// A kernel's arguments are searched for addresses of pinned memory.

@@ -8,6 +8,20 @@ use core::ptr::{null, null_mut};
 const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const CANCEL_DISABLE: c_int = 1;
 
+/// Runs `body` so that the thread is not cancelled meanwhile, and `errno` stays.
+pub fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: both are this thread's own and are put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut cancelling = 0;
+        pthread_setcancelstate(CANCEL_DISABLE, &mut cancelling);
+        let result = body();
+        pthread_setcancelstate(cancelling, null_mut());
+        *libc::__errno_location() = errno;
+        result
+    }
+}
+
 unsafe extern "C" {
     /// Not in the `libc` crate.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;

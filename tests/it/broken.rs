@@ -31,6 +31,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::StrictWaits, "pinned_in_copied_data", "strict"),
     (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),
     (Rule::PlainFreeOfAsyncParks, "spin_and_free_async_pointer", "ordered"),
+    (Rule::RecordedStreamsPark, "block_recorded_on_another_stream", "ordered"),
     (Rule::VisibleIsSticky, "pinned_argument_then_copied_data", "ordered"),
     (Rule::ArgumentsAreScanned, "pinned_in_packed_arguments", "ordered"),
     (Rule::PinnedOperandsLook, "refill_pinned", "ordered"),

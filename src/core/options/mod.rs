@@ -45,6 +45,8 @@ pub struct Config {
     pub red_zone_bytes: u64,
     pub programs: Programs,
     pub history: History,
+    /// The library whose memory hook hears of every allocation of the process.
+    pub hook: Option<String>,
     pub log: LogLevel,
     /// The word `help` stands among the options.
     pub help: bool,
@@ -162,6 +164,7 @@ impl Default for Config {
                 signal: signals::number("USR1"),
                 snapshot: SNAPSHOT_DEFAULT.to_string(),
             },
+            hook: None,
             log: LogLevel::Warn,
             help: false,
         }

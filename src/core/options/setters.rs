@@ -255,6 +255,16 @@ pub(super) fn snapshot(config: &mut Config, value: &str) -> Result<(), Malformed
     Ok(())
 }
 
+/// Whether there is such a library is seen when it is loaded.
+pub(super) fn hook(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.hook = match value {
+        "none" => None,
+        path if path.starts_with('/') => Some(path.to_string()),
+        _ => return Err(Malformed),
+    };
+    Ok(())
+}
+
 pub(super) fn log(config: &mut Config, value: &str) -> Result<(), Malformed> {
     config.log = match value {
         "quiet" => LogLevel::Quiet,

@@ -334,6 +334,16 @@ pub const OPTIONS: &[OptionRow] = &[
         effect: Effect::Always,
     },
     OptionRow {
+        key: "hook",
+        kind: "file",
+        default: "none",
+        on_bad_value: "none",
+        allowed: "an absolute path without spaces and commas, or none",
+        meaning: "a shared library whose cachealloc_hook_table hears of every allocation and free",
+        set: setters::hook,
+        effect: Effect::Always,
+    },
+    OptionRow {
         key: "log",
         kind: "word",
         default: "warn",

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use crate::log;
@@ -23,21 +23,36 @@ pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes());
     let path = path.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));
-    let written = thread::with(|thread| {
-        // What this writes is not the program's doing, and a hook must not be entered twice.
-        let was_inside = thread.inside.replace(true);
-        let written = catch_unwind(move || snapshots::to_file(path));
-        thread.inside.set(was_inside);
-        written
-    });
-    match written {
-        Ok(Ok(())) => 0,
-        Ok(Err(error)) => {
+    match as_hook(move || snapshots::to_file(path)) {
+        Some(Ok(())) => 0,
+        Some(Err(error)) => {
             log::warn(format_args!("no snapshot: {error}"));
             errno_of(&error)
         }
-        Err(_) => libc::EIO,
+        None => libc::EIO,
     }
+}
+
+/// The version, as a C string.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Whether there is anything to ask of us.
+pub fn is_on() -> bool {
+    bypass::is_on() && !process::is_foreign()
+}
+
+/// Runs `body` as a hook does: what it calls is not the program's doing, and a hook must not be entered
+/// twice. None: it panicked.
+pub fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
+    thread::with(|thread| {
+        let was_inside = thread.inside.replace(true);
+        let result = catch_unwind(AssertUnwindSafe(body));
+        thread.inside.set(was_inside);
+        result.ok()
+    })
 }
 
 /// The number behind an error, also where it was given a text.

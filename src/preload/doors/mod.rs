@@ -5,6 +5,7 @@
 pub mod api;
 pub mod dlsym;
 pub mod exit;
+pub mod memory_api;
 pub mod signals;
 pub mod substitute;
 pub mod trampoline;

@@ -12,6 +12,7 @@ pub const SUCCESS: CuResult = 0;
 pub const INVALID_VALUE: CuResult = 1;
 pub const OUT_OF_MEMORY: CuResult = 2;
 pub const INVALID_CONTEXT: CuResult = 201;
+pub const CONTEXT_IS_DESTROYED: CuResult = 709;
 pub const NOT_FOUND: CuResult = 500;
 pub const NOT_READY: CuResult = 600;
 /// A call from inside a host function of a stream.

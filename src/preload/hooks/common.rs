@@ -9,7 +9,9 @@ use crate::functions::Function;
 use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{LEDGER, agents, bypass, captures, debts, release, widen};
+use crate::runtime::{
+    LEDGER, agents, bypass, captures, contexts, debts, memory_hooks, release, widen,
+};
 
 /// The hook of functions that need no other.
 #[inline(always)]
@@ -44,6 +46,44 @@ pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResu
     let code = retried(function, real);
     LEDGER.end(look, lane);
     code
+}
+
+/// An allocation of the program, whose first words are the place for its address and its bytes: all of
+/// it, where memory hooks hear of it. None where nobody does, or has already: then the hook goes on.
+///
+/// Where somebody does, the call is made once more from its entry. So what serves it stands in one
+/// place of the program, and the compiler can put it there as if nobody ever heard.
+#[cold]
+pub fn heard_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+    let (pointer, bytes) = (words[0] as *const u64, words[1]);
+    if pointer.is_null() || bytes == 0 {
+        return None;
+    }
+    let device = || {
+        let mut device = None;
+        beside(function, || device = contexts::current().ok().map(|context| context.device));
+        device
+    };
+    // SAFETY: the call writes there, as the driver's would.
+    unsafe { memory_hooks::around_malloc(device, pointer, bytes as u64, || again(function, words)) }
+}
+
+/// As `heard_malloc`, for a free.
+#[cold]
+pub fn heard_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+    memory_hooks::around_free(words[0] as u64, || again(function, words))
+}
+
+fn again(function: &'static Function, words: &[usize]) -> CuResult {
+    let export = function.export.expect("only what has an export gets here");
+    let word = |index: usize| words.get(index).copied().unwrap_or(0);
+    // SAFETY: our export of this function, with the words that it was called with; it takes no more
+    // than four, and ignores what it does not take.
+    unsafe {
+        let export: unsafe extern "C" fn(usize, usize, usize, usize) -> CuResult =
+            core::mem::transmute(export);
+        export(word(0), word(1), word(2), word(3))
+    }
 }
 
 /// The real call, and once more if memory that we hold was what it lacked.

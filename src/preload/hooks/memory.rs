@@ -6,6 +6,7 @@ use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
+use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, limits, lock};
 
@@ -17,8 +18,13 @@ pub fn alloc(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (pointer, bytes) = (words[0] as *mut u64, words[1]);
+    if !bypass::is_on_unheard()
+        && let Some(code) = alloc_seldom(function, words, real)
+    {
+        return code;
+    }
     // A bad argument is the driver's to judge.
-    if !bypass::is_on() || pointer.is_null() || bytes == 0 {
+    if pointer.is_null() || bytes == 0 {
         return real();
     }
     if config::caches_nothing() {
@@ -55,7 +61,9 @@ fn by_driver(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let serve = || {
-        let code = foreign::serve(pointer as usize, bytes, None, real);
+        // SAFETY: the driver writes there.
+        let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
+        let code = foreign::serve(pointer as usize, bytes, None, ask);
         if code == SUCCESS {
             stats::count(Count::PassedToDriver);
         } else {
@@ -67,6 +75,18 @@ fn by_driver(
     guarded(function, serve, real)
 }
 
+#[cold]
+fn alloc_seldom(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> Option<CuResult> {
+    if !bypass::is_on() {
+        return Some(real());
+    }
+    common::heard_malloc(function, words)
+}
+
 /// `cuMemFree(CUdeviceptr pointer)`. What is not ours goes to the driver, and may end the life of
 /// something that work behind a barrier of ours still uses.
 #[inline]
@@ -76,8 +96,10 @@ pub fn free(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let address = words[0] as u64;
-    if !bypass::is_on() {
-        return free_in_bypass(address, real);
+    if !bypass::is_on_unheard()
+        && let Some(code) = free_seldom(function, words, real)
+    {
+        return code;
     }
     let foreign = || {
         // A null pointer ends nothing.
@@ -91,6 +113,18 @@ pub fn free(
         |thread| free::plainly(thread, address).unwrap_or_else(foreign),
         || free_in_bypass(address, real),
     )
+}
+
+#[cold]
+fn free_seldom(
+    function: &'static Function,
+    words: &[usize; 1],
+    real: impl Fn() -> CuResult,
+) -> Option<CuResult> {
+    if !bypass::is_on() {
+        return Some(free_in_bypass(words[0] as u64, real));
+    }
+    common::heard_free(function, words)
 }
 
 /// `cuMemGetInfo(size_t *free, size_t *total)`: what the cache could give back is free, and a limit

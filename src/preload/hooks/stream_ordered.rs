@@ -6,14 +6,14 @@ use cachealloc_core::{Requester, StreamId};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
-use crate::hooks::{common, foreign, guarded_with, stream_of};
+use crate::hooks::{beside, common, foreign, guarded_with, stream_of};
 use crate::record::capture;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
 use crate::runtime::{
-    alloc as cache, bypass, captures, contents, early_start, extents, free as frees, pools, settle,
-    shortage,
+    alloc as cache, bypass, captures, contents, early_start, extents, free as frees, memory_hooks,
+    pools, settle, shortage,
 };
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -22,7 +22,7 @@ pub fn alloc(
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    served(function, words[0], words[1], stream_of(function, words[2]), None, real)
+    served(function, words, stream_of(function, words[2]), None, real)
 }
 
 /// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
@@ -31,7 +31,7 @@ pub fn alloc_from_pool(
     words: &[usize; 4],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    served(function, words[0], words[1], stream_of(function, words[3]), Some(words[2]), real)
+    served(function, words, stream_of(function, words[3]), Some(words[2]), real)
 }
 
 /// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.
@@ -40,6 +40,9 @@ pub fn free(
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
+    if let Some(code) = heard(|| common::heard_free(function, words)) {
+        return code;
+    }
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
     if extents::extent_of(address).is_none() || bypass::is_off() {
@@ -63,13 +66,16 @@ pub fn free(
 
 fn served(
     function: &'static Function,
-    pointer: usize,
-    bytes: usize,
+    words: &[usize],
     stream: StreamHandle,
     pool: Option<PoolHandle>,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let pointer = pointer as *mut u64;
+    let (pointer, bytes) = (words[0] as *mut u64, words[1]);
+    let whole = || common::heard_malloc(function, words);
+    if let Some(code) = heard(|| if captured(function, stream) { None } else { whole() }) {
+        return code;
+    }
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
         return native(function, real);
     }
@@ -77,7 +83,10 @@ fn served(
     let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
         true => native(function, real),
         false => {
-            let code = foreign::serve(pointer as usize, bytes, pool, || native(function, real));
+            let ask = || native(function, real);
+            // SAFETY: the driver writes there.
+            let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
+            let code = foreign::serve(pointer as usize, bytes, pool, ask);
             if code != SUCCESS && pool.is_none() {
                 // SAFETY: the program's place, into which the driver, too, writes a null pointer where
                 // it fails (measured). The limit may have kept it from being asked.
@@ -113,6 +122,22 @@ fn served(
         },
         || native(function, real),
     )
+}
+
+/// What memory hooks hear, if there are any.
+#[inline]
+fn heard(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
+    if !bypass::is_on_unheard() && bypass::is_on() { tell() } else { None }
+}
+
+/// What a capture allocates has no memory before its graph is launched.
+#[cold]
+fn captured(function: &'static Function, stream: StreamHandle) -> bool {
+    let mut captured = false;
+    if captures::maybe() {
+        beside(function, || captured = captures::is_capturing(stream));
+    }
+    captured
 }
 
 /// Who serves this request; none if it is the driver's.

@@ -111,15 +111,16 @@ pub fn drop_spare(context: &Context) {
     }
 }
 
-/// Takes the memory from behind all free blocks of the context.
-pub fn unmap_free(context: &'static Context) -> CuResult {
+/// Takes the memory from behind all free blocks of the context, and answers how much that was.
+pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     let mappings = {
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_free();
         context.recorder.unmapped(&mut allocator, &mappings);
         mappings
     };
-    unmap(context, &mappings, false)
+    let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+    (unmap(context, &mappings, false), bytes)
 }
 
 /// The context is gone; what was mapped for it is not (measured).

@@ -1,25 +1,47 @@
-//! The states in which we do less. One byte, read first in every hook.
+//! The states in which we do less. One word, read first in every hook.
 //!
 //! * *off*: `CACHEALLOC=0`, or a child forked after CUDA was started: everything passes through.
 //! * *bypass*: something of ours failed, or the driver lacks what we need. Allocations go to the
 //!   driver; frees of our blocks are accepted and the blocks are never used again; all else passes.
+//!
+//! The same word counts the memory hooks of the process above the state: where there is none, a call
+//! that would tell them something pays for that with the test it makes anyway.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{config, log};
 
-const UNKNOWN: u8 = 0;
-const ON: u8 = 1;
-const BYPASS: u8 = 2;
-const OFF: u8 = 3;
+const UNKNOWN: u32 = 0;
+const ON: u32 = 1;
+const BYPASS: u32 = 2;
+const OFF: u32 = 3;
+/// The part of the word that is the state.
+const STATE_MASK: u32 = 0xff;
+const MEMORY_HOOK: u32 = STATE_MASK + 1;
 
-static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Whether hooks should do their work.
 #[inline(always)]
 pub fn is_on() -> bool {
-    STATE.load(Ordering::Relaxed) == ON || is_on_slowly()
+    WORD.load(Ordering::Relaxed) == ON || is_on_slowly()
+}
+
+/// Whether hooks should do their work and no memory hook wants to hear of it.
+#[inline(always)]
+pub fn is_on_unheard() -> bool {
+    WORD.load(Ordering::Relaxed) == ON
+}
+
+/// One more memory hook in the process.
+pub fn add_memory_hook() {
+    WORD.fetch_add(MEMORY_HOOK, Ordering::Relaxed);
+}
+
+/// One memory hook less.
+pub fn remove_memory_hook() {
+    WORD.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
 }
 
 /// Whether everything passes through untouched.
@@ -31,14 +53,15 @@ pub fn is_off() -> bool {
 /// Ends caching for the rest of the process and says why, once.
 #[cold]
 pub fn begin(reason: fmt::Arguments) {
-    if STATE.fetch_max(BYPASS, Ordering::Relaxed) < BYPASS {
+    let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
+    if WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
         log::warn(format_args!("{reason}; caching is off for the rest of this process"));
     }
 }
 
 /// Everything passes from here on: for a forked child.
 pub fn turn_off() {
-    STATE.store(OFF, Ordering::Relaxed);
+    WORD.store(OFF, Ordering::Relaxed);
 }
 
 #[cold]
@@ -58,8 +81,8 @@ fn under_memory_checker() -> bool {
     checked
 }
 
-fn state() -> u8 {
-    match STATE.load(Ordering::Relaxed) {
+fn state() -> u32 {
+    match WORD.load(Ordering::Relaxed) & STATE_MASK {
         UNKNOWN => read_switch(),
         known => known,
     }
@@ -69,7 +92,7 @@ fn state() -> u8 {
 /// driver function, perhaps before any constructor ran: `getenv` works there and allocates nothing.
 /// A program may be left out by name as well.
 #[cold]
-fn read_switch() -> u8 {
+fn read_switch() -> u32 {
     log::look_for_stderr();
     // SAFETY: a C string constant; the result, if any, is a C string of the environment.
     let off = unsafe {
@@ -78,8 +101,9 @@ fn read_switch() -> u8 {
     };
     let off = off || under_memory_checker() || !config::includes_this_program();
     let state = if off { OFF } else { ON };
-    match STATE.compare_exchange(UNKNOWN, state, Ordering::Relaxed, Ordering::Relaxed) {
+    let known = |word: u32| (word & STATE_MASK == UNKNOWN).then_some(word | state);
+    match WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {
         Ok(_) => state,
-        Err(set) => set,
+        Err(word) => word & STATE_MASK,
     }
 }

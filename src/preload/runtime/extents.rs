@@ -102,8 +102,10 @@ const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
 
 /// Far above the driver's own, which count up from small numbers.
 const BUFFER_IDS: u64 = 1 << 48;
-/// The bit of `Slot::buffer` that is not part of the number.
+/// The bits of `Slot::buffer` that are not part of the number.
 const SYNC_MEMOPS: u32 = 1 << 31;
+const OTHER_STREAMS: u32 = 1 << 30;
+const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
 
 type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
@@ -255,15 +257,15 @@ impl LiveBlock {
     /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
     pub fn buffer_id(&self) -> u64 {
         let buffer = &self.slot().buffer;
-        let number = buffer.load(Ordering::Relaxed) & !SYNC_MEMOPS;
+        let number = buffer.load(Ordering::Relaxed) & !FLAGS;
         if number != 0 {
             return BUFFER_IDS + u64::from(number);
         }
         let fresh = next_buffer();
-        let give = |found| (found & !SYNC_MEMOPS == 0).then_some(found | fresh);
+        let give = |found| (found & !FLAGS == 0).then_some(found | fresh);
         match buffer.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give) {
             Ok(_) => BUFFER_IDS + u64::from(fresh),
-            Err(found) => BUFFER_IDS + u64::from(found & !SYNC_MEMOPS),
+            Err(found) => BUFFER_IDS + u64::from(found & !FLAGS),
         }
     }
 
@@ -280,6 +282,15 @@ impl LiveBlock {
         } else {
             buffer.fetch_and(!SYNC_MEMOPS, Ordering::Relaxed);
         }
+    }
+
+    /// The program uses the block on streams that its free does not name.
+    pub fn note_other_stream(&self) {
+        self.slot().buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
+    }
+
+    pub fn is_on_other_streams(&self) -> bool {
+        self.slot().buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
     /// Takes the block from the program. Only one of several frees of the same block succeeds.
@@ -324,7 +335,10 @@ pub fn fresh_buffer_id() -> u64 {
 
 fn next_buffer() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed) & !SYNC_MEMOPS
+    match NEXT.fetch_add(1, Ordering::Relaxed) & !FLAGS {
+        0 => next_buffer(), // that means "not asked yet"
+        number => number,
+    }
 }
 
 /// Hands a block to the program. Call under the core's lock, or for a block taken from a

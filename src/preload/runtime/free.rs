@@ -216,6 +216,20 @@ impl<'a> Free<'a> {
         }
     }
 
+    fn is_on_other_streams(&self) -> bool {
+        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
+    }
+
+    /// An event behind all work of the context covers the stream of the free and all others. Never a
+    /// wait: natively this free has none.
+    fn park_behind_all(&self) -> CuResult {
+        let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
+            return self.park_for_barrier();
+        };
+        tags::free(self.context, self.freed(), Ready::After { event: event.id() }, Some(event));
+        SUCCESS
+    }
+
     fn park_for_barrier(&self) -> CuResult {
         tags::free(self.context, self.freed(), Ready::NextBarrier, None);
         SUCCESS
@@ -249,6 +263,9 @@ impl<'a> Free<'a> {
         }
         // An event belongs to the context of the stream that it is recorded on.
         let owner = captures::context_of(stream).unwrap_or(self.context);
+        if self.is_on_other_streams() && core::ptr::eq(owner, self.context) {
+            return self.park_behind_all();
+        }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
             return self.park_for_barrier();
         };

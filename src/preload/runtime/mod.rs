@@ -41,6 +41,8 @@ pub mod chunks;
 pub mod foreign_bytes;
 pub mod limits;
 
+pub mod memory_hooks;
+
 pub mod shortage;
 pub mod snapshot;
 pub mod snapshots;
@@ -56,6 +58,7 @@ pub mod graph_memory;
 pub mod kernels;
 pub mod pinned;
 pub mod pools;
+pub mod streams;
 pub mod tags;
 
 use cachealloc_core::order::Ledger;

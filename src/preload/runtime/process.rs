@@ -7,7 +7,7 @@ use cachealloc_core::options::StatsOnExit;
 
 use crate::config;
 use crate::doors::exit;
-use crate::runtime::{bypass, captures, debts, snapshots, stats, thread};
+use crate::runtime::{bypass, captures, debts, memory_hooks, snapshots, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -24,6 +24,7 @@ pub fn started() {
     }
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
     exit::prepare();
+    memory_hooks::expect_plugin();
     let config = config::get();
     let mut key = 0;
     // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long

@@ -17,7 +17,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, extents, limits, lock, tags};
+use crate::runtime::{arenas, captures, extents, limits, lock, tags};
 
 /// The streams on which memory goes back; 0 before their first use.
 #[derive(Default)]
@@ -156,7 +156,22 @@ fn free_by_waiting<'a>(segments: impl Iterator<Item = &'a Segment>) -> CuResult 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
 /// the cache.
 pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
-    let mut code = SUCCESS;
+    give_back_free(device, wait).0
+}
+
+/// The same on the program's own order. The bytes that went back, or an `errno`.
+pub fn trim(device: Option<i32>) -> Result<u64, i32> {
+    if captures::any() {
+        return Err(libc::EBUSY);
+    }
+    match give_back_free(device, true) {
+        (SUCCESS, bytes) => Ok(bytes),
+        _ => Err(libc::EIO),
+    }
+}
+
+fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
+    let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         tags::query(context);
@@ -166,12 +181,15 @@ pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
         super::alloc::empty_lookaside(context);
         let mut allocator = lock(&context.allocator);
         let free = allocator.release_free();
+        bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
         code = code.max(leaving.release(context, wait));
-        code = code.max(arenas::unmap_free(context));
+        let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
+        code = code.max(unmapped);
+        bytes += unmapped_bytes;
     }
-    code
+    (code, bytes)
 }
 
 /// Gives an empty segment back by the real, waiting free, and the others behind it. False: there

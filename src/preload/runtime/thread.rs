@@ -3,6 +3,7 @@
 //! nothing; `process` gives back what a thread still holds when it ends.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -15,6 +16,10 @@ pub struct Thread {
     /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
     /// through, so that no lock of ours is taken twice.
     pub inside: Cell<bool>,
+    /// Set while a memory hook runs in this thread: it does not hear of its own calls.
+    pub in_memory_hook: Cell<bool>,
+    /// The call that memory hooks hear of, if this thread is in one.
+    pub heard_call: Cell<*const c_void>,
     number: Cell<u32>,
     lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
@@ -28,6 +33,8 @@ thread_local! {
     static THREAD: Thread = const {
         Thread {
             inside: Cell::new(false),
+            in_memory_hook: Cell::new(false),
+            heard_call: Cell::new(null()),
             number: Cell::new(0),
             lane: Cell::new(None),
             owed: Cell::new(ThreadDebt::new()),

@@ -17,6 +17,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, tags_made_during_a_barrier),
     hazard!(Always, remainder_of_a_split),
     hazard!(Always, crossed_frees),
+    hazard!(Always, block_recorded_on_another_stream, ours),
     hazard!(Always, freed_on_a_stream_then_taken_by_malloc),
     hazard!(Always, freed_on_a_stream_of_another_context),
     hazard!(Always, events_of_many_rounds_on_one_stream),
@@ -85,6 +86,26 @@ fn merged_neighbours(d: &Driver) -> Verdict {
         d.free_async(both, b)?;
     }
     Ok("ok".into())
+}
+
+/// Natively a race: the free is ordered on its own stream only. The program tells us of the other.
+fn block_recorded_on_another_stream(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let block = d.alloc_async(BYTES, a)?;
+    d.synchronize()?;
+    fill(d, b, block, BYTES, 1, LATE)?;
+    // SAFETY: null, or the function of our header, which takes an address and a stream.
+    let said = unsafe {
+        let name = c"cachealloc_record_stream".as_ptr();
+        let found = libc::dlsym(libc::RTLD_DEFAULT, name);
+        type RecordStream = extern "C" fn(u64, Stream) -> i32;
+        let function = std::mem::transmute::<*mut libc::c_void, Option<RecordStream>>(found);
+        function.map(|record_stream| record_stream(block, b))
+    };
+    d.free_async(block, a)?;
+    let next = d.alloc_async(BYTES, a)?;
+    fill(d, a, next, BYTES, 2, 0)?;
+    ok_if(said == Some(0) && holds(d, next, BYTES, 2)?, MIXED)
 }
 
 /// Two neighbours freed on one stream; both are free when the later one is.

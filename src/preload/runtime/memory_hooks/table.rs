@@ -1,0 +1,80 @@
+//! The table of a memory hook, as C sees it (`cachealloc_hook` in `include/cachealloc.h`).
+
+use core::ffi::{CStr, c_char};
+
+/// What happens to memory, in the order of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    AllocPre,
+    AllocPost,
+    MallocPre,
+    MallocPost,
+    FreePre,
+    FreePost,
+}
+
+const EVENTS: usize = 6;
+
+/// One of six signatures, which differ in how many words they take.
+pub type Callback = unsafe extern "C" fn();
+
+/// A later version may be longer: `size` says how long this one is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Table {
+    size: usize,
+    name: *const c_char,
+    data: *mut core::ffi::c_void,
+    callbacks: [Option<Callback>; EVENTS],
+}
+
+// SAFETY: what it points to is the program's, and handed back to it only.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Event {
+    pub fn name(self) -> &'static str {
+        match self {
+            Event::AllocPre => "alloc_preprocess",
+            Event::AllocPost => "alloc_postprocess",
+            Event::MallocPre => "malloc_preprocess",
+            Event::MallocPost => "malloc_postprocess",
+            Event::FreePre => "free_preprocess",
+            Event::FreePost => "free_postprocess",
+        }
+    }
+}
+
+impl Table {
+    /// A copy of what the program gave; none if it is shorter than any version was.
+    ///
+    /// # Safety
+    ///
+    /// `table` is null, or points to a table as long as its `size` says.
+    pub unsafe fn read(table: *const Table) -> Option<Table> {
+        // SAFETY: the caller's promise: there is a `size` at least, and then the rest of it.
+        unsafe {
+            let long_enough =
+                !table.is_null() && (&raw const (*table).size).read() >= size_of::<Table>();
+            long_enough.then(|| table.read())
+        }
+    }
+
+    /// For messages.
+    ///
+    /// # Safety
+    ///
+    /// The table is as its owner gave it, just now.
+    pub unsafe fn name(&self) -> String {
+        if self.name.is_null() {
+            return "unnamed".to_string();
+        }
+        // SAFETY: the owner promises a C string.
+        unsafe { CStr::from_ptr(self.name) }.to_string_lossy().into_owned()
+    }
+
+    pub fn callback(&self, event: Event) -> Option<(Callback, usize)> {
+        self.callbacks[event as usize].map(|callback| (callback, self.data as usize))
+    }
+}

@@ -1,0 +1,37 @@
+// header: every function of include/cachealloc.h, with its signature, used as a program does that may or may not run under
+// the library: by weak symbols, and by dlsym. Says which there are, and what they answer.
+#include "check.h"
+#include "../../include/cachealloc.h"
+#include <errno.h>
+
+#define SAME(name, result, ...)                                                     \
+    do {                                                                            \
+        result (*by_symbol)(__VA_ARGS__) = name;                                    \
+        CHECK((void *)by_symbol == dlsym(RTLD_DEFAULT, #name));                     \
+        printf("%s %s\n", #name, by_symbol ? "there" : "not there");                \
+    } while (0)
+
+int main(int count, char **arguments) {
+    Pointer a;
+    SAME(cachealloc_version, const char *, void);
+    SAME(cachealloc_snapshot, int, const char *);
+    SAME(cachealloc_trim, int64_t, int);
+    SAME(cachealloc_record_stream, int, uint64_t, void *);
+    SAME(cachealloc_hook_push, int, const cachealloc_hook *);
+    SAME(cachealloc_hook_pop, int, const cachealloc_hook *);
+    if (!cachealloc_version)
+        return 0;
+    puts(cachealloc_version());
+    // Before CUDA there is nothing to give back, and nothing to record.
+    printf("%lld %d\n", (long long)cachealloc_trim(-1), cachealloc_record_stream(4096, NULL));
+    start_cuda();
+    OK(cuMemAlloc(&a, 30 << 20));
+    printf("%lld\n", (long long)cachealloc_trim(0));
+    OK(cuMemFree(a));
+    printf("%lld %lld\n", (long long)cachealloc_trim(1), (long long)cachealloc_trim(0));
+    OK(cuMemAlloc(&a, 1000));
+    printf("%d %d %d\n", cachealloc_record_stream(a, NULL), cachealloc_record_stream(a + 8, NULL),
+           cachealloc_record_stream(a, (void *)12345) != 0);
+    OK(cuMemFree(a));
+    return 0;
+}

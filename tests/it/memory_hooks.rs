@@ -1,0 +1,259 @@
+//! Memory hooks: what they hear, in which order, and that nobody is harmed by what they do.
+
+use std::path::PathBuf;
+
+use cachealloc_tests::{Ran, Run, compile_library, driver_folder};
+
+fn hooked(what: &str) -> Run {
+    what.split(' ').fold(Run::c("memory_hooks.c"), Run::arg)
+}
+
+#[track_caller]
+fn hears(what: &str, wanted: &str) {
+    let ran = hooked(what).output().ok();
+    let wanted: String = wanted.lines().map(|line| format!("{}\n", line.trim())).collect();
+    assert_eq!(ran.stdout, wanted.trim_start());
+    assert_eq!(ran.stderr, "");
+}
+
+/// CuPy's order and arguments. `#1 #2`: address and id of the block, by their first appearance.
+#[test]
+fn allocations_and_frees_are_told_in_order() {
+    hears(
+        "order",
+        "A malloc_pre 0 1000 1024
+        A alloc_pre 0 2097152
+        A alloc_post 0 2097152 there
+        A malloc_post 0 1000 1024 #1 #2
+        A malloc_pre 0 100 512
+        B malloc_pre 0 100 512
+        A malloc_post 0 100 512 #3 #4
+        B malloc_post 0 100 512 #3 #4
+        B free_pre 0 1024 #1 #2
+        B free_post 0 1024 #1 #2",
+    );
+}
+
+/// Each time the driver is asked is told, and what fails has neither address nor id. The third
+/// request: a segment for many, the same once all is given back, one for this block alone, and what
+/// the program itself would have asked for.
+#[test]
+fn failures_are_told() {
+    let ran = hooked("failure").conf("log:quiet").env("SIM_MEMORY_MB", "100").output().ok();
+    let wanted = "
+        A malloc_pre 0 209715200 209715200
+        A alloc_pre 0 209715200
+        A alloc_post 0 209715200 none
+        A malloc_post 0 209715200 209715200 #0 #0
+        A malloc_pre 0 99614720 99614720
+        A alloc_pre 0 100663296
+        A alloc_post 0 100663296 none
+        A alloc_pre 0 100663296
+        A alloc_post 0 100663296 there
+        A malloc_post 0 99614720 100663296 #1 #2
+        A malloc_pre 0 8388608 8388608
+        A alloc_pre 0 20971520
+        A alloc_post 0 20971520 none
+        A alloc_pre 0 20971520
+        A alloc_post 0 20971520 none
+        A alloc_pre 0 8388608
+        A alloc_post 0 8388608 none
+        A alloc_pre 0 8388608
+        A alloc_post 0 8388608 none
+        A malloc_post 0 8388608 8388608 #0 #0";
+    let said: Vec<_> = ran.stdout.lines().collect();
+    let wanted: Vec<_> = wanted.trim_start().lines().map(str::trim).collect();
+    assert_eq!(said, wanted);
+}
+
+/// Stream-ordered memory, ours and that of a pool of the program's own, which the driver serves.
+/// Memory of the driver's that was made before the hook was there has no size: nobody hears.
+#[test]
+fn stream_ordered_memory_is_told() {
+    hears(
+        "async",
+        "A malloc_pre 0 3000 3072
+        A alloc_pre 0 2097152
+        A alloc_post 0 2097152 there
+        A malloc_post 0 3000 3072 #1 #2
+        A free_pre 0 3072 #1 #2
+        A free_post 0 3072 #1 #2
+        A malloc_pre 0 3000 3072
+        A malloc_post 0 3000 3072 #1 #3
+        A free_pre 0 3072 #1 #3
+        A free_post 0 3072 #1 #3
+        A malloc_pre 0 5000 5120
+        A alloc_pre 0 5000
+        A alloc_post 0 5000 there
+        A malloc_post 0 5000 5000 #4 #5
+        A free_pre 0 5000 #4 #5
+        A free_post 0 5000 #4 #5",
+    );
+}
+
+/// What a capture allocates is not told, and the capture lives.
+#[test]
+fn captures_are_left_alone() {
+    hears("capture", "done");
+}
+
+/// Four threads, whose hooks allocate and free in each of the six callbacks, while memory is short:
+/// no deadlock, no hook inside a hook, and nothing is lost.
+#[test]
+fn callbacks_may_allocate() {
+    for mode in ["ordered", "strict", "relaxed"] {
+        let conf = format!("log:quiet,free_mode:{mode}");
+        let ran = hooked("reentrant").conf(&conf).env("SIM_MEMORY_MB", "100").output().ok();
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("done\n", ""), "{mode}");
+        assert_eq!(ran.report.races(), 0, "{}", ran.report.text);
+    }
+}
+
+/// By the cache, not by the driver: what they allocate is as fast as ever.
+#[test]
+fn what_callbacks_allocate_is_served() {
+    let ran = hooked("served").output().ok();
+    assert_eq!(ran.stdout, "done\n");
+    assert_eq!(ran.report.calls("cuMemAlloc_v2"), 3, "{}", ran.report.text);
+}
+
+/// No lock is held while a callback runs: it may wait for a thread that asks the driver for memory.
+#[test]
+fn callbacks_may_wait_for_others() {
+    hears("waiting", "done");
+}
+
+#[test]
+fn hooks_come_and_go_inside_callbacks() {
+    hears(
+        "changes",
+        "B free_pre 0 1024 #1 #2
+        B free_post 0 1024 #1 #2",
+    );
+}
+
+/// Hooks are a thread's own, and end with it.
+#[test]
+fn other_threads_hear_nothing() {
+    hears(
+        "threads",
+        "A malloc_pre 0 1000 1024
+        A alloc_pre 0 2097152
+        A alloc_post 0 2097152 there
+        A malloc_post 0 1000 1024 #1 #2",
+    );
+}
+
+#[test]
+fn wrong_tables_are_refused() {
+    hears("limits", "done");
+}
+
+/// Natively CUDA fails in the child; no hook hears of it.
+#[test]
+fn a_forked_child_has_no_hooks() {
+    hears("child", "child 3");
+}
+
+/// The program ends its own context inside of its own allocation: the driver's code for that.
+#[test]
+fn a_context_may_end_inside_a_callback() {
+    hears("context_ends", "answer 709");
+}
+
+/// The end of the thread cannot come there: the hook is removed, and the thread goes on.
+#[test]
+fn a_callback_cannot_end_its_thread() {
+    let ran = hooked("broken exit").output().ok();
+    assert_eq!(ran.stdout, "served\nthread 7\n");
+    let said = "cachealloc: the memory hook \"broken\" called pthread_exit, which is not possible \
+                there in alloc_preprocess: it is removed";
+    assert_eq!(ran.said(), [said]);
+}
+
+/// A cancelled thread ends after the call, where it would without hooks.
+#[test]
+fn a_thread_is_cancelled_after_the_callback() {
+    hears(
+        "broken cancel",
+        "goes on
+        served
+        thread -1",
+    );
+}
+
+/// Whoever jumps out of a callback has no more hooks in this thread, and memory all the same.
+#[test]
+fn a_jump_out_of_a_callback_harms_nobody() {
+    hears(
+        "broken jump",
+        "served
+        thread 7",
+    );
+}
+
+fn plugin(name: &str, flags: &[&str]) -> PathBuf {
+    compile_library("memory_hook_plugin.cpp", &format!("{name}/plugin.so"), flags)
+}
+
+fn with_plugin(path: &std::path::Path) -> Run {
+    hooked("plain").conf(&format!("hook:{}", path.display()))
+}
+
+const CALLBACKS: [&str; 6] = [
+    "alloc_preprocess",
+    "alloc_postprocess",
+    "malloc_preprocess",
+    "malloc_postprocess",
+    "free_preprocess",
+    "free_postprocess",
+];
+
+#[test]
+fn a_plugin_hears_of_all_threads() {
+    let ran = with_plugin(&plugin("hook", &[])).output().ok();
+    assert_eq!(ran.stdout, "done\nheard 2 2 2 2 2 2, 0 exceptions in flight\n");
+    assert_eq!(ran.stderr, "");
+}
+
+/// A C++ exception out of any callback ends there, as by a `catch (...)`; the hook hears no more.
+#[test]
+fn a_hook_that_throws_is_removed() {
+    let plugin = plugin("hook", &[]);
+    // How often each was called when the one in the list threw.
+    let heard =
+        ["1 0 1 0 0 0", "1 1 1 0 0 0", "0 0 1 0 0 0", "1 1 1 1 0 0", "1 1 1 1 1 0", "1 1 1 1 1 1"];
+    for (callback, heard) in CALLBACKS.iter().zip(heard) {
+        let ran = with_plugin(&plugin).env("HOOK_THROWS", callback).output().ok();
+        assert_eq!(ran.stdout, format!("done\nheard {heard}, 0 exceptions in flight\n"));
+        let said = format!(
+            "cachealloc: the memory hook \"counts\" threw an exception in {callback}: it is removed"
+        );
+        assert_eq!(ran.said(), [said.as_str()]);
+    }
+}
+
+/// One line, and the program runs without.
+#[test]
+fn a_bad_plugin_is_reported() {
+    let says = |ran: Ran, what: &str| {
+        assert_eq!(ran.stdout, "done\n");
+        assert!(ran.said().len() == 1 && ran.stderr.contains(what), "{what}: {}", ran.stderr);
+    };
+    says(with_plugin("/nowhere/plugin.so".as_ref()).output().ok(), "it cannot be loaded (");
+    says(with_plugin("plugin.so".as_ref()).output().ok(), "an absolute path");
+    let driver = driver_folder().join("libcuda.so.1");
+    says(with_plugin(&driver).output().ok(), "it exports no cachealloc_hook_table");
+    let other = plugin("hook-of-another-version", &["-DFROM_ANOTHER_VERSION"]);
+    let ran = with_plugin(&other).output().ok();
+    assert!(ran.stderr.contains("is of no known version"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("heard 0 0 0 0 0 0"), "{}", ran.stdout);
+}
+
+/// Never in a process that makes no call of CUDA.
+#[test]
+fn without_cuda_no_plugin_is_loaded() {
+    let conf = format!("hook:{}", plugin("hook", &[]).display());
+    let ran = Run::program("true").conf(&conf).output().ok();
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("", ""));
+}
