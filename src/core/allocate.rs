@@ -24,7 +24,7 @@ impl Allocator {
     /// happen to the allocator: other requests, frees, releases, barriers.
     pub fn poll(&mut self, request: &mut Request) -> Step {
         if request.count_poll() {
-            self.requests_count += 1;
+            self.clock += 1;
         }
         if let Some(allocation) = request.arrived.take() {
             return Step::Done(allocation);
@@ -47,7 +47,7 @@ impl Allocator {
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
         let allocation = self.search(request, block_bytes)?;
-        self.requests_count += 1;
+        self.clock += 1;
         Some(allocation)
     }
 

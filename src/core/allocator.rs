@@ -29,7 +29,8 @@ pub struct Allocator {
     pub(crate) addresses: Addresses,
     pub(crate) stats: Stats,
     pub(crate) segments_reserved_count: u64,
-    pub(crate) requests_count: u64,
+    /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
+    pub(crate) clock: u64,
     pub(crate) pressure: bool,
     /// Large requests no longer cut segments. See Note [Exported blocks] in export.rs.
     pub(crate) whole_large: bool,
@@ -53,7 +54,7 @@ impl Allocator {
             addresses: Addresses::new(),
             stats: Stats::default(),
             segments_reserved_count: 0,
-            requests_count: 0,
+            clock: 0,
             pressure: false,
             whole_large: false,
             arenas: Arenas::default(),
@@ -195,7 +196,7 @@ impl Allocator {
             state: State::Free,
             exported: false,
             expandable,
-            freed_at_request: self.requests_count,
+            freed_at: self.clock,
         }));
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);

@@ -15,7 +15,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{SegmentRow, State};
+use crate::block::{Block, SegmentRow, State};
 use crate::holes::Place;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
@@ -88,7 +88,13 @@ impl Allocator {
 
     /// Memory that backs nothing but free blocks leaves the allocator, all of it.
     pub fn unmap_free(&mut self) -> Vec<Mapping> {
+        self.unmap_where(|_| true)
+    }
+
+    /// As `unmap_free`, for some of the blocks.
+    pub(crate) fn unmap_where(&mut self, goes: impl Fn(&Block) -> bool) -> Vec<Mapping> {
         let mut candidates = self.unmappable();
+        candidates.retain(|(id, _)| goes(self.blocks.at(id.0)));
         // From the highest address down: what is right of a cut gets a new name each time.
         candidates.sort_by_key(|(id, _)| core::cmp::Reverse(self.blocks.at(id.0).address));
         candidates.into_iter().flat_map(|(id, _)| self.cut(id)).collect()

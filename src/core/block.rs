@@ -25,8 +25,8 @@ pub(crate) struct Block {
     pub exported: bool,
     /// In an arena. See Note [Arenas] in arenas.rs.
     pub expandable: bool,
-    /// The number of requests seen when the block was last freed: its age for garbage collection.
-    pub freed_at_request: u64,
+    /// The allocator's clock when the last byte of it became free for those who may take it now.
+    pub freed_at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,7 +20,7 @@ impl Allocator {
         if self.policy.is_oversize(block.bytes) {
             self.stats.oversize_allocations.decrease(1);
         }
-        block.freed_at_request = self.requests_count;
+        block.freed_at = self.clock;
         block.state = match self.tags.make(ready) {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
@@ -73,6 +73,7 @@ impl Allocator {
         self.remove_free(id);
         let block = self.blocks.at_mut(id.0);
         block.state = State::Free;
+        block.freed_at = self.clock;
         let segment = block.segment;
         self.coalesce_and_insert(id);
         self.note_leaving(segment);
@@ -117,7 +118,7 @@ impl Allocator {
         block.state = tag.map_or(State::Free, State::Tagged);
         block.bytes += absorbed.bytes;
         block.next = absorbed.next;
-        block.freed_at_request = block.freed_at_request.max(absorbed.freed_at_request);
+        block.freed_at = block.freed_at.max(absorbed.freed_at);
         match absorbed.next {
             Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
             None => self.note_last(id),

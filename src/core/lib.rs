@@ -26,6 +26,8 @@ mod free;
 
 mod release;
 
+mod idle;
+
 mod arenas;
 
 mod holes;
@@ -53,6 +55,7 @@ pub mod order;
 pub mod rules;
 
 pub use allocator::Allocator;
+pub use idle::IdleMark;
 pub use options::Config;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};

@@ -74,7 +74,10 @@ impl Allocator {
         enough.map(|(_, id)| self.remove_segment(id)).collect()
     }
 
-    fn release_where(&mut self, goes: impl Fn(&Allocator, &SegmentRow) -> bool) -> Vec<Segment> {
+    pub(crate) fn release_where(
+        &mut self,
+        goes: impl Fn(&Allocator, &SegmentRow) -> bool,
+    ) -> Vec<Segment> {
         let going: Vec<SegmentId> = self
             .segments
             .iter()
@@ -97,7 +100,7 @@ impl Allocator {
         let first = self.blocks.at(segment.first.0);
         let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
         let candidate = segment.pool == Pool::Large && whole && !segment.expandable;
-        candidate.then(|| self.requests_count - first.freed_at_request)
+        candidate.then(|| self.clock - first.freed_at)
     }
 
     pub(crate) fn remove_segment(&mut self, id: SegmentId) -> Segment {

@@ -47,6 +47,8 @@ rules! {
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// Memory goes from behind free blocks only.
     UnmapOnlyFree = "unmap_only_free",
+    /// As idle goes back only what nobody has used since the mark.
+    IdleSinceMark = "idle_since_mark",
     /// Memory goes from behind addresses after the newest barrier has passed.
     UnmapBehindBarrier = "unmap_behind_barrier",
     /// A free of a context block makes a barrier.

@@ -61,8 +61,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like: `limits.rs` shows them.
-const NO_HAZARDS: [Rule; 1] = [Rule::LimitClaimsFirst];
+/// Of what there is natively nothing like: `limits.rs` and `idle.rs` show them.
+const NO_HAZARDS: [Rule; 2] = [Rule::LimitClaimsFirst, Rule::IdleSinceMark];
 
 const TRIES_MAX: usize = 5;
 

@@ -61,6 +61,11 @@ fn unmap_only_free() {
 }
 
 #[test]
+fn idle_since_mark() {
+    caught(Rule::IdleSinceMark);
+}
+
+#[test]
 fn exported_not_reused() {
     caught(Rule::ExportedNotReused);
 }

@@ -1,11 +1,11 @@
 //! Every program up to a length: each allocation size for each requester, each live block exported,
-//! each way to free it, each event completing, barriers with old and new marks, trims. All invariants are
+//! each way to free it, each event completing, barriers with old and new marks, trims, releases of what is idle. All invariants are
 //! checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{BlockId, EventId, Policy, Ready, Requester, StreamId};
 
-use crate::world::{Mark, World, stream};
+use crate::world::{Mark, Moment, World, stream};
 
 /// One shares small segments, one shares large segments, one has a segment of its own.
 const SIZES: [u64; 3] = [700 << 10, 7 * MIB, 12 * MIB];
@@ -18,6 +18,7 @@ pub struct Explorer {
     live: Vec<BlockId>,
     events: Vec<EventId>,
     mark: Option<Mark>,
+    moment: Option<Moment>,
     exported: Vec<BlockId>,
 }
 
@@ -30,6 +31,7 @@ enum Operation {
     Mark,
     Barrier,
     Trim,
+    ReleaseIdle,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,14 @@ impl Explorer {
     fn new(policy: Policy, judges_all: bool) -> Explorer {
         let mut world = World::new(policy, CAPACITY_BYTES);
         world.judges_all = judges_all;
-        Explorer { world, live: Vec::new(), events: Vec::new(), mark: None, exported: Vec::new() }
+        Explorer {
+            world,
+            live: Vec::new(),
+            events: Vec::new(),
+            mark: None,
+            moment: None,
+            exported: Vec::new(),
+        }
     }
 
     /// Runs every continuation of at most `steps` operations and returns how many there are.
@@ -97,6 +106,9 @@ impl Explorer {
         if self.world.allocator.segments().next().is_some() {
             operations.extend([Operation::Barrier, Operation::Trim]);
         }
+        if self.moment.is_some() {
+            operations.push(Operation::ReleaseIdle);
+        }
         operations
     }
 
@@ -118,13 +130,20 @@ impl Explorer {
                     self.world.report_finished();
                 }
             }
-            Operation::Mark => self.mark = Some(self.world.mark()),
+            Operation::Mark => {
+                self.mark = Some(self.world.mark());
+                self.moment = Some(self.world.moment());
+            }
             Operation::Barrier => {
                 let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
                 self.world.barrier_passed(mark);
             }
             Operation::Trim => {
                 self.world.trim();
+            }
+            Operation::ReleaseIdle => {
+                let since = self.moment.take().expect("offered only then");
+                self.world.release_idle(since);
             }
         }
     }

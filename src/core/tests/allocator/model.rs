@@ -13,6 +13,8 @@ pub struct Model {
     retired: Vec<Range<u64>>,
     waiting: Vec<Waiting>,
     frees_count: u64,
+    /// Every range that was taken, or became free for anyone, in that order.
+    touches: Vec<Range<u64>>,
 }
 
 /// Bytes that were freed and are not for anyone yet.
@@ -51,6 +53,7 @@ impl Model {
             }
         }
         self.waiting = rest;
+        self.touches.push(bytes.clone());
         self.live.push((allocation.block, bytes));
     }
 
@@ -61,7 +64,9 @@ impl Model {
             self.exported.swap_remove(place);
             self.retired.push(bytes.clone());
         }
-        if ready != Ready::Anyone {
+        if ready == Ready::Anyone {
+            self.touches.push(bytes);
+        } else {
             self.waiting.push(Waiting { bytes, ready, free_number: self.frees_count });
         }
         self.frees_count += 1;
@@ -74,7 +79,7 @@ impl Model {
     }
 
     pub fn completed(&mut self, event: EventId) {
-        self.waiting.retain(|waiting| waiting.ready.event() != Some(event));
+        self.end_waiting(|waiting| waiting.ready.event() == Some(event));
     }
 
     /// How many frees there were: a barrier recorded now covers exactly these.
@@ -83,7 +88,24 @@ impl Model {
     }
 
     pub fn barrier_passed(&mut self, frees_count: u64) {
-        self.waiting.retain(|waiting| waiting.free_number >= frees_count);
+        self.end_waiting(|waiting| waiting.free_number < frees_count);
+    }
+
+    fn end_waiting(&mut self, over: impl Fn(&Waiting) -> bool) {
+        let touched = self.waiting.iter().filter(|waiting| over(waiting));
+        self.touches.extend(touched.map(|waiting| waiting.bytes.clone()));
+        self.waiting.retain(|waiting| !over(waiting));
+    }
+
+    /// How many times memory was touched: a moment.
+    pub fn touches_count(&self) -> usize {
+        self.touches.len()
+    }
+
+    /// Nobody has used these bytes since that moment.
+    pub fn idle(&self, bytes: Range<u64>, since: usize) {
+        let later = self.touches[since..].iter().find(|touched| overlap(touched, &bytes));
+        assert!(later.is_none(), "{bytes:x?} is released as idle in spite of {later:x?}");
     }
 
     /// The events of the segment have been waited for.

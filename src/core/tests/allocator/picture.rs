@@ -9,6 +9,7 @@
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
+//! n = now, idle n                   what nobody has used since then goes back
 //! trim, pressure on, pressure off, limit 50M, chunk 40M
 //! ```
 //!
@@ -21,11 +22,11 @@ use std::sync::Mutex;
 use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Allocation, BlockState, BlockView, EventId, Policy, Pool, Ready, Requester, SegmentView,
-    StreamId,
+    Allocation, BlockState, BlockView, EventId, Mapping, Policy, Pool, Ready, Requester, Segment,
+    SegmentView, StreamId,
 };
 
-use crate::world::{Asked, Mark, World};
+use crate::world::{Asked, Mark, Moment, World};
 
 /// Runs the program, checking every invariant after each line, and compares the drawing.
 #[track_caller]
@@ -47,14 +48,20 @@ struct Drawing {
     world: World,
     live: BTreeMap<String, Allocation>,
     marks: BTreeMap<String, Mark>,
+    moments: BTreeMap<String, Moment>,
     asked: Vec<String>,
 }
 
 impl Drawing {
     fn of(program: &str) -> String {
         let world = World::new(Policy::default(), 1 << 50);
-        let mut drawing =
-            Drawing { world, live: BTreeMap::new(), marks: BTreeMap::new(), asked: Vec::new() };
+        let mut drawing = Drawing {
+            world,
+            live: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            moments: BTreeMap::new(),
+            asked: Vec::new(),
+        };
         for line in program.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
             drawing.run(&words);
@@ -99,16 +106,27 @@ impl Drawing {
             ["barrier"] => self.world.barrier_passed(self.world.mark()),
             ["barrier", name] => self.world.barrier_passed(self.marks[*name]),
             ["trim"] => {
-                let (segments, mappings) = self.world.trim();
-                let unmapped = match mappings.is_empty() {
-                    true => String::new(),
-                    false => format!(", {}", text_of(&Asked::Unmap(mappings))),
-                };
-                let released = text_of(&Asked::Release(segments));
-                self.asked.push(format!("trim: {released}{unmapped}"));
+                let gone = self.world.trim();
+                self.gone("trim", gone);
+            }
+            [name, "=", "now"] => {
+                self.moments.insert(name.to_string(), self.world.moment());
+            }
+            ["idle", name] => {
+                let gone = self.world.release_idle(self.moments[*name]);
+                self.gone("idle", gone);
             }
             _ => panic!("not a line of the language: {words:?}"),
         }
+    }
+
+    fn gone(&mut self, how: &str, (segments, mappings): (Vec<Segment>, Vec<Mapping>)) {
+        let unmapped = match mappings.is_empty() {
+            true => String::new(),
+            false => format!(", {}", text_of(&Asked::Unmap(mappings))),
+        };
+        let released = text_of(&Asked::Release(segments));
+        self.asked.push(format!("{how}: {released}{unmapped}"));
     }
 
     fn alloc(&mut self, name: &str, bytes: u64, requester: Requester) {

@@ -6,7 +6,7 @@ use cachealloc_core::policy::MIB;
 use cachealloc_core::{BlockId, EventId, Policy, Ready, Request, Requester, StreamId};
 
 use crate::random::Random;
-use crate::world::{Mark, World};
+use crate::world::{Mark, Moment, World};
 
 const STEPS_COUNT: u64 = 600;
 const IN_FLIGHT_COUNT_MAX: usize = 3;
@@ -32,6 +32,7 @@ struct Program {
     in_flight: Vec<Request>,
     events: Vec<EventId>,
     mark: Option<Mark>,
+    moment: Option<Moment>,
     exports: bool,
 }
 
@@ -49,6 +50,7 @@ pub fn run(seed: u64, judges_all: bool) {
         in_flight: Vec::new(),
         events: Vec::new(),
         mark: None,
+        moment: None,
         exports,
     };
     program.world.judges_all = judges_all;
@@ -88,6 +90,10 @@ impl Program {
                 1 => self.world.allocator.set_pressure(false),
                 3 => self.world.allocator.set_chunk(self.random.pick(&CHUNKS_BYTES)),
                 2 => self.world.report_finished(),
+                4 => self.moment = Some(self.world.moment()),
+                5 | 6 => {
+                    self.moment.map(|moment| self.world.release_idle(moment));
+                }
                 _ => {}
             },
             _ => {}

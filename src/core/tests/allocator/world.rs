@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, BlockId, EventId, Mapping, Policy, Pool, Ready, Request,
-    Requester, Segment, Step, StreamId, TagMark,
+    Address, Allocation, Allocator, BlockId, EventId, IdleMark, Mapping, Policy, Pool, Ready,
+    Request, Requester, Segment, Step, StreamId, TagMark,
 };
 
 use crate::model::Model;
@@ -43,6 +43,13 @@ pub enum Asked {
 pub struct Mark {
     tags: TagMark,
     frees_count: u64,
+}
+
+/// A moment, for what is idle since then.
+#[derive(Clone, Copy)]
+pub struct Moment {
+    mark: IdleMark,
+    touches_count: usize,
 }
 
 impl World {
@@ -254,6 +261,25 @@ impl World {
         (segments, mappings)
     }
 
+    pub fn moment(&mut self) -> Moment {
+        Moment { mark: self.allocator.idle_mark(), touches_count: self.model.touches_count() }
+    }
+
+    /// What nobody has used since then goes back.
+    pub fn release_idle(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
+        let segments = self.allocator.release_idle(since.mark);
+        let mappings = self.allocator.unmap_idle(since.mark);
+        let plain = segments.iter().map(|segment| (segment.base.0, segment.bytes));
+        let mapped = mappings.iter().map(|mapping| (mapping.base.0, mapping.bytes));
+        for (base, bytes) in plain.chain(mapped) {
+            self.model.idle(base..base + bytes, since.touches_count);
+        }
+        assert!(segments.iter().all(|segment| segment.events.is_empty() && !segment.exported));
+        self.unmapped(&mappings);
+        self.released(&segments);
+        (segments, mappings)
+    }
+
     /// Once everything is freed and every wait is over, nothing may be left behind.
     pub fn end(mut self, live: impl IntoIterator<Item = BlockId>) {
         for block in live {
@@ -264,7 +290,12 @@ impl World {
         for segment in self.allocator.segments() {
             assert_eq!(self.allocator.blocks(segment.id).count(), 1, "{segment:?} is in pieces");
         }
-        self.trim();
+        // All of it is idle by now; chunks are kept even so.
+        let now = self.moment();
+        self.release_idle(now);
+        if self.allocator.policy().chunk_bytes.is_some() {
+            self.trim();
+        }
         self.check();
         assert_eq!(self.model.live_count(), 0);
         assert!(self.driver.segments.is_empty(), "memory is lost: {:x?}", self.driver.segments);

@@ -15,3 +15,5 @@ mod budgets;
 mod chunks;
 
 mod exports;
+
+mod idle;
