@@ -182,7 +182,7 @@ build_sample() {
     read -r -a words <<<"$flags"
     for source in $sources; do
         case $source in
-        *'>'*) throttle "$cores"; compile "$from" "$into/${source#*>}" "$into/build-fatbin.log" -fatbin ${includes[@]+"${includes[@]}"} "${source%>*}" & ;;
+        *'>'*) throttle "$cores"; compile "$from" "$into/${source#*>}" "$into/build-${source##*.}.log" "-${source##*.}" ${includes[@]+"${includes[@]}"} "${source%>*}" & ;;
         *) plain+=("$source") ;;
         esac
     done
