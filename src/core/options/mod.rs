@@ -19,7 +19,7 @@ mod table;
 
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind};
-pub use shares::{Chunks, Limit, Strategy};
+pub use shares::{Chunks, Idle, KeepFree, Limit, Strategy};
 pub use table::{Effect, OPTIONS, OptionRow};
 
 /// The mode where the text names none. One constant, because it is a promise to users.
@@ -34,6 +34,7 @@ pub struct Config {
     pub limit: Limit,
     pub strategy: Strategy,
     pub chunks: Chunks,
+    pub idle: Idle,
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
@@ -148,6 +149,7 @@ impl Default for Config {
             limit: Limit::default(),
             strategy: Strategy::AutoGrowth,
             chunks: Chunks::default(),
+            idle: Idle::default(),
             free_mode: FREE_MODE_DEFAULT,
             serve_async: true,
             skip_barriers: true,

@@ -5,7 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::{
-    Config, Fill, LogLevel, Record, StackContext, StackKind, StatsOnExit, Strategy, signals,
+    Config, Fill, KeepFree, LogLevel, Record, StackContext, StackKind, StatsOnExit, Strategy,
+    signals,
 };
 use crate::order::Mode;
 use crate::policy::{MIB, ROUNDUP_INTERVALS};
@@ -119,6 +120,25 @@ pub(super) fn reallocate_gpu_memory_in_mb(
 ) -> Result<(), Malformed> {
     let bytes = mebibytes(value)?;
     config.chunks.next_bytes = (bytes != 0).then_some(bytes);
+    Ok(())
+}
+
+pub(super) fn idle_release_s(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.idle.release_seconds = match value {
+        "off" => None,
+        _ => match whole_number(value)? {
+            seconds @ 1..=3600 => Some(seconds as u32),
+            _ => return Err(Malformed),
+        },
+    };
+    Ok(())
+}
+
+pub(super) fn keep_free_mb(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.idle.keep_free = match value {
+        "auto" => KeepFree::Auto,
+        _ => KeepFree::Bytes(mebibytes(value)?),
+    };
     Ok(())
 }
 

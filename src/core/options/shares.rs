@@ -1,4 +1,5 @@
-//! How much of a device the process takes: what it may hold at most, and in which portions.
+//! How much of a device the process takes: what it may hold at most, in which portions, and when it
+//! gives back what it does not use.
 
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 
@@ -67,6 +68,34 @@ impl Chunks {
     /// Requests above this size are no matter of chunks. Asked where there is no chunk yet.
     pub fn request_bytes_max(&self, free_bytes: u64) -> u64 {
         self.bytes(true, free_bytes).max(self.bytes(false, free_bytes))
+    }
+}
+
+/// When memory that nobody uses goes back to the driver, for others on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Idle {
+    /// After so many seconds, however much the device has.
+    pub release_seconds: Option<u32>,
+    pub keep_free: KeepFree,
+}
+
+/// With less than this free on the device, memory goes back as soon as it may count as idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum KeepFree {
+    /// Half of the device: two who share it find room, and who leaves half never notices.
+    #[default]
+    Auto,
+    /// 0: never.
+    Bytes(u64),
+}
+
+impl KeepFree {
+    /// On a device of this size.
+    pub fn on(self, device_bytes: u64) -> u64 {
+        match self {
+            KeepFree::Auto => device_bytes / 2,
+            KeepFree::Bytes(bytes) => bytes,
+        }
     }
 }
 

@@ -42,6 +42,12 @@ fn grows(config: &Config) -> bool {
     config.strategy == Strategy::AutoGrowth
 }
 
+const CHUNKS_STAY: &str = "what strategy:pre_allocate has reserved is kept";
+
+fn keeps_no_chunks(config: &Config) -> bool {
+    config.strategy == Strategy::AutoGrowth
+}
+
 /// The same options as PyTorch spells them on AMD's devices.
 pub(super) const ALIASES: [(&str, &str); 3] = [
     ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
@@ -187,6 +193,28 @@ pub const OPTIONS: &[OptionRow] = &[
         meaning: "size of the chunks after the first",
         set: setters::reallocate_gpu_memory_in_mb,
         effect: Effect::If(sizes_chunks, ONLY_WITH_CHUNKS),
+    },
+    OptionRow {
+        key: "idle_release_s",
+        kind: "seconds",
+        default: "off",
+        on_bad_value: "off",
+        allowed: "a whole number from 1 to 3600, or off",
+        meaning: "give memory back to the driver that was not used for so long, for others on the \
+                  device",
+        set: setters::idle_release_s,
+        effect: Effect::If(keeps_no_chunks, CHUNKS_STAY),
+    },
+    OptionRow {
+        key: "keep_free_mb",
+        kind: "MiB",
+        default: "auto",
+        on_bad_value: "auto",
+        allowed: "a whole number, 0 for never, or auto: half of the device",
+        meaning: "while the device has less than this free, give memory back that was not used for \
+                  3 seconds",
+        set: setters::keep_free_mb,
+        effect: Effect::If(keeps_no_chunks, CHUNKS_STAY),
     },
     OptionRow {
         key: "async",

@@ -1,8 +1,8 @@
 //! The text of the options: what is accepted, and what each mistake says and leaves in force.
 
 use cachealloc_core::options::{
-    Chunks, Config, Effect, FREE_MODE_DEFAULT, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy,
-    help, help_markdown, parse,
+    Chunks, Config, Effect, FREE_MODE_DEFAULT, KeepFree, Limit, LogLevel, OPTIONS, StatsOnExit,
+    Strategy, help, help_markdown, parse,
 };
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
@@ -195,6 +195,19 @@ fn of_two_limits_the_smaller_one_holds() {
 }
 
 #[test]
+fn idle_memory_goes_back_as_the_options_say() {
+    let default = accepted("").idle;
+    assert_eq!((default.release_seconds, default.keep_free), (None, KeepFree::Auto));
+    assert_eq!(default.keep_free.on(80 << 30), 40 << 30);
+    let idle = accepted("idle_release_s:20,keep_free_mb:300").idle;
+    assert_eq!((idle.release_seconds, idle.keep_free.on(1 << 40)), (Some(20), 300 * MIB));
+    assert_eq!(accepted("keep_free_mb:0").idle.keep_free.on(1 << 40), 0);
+    assert_eq!(accepted("idle_release_s:off,keep_free_mb:auto").idle, default);
+    let (_, problems) = parse("idle_release_s:20,strategy:pre_allocate");
+    assert!(problems[0].to_string().contains("is kept"), "{}", problems[0]);
+}
+
+#[test]
 fn chunks_are_what_the_options_say() {
     let sizes = |text: &str| {
         let chunks = accepted(&format!("strategy:pre_allocate,{text}")).chunks;
@@ -241,6 +254,11 @@ fn what_pytorch_refuses_is_refused() {
         "initial_gpu_memory_in_mb:x",
         "reallocate_gpu_memory_in_mb:",
         "strategy:naive_best_fit",
+        "idle_release_s:0",
+        "idle_release_s:3601",
+        "idle_release_s:on",
+        "keep_free_mb:-1",
+        "keep_free_mb:off",
         "release_lock_on_cudamalloc:maybe",
         "roundup_power2_divisions:[256:1",
     ] {
