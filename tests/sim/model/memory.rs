@@ -62,7 +62,7 @@ impl Memory {
         Memory {
             devices: (0..devices).map(|_| Space::new(addresses, pages)).collect(),
             host: Space::new(HOST_BYTES, HOST_BYTES / super::space::PAGE_BYTES),
-            reserved: Space::new(HOST_BYTES * 4, u64::MAX),
+            reserved: Space::new(addresses.max(HOST_BYTES * 4), u64::MAX),
             live: BTreeMap::new(),
             dying: HashMap::new(),
             dying_places: BTreeMap::new(),
