@@ -45,6 +45,7 @@ impl Call {
             return Err(Code::NOT_INITIALIZED);
         }
         exit::install();
+        exit::refuse_after_end(name);
         // As a real driver: with the first context, and without a lock that another thread may want
         // inside a library's constructor. A new thread takes the loader's.
         if name.starts_with("cuDevicePrimaryCtxRetain") || name.starts_with("cuCtxCreate") {

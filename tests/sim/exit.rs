@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::call;
 use crate::model::memory::Kind;
@@ -26,8 +28,27 @@ extern "C" fn at_exit() {
     // Work in flight is run to its end, as far as it goes, so that its races are seen.
     world.poll_spinners();
     while world.step() {}
+    if config().teardown_ms > 0 {
+        ENDED.store(true, Ordering::SeqCst);
+        drop(world);
+        std::thread::sleep(Duration::from_millis(config().teardown_ms));
+        world = world::lock();
+    }
     write_report(&world);
 }
+
+/// A call that comes while the driver ends with the process: a real one may crash.
+pub fn refuse_after_end(function: &str) {
+    if ENDED.load(Ordering::SeqCst) {
+        let mut world = world::lock();
+        world.report.problem(format!("sim: {function} was called after the end"));
+        write_report(&world);
+        // SAFETY: ends the process at once, as a crash would.
+        unsafe { libc::_exit(AFTER_END_EXIT_CODE) }
+    }
+}
+
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 pub fn deadlock(world: &mut World, function: &str) -> ! {
     let ms = config().deadlock_ms;
@@ -61,4 +82,5 @@ fn leaks(world: &World) -> Vec<String> {
 }
 
 const DEADLOCK_EXIT_CODE: i32 = 86;
+const AFTER_END_EXIT_CODE: i32 = 87;
 const LEAK_LINES_MAX: usize = 100;

@@ -37,6 +37,10 @@ driver! {
     }
 
     fn cuCtxPushCurrent, cuCtxPushCurrent_v2: (context: Handle) |call| {
+        if find(call, context).is_err() && context != 0 {
+            // A real driver looks at what was the context.
+            call.world().report.problem("sim: a context that is gone is pushed".into());
+        }
         find(call, context)?;
         stack(call).push(context);
         Ok(())

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::raw;
+use super::share::Share;
 use super::space::Space;
 use crate::abi::{Code, Handle, Outcome};
 
@@ -60,7 +61,9 @@ impl Memory {
         let pages = device_bytes / super::space::PAGE_BYTES;
         let addresses = device_bytes * ADDRESSES_PER_BYTE;
         Memory {
-            devices: (0..devices).map(|_| Space::new(addresses, pages)).collect(),
+            devices: (0..devices)
+                .map(|device| Space::new(addresses, pages).shared(Share::of(device)))
+                .collect(),
             host: Space::new(HOST_BYTES, HOST_BYTES / super::space::PAGE_BYTES),
             reserved: Space::new(addresses.max(HOST_BYTES * 4), u64::MAX),
             live: BTreeMap::new(),

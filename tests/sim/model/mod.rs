@@ -14,6 +14,7 @@ pub mod array;
 pub mod memory;
 pub mod pool;
 pub mod raw;
+pub mod share;
 pub mod space;
 pub mod vmm;
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::raw;
+use super::share::Share;
 
 pub const PAGE_BYTES: u64 = 2 << 20;
 const PACKED_BYTES_MAX: u64 = 1 << 20;
@@ -18,7 +19,9 @@ pub struct Space {
     /// Addresses from here on were never handed out.
     pub high_water: u64,
     pub pages_max: u64,
-    pub pages_used: u64,
+    pages_used: u64,
+    /// Others who take pages of the same device.
+    share: Option<Share>,
     free: BTreeMap<u64, u64>,
     packed: BTreeMap<u64, PackedPage>,
     /// Pages that other processes may have mapped, by their start: the file and their bytes.
@@ -43,11 +46,16 @@ impl Space {
             high_water: base,
             pages_max,
             pages_used: 0,
+            share: None,
             free: BTreeMap::from([(base, bytes)]),
             packed: BTreeMap::new(),
             shared: BTreeMap::new(),
             whole: BTreeMap::new(),
         }
+    }
+
+    pub fn shared(self, share: Option<Share>) -> Space {
+        Space { share, ..self }
     }
 
     pub fn contains(&self, address: u64) -> bool {
@@ -73,7 +81,7 @@ impl Space {
     }
 
     pub fn bytes_free(&self) -> u64 {
-        (self.pages_max - self.pages_used) * PAGE_BYTES
+        self.pages_left() * PAGE_BYTES
     }
 
     /// Moves the pages of what lies at this address onto a file: the file, start and bytes.
@@ -92,24 +100,37 @@ impl Space {
 
     /// Pages that are counted here and mapped elsewhere.
     pub fn take_pages(&mut self, bytes: u64) -> bool {
+        let _turn = self.share.as_ref().map(Share::turn);
         let pages = bytes.div_ceil(PAGE_BYTES);
-        let fits = pages <= self.pages_max - self.pages_used;
+        let fits = pages <= self.pages_left();
         if fits {
-            self.pages_used += pages;
+            self.use_pages(self.pages_used + pages);
         }
         fits
     }
 
     pub fn give_pages(&mut self, bytes: u64) {
-        self.pages_used -= bytes.div_ceil(PAGE_BYTES);
+        self.use_pages(self.pages_used - bytes.div_ceil(PAGE_BYTES));
+    }
+
+    fn pages_left(&self) -> u64 {
+        let others = self.share.as_ref().map_or(0, Share::others);
+        self.pages_max.saturating_sub(self.pages_used + others)
+    }
+
+    fn use_pages(&mut self, pages: u64) {
+        self.pages_used = pages;
+        if let Some(share) = &self.share {
+            share.note(pages);
+        }
     }
 
     fn alloc_pages(&mut self, bytes: u64) -> Option<u64> {
-        if bytes / PAGE_BYTES > self.pages_max - self.pages_used {
+        let start = take_first_fit(&mut self.free, bytes)?;
+        if !self.take_pages(bytes) {
+            give(&mut self.free, start, bytes);
             return None;
         }
-        let start = take_first_fit(&mut self.free, bytes)?;
-        self.pages_used += bytes / PAGE_BYTES;
         self.whole.insert(start, bytes);
         Some(start)
     }
@@ -124,7 +145,7 @@ impl Space {
             }
             None => raw::clear_pages(start, bytes),
         }
-        self.pages_used -= bytes / PAGE_BYTES;
+        self.give_pages(bytes);
         give(&mut self.free, start, bytes);
     }
 

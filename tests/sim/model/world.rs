@@ -91,6 +91,7 @@ pub struct Config {
     pub memory_bytes: u64,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
+    pub teardown_ms: u64,
     pub report: Option<String>,
     pub fail: String,
 }
@@ -191,6 +192,7 @@ pub fn config() -> &'static Config {
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
+            teardown_ms: number("SIM_TEARDOWN_MS", 0),
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
         }
