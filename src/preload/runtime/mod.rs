@@ -16,6 +16,7 @@
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
 pub mod bypass;
+pub mod own_thread;
 pub mod process;
 pub mod skipping;
 pub mod stats;

@@ -2,24 +2,21 @@
 //!
 //! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
 //! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
-//! nobody waits for a writer that no longer gets on: what the asker holds may be what it lacks.
+//! nobody waits for a writer that no longer gets on: what the asker holds may be what it lacks. A
+//! thread of the program may have a small stack, another reason to write here.
 
-use core::ffi::c_void;
-use core::mem::zeroed;
-use core::ptr::{null, null_mut};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::runtime::{lock, thread};
+use crate::runtime::{lock, own_thread};
 
-/// Enough for names of functions at any nesting that symbolising meets. A thread of the program may
-/// have much less: another reason to write here.
-const STACK_BYTES: usize = 2 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// What the thread does after every word.
+static SERVE: OnceLock<fn()> = OnceLock::new();
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// What the writer sleeps on: changes with every word.
 static BELL: AtomicU32 = AtomicU32::new(0);
@@ -85,7 +82,7 @@ impl Word {
             if gives_way || silence > patience.silence_max {
                 return false;
             }
-            sleep(LOOK_EVERY);
+            own_thread::sleep(LOOK_EVERY);
         }
         true
     }
@@ -106,28 +103,11 @@ static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 static JOBS_LEFT: Word = Word::new();
 
 /// Starts the thread, which calls `serve` after every word. False: there is none.
-///
-/// By the C library's own call: std's allocates in the new thread, which costs a process that never
-/// asks for a snapshot an arena of the heap. Every signal stays with the program's own threads.
 pub fn start(serve: fn()) -> bool {
-    // SAFETY: the sets are filled by the calls; the mask is put back; a function pointer is a word.
-    unsafe {
-        let mut all: libc::sigset_t = zeroed();
-        let mut before: libc::sigset_t = zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-        let mut attributes: libc::pthread_attr_t = zeroed();
-        libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
-        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        let mut writer: libc::pthread_t = zeroed();
-        let serve = serve as *mut c_void;
-        let code = libc::pthread_create(&mut writer, &attributes, work, serve);
-        libc::pthread_attr_destroy(&mut attributes);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
-        RUNS.store(code == 0, Ordering::Release);
-        code == 0
-    }
+    let _ = SERVE.set(serve);
+    let runs = own_thread::start(work);
+    RUNS.store(runs, Ordering::Release);
+    runs
 }
 
 pub fn runs() -> bool {
@@ -164,18 +144,13 @@ pub fn note_lack(lacks: bool) {
     LACKS_A_LOCK.store(lacks, Ordering::Release);
 }
 
-extern "C" fn work(serve: *mut c_void) -> *mut c_void {
-    // SAFETY: names the calling thread, for whoever looks at the process's threads.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
-    // SAFETY: `start` gave the function.
-    let serve: fn() = unsafe { core::mem::transmute(serve) };
-    // What this thread does is not the program's doing.
-    thread::with(|thread| thread.inside.set(true));
+fn work() {
+    let Some(serve) = SERVE.get() else { return };
     loop {
         let heard = BELL.load(Ordering::Acquire);
         serve();
         do_jobs();
-        wait_for_the_bell(heard);
+        own_thread::wait(&BELL, heard, None);
     }
 }
 
@@ -191,20 +166,5 @@ fn do_jobs() {
 
 fn ring() {
     BELL.fetch_add(1, Ordering::Release);
-    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: wakes whoever sleeps on a word of ours.
-    unsafe { libc::syscall(libc::SYS_futex, BELL.as_ptr(), wake, 1) };
-}
-
-fn wait_for_the_bell(heard: u32) {
-    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: sleeps while the word still has this value; anything else returns at once.
-    unsafe { libc::syscall(libc::SYS_futex, BELL.as_ptr(), wait, heard, null::<libc::timespec>()) };
-}
-
-/// By the kernel's call: in the C library's, a thread that is to be cancelled ends.
-fn sleep(time: Duration) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
-    // SAFETY: a plain sleep; a signal may shorten it.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &time, null_mut::<libc::timespec>()) };
+    own_thread::wake(&BELL);
 }

@@ -1,0 +1,74 @@
+//! Threads of ours in a foreign process.
+//!
+//! By the C library's own calls: std's thread allocates in the new thread, which costs a process an
+//! arena of the heap. Every signal stays with the program's own threads.
+
+use core::ffi::c_void;
+use core::mem::zeroed;
+use core::ptr::{null, null_mut};
+use core::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use crate::runtime::thread;
+
+/// Enough for names of functions at any nesting that symbolising meets, and for the driver. What is
+/// not touched costs addresses only.
+const STACK_BYTES: usize = 2 << 20;
+
+/// Starts a thread that runs `body` for ever. False: there is none.
+pub fn start(body: fn()) -> bool {
+    // SAFETY: the sets are filled by the calls; the mask is put back; a function pointer is a word.
+    unsafe {
+        let mut all: libc::sigset_t = zeroed();
+        let mut before: libc::sigset_t = zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+        let mut attributes: libc::pthread_attr_t = zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut made: libc::pthread_t = zeroed();
+        let code = libc::pthread_create(&mut made, &attributes, work, body as *mut c_void);
+        libc::pthread_attr_destroy(&mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+        code == 0
+    }
+}
+
+extern "C" fn work(body: *mut c_void) -> *mut c_void {
+    // SAFETY: names the calling thread, for whoever looks at the process's threads.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
+    // SAFETY: `start` gave the function.
+    let body: fn() = unsafe { core::mem::transmute(body) };
+    // What this thread does is not the program's doing.
+    thread::with(|thread| thread.inside.set(true));
+    body();
+    null_mut()
+}
+
+/// Sleeps while the word has this value, and no longer than this.
+pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
+    let time = no_longer.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(null(), core::ptr::from_ref);
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time) };
+}
+
+/// Wakes who sleeps on the word. For signal handlers, too.
+pub fn wake(word: &AtomicU32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: wakes whoever sleeps on a word of ours.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
+}
+
+/// By the kernel's call: in the C library's, a thread that is to be cancelled ends. A signal may
+/// shorten it.
+pub fn sleep(time: Duration) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: a plain sleep.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, null_mut::<libc::timespec>()) };
+}
