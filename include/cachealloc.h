@@ -34,6 +34,16 @@ const char *cachealloc_version(void) CACHEALLOC_WEAK;
  * Not for signal handlers. Other threads may allocate meanwhile: the snapshot is one moment all the same. */
 int cachealloc_snapshot(const char *path) CACHEALLOC_WEAK;
 
+/* Switches the recording on or off, as the option `record` does for the whole process. Whatever was recorded before is
+ * forgotten. Memory that is there when it is switched on is in the snapshots all the same, as allocated before: without a
+ * stack, and its free without an allocation; of what the driver serves itself only what comes later is known.
+ *
+ * what: "off", "state" (where live blocks came from) or "all" (every allocation and free). The options `context`,
+ *       `stacks` and `max_entries` say what is kept. A snapshot is written when the process exits, as with the option;
+ *       where a signal ends it, only if the option, or this call, came before the first CUDA context.
+ * Returns 0; EINVAL: another word; ENOTSUP. */
+int cachealloc_record(const char *what) CACHEALLOC_WEAK;
+
 /* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
  * there. Blocks that the program holds stay, and with them the segments that they lie in.
  *

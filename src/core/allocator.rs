@@ -68,6 +68,11 @@ impl Allocator {
         self.completed.get_or_insert_default();
     }
 
+    /// Nobody asks for them any more.
+    pub fn forget_completed(&mut self) {
+        self.completed = None;
+    }
+
     /// The pending frees that have ended since the last call, in that order. Call under the lock
     /// under which they ended: afterwards their addresses may be handed out again.
     pub fn take_completed(&mut self) -> Vec<Completed> {

@@ -48,6 +48,15 @@ pub fn caches_nothing() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
 }
 
+/// A program switches the recording on or off. Call after the settings were read.
+pub fn set_records(on: bool) {
+    if on {
+        ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
+    } else {
+        ASKED_OFTEN.fetch_and(!RECORDS, Ordering::Relaxed);
+    }
+}
+
 /// The settings. The first call reads the environment and reports what is wrong there.
 #[inline]
 pub fn get() -> &'static Config {

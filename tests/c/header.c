@@ -15,6 +15,7 @@ int main(int count, char **arguments) {
     Pointer a;
     SAME(cachealloc_version, const char *, void);
     SAME(cachealloc_snapshot, int, const char *);
+    SAME(cachealloc_record, int, const char *);
     SAME(cachealloc_trim, int64_t, int);
     SAME(cachealloc_record_stream, int, uint64_t, void *);
     SAME(cachealloc_hook_push, int, const cachealloc_hook *);

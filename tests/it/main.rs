@@ -16,6 +16,7 @@ mod memory_hooks;
 mod options;
 mod processes;
 mod random;
+mod recording;
 mod resolver;
 mod shape;
 mod snapshots;

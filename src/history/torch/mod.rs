@@ -51,7 +51,8 @@ pub fn write_snapshot(
 
 /// More than a last entry.
 fn has_history(snapshot: &Snapshot) -> bool {
-    snapshot.devices.iter().any(|device| device.recorded_from_start)
+    let more = |device: &crate::Device| device.recorded_from_start || device.entries.len() > 1;
+    snapshot.devices.iter().any(more)
 }
 
 struct Writer<'a, W> {

@@ -6,8 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use cachealloc_core::options::Record;
+
 use crate::log;
-use crate::runtime::{bypass, process, snapshots, thread};
+use crate::runtime::{bypass, process, recording, snapshots, thread};
 
 /// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:
 /// `ENOTSUP` where the library is off, as in a child forked after CUDA was started.
@@ -31,6 +33,27 @@ pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
         }
         None => libc::EIO,
     }
+}
+
+/// Records so much from here on, by the words of the option `record`. 0 or an `errno`.
+///
+/// # Safety
+///
+/// `what` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    // SAFETY: the caller's promise.
+    let what = if what.is_null() { c"" } else { unsafe { CStr::from_ptr(what) } };
+    let level = match what.to_bytes() {
+        b"off" => Record::Off,
+        b"state" => Record::State,
+        b"all" => Record::All,
+        _ => return libc::EINVAL,
+    };
+    as_hook(|| recording::switch(level)).map_or(libc::EIO, |()| 0)
 }
 
 /// The version, as a C string.

@@ -69,6 +69,11 @@ pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
     lock(&FOREIGN).end_within(address, bytes)
 }
 
+/// Forgets everything: what is live is told anew only where it is made anew.
+pub fn forget() {
+    *lock(&FOREIGN) = Foreign::new();
+}
+
 /// A context is gone, and its memory with it.
 pub fn context_ended(context_id: u64) {
     let mut foreign = lock(&FOREIGN);

@@ -24,6 +24,8 @@ pub struct Recorder(Mutex<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
+    /// From `begin` to `end`.
+    on: bool,
     /// None before the first entry.
     ring: Option<Ring>,
     /// By number of the block: where it came from. Stale for blocks that are free.
@@ -66,6 +68,29 @@ pub struct Freed {
 }
 
 impl Recorder {
+    /// Records from here on, from nothing. What the program holds by now was there before: it has no
+    /// entry, and its free is one without an allocation. `requested`: as in `cut`.
+    pub fn begin(&self, allocator: &mut Allocator, requested: impl Fn(&BlockView) -> u64) {
+        allocator.report_completed();
+        let mut recorded = lock(&self.0);
+        *recorded = Recorded { on: true, ..Recorded::default() };
+        for segment in allocator.segments() {
+            let stream = stream_of(segment.requester);
+            for block in allocator.blocks(segment.id) {
+                let requested_bytes = requested(&block);
+                let origin = Origin { stack: StackId::NONE, stream, requested_bytes };
+                recorded.note_origin(block.block, origin);
+            }
+        }
+        allocator.take_completed();
+    }
+
+    /// Forgets everything.
+    pub fn end(&self, allocator: &mut Allocator) {
+        allocator.forget_completed();
+        *lock(&self.0) = Recorded::default();
+    }
+
     /// A segment arrived from the driver.
     pub fn segment_reserved(&self, base: u64, bytes: u64, requester: Requester, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
@@ -217,7 +242,7 @@ impl Recorder {
 
     /// None where nothing is recorded.
     fn recorded(&self) -> Option<std::sync::MutexGuard<'_, Recorded>> {
-        super::is_on().then(|| lock(&self.0))
+        super::is_on().then(|| lock(&self.0)).filter(|recorded| recorded.on)
     }
 }
 
@@ -273,7 +298,7 @@ impl Recorded {
         };
         let active = state != history::BlockState::Inactive;
         let origin = if active { self.origin(view.block) } else { Origin::default() };
-        let recorded = super::is_on().then_some(origin.requested_bytes);
+        let recorded = self.on.then_some(origin.requested_bytes);
         history::Block {
             address: view.address.0,
             bytes: view.bytes,
@@ -292,12 +317,12 @@ fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
 
 /// As PyTorch: one where only live blocks are wanted.
 pub fn entries_max(history: &History) -> usize {
-    if history.record == Record::State { 1 } else { history.max_entries }
+    if super::level() == Record::State { 1 } else { history.max_entries }
 }
 
 /// How many entries somebody wants and this lacks.
 pub fn missing_count(ring: &Ring) -> u64 {
-    if config::get().history.record == Record::State { 0 } else { ring.dropped_count() }
+    if super::level() == Record::State { 0 } else { ring.dropped_count() }
 }
 
 /// The stack that an entry shows.

@@ -107,6 +107,11 @@ pub fn every() -> impl DoubleEndedIterator<Item = &'static Context> {
     CONTEXTS[..count].iter().map(|entry| unsafe { &*entry.load(Ordering::Relaxed) })
 }
 
+/// Waits until every context that is being met is one of `all`.
+pub fn settle() {
+    drop(lock(&GROWING));
+}
+
 /// `cuCtxCreate` made this handle.
 pub fn note_explicit(handle: ContextHandle) {
     lock(&EXPLICIT).push(handle);
@@ -239,7 +244,11 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
         context.device_bytes = bytes as u64;
     }
-    context.allocator = Mutex::new(empty_allocator(context.device, context.device_bytes));
+    let mut allocator = empty_allocator(context.device, context.device_bytes);
+    if record::is_on() {
+        context.recorder.begin(&mut allocator, |_| 0);
+    }
+    context.allocator = Mutex::new(allocator);
     context
 }
 
@@ -250,9 +259,6 @@ fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     allocator.set_limit(limits::collected_above(device, device_bytes));
     if exports::any() {
         allocator.keep_large_whole();
-    }
-    if record::is_on() {
-        allocator.report_completed();
     }
     allocator
 }

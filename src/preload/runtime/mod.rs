@@ -44,6 +44,7 @@ pub mod limits;
 
 pub mod memory_hooks;
 
+pub mod recording;
 pub mod shortage;
 pub mod snapshot;
 pub mod snapshots;

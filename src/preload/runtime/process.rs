@@ -34,10 +34,22 @@ pub fn started() {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
             THREAD_KEY.store(key, Ordering::Release);
         }
-        if config.stats_on_exit == StatsOnExit::Stderr || snapshots::are_wanted() {
-            libc::atexit(at_exit);
-            at_quick_exit(at_exit);
-        }
+    }
+    if config.stats_on_exit == StatsOnExit::Stderr || snapshots::are_wanted() {
+        watch_end();
+    }
+}
+
+/// The end of this process has something to say.
+pub fn watch_end() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe {
+        libc::atexit(at_exit);
+        at_quick_exit(at_exit);
     }
 }
 

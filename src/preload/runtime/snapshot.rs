@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use cachealloc_core::options::Record;
 use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::Writer;
@@ -154,7 +153,7 @@ struct Oldest(Vec<u64>);
 
 impl Oldest {
     fn note(&mut self, device: i32, entries: &[Entry], dropped_count: u64) {
-        let complete = dropped_count == 0 && config::get().history.record == Record::All;
+        let complete = dropped_count == 0 && record::is_from_start();
         let Some(oldest) = entries.first().filter(|_| !complete) else { return };
         let index = device.max(0) as usize;
         if self.0.len() <= index {
@@ -167,7 +166,7 @@ impl Oldest {
         let from = self.0.get(index).copied().unwrap_or(0);
         let older = device.entries.partition_point(|entry| entry.time_ns < from);
         device.entries.drain(..older);
-        if config::get().history.record == Record::All {
+        if record::is_from_start() {
             device.dropped_count += older as u64;
         }
     }
@@ -186,7 +185,7 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
 
 /// What the program asked for. The core knows the request that first got a block; a list hands the
 /// same block out again without it.
-fn requested(block: &BlockView) -> u64 {
+pub fn requested(block: &BlockView) -> u64 {
     match extents::place(block.address.0) {
         Place::Block(live) => live.requested_bytes,
         _ => block.requested_bytes,
@@ -215,7 +214,7 @@ fn add_entries(snapshot: &mut Snapshot, device: i32, entries: Vec<Entry>, droppe
     let device = &mut snapshot.devices[index];
     device.entries.extend(entries);
     device.dropped_count += dropped_count;
-    device.recorded_from_start = config::get().history.record == Record::All;
+    device.recorded_from_start = record::is_from_start();
 }
 
 fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {

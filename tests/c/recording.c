@@ -1,0 +1,143 @@
+// recording WHAT: a program that switches the recording on and off itself, and asks for snapshots.
+#include "check.h"
+#include "../../include/cachealloc.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+static int (*alloc_async)(Pointer *, size_t, void *), (*free_async)(Pointer, void *);
+static int (*make_stream)(void **, unsigned), (*host_function)(void *, void (*)(void *), void *);
+static atomic_int stop, gate;
+
+static void start(void) {
+    start_cuda();
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&make_stream = dlsym(driver, "cuStreamCreate");
+    *(void **)&host_function = dlsym(driver, "cuLaunchHostFunc");
+    *(void **)&alloc_async = dlsym(driver, "cuMemAllocAsync");
+    *(void **)&free_async = dlsym(driver, "cuMemFreeAsync");
+}
+
+static void words(void) {
+    CHECK(cachealloc_record("on") == EINVAL && cachealloc_record(NULL) == EINVAL && cachealloc_record("") == EINVAL);
+    OK(cachealloc_record("all")); // before CUDA
+    OK(cachealloc_record("off"));
+    start();
+    loop(5);
+    OK(cachealloc_record("off"));
+}
+
+// Blocks of before, freed later; blocks of now; and a segment that went back meanwhile.
+static void late(void) {
+    Pointer before[3], now[3], large;
+    start();
+    loop(20);
+    for (int i = 0; i < 3; i++)
+        OK(cuMemAlloc(&before[i], 1000 + 3000000 * i));
+    OK(cuMemAlloc(&large, 50 << 20));
+    OK(cuMemFree(large));
+    OK(cachealloc_record("all"));
+    OK(cachealloc_snapshot("0.pickle"));
+    for (int i = 0; i < 3; i++)
+        OK(cuMemAlloc(&now[i], 500 + 3000000 * i));
+    OK(cuMemFree(before[0]));
+    OK(cuMemFree(before[1]));
+    CHECK(cachealloc_trim(-1) >= 50 << 20);
+    OK(cachealloc_snapshot("1.pickle"));
+    OK(cachealloc_record("off"));
+    OK(cuMemFree(now[0]));
+    loop(20);
+    OK(cachealloc_snapshot("2.pickle"));
+    OK(cachealloc_record("all"));
+    OK(cuMemFree(now[1]));
+    loop(1);
+    OK(cachealloc_snapshot("3.pickle"));
+    OK(cachealloc_record("off")); // no snapshot at exit
+}
+
+static void wait_at_the_gate(void *unused) {
+    while (!gate)
+        usleep(1000);
+}
+
+// Frees that are pending when the recording begins, and end later.
+static void pending(void) {
+    void *stream;
+    Pointer some[8];
+    start();
+    OK(make_stream(&stream, 1));
+    for (int i = 0; i < 8; i++)
+        OK(alloc_async(&some[i], 3000, stream));
+    OK(host_function(stream, wait_at_the_gate, NULL));
+    for (int i = 0; i < 5; i++)
+        OK(cuMemFree(some[i]));
+    OK(cachealloc_record("all"));
+    OK(cachealloc_snapshot("pending.pickle"));
+    gate = 1;
+    OK(cuCtxSynchronize());
+    loop(3);
+    for (int i = 5; i < 8; i++)
+        OK(free_async(some[i], stream));
+}
+
+static void *busy(void *unused) {
+    void *context, *stream;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(make_stream(&stream, 1));
+    while (!stop) {
+        Pointer a, b;
+        loop(5);
+        OK(alloc_async(&a, 70000, stream));
+        OK(cuMemAlloc(&b, 12 << 20));
+        OK(free_async(a, stream));
+        OK(cuMemFree(b));
+        for (int i = 0; i < 20; i++) { // held back for this thread
+            OK(cuMemAlloc(&a, 5000));
+            OK(cuMemFree(a));
+        }
+    }
+    return unused;
+}
+
+// On and off at any moment, while four threads allocate and memory goes back.
+static void switches(void) {
+    pthread_t threads[4];
+    char name[64];
+    start();
+    for (int i = 0; i < 4; i++)
+        OK(pthread_create(&threads[i], NULL, busy, NULL));
+    for (int i = 0; i < 40; i++) {
+        OK(cachealloc_record(i % 3 ? "all" : "state"));
+        usleep(3000);
+        if (i % 5 == 0)
+            CHECK(cachealloc_trim(-1) >= 0);
+        snprintf(name, sizeof name, "%d.pickle", i);
+        OK(cachealloc_snapshot(name));
+        if (i % 2)
+            OK(cachealloc_record("off"));
+    }
+    stop = 1;
+    for (int i = 0; i < 4; i++)
+        OK(pthread_join(threads[i], NULL));
+    OK(cachealloc_record("off"));
+}
+
+static void at_exit(void) {
+    start();
+    loop(5);
+    OK(cachealloc_record("all"));
+    loop(5);
+}
+
+int main(int count, char **arguments) {
+    static const struct { const char *name; void (*run)(void); } table[] = {
+        {"words", words}, {"late", late}, {"pending", pending}, {"switches", switches}, {"at_exit", at_exit},
+    };
+    for (size_t i = 0; count > 1 && i < sizeof table / sizeof *table; i++)
+        if (!strcmp(arguments[1], table[i].name)) {
+            table[i].run();
+            return 0;
+        }
+    return 2;
+}

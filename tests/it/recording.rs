@@ -1,0 +1,75 @@
+//! A program that switches the recording on and off: every snapshot is sound, whatever was there
+//! before, and whoever allocates meanwhile.
+
+use std::process::Command;
+
+use cachealloc_tests::Run;
+
+use crate::snapshots::Place;
+
+fn recording(what: &str) -> Run {
+    Run::c("recording.c").arg(what)
+}
+
+#[test]
+fn only_the_words_of_the_option_are_taken() {
+    let place = Place::new();
+    let ran = place.run(&recording("words")).ok();
+    assert_eq!(ran.stderr, "");
+    place.sound(0..=0, &[]);
+}
+
+/// What was there before is in the snapshot, and has no entry but its free.
+#[test]
+fn what_was_there_before_is_known() {
+    let place = Place::new();
+    let ran = place.run(&recording("late")).ok();
+    assert_eq!(ran.stderr, "", "no snapshot at exit, and nothing to say");
+    let said = place.sound(4..=4, &["--opcodes"]);
+    let lines: Vec<_> = said.lines().collect();
+    let has = |line: usize, what: &str| assert!(lines[line].contains(what), "{what}: {said}");
+    has(0, " 0 entries");
+    // Three allocations, two frees of two entries each, and what `trim` gave back.
+    has(1, "not from the start");
+    has(2, " 0 entries");
+    has(3, "not from the start");
+    // With the sizes that the program asked for, as in the history of any other block.
+    let sizes = "import pickle\n\
+        s = [pickle.load(open(f'{n}.pickle', 'rb')) for n in range(4)]\n\
+        print(sum(g['requested_size'] for g in s[0]['segments']))\n\
+        for n in (1, 3):\n  \
+          print([e['size'] for e in s[n]['device_traces'][0] if e['action'] == 'free_completed'])";
+    let python = Command::new("python3").args(["-c", sizes]).current_dir(&place.path).output();
+    let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
+    assert_eq!(said, "9003000\n[1000, 3001000]\n[3000500, 4096, 1000]\n");
+}
+
+#[test]
+fn frees_that_are_pending_end_later() {
+    let place = Place::new();
+    place.run(&recording("pending").conf("log:quiet")).ok();
+    place.sound(2..=2, &["--opcodes"]);
+}
+
+#[test]
+fn it_may_be_switched_at_any_moment() {
+    for conf in ["signal:USR1", "expandable_segments:true", "max_entries:50,free_mode:relaxed"] {
+        let place = Place::new();
+        let run =
+            recording("switches").env("SIM_MEMORY_MB", "256").conf(&format!("{conf},log:quiet"));
+        let ran = place.run(&run).ok();
+        assert_eq!(ran.report.races(), 0, "{}", ran.report.text);
+        place.sound(40..=40, &[]);
+    }
+}
+
+/// As with the option, also where nothing else would want to know of the end.
+#[test]
+fn a_snapshot_is_written_at_exit() {
+    for conf in ["signal:USR1", "signal:off"] {
+        let place = Place::new();
+        place.run(&recording("at_exit").conf(conf)).ok();
+        let said = place.sound(1..=1, &[]);
+        assert!(!said.contains(" 0 entries"), "{conf}: {said}");
+    }
+}
