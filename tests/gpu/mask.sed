@@ -12,5 +12,11 @@ s/0x[0-9a-fA-F]{6,}/ADDRESS/g
 # cdpSimplePrint: which block the device starts first.
 s/BLOCK [0-9]+ launched by thread [0-9]+ of block [0-9]+/BLOCK N launched by thread N of block N/
 
+# The IPC samples name what they share after the process.
+s/(lshmName = [A-Za-z_]+)[0-9]+/\1N/
+
+# immaTensorCoreGemm: a speed without a word for it.
+s/TOPS: [0-9.]+/TOPS: N/
+
 # graphMemoryFootprint: how much memory graphs in flight take together depends on how they overlap.
 s/FOOTPRINT: [0-9]+ bytes/FOOTPRINT: N bytes/

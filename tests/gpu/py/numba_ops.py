@@ -9,6 +9,10 @@ warnings.simplefilter("ignore")
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 import numpy
 
+# Numba's CUDA target names a function that NumPy has dropped.
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack
+
 try:
     from numba import cuda
 
