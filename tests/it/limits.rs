@@ -55,19 +55,22 @@ fn blocks_stay_within_the_limit() {
 /// Also what the driver serves itself, whether or not anything is recorded.
 #[test]
 fn all_kinds_of_device_memory_count() {
-    let kinds: String = ["block", "pitched", "physical", "array", "pool"]
-        .map(|kind| {
-            format!(
-                "{kind}: 0\nheld: 40 of 100 free\nanother: 2\na block: 2\nend: 0\n\
-                 ended: 100 of 100 free\n"
-            )
-        })
-        .concat();
+    let kinds = |asked: u32| {
+        ["block", "pitched", "physical", "array", "pool"]
+            .map(|kind| {
+                format!(
+                    "never: 2\ndriver asked: {asked}\n{kind}: 0\nheld: 40 of 100 free\nanother: 2\n\
+                     a block: 2\nend: 0\nended: 100 of 100 free\n"
+                )
+            })
+            .concat()
+    };
+    let (uncached, kinds) = (kinds(1), kinds(0));
     check("kinds", LIMIT, &kinds);
     check("kinds", "gpu_memory_limit_mb:100,free_mode:strict", &kinds);
     check("kinds", "gpu_memory_limit_mb:100,record:all,snapshot:/dev/null,log:quiet", &kinds);
     check("kinds", "gpu_memory_limit_mb:100,expandable_segments:true", &kinds);
-    check("kinds", "gpu_memory_limit_mb:100,fraction_of_gpu_memory_to_use:0", &kinds);
+    check("kinds", "gpu_memory_limit_mb:100,fraction_of_gpu_memory_to_use:0", &uncached);
 }
 
 #[test]
@@ -76,15 +79,21 @@ fn physical_memory_counts_while_it_is_mapped_or_referred_to() {
         "physical",
         LIMIT,
         "
-        mapped: 40 of 100 free
-        released: 40 of 100 free
-        another: 2
-        unmap of nothing: 1
-        unmapped: 100 of 100 free
-        unmapped, not released: 40 of 100 free
+        refused release: 1
         release: 0
-        release again: 1
-        released: 100 of 100 free",
+        unmap: 0
+        one reference: 40 of 100 free
+        refused release: 1
+        one reference: 40 of 100 free
+        release: 0
+        nothing: 100 of 100 free
+        release: 0
+        mapped: 40 of 100 free
+        another: 2
+        refused unmap: 1
+        mapped: 40 of 100 free
+        unmap: 0
+        nothing: 100 of 100 free",
     );
 }
 
@@ -113,7 +122,8 @@ fn a_limit_is_one_for_all_contexts_of_the_device() {
 
 #[test]
 fn memory_that_need_not_be_on_the_device_does_not_count() {
-    check("uncounted", LIMIT, "managed: 0\npinned: 0\nphysical, on the host: 0\nblock: 0");
+    let wanted = "managed: 0\npinned: 0\nphysical, on the host: 0\npool, on the host: 0\nblock: 0";
+    check("uncounted", LIMIT, wanted);
 }
 
 #[test]
@@ -221,6 +231,38 @@ fn a_free_chunk_makes_room() {
         f A: 0, 0 calls
         a B: 0, 2 calls
         z: 58 of 512 free",
+    );
+}
+
+/// What the driver serves because it is larger than a chunk counts, too.
+#[test]
+fn more_than_a_chunk_stays_within_the_limit() {
+    let sizes = "initial_gpu_memory_in_mb:20,reallocate_gpu_memory_in_mb:20";
+    check(
+        "steps a A 1024 a B 61440 z a C 40960 f B z a C 40960",
+        &format!("strategy:pre_allocate,gpu_memory_limit_mb:100,{sizes}"),
+        "
+        a A: 0, 1 calls
+        a B: 0, 1 calls
+        z: 20 of 100 free
+        a C: 2, 0 calls
+        f B: 0, 1 calls
+        z: 80 of 100 free
+        a C: 0, 1 calls",
+    );
+}
+
+/// The cache is not emptied for what can never be.
+#[test]
+fn what_can_never_be_costs_nothing() {
+    check(
+        "steps a A 61440 f A a B 204800 a A 61440",
+        LIMIT,
+        "
+        a A: 0, 1 calls
+        f A: 0, 0 calls
+        a B: 2, 0 calls
+        a A: 0, 0 calls",
     );
 }
 

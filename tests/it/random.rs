@@ -36,6 +36,16 @@ fn expandable() {
     check(Some("relaxed,expandable_segments:true"), "own");
 }
 
+/// Small and large from one chunk; every request from the driver; and a limit in the way of both.
+#[test]
+fn strategies() {
+    let chunks = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,reallocate_gpu_memory_in_mb:16";
+    check(Some(&format!("ordered,{chunks}")), "full");
+    check(Some(&format!("relaxed,{chunks},gpu_memory_limit_mb:160")), "own");
+    check(Some("ordered,gpu_memory_limit_mb:160"), "full");
+    check(Some("ordered,fraction_of_gpu_memory_to_use:0"), "full");
+}
+
 const SEEDS_DEFAULT: u64 = 1_000;
 const OPS: u64 = 400;
 const THREADS_MAX: u64 = 3;

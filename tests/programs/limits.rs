@@ -16,6 +16,8 @@ macro_rules! call {
 }
 
 const MIB: usize = 1 << 20;
+const ON_DEVICE: u64 = 1;
+const ON_HOST: u64 = 2;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -86,13 +88,35 @@ impl Program<'_> {
         for kind in KINDS {
             let cached = self.d.alloc(60 * MIB).expect("room");
             self.d.free(cached).expect("it is ours");
+            self.said("never", self.make(kind, 200));
+            let asked = self.reaching("cuMemAlloc_v2") + self.reaching("cuMemCreate");
+            let again = self.d.alloc(60 * MIB).expect("room");
+            let asked = self.reaching("cuMemAlloc_v2") + self.reaching("cuMemCreate") - asked;
+            println!("driver asked: {asked}");
+            self.d.free(again).expect("it is ours");
             let held = self.said(kind, self.make(kind, 60)).expect("room");
             self.show("held");
+            self.refuse(kind, held);
             self.said("another", self.make(kind, 60));
             self.said("a block", self.d.alloc(60 * MIB));
             self.end(kind, held);
             self.d.synchronize().expect("no fault");
             self.show("ended");
+        }
+    }
+
+    /// An end that the driver refuses ends nothing.
+    fn refuse(&self, kind: &str, held: u64) {
+        match kind {
+            "pitched" => {
+                self.d.fail("cuMemFree_v2@1=1");
+                self.d.free(held).expect_err("it is refused");
+            }
+            "array" => {
+                self.d.fail("cuArrayDestroy@1=1");
+                call!(self.d, cuArrayDestroy(held)).expect_err("it is refused");
+            }
+            _ => {}
         }
     }
 
@@ -117,7 +141,7 @@ impl Program<'_> {
                 call!(self.d, cuArrayCreate(&mut made, description.as_ptr().cast()))?;
             }
             "pool" => {
-                let pool = self.pool();
+                let pool = self.pool(ON_DEVICE);
                 call!(self.d, cuMemAllocFromPoolAsync(&mut made, mib * MIB, pool, 0))?;
             }
             _ => unreachable!("no such kind"),
@@ -136,11 +160,11 @@ impl Program<'_> {
         self.said("end", outcome);
     }
 
-    /// A pool of the program's own, on the device.
-    fn pool(&self) -> u64 {
+    /// A pool of the program's own, of device 0 or host memory.
+    fn pool(&self, location: u64) -> u64 {
         let mut properties = [0_u64; 11];
         properties[0] = 1; // pinned
-        properties[1] = 1; // on device 0
+        properties[1] = location;
         let mut pool = 0;
         call!(self.d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast())).expect("a pool");
         pool
@@ -153,23 +177,29 @@ impl Program<'_> {
         let mut place = 0;
         call!(self.d, cuMemAddressReserve(&mut place, bytes, 0, 0, 0)).expect("addresses");
         call!(self.d, cuMemMap(place, bytes, 0, held, 0)).expect("a mapping");
-        self.show("mapped");
         let mut again = 0;
         call!(self.d, cuMemRetainAllocationHandle(&mut again, place)).expect("a reference");
-        call!(self.d, cuMemRelease(held)).expect("a reference");
-        call!(self.d, cuMemRelease(again)).expect("a reference");
-        self.show("released");
-        self.said("another", self.make("physical", 60));
-        self.said("unmap of nothing", call!(self.d, cuMemUnmap(place + (1 << 30), bytes)));
-        call!(self.d, cuMemUnmap(place, bytes)).expect("a mapping");
-        self.show("unmapped");
+        self.d.fail("cuMemRelease@1=1");
+        self.said("refused release", call!(self.d, cuMemRelease(held)));
+        self.said("release", call!(self.d, cuMemRelease(held)));
+        self.said("unmap", call!(self.d, cuMemUnmap(place, bytes)));
+        self.show("one reference");
+        self.d.fail("cuMemRelease@1=1");
+        self.said("refused release", call!(self.d, cuMemRelease(again)));
+        self.show("one reference");
+        self.said("release", call!(self.d, cuMemRelease(again)));
+        self.show("nothing");
+
         let second = self.make("physical", 60).expect("room");
         call!(self.d, cuMemMap(place, bytes, 0, second, 0)).expect("a mapping");
-        call!(self.d, cuMemUnmap(place, bytes)).expect("a mapping");
-        self.show("unmapped, not released");
         self.said("release", call!(self.d, cuMemRelease(second)));
-        self.said("release again", call!(self.d, cuMemRelease(second)));
-        self.show("released");
+        self.show("mapped");
+        self.said("another", self.make("physical", 60));
+        self.d.fail("cuMemUnmap@1=1");
+        self.said("refused unmap", call!(self.d, cuMemUnmap(place, bytes)));
+        self.show("mapped");
+        self.said("unmap", call!(self.d, cuMemUnmap(place, bytes)));
+        self.show("nothing");
     }
 
     /// Rows of one byte: only the driver knows how far apart they lie.
@@ -212,6 +242,9 @@ impl Program<'_> {
         let created =
             check(unsafe { (self.d.functions.cuMemCreate)(&mut made, 150 * MIB, list.cast(), 0) });
         self.said("physical, on the host", created);
+        let pool = self.pool(ON_HOST);
+        let pooled = call!(self.d, cuMemAllocFromPoolAsync(&mut made, 150 * MIB, pool, 0));
+        self.said("pool, on the host", pooled);
         self.said("block", self.d.alloc(90 * MIB));
     }
 

@@ -1,0 +1,59 @@
+# A program under `gpu_memory_limit_mb`: told of the limit, refused at the right place, and alive
+# afterwards. scripts/gpu-limits.sh runs it under the library; LIMIT_MIB says what was set.
+#
+# needs: torch
+import os
+
+import torch
+
+MIB = 1 << 20
+PIECE = 256 * MIB
+limit = int(os.environ["LIMIT_MIB"]) * MIB
+device = torch.device("cuda")
+
+
+def free_bytes():
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    assert total == limit, f"{total} bytes in all, the limit is {limit}"
+    assert free <= limit, f"{free} bytes free of {limit}"
+    return free
+
+
+def fill():
+    """Takes pieces until there is no memory left."""
+    pieces = []
+    try:
+        while len(pieces) * PIECE <= limit:
+            pieces.append(torch.full((PIECE,), len(pieces) % 251, dtype=torch.uint8, device=device))
+    except torch.cuda.OutOfMemoryError:
+        return pieces
+    raise AssertionError(f"{len(pieces)} pieces of {PIECE} bytes, the limit is {limit}")
+
+
+shown = torch.cuda.get_device_properties(device).total_memory
+assert shown == limit, f"the device shows {shown} bytes, the limit is {limit}"
+at_first = free_bytes()
+for turn in range(3):
+    pieces = fill()
+    most = limit // PIECE
+    assert most - 1 <= len(pieces) <= most, f"{len(pieces)} pieces of at most {most}"
+    assert all(int(piece[-1]) == number % 251 for number, piece in enumerate(pieces))
+    left = free_bytes()
+    assert left < 2 * PIECE, f"{left} bytes free with {len(pieces)} pieces"
+    # One piece less, and other work has room: cuBLAS brings memory of its own.
+    pieces.pop()
+    a = torch.ones(1024, 1024, device=device)
+    assert float((a @ a)[7, 7]) == 1024.0
+    del a, pieces
+    print(f"turn {turn}: ok")
+# What libraries keep (workspaces) is small, but it keeps a chunk from going back.
+chunks = "strategy:pre_allocate" in os.environ.get("CACHEALLOC_CONF", "")
+assert chunks or at_first - free_bytes() < 128 * MIB, "memory is lost"
+try:
+    torch.empty(limit + PIECE, dtype=torch.uint8, device=device)
+    raise AssertionError("more than the limit was given")
+except torch.cuda.OutOfMemoryError:
+    pass
+print("limit: ok")
