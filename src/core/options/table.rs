@@ -382,121 +382,49 @@ pub const OPTIONS: &[OptionRow] = &[
         effect: Effect::Always,
     },
     // What PyTorch has and nothing here could mean: the same text may serve both.
-    without_effect(
-        "backend",
-        "word",
-        "native",
-        "native or cudaMallocAsync",
-        "the cache is ours in either case",
-        setters::backend,
-    ),
-    without_effect(
-        "release_lock_on_cudamalloc",
-        "boolean",
-        "true",
-        "true or false",
-        "no lock that hits need is held while the driver allocates",
-        setters::checked_boolean,
-    ),
-    without_effect(
-        "graph_capture_record_stream_reuse",
-        "boolean",
-        "false",
-        "true or false",
-        "memory freed in a capture is used again after it, not in it",
-        setters::checked_boolean,
-    ),
-    without_effect(
-        "throw_on_cudamalloc_oom",
-        "boolean",
-        "false",
-        "true or false",
-        "natively a request fails only where the device has no room, so the cache makes room first",
-        setters::checked_boolean,
-    ),
-    without_effect(
-        "expandable_segments_reserve",
-        "text",
-        "default",
-        "a share of the device, a number of GiB such as 80G, or default",
-        "addresses for twice the device's memory are reserved",
-        setters::checked_reserve,
-    ),
-    without_effect(
-        "expandable_segments_reserve_by_class",
-        "list",
-        "default",
-        "a list such as [name:0.5], or default",
-        "addresses for twice the device's memory are reserved",
-        setters::checked_classes,
-    ),
-    without_effect(
-        "pinned_use_cuda_host_register",
-        "boolean",
-        "false",
-        "true or false",
-        NOT_PINNED,
-        setters::checked_boolean,
-    ),
-    without_effect(
-        "pinned_num_register_threads",
-        "count",
-        "1",
-        "a power of two up to 128",
-        NOT_PINNED,
-        setters::checked_threads,
-    ),
-    without_effect(
-        "pinned_use_background_threads",
-        "boolean",
-        "false",
-        "true or false",
-        NOT_PINNED,
-        setters::checked_boolean,
-    ),
-    without_effect(
-        "pinned_reserve_segment_size_mb",
-        "MiB",
-        "none",
-        "a whole number above 0, or none",
-        NOT_PINNED,
-        setters::checked_pinned_reserve,
-    ),
-    without_effect(
-        "pinned_max_round_threshold_mb",
-        "MiB",
-        "unlimited",
-        "a whole number, or unlimited",
-        NOT_PINNED,
-        setters::checked_pinned_max,
-    ),
-    without_effect(
-        "pinned_max_cached_size_mb",
-        "MiB",
-        "unlimited",
-        "a whole number, or unlimited",
-        NOT_PINNED,
-        setters::checked_pinned_max,
-    ),
-    without_effect(
-        "pinned_free_catch_all",
-        "boolean",
-        "false",
-        "true or false",
-        NOT_PINNED,
-        setters::checked_boolean,
-    ),
+    without_effect("backend", "native", BACKEND, "the cache is ours in either case"),
+    without_effect("release_lock_on_cudamalloc", "true", FLAG, NO_LOCK),
+    without_effect("graph_capture_record_stream_reuse", "false", FLAG, NOT_IN_CAPTURES),
+    without_effect("throw_on_cudamalloc_oom", "false", FLAG, ROOM_FIRST),
+    without_effect("expandable_segments_reserve", "default", RESERVE, ENOUGH_ADDRESSES),
+    without_effect("expandable_segments_reserve_by_class", "default", CLASSES, ENOUGH_ADDRESSES),
+    without_effect("pinned_use_cuda_host_register", "false", FLAG, NOT_PINNED),
+    without_effect("pinned_num_register_threads", "1", THREADS, NOT_PINNED),
+    without_effect("pinned_use_background_threads", "false", FLAG, NOT_PINNED),
+    without_effect("pinned_reserve_segment_size_mb", "none", PINNED_RESERVE, NOT_PINNED),
+    without_effect("pinned_max_round_threshold_mb", "unlimited", PINNED_MAX, NOT_PINNED),
+    without_effect("pinned_max_cached_size_mb", "unlimited", PINNED_MAX, NOT_PINNED),
+    without_effect("pinned_free_catch_all", "false", FLAG, NOT_PINNED),
 ];
 
+const NO_LOCK: &str = "no lock that hits need is held while the driver allocates";
+const NOT_IN_CAPTURES: &str = "memory freed in a capture is used again after it, not in it";
+const ROOM_FIRST: &str = "natively a request fails only where the device has no room, so the cache \
+                          makes room first";
+const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";
 const NOT_PINNED: &str = "pinned memory is not cached";
+
+/// What a value is, which are allowed, and who says so.
+type Value = (&'static str, &'static str, Setter);
+
+const FLAG: Value = ("boolean", "true or false", setters::checked_boolean);
+const BACKEND: Value = ("word", "native or cudaMallocAsync", setters::backend);
+const RESERVE: Value = (
+    "text",
+    "a share of the device, a number of GiB such as 80G, or default",
+    setters::checked_reserve,
+);
+const CLASSES: Value = ("list", "a list such as [name:0.5], or default", setters::checked_classes);
+const THREADS: Value = ("count", "a power of two up to 128", setters::checked_threads);
+const PINNED_RESERVE: Value =
+    ("MiB", "a whole number above 0, or none", setters::checked_pinned_reserve);
+const PINNED_MAX: Value = ("MiB", "a whole number, or unlimited", setters::checked_pinned_max);
 
 const fn without_effect(
     key: &'static str,
-    kind: &'static str,
     default: &'static str,
-    allowed: &'static str,
+    (kind, allowed, set): Value,
     why: &'static str,
-    set: Setter,
 ) -> OptionRow {
     let effect = Effect::Never(why);
     OptionRow { key, kind, default, on_bad_value: default, allowed, meaning: "", set, effect }
