@@ -52,6 +52,14 @@ int cachealloc_record(const char *what) CACHEALLOC_WEAK;
  * process captures, -EIO where the driver reported an error on the way, -ENOTSUP. */
 int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
 
+/* Limits what the process may hold of a device from now on, as the option `gpu_memory_limit_mb` does, whose place it
+ * takes. What is held above the limit stays until it is freed. What the driver served itself (managed memory, arrays, ...)
+ * counts if it was allocated after a limit was there.
+ *
+ * device: the number of a CUDA device. bytes: 0 for no limit.
+ * Returns 0; ENODEV: no such device, or CUDA has not started; ENOTSUP. */
+int cachealloc_set_limit(int device, uint64_t bytes) CACHEALLOC_WEAK;
+
 /* Says that a block is used on a stream besides the one that it is freed on, as torch.Tensor.record_stream does: after
  * its cuMemFreeAsync (cudaFreeAsync) on any stream nobody gets the block before all work is over that its context had
  * been given by then. Without it, cuMemFreeAsync orders its own stream only, with this library as without. It may be

@@ -17,6 +17,7 @@ int main(int count, char **arguments) {
     SAME(cachealloc_snapshot, int, const char *);
     SAME(cachealloc_record, int, const char *);
     SAME(cachealloc_trim, int64_t, int);
+    SAME(cachealloc_set_limit, int, int, uint64_t);
     SAME(cachealloc_record_stream, int, uint64_t, void *);
     SAME(cachealloc_hook_push, int, const cachealloc_hook *);
     SAME(cachealloc_hook_pop, int, const cachealloc_hook *);
@@ -24,7 +25,8 @@ int main(int count, char **arguments) {
         return 0;
     puts(cachealloc_version());
     // Before CUDA there is nothing to give back, and nothing to record.
-    printf("%lld %d\n", (long long)cachealloc_trim(-1), cachealloc_record_stream(4096, NULL));
+    printf("%lld %d %d\n", (long long)cachealloc_trim(-1), cachealloc_record_stream(4096, NULL),
+           cachealloc_set_limit(0, 1 << 20));
     start_cuda();
     OK(cuMemAlloc(&a, 30 << 20));
     printf("%lld\n", (long long)cachealloc_trim(0));
@@ -34,5 +36,9 @@ int main(int count, char **arguments) {
     printf("%d %d %d\n", cachealloc_record_stream(a, NULL), cachealloc_record_stream(a + 8, NULL),
            cachealloc_record_stream(a, (void *)12345) != 0);
     OK(cuMemFree(a));
+    printf("%d %d\n", cachealloc_set_limit(0, 40 << 20), cachealloc_set_limit(9, 0));
+    printf("%d", cuMemAlloc(&a, 50 << 20));
+    cachealloc_set_limit(0, 0);
+    printf(" %d\n", cuMemAlloc(&a, 50 << 20));
     return 0;
 }

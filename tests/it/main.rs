@@ -18,6 +18,7 @@ mod processes;
 mod random;
 mod recording;
 mod resolver;
+mod samples;
 mod shape;
 mod snapshots;
 mod tidy;

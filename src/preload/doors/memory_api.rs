@@ -1,11 +1,11 @@
-//! What a program may ask of us about its memory: to give back what is free, to wait for another
-//! stream, and to tell its hooks (`include/cachealloc.h`).
+//! What a program may ask of us about its memory: to give back what is free, to keep a limit, to wait
+//! for another stream, and to tell its hooks (`include/cachealloc.h`).
 
 use core::ffi::c_int;
 
 use crate::doors::api::{as_hook, is_on};
 use crate::runtime::memory_hooks::{self, Table};
-use crate::runtime::{release, streams};
+use crate::runtime::{limits, release, streams};
 
 /// Gives all that is free back to the driver. Bytes, or a negative `errno`.
 #[unsafe(no_mangle)]
@@ -18,6 +18,16 @@ pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
         Ok(bytes) => bytes as i64,
         Err(errno) => -i64::from(errno),
     })
+}
+
+/// What the process may hold of a device from now on; 0: no limit. 0 or an `errno`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    let known = as_hook(|| limits::set(device, bytes));
+    known.map_or(libc::EIO, |known| if known { 0 } else { libc::ENODEV })
 }
 
 /// The block is used on this stream too. 0 or an `errno`.

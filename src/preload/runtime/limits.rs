@@ -74,8 +74,6 @@ pub fn left(device: i32) -> u64 {
 
 /// Sets the limit of a device from now on; 0: none. What is held above it stays until it is freed.
 /// False: there is no such device.
-// The C function that a program calls is yet to come.
-#[allow(dead_code)]
 pub fn set(device: i32, bytes: u64) -> bool {
     let mut total_bytes = 0;
     if api::device_total_mem(&mut total_bytes, device) != SUCCESS {
