@@ -53,8 +53,8 @@ int cachealloc_record(const char *what) CACHEALLOC_WEAK;
 int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
 
 /* Limits what the process may hold of a device from now on, as the option `gpu_memory_limit_mb` does, whose place it
- * takes. What is held above the limit stays until it is freed. What the driver served itself (managed memory, arrays, ...)
- * counts if it was allocated after a limit was there.
+ * takes. What is held above the limit stays until it is freed. What the driver served itself (pools, virtual memory,
+ * arrays, ...) counts if it was allocated after a limit was there.
  *
  * device: the number of a CUDA device. bytes: 0 for no limit.
  * Returns 0; ENODEV: no such device, or CUDA has not started; ENOTSUP. */

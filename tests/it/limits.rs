@@ -144,6 +144,28 @@ fn threads_that_race_stay_within_the_limit() {
     assert!(most > 3, "without the rule: {}", broken.stdout);
 }
 
+/// `cachealloc_set_limit`; garbage is collected against it as against the option.
+#[test]
+fn a_limit_by_call() {
+    for settings in ["", "garbage_collection_threshold:0.9", "expandable_segments:true"] {
+        let wanted = "
+        set: 0
+        with a block: 40 of 100 free
+        60 more: 2
+        set: 0
+        with less: 0 of 30 free
+        1 more: 2
+        freed: 30 of 30 free
+        30: 0
+        set: 0
+        60 more: 0
+        without: 418 of 512 free
+        another device: 19, no device: 19";
+        let ran = check("by-call", settings, wanted);
+        assert!(ran.stderr.contains("more than cachealloc_set_limit allows"), "{}", ran.stderr);
+    }
+}
+
 /// Without a limit nothing changes, and all of the device is shown.
 #[test]
 fn no_limit_is_no_limit() {
@@ -351,6 +373,20 @@ fn a_budget_of_three_tensors() {
         f B: 0, 0 calls
         a C: 0, 1 calls
         z: 40 of 120 free",
+    );
+    // The threshold is a share of the limit, not of the device: of two idle tensors one goes.
+    check(
+        "steps a A 61440 a B 61440 f A a S 1 f B a C 71680 a A 61440 a B 61440",
+        "gpu_memory_limit_mb:200,garbage_collection_threshold:0.5",
+        "
+        a A: 0, 1 calls
+        a B: 0, 1 calls
+        f A: 0, 0 calls
+        a S: 0, 1 calls
+        f B: 0, 0 calls
+        a C: 0, 1 calls
+        a A: 0, 0 calls
+        a B: 0, 1 calls",
     );
     // `test_raises_oom`: a tebibyte, with the steps for large blocks and without.
     for settings in ["", "max_split_size_mb:1024"] {

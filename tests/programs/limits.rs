@@ -33,6 +33,7 @@ fn main() {
         "uncounted" => program.uncounted(),
         "async" => program.asynchronous(),
         "race" => program.race(),
+        "by-call" => program.by_call(),
         "steps" => program.steps(arguments),
         _ => panic!("no such case"),
     }
@@ -259,6 +260,32 @@ impl Program<'_> {
         let second = self.said("90", self.d.alloc_async(90 * MIB, stream)).expect("room");
         self.show("with 90");
         self.said("freed", self.d.free_async(second, stream));
+    }
+
+    /// The limit comes and goes while the program runs.
+    fn by_call(&self) {
+        // SAFETY: a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_set_limit".as_ptr()) };
+        assert!(!found.is_null(), "not under the library");
+        // SAFETY: the header gives this function this signature.
+        let set: extern "C" fn(i32, u64) -> i32 = unsafe { std::mem::transmute(found) };
+        let mib = MIB as u64;
+        let early = self.make("physical", 60).expect("room");
+        let block = self.d.alloc(60 * MIB).expect("room");
+        println!("set: {}", set(0, 100 * mib));
+        self.show("with a block");
+        self.said("60 more", self.d.alloc(60 * MIB));
+        println!("set: {}", set(0, 30 * mib));
+        self.show("with less");
+        self.said("1 more", self.d.alloc(MIB));
+        call!(self.d, cuMemRelease(early)).expect("it is held");
+        self.d.free(block).expect("it is held");
+        self.show("freed");
+        self.said("30", self.d.alloc(30 * MIB));
+        println!("set: {}", set(0, 0));
+        self.said("60 more", self.d.alloc(60 * MIB));
+        self.show("without");
+        println!("another device: {}, no device: {}", set(1, mib), set(-1, mib));
     }
 
     /// Eight threads want 30 of 100 at the same time: three may have it.
