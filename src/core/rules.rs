@@ -49,6 +49,14 @@ rules! {
     UnmapOnlyFree = "unmap_only_free",
     /// As idle goes back only what nobody has used since the mark.
     IdleSinceMark = "idle_since_mark",
+    /// What is idle goes back once the barriers of its frees are complete.
+    IdleBehindBarrier = "idle_behind_barrier",
+    /// Nobody of ours is in a context that ends.
+    EndHoldsKeeperOff = "end_holds_keeper_off",
+    /// Nor in the driver when the process ends.
+    KeeperStopsAtExit = "keeper_stops_at_exit",
+    /// Who lacks memory that is on its way back waits for it.
+    RoomWaitsForKeeper = "room_waits_for_keeper",
     /// Memory goes from behind addresses after the newest barrier has passed.
     UnmapBehindBarrier = "unmap_behind_barrier",
     /// A free of a context block makes a barrier.

@@ -62,7 +62,14 @@ const TABLE: &[(Rule, &str, &str)] = &[
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Of what there is natively nothing like: `limits.rs` and `idle.rs` show them.
-const NO_HAZARDS: [Rule; 2] = [Rule::LimitClaimsFirst, Rule::IdleSinceMark];
+const NO_HAZARDS: [Rule; 6] = [
+    Rule::LimitClaimsFirst,
+    Rule::IdleSinceMark,
+    Rule::IdleBehindBarrier,
+    Rule::EndHoldsKeeperOff,
+    Rule::KeeperStopsAtExit,
+    Rule::RoomWaitsForKeeper,
+];
 
 const TRIES_MAX: usize = 5;
 

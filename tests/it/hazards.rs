@@ -87,7 +87,7 @@ fn check(mode: Option<&str>) {
 pub struct Hazard {
     pub name: String,
     kept: String,
-    natively: bool,
+    pub natively: bool,
     machine: Vec<(String, String)>,
 }
 
@@ -116,6 +116,11 @@ impl Hazard {
             (Some(mode), "Full") => mode.starts_with("ordered"),
             _ => false,
         }
+    }
+
+    /// What ordinary segments do not keep yet.
+    pub fn is_gap_of_plain(&self) -> bool {
+        GAPS.iter().chain(&GAPS_OF_PLAIN).any(|(name, _)| *name == self.name)
     }
 
     pub fn run(&self) -> Run {

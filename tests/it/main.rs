@@ -7,6 +7,7 @@ mod doors;
 mod faults;
 mod hazards;
 mod header;
+mod idle;
 mod instructions;
 mod ipc;
 mod limits;

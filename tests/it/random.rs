@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use cachealloc_tests::Run;
+use cachealloc_tests::{Ran, Run};
 
 use crate::hazards::problems;
 
@@ -54,24 +54,37 @@ fn check(mode: Option<&str>, frees: &str) {
     let mut failures = String::new();
     let first = number("RANDOM_FIRST", 1);
     for seed in first..first + number("RANDOM_SEEDS", SEEDS_DEFAULT) {
-        let threads = 1 + seed % THREADS_MAX;
-        let run = Run::program(env!("CARGO_BIN_EXE_random"))
-            .arg(seed.to_string())
-            .arg(OPS.to_string())
-            .arg(threads.to_string())
-            .arg(frees)
-            .env("SIM_MEMORY_MB", if seed % 4 == 0 { "192" } else { "1024" });
+        let run = program(seed, frees);
         let ran = match mode {
             None => run.native().output(),
             Some(mode) => run.conf(&format!("free_mode:{mode}")).output(),
         };
-        let problems = problems(&ran);
-        if ran.code != Some(0) || !problems.is_empty() || ran.stderr.contains("caching is off") {
-            let said = (ran.stdout.trim(), ran.stderr.lines().next());
-            writeln!(failures, "{seed} {OPS} {threads} {frees}: {said:?} {problems:?}").unwrap();
+        if let Some(problem) = problem(&ran) {
+            writeln!(failures, "{seed} {OPS} {} {frees}: {problem}", threads(seed)).unwrap();
         }
     }
     assert!(failures.is_empty(), "in mode {mode:?}:\n{failures}");
+}
+
+pub fn program(seed: u64, frees: &str) -> Run {
+    Run::program(env!("CARGO_BIN_EXE_random"))
+        .arg(seed.to_string())
+        .arg(OPS.to_string())
+        .arg(threads(seed).to_string())
+        .arg(frees)
+        .env("SIM_MEMORY_MB", if seed.is_multiple_of(4) { "192" } else { "1024" })
+}
+
+/// What is wrong, if anything.
+pub fn problem(ran: &Ran) -> Option<String> {
+    let problems = problems(ran);
+    let wrong =
+        ran.code != Some(0) || !problems.is_empty() || ran.stderr.contains("caching is off");
+    wrong.then(|| format!("{:?} {problems:?}", (ran.stdout.trim(), ran.stderr.lines().next())))
+}
+
+fn threads(seed: u64) -> u64 {
+    1 + seed % THREADS_MAX
 }
 
 fn number(name: &str, default: u64) -> u64 {

@@ -40,6 +40,7 @@ calls! {
     event_record = cuEventRecord(event: EventHandle, stream: StreamHandle);
     stream_create = cuStreamCreate(stream: &mut StreamHandle, flags: u32);
     stream_wait_event = cuStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: u32);
+    stream_query = cuStreamQuery(stream: StreamHandle);
     stream_synchronize = cuStreamSynchronize(stream: StreamHandle);
     stream_get_id_raw = cuStreamGetId(stream: StreamHandle, id: &mut u64);
     stream_get_ctx = cuStreamGetCtx(stream: StreamHandle, context: &mut ContextHandle);

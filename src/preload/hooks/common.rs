@@ -10,7 +10,7 @@ use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    LEDGER, agents, bypass, captures, contexts, debts, memory_hooks, release, widen,
+    LEDGER, agents, bypass, captures, contexts, debts, idle, memory_hooks, release, widen,
 };
 
 /// The hook of functions that need no other.
@@ -128,5 +128,6 @@ pub fn make_room() -> bool {
     let mut device = 0;
     let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
     let code = release::everything_free(device, true);
-    code == SUCCESS && stats::value(Count::SegmentsReleased) != before
+    let went = stats::value(Count::SegmentsReleased) != before;
+    code == SUCCESS && (went || idle::came_back())
 }

@@ -62,6 +62,7 @@ pub fn destroy(
     beside(function, || {
         known = contexts::known(handle);
     });
+    let _held_off = known.map(|context| context.idle.hold_off());
     let barrier = known.and_then(|context| context.last_barrier.forget());
     let code = real();
     if code != SUCCESS || function.id == id::cuCtxDetach && lives(handle) {
@@ -81,12 +82,15 @@ pub fn primary_end(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
-        debts::pay_all(Wait::Teardown);
+    if !bypass::is_on() {
+        return real();
     }
+    let device = words[0] as i32;
+    debts::pay_all(Wait::Teardown);
+    let _held_off: Vec<_> = primaries(device).map(|context| context.idle.hold_off()).collect();
     let code = real();
     if code == SUCCESS && bypass::is_on() {
-        beside(function, || primary_ended(words[0] as i32));
+        beside(function, || primary_ended(device));
     }
     code
 }
@@ -148,9 +152,12 @@ fn primary_ended(device: i32) {
     {
         return;
     }
-    contexts::all()
-        .filter(|context| context.device == device && !context.explicit)
-        .for_each(|context| ended(Some(context), context.handle));
+    primaries(device).for_each(|context| ended(Some(context), context.handle));
+}
+
+/// The contexts of the device that are not of the program's own making: one, where the driver has ids.
+fn primaries(device: i32) -> impl Iterator<Item = &'static Context> {
+    contexts::all().filter(move |context| context.device == device && !context.explicit)
 }
 
 fn ended(context: Option<&'static Context>, handle: ContextHandle) {

@@ -8,7 +8,7 @@ use crate::functions::Function;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
 use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, limits, lock};
+use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, idle, limits, lock};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
@@ -134,6 +134,7 @@ pub fn info(
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
+    let departures = bypass::is_on().then(idle::departures);
     let code = common::retried(function, real);
     let (free_bytes, total_bytes) = (words[0] as *mut usize, words[1] as *mut usize);
     if !bypass::is_on() || code != SUCCESS || free_bytes.is_null() {
@@ -143,7 +144,12 @@ pub fn info(
         function,
         || {
             let Ok(context) = contexts::current() else { return code };
-            let reclaimable = reclaimable_bytes(context);
+            let mut reclaimable = reclaimable_bytes(context);
+            // What goes back meanwhile is neither here nor there.
+            if Some(idle::departures()) != departures {
+                reclaimable = reclaimable_bytes(context);
+                real();
+            }
             // SAFETY: the driver has just written both, where not null.
             unsafe {
                 let total = if total_bytes.is_null() { usize::MAX } else { *total_bytes };

@@ -20,8 +20,8 @@ use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    agents, arenas, chunks, contents, foreign_bytes, free, limits, lock, memory_hooks, shortage,
-    tags,
+    agents, arenas, chunks, contents, foreign_bytes, free, idle, keeper, limits, lock,
+    memory_hooks, shortage, tags,
 };
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
@@ -127,6 +127,7 @@ fn miss_or_report(
 ) -> Result<u64, CuResult> {
     let bytes = request.bytes();
     let result = thread::with(|thread| miss(thread, context, request, call));
+    keeper::cache_grew();
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.
     if result == Err(OUT_OF_MEMORY) && call.requester == Requester::Context {
         shortage::happened(context, bytes, call.stack);
@@ -266,6 +267,7 @@ fn map(
 /// The driver has none: what other threads are about to give back may do.
 fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
+    idle::came_back();
     tags::wait_for_plain_frees(context);
     empty_lookaside(context);
     lock(&context.allocator).reserve_failed(request);

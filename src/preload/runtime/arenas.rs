@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Mapping, Pool};
+use cachealloc_core::{Address, IdleMark, Mapping, Pool};
 
 use crate::config;
 use crate::driver::api;
@@ -88,19 +88,23 @@ pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
             return code;
         }
     }
-    stats::add(Count::SegmentsReleased, mappings.len() as u64);
-    let mut state = lock(&context.arenas.0);
-    for range in mappings.chunk_by(|left, right| left.end() == right.base) {
-        let gone = unmap_range(range);
-        for mapping in range {
-            let Some(physical) = state.handles.remove(&mapping.base.0) else { continue };
-            match keep && gone {
-                true => state.spare.push(physical),
-                false => release(physical),
-            }
-        }
-    }
+    lock(&context.arenas.0).unmap(mappings, keep);
     SUCCESS
+}
+
+/// Takes the memory from behind what is idle since the mark, and answers how much that was. The
+/// barriers of its frees must be complete.
+pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
+    // Before the core says what goes: nobody maps there again until nothing is there.
+    let mut state = lock(&context.arenas.0);
+    let mappings = {
+        let mut allocator = lock(&context.allocator);
+        let mappings = allocator.unmap_idle(mark);
+        context.recorder.unmapped(&mut allocator, &mappings);
+        mappings
+    };
+    state.unmap(&mappings, false);
+    mappings.iter().map(|mapping| mapping.bytes).sum()
 }
 
 /// The request has what it needs, or never will.
@@ -152,6 +156,21 @@ pub fn admit_peer(context: &Context, peer_device: i32) {
 }
 
 impl State {
+    /// Memory whose work is over.
+    fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
+        stats::add(Count::SegmentsReleased, mappings.len() as u64);
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            let gone = unmap_range(range);
+            for mapping in range {
+                let Some(physical) = self.handles.remove(&mapping.base.0) else { continue };
+                match keep && gone {
+                    true => self.spare.push(physical),
+                    false => release(physical),
+                }
+            }
+        }
+    }
+
     fn map_all(&mut self, device: i32, mappings: &[Mapping]) -> CuResult {
         for (place, mapping) in mappings.iter().enumerate() {
             let code = self.map_one(device, mapping);

@@ -19,6 +19,7 @@ use crate::runtime::arenas::{self, Arenas};
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::contents::ContentsStream;
 use crate::runtime::events::Events;
+use crate::runtime::idle::Idle;
 use crate::runtime::lookaside::Lookaside;
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
@@ -52,6 +53,7 @@ pub struct Context {
     pub contents_stream: ContentsStream,
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,
+    pub idle: Idle,
     /// With chunks: the largest request that is served from one.
     pub chunk_request_max: OnceLock<u64>,
     /// Frees between claiming a block and publishing it.
@@ -230,6 +232,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         contents_stream: ContentsStream::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),
+        idle: Idle::default(),
         chunk_request_max: OnceLock::new(),
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),

@@ -31,6 +31,10 @@ pub struct Held {
     pub block: u32,
 }
 
+/// How often each list had served at some moment.
+#[derive(Default)]
+pub struct ListsSeen([u64; SHARDS]);
+
 /// The lists of one context.
 pub struct Lookaside {
     shards: [Shard; SHARDS],
@@ -118,6 +122,16 @@ impl Lookaside {
     /// Takes every held block out.
     pub fn empty(&self, mut each: impl FnMut(Held)) {
         self.shards.iter().for_each(|shard| shard.empty(&mut each));
+    }
+
+    /// Takes out what those lists hold that have served nobody since the last call with `seen`.
+    pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(Held)) {
+        for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
+            let hits = shard.hits.load(Ordering::Relaxed);
+            if core::mem::replace(seen, hits) == hits {
+                shard.empty(&mut each);
+            }
+        }
     }
 
     /// Takes out what this thread's list holds.

@@ -6,8 +6,10 @@
 //! | lock | held during driver calls | protects |
 //! |---|---|---|
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
+//! | `Context::idle` | yes | a turn of the keeper, which takes none of the first two |
 //! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
+//! | `Context::arenas` | yes | what is mapped where |
 //! | `captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
 //! | `foreign_bytes::FOREIGN` | no | what the driver serves the program itself, beside the limit |
@@ -35,6 +37,8 @@ pub mod captures;
 pub mod contents;
 pub mod debts;
 pub mod free;
+pub mod idle;
+pub mod keeper;
 pub mod release;
 pub mod settle;
 

@@ -17,7 +17,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, captures, extents, limits, lock, tags};
+use crate::runtime::{arenas, captures, extents, idle, limits, lock, tags};
 
 /// The streams on which memory goes back; 0 before their first use.
 #[derive(Default)]
@@ -171,6 +171,9 @@ pub fn trim(device: Option<i32>) -> Result<u64, i32> {
 }
 
 fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
+    if wait {
+        idle::came_back();
+    }
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {

@@ -1,0 +1,279 @@
+//! Memory that nobody uses goes back to the driver, so that the cache does not starve its neighbours
+//! on the device: one turn of the keeper (`keeper.rs`) in one context.
+//!
+//! A turn waits for nothing that a program does. It takes a mark; what is idle since a mark some turns
+//! ago goes, once the newest barrier of that time is complete: by then all work with the memory is
+//! over, and `cuMemFreeAsync` on a stream that nobody else uses has nothing to wait for (4 us, and
+//! 80 ms for 98 GiB to be there, measured). The real free would wait for the context, and hold it.
+//!
+//! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
+//! who lacks the memory that is on its way, or asks how much is free.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{IdleMark, Segment};
+
+use crate::config;
+use crate::driver::api;
+use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::table;
+use crate::functions::id;
+use crate::log;
+use crate::runtime::contexts::Context;
+use crate::runtime::events::EventRef;
+use crate::runtime::lookaside::ListsSeen;
+use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::{
+    LEDGER, alloc, arenas, captures, extents, keeper, limits, lock, own_thread, widen,
+};
+
+/// For so many turns nobody must have used memory that goes back because the device is short of it:
+/// a loop that takes its memory again at each step keeps it.
+const TURNS_IDLE: usize = 3;
+/// Less than this never goes back.
+const WORTH_BYTES: u64 = 2 << 20;
+/// Marks whose barrier is not known to be complete.
+const SETTLING_MAX: usize = 4;
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// A turn does not wait longer for memory to be back; it comes in any case.
+const BACK_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Memory has left a cache and is not back at the driver.
+static ON_ITS_WAY: AtomicBool = AtomicBool::new(false);
+/// How often memory set out.
+static DEPARTURES: AtomicU64 = AtomicU64::new(0);
+/// `DEPARTURES` as the round of turns before this one found it.
+static DEPARTURES_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// What the keeper knows of one context.
+#[derive(Default)]
+pub struct Idle {
+    /// Held through a turn, also while it is in the driver.
+    turn: Mutex<Turn>,
+    /// Somebody is about to end the context.
+    held_off: AtomicU32,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// One for each turn, the newest last.
+    marks: VecDeque<IdleMark>,
+    /// Some of them, oldest first, and what must be complete before they are settled.
+    settling: VecDeque<(IdleMark, Option<EventRef>)>,
+    /// All work with what was free at this mark is over.
+    settled: Option<IdleMark>,
+    lists_seen: ListsSeen,
+    /// On which memory goes back; 0 before its first use.
+    stream: StreamHandle,
+    /// Segments that the driver would not take so far.
+    refused: Vec<Segment>,
+}
+
+/// No turn of the keeper is in the context while this lives.
+pub struct HeldOff<'a>(&'a Idle);
+
+impl Idle {
+    /// Call before the driver is asked to end the context.
+    pub fn hold_off(&self) -> HeldOff<'_> {
+        self.held_off.fetch_add(1, Ordering::SeqCst);
+        if rule_holds(Rule::EndHoldsKeeperOff) {
+            drop(lock(&self.turn));
+        }
+        HeldOff(self)
+    }
+
+    fn is_held_off(&self) -> bool {
+        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsKeeperOff)
+    }
+}
+
+impl Drop for HeldOff<'_> {
+    fn drop(&mut self) {
+        self.0.held_off.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How often memory has set out so far: who asks the driver before and after it changed has asked in
+/// vain. Waits until what is on its way is there.
+pub fn departures() -> u64 {
+    if ON_ITS_WAY.load(Ordering::Acquire) {
+        stats::timed(Wait::Release, || {
+            let begun = Instant::now();
+            while ON_ITS_WAY.load(Ordering::Acquire) && begun.elapsed() < BACK_WAIT_MAX {
+                own_thread::sleep(LOOK_EVERY / 20);
+            }
+            SUCCESS
+        });
+    }
+    DEPARTURES.load(Ordering::Acquire)
+}
+
+/// For whoever found the device without memory: waits as `departures`. True: some came back a moment
+/// ago, perhaps after the driver was asked.
+pub fn came_back() -> bool {
+    let holds = rule_holds(Rule::RoomWaitsForKeeper);
+    holds && departures() != DEPARTURES_BEFORE.load(Ordering::Relaxed)
+}
+
+/// Before the turns of all contexts.
+pub fn begin_round() {
+    DEPARTURES_BEFORE.store(DEPARTURES.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// A look at one context, which gives back what is due.
+pub fn turn(context: &'static Context) {
+    let mut turn = lock(&context.idle.turn);
+    if context.idle.is_held_off() || context.is_dead() || !turn.note(context) {
+        return;
+    }
+    // Nothing of ours is near a capture that need not be.
+    if captures::any() || !may_enter(context) {
+        return;
+    }
+    widen(Rule::EndHoldsKeeperOff);
+    api::relaxed(|| {
+        context.enter(&mut || {
+            let mut id = 0;
+            if api::ctx_get_id(0, &mut id) == SUCCESS && id == context.id {
+                turn.give_back(context);
+            }
+            SUCCESS
+        })
+    });
+}
+
+/// Whether the context is sure to be there. A green context ends without a word to us, and so does a
+/// primary one whose end went past us; its state can be asked without looking into it.
+fn may_enter(context: &Context) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    LEDGER.plain.agents() & 1 << Agent::GreenContext as u32 == 0
+        && (context.explicit
+            || api::device_primary_ctx_get_state(context.device, &mut flags, &mut active)
+                == SUCCESS
+                && active != 0)
+}
+
+impl Turn {
+    /// Takes a mark. False: nothing can be idle.
+    fn note(&mut self, context: &Context) -> bool {
+        let mut allocator = lock(&context.allocator);
+        // To the core these blocks are in use.
+        let taken = |held| alloc::take_back(&mut allocator, held);
+        context.lookaside.empty_unused(&mut self.lists_seen, taken);
+        alloc::note_allocated(context, &allocator);
+        let stats = allocator.stats();
+        let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
+        let free_bytes = reserved.current - allocated.current;
+        let mark = allocator.idle_mark();
+        drop(allocator);
+        self.marks.push_back(mark);
+        let kept = TURNS_IDLE.max(config::get().idle.release_seconds.unwrap_or(0) as usize) + 1;
+        if self.marks.len() > kept {
+            self.marks.pop_front();
+        }
+        // After the mark: a free is published when its barrier is known.
+        if self.settling.len() < SETTLING_MAX {
+            self.settling.push_back((mark, context.last_barrier.newest()));
+        }
+        free_bytes >= WORTH_BYTES || !self.refused.is_empty()
+    }
+
+    /// With the context current.
+    fn give_back(&mut self, context: &Context) {
+        self.settle();
+        let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
+        ON_ITS_WAY.store(true, Ordering::Release);
+        let mut allocator = lock(&context.allocator);
+        let segments = allocator.release_idle(mark);
+        context.recorder.segments_released(&mut allocator, &segments);
+        drop(allocator);
+        widen(Rule::RoomWaitsForKeeper);
+        // Before the driver has them: afterwards the same addresses may be another owner's.
+        segments.iter().for_each(|segment| extents::remove(segment.base.0));
+        let bytes = self.free(context, segments) + arenas::unmap_idle(context, mark);
+        if bytes > 0 {
+            DEPARTURES.fetch_add(1, Ordering::Relaxed);
+            self.wait_until_back(context);
+        }
+        ON_ITS_WAY.store(false, Ordering::Release);
+        if bytes > 0 {
+            log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
+        }
+    }
+
+    fn settle(&mut self) {
+        let over = |event: &EventRef| event.query() != NOT_READY;
+        while let Some((mark, event)) = self.settling.front() {
+            if rule_holds(Rule::IdleBehindBarrier) && !event.as_ref().is_none_or(over) {
+                break;
+            }
+            self.settled = Some(*mark);
+            self.settling.pop_front();
+        }
+    }
+
+    /// What is idle since this mark goes back now.
+    fn due(&self, context: &Context) -> Option<IdleMark> {
+        let idle = config::get().idle;
+        let long = idle.release_seconds.and_then(|turns| self.mark_before(turns as usize));
+        let keep_free_bytes = idle.keep_free.on(context.device_bytes);
+        let short = self.mark_before(TURNS_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
+        let due = long.max(short)?;
+        Some(due.min(self.settled?))
+    }
+
+    fn mark_before(&self, turns: usize) -> Option<IdleMark> {
+        let place = self.marks.len().checked_sub(1 + turns)?;
+        self.marks.get(place).copied()
+    }
+
+    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    fn has_stream(&mut self) -> bool {
+        if self.stream == 0 && table::has(id::cuMemFreeAsync) {
+            let mut made = 0;
+            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
+                self.stream = made;
+            }
+        }
+        self.stream != 0
+    }
+
+    /// Gives segments to the driver, and answers how many bytes. What it refuses is offered again at
+    /// the next turn: the only other way is a free that waits.
+    fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
+        let mut bytes = 0;
+        for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
+            match api::mem_free_async(segment.base.0, self.stream) {
+                SUCCESS => {
+                    stats::count(Count::SegmentsReleased);
+                    bytes += segment.bytes;
+                }
+                _ => self.refused.push(segment),
+            }
+        }
+        limits::give_back(context.device, bytes);
+        bytes
+    }
+
+    fn wait_until_back(&self, context: &Context) {
+        let begun = Instant::now();
+        while api::stream_query(self.stream) == NOT_READY
+            && begun.elapsed() < BACK_WAIT_MAX
+            && !context.idle.is_held_off()
+            && !keeper::is_stopped()
+        {
+            own_thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// On the current device. A context that does not answer has lost more than memory.
+fn has_less_free_than(bytes: u64) -> bool {
+    let (mut free, mut total) = (0, 0);
+    bytes > 0 && api::mem_get_info(&mut free, &mut total) == SUCCESS && (free as u64) < bytes
+}

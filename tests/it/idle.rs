@@ -1,0 +1,254 @@
+//! Idle memory goes back to the driver (`runtime/idle.rs`): neighbours get it, nobody else notices.
+//!
+//! `CACHEALLOC_TURN_MS` makes the keeper of test builds look so often; seconds of the options are
+//! turns of its.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use cachealloc_core::rules::Rule;
+use cachealloc_tests::{Ran, Run, driver_folder, scratch_file};
+
+use crate::hazards::{hazards, problems};
+use crate::random;
+
+/// As soon as may be, whatever the device has.
+const ALWAYS: &str = "keep_free_mb:1000000";
+const ALWAYS_EXPANDABLE: &str = "keep_free_mb:1000000,expandable_segments:true";
+
+fn program(way: &str) -> Run {
+    let run = Run::program(env!("CARGO_BIN_EXE_idle"));
+    way.split(' ').fold(run, |run, word| run.arg(word))
+}
+
+/// Turns without a pause, nearly.
+fn hurried(way: &str) -> Run {
+    program(way).env("CACHEALLOC_TURN_MS", "1")
+}
+
+fn broken(run: Run, rule: Rule) -> Run {
+    run.env("CACHEALLOC_BREAK", rule.name())
+}
+
+/// Ends well, silent, and the simulation found nothing.
+#[track_caller]
+fn clean(run: &Run) -> Ran {
+    let ran = run.output().ok();
+    assert_eq!((problems(&ran), &*ran.stderr), (vec![], ""), "{ran:#?}");
+    ran
+}
+
+/// One of a few runs goes wrong.
+#[track_caller]
+fn goes_wrong(run: &Run) {
+    let wrong = |ran: &Ran| ran.code != Some(0) || !problems(ran).is_empty();
+    assert!((0..5).any(|_| wrong(&run.output())), "without the rule nothing went wrong");
+}
+
+fn given_back(ran: &Ran) -> u64 {
+    ran.report.calls("cuMemFreeAsync") + ran.report.calls("cuMemUnmap")
+}
+
+/// One process has freed most of the device and sleeps; another one asks for much of it. What the
+/// second one says.
+fn neighbours(
+    conf: &str,
+    part_mib: usize,
+    second: impl FnOnce(Run) -> Run,
+    tries: usize,
+) -> String {
+    let (device, done) = (scratch_file("device"), scratch_file("done"));
+    let freed = PathBuf::from(format!("{}.freed", done.display()));
+    let first = hurried(&format!("hold 900 {part_mib} {}", done.display()));
+    let first = first.conf(conf).env("CACHEALLOC_TURN_MS", "20").env("SIM_SHARED", &device);
+    let first = thread::spawn(move || clean(&first));
+    while !freed.exists() && !first.is_finished() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    let asks = program(&format!("ask 600 {tries}")).env("SIM_SHARED", &device);
+    let said = clean(&second(asks)).stdout;
+    std::fs::write(&done, "").expect("target/ is writable");
+    first.join().expect("it ends well");
+    let files: [PathBuf; 2] = [done, freed];
+    files.iter().for_each(|file| std::fs::remove_file(file).expect("it was written"));
+    std::fs::remove_dir_all(device).expect("it was made");
+    said
+}
+
+#[test]
+fn a_neighbour_gets_what_lies_idle() {
+    const PATIENT: usize = 1_000;
+    for part_mib in [900, 100, 20, 2] {
+        assert_eq!(neighbours("", part_mib, Run::native, PATIENT), "ask: came\n", "{part_mib}");
+    }
+    let expandable = "expandable_segments:true";
+    assert_eq!(neighbours(expandable, 20, Run::native, PATIENT), "ask: came\n");
+    assert_eq!(
+        neighbours("", 100, |run| run.conf("log:quiet"), PATIENT),
+        "ask: came\n",
+        "under the library too"
+    );
+    assert_eq!(
+        neighbours("keep_free_mb:0,idle_release_s:5", 20, Run::native, PATIENT),
+        "ask: came\n"
+    );
+    assert_eq!(neighbours("keep_free_mb:300", 20, Run::native, PATIENT), "ask: came\n");
+}
+
+#[test]
+fn a_neighbour_starves_where_the_user_wants_it() {
+    assert_eq!(neighbours("keep_free_mb:0", 100, Run::native, 50), "ask: never came\n");
+    assert_eq!(
+        neighbours("strategy:pre_allocate,log:quiet", 100, Run::native, 50),
+        "ask: never came\n"
+    );
+}
+
+/// Where half of the device is free, nobody is in need, and nothing goes back.
+#[test]
+fn who_leaves_half_of_the_device_keeps_the_cache() {
+    let roomy = |run: Run| run.env("SIM_MEMORY_MB", "2048");
+    assert_eq!(given_back(&clean(&roomy(hurried("rest 100")))), 0);
+    assert!(given_back(&clean(&hurried("rest 100").env("SIM_MEMORY_MB", "800"))) >= 5);
+    assert_eq!(given_back(&clean(&roomy(hurried("rest 100").conf("keep_free_mb:1000")))), 0);
+    assert!(given_back(&clean(&roomy(hurried("rest 100").conf("keep_free_mb:2000")))) >= 5);
+}
+
+#[test]
+fn memory_goes_back_after_the_time_that_the_user_says() {
+    let run = |seconds: u32| {
+        let conf = format!("keep_free_mb:0,idle_release_s:{seconds}");
+        let run = program("rest 300").env("CACHEALLOC_TURN_MS", "20").conf(&conf);
+        given_back(&clean(&run.env("SIM_MEMORY_MB", "4096")))
+    };
+    assert!(run(2) >= 5);
+    assert_eq!(run(1000), 0);
+}
+
+/// A steady loop keeps what it takes at every step.
+#[test]
+fn a_loop_keeps_its_memory() {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+        let ran = clean(&program("steps 1500").env("CACHEALLOC_TURN_MS", "200").conf(conf));
+        assert_eq!(given_back(&ran), 0, "{conf}");
+    }
+}
+
+#[test]
+fn little_memory_is_not_worth_a_thread() {
+    let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf(ALWAYS).output().ok();
+    assert_eq!(ran.report.calls("cuMemGetInfo_v2"), 0);
+}
+
+#[test]
+fn the_log_says_what_went_back() {
+    let ran = hurried("rest 100").conf("log:info,keep_free_mb:1000000").output().ok();
+    assert!(ran.stderr.contains("500 MiB that nobody used went back"), "{}", ran.stderr);
+}
+
+#[test]
+fn work_that_still_runs_keeps_its_memory() {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+        let run = hurried("late_kernel 100").conf(conf);
+        clean(&run);
+        goes_wrong(&broken(run, Rule::IdleBehindBarrier));
+    }
+}
+
+#[test]
+fn a_request_finds_what_is_on_its_way() {
+    clean(&hurried("room 150").conf(ALWAYS));
+    clean(&hurried("room 50").conf(ALWAYS_EXPANDABLE));
+    goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::RoomWaitsForKeeper));
+}
+
+#[test]
+fn what_is_free_does_not_change_on_its_way() {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+        clean(&hurried("answers 1500").conf(conf));
+    }
+}
+
+#[test]
+fn contexts_end_in_spite_of_the_keeper() {
+    for way in ["contexts 40", "primary 40"] {
+        clean(&hurried(way).conf(ALWAYS));
+        goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::EndHoldsKeeperOff));
+    }
+    clean(&hurried("contexts 20").conf(ALWAYS_EXPANDABLE));
+}
+
+/// Calls that go past us are seen by nobody.
+#[test]
+fn a_context_that_ended_unseen_is_not_entered() {
+    let file = driver_folder().join("libcuda.so.1").canonicalize().expect("the driver is there");
+    let names = Command::new("nm").arg("-D").arg(file).output().expect("binutils come with gcc");
+    let names = String::from_utf8(names.stdout).expect("names are ASCII");
+    let line = names.lines().find(|line| line.ends_with(" cuDevicePrimaryCtxReset_v2"));
+    let offset = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+    let way = format!("ends_unseen {}", offset.expect("the driver has the function"));
+    clean(&hurried(&way).conf(ALWAYS));
+}
+
+#[test]
+fn the_process_ends_in_spite_of_the_keeper() {
+    for us in [2_000, 4_000, 5_000, 6_000] {
+        let run = hurried(&format!("leave {us}")).conf(ALWAYS).env("SIM_TEARDOWN_MS", "30");
+        clean(&run);
+        if us == 4_000 {
+            goes_wrong(&broken(run, Rule::KeeperStopsAtExit));
+        }
+    }
+}
+
+#[test]
+fn forks_and_threads_and_ends_are_as_natively() {
+    for way in [
+        "fork_before",
+        "fork_after",
+        "fork_and_exit",
+        "vfork_exit",
+        "threads_end",
+        "_exit",
+        "quick_exit",
+        "abort",
+        "exit_from_thread",
+        "free_at_exit",
+        "exec",
+    ] {
+        let run = Run::c("process.c").arg(way).conf(ALWAYS).env("CACHEALLOC_TURN_MS", "1");
+        let (native, ours) = (run.clone().native().output(), run.output());
+        assert_eq!((&native.stdout, native.code), (&ours.stdout, ours.code), "{way}: {ours:#?}");
+    }
+}
+
+/// Whatever holds without the keeper, while memory comes and goes all the time.
+#[test]
+fn every_hazard_is_kept() {
+    let mut failures = String::new();
+    for hazard in hazards().iter().filter(|hazard| hazard.is_for(Some("ordered"))) {
+        let natively = hazard.natively.then(|| hazard.run().native().output());
+        let run = hazard.run().conf(ALWAYS).env("CACHEALLOC_TURN_MS", "1");
+        let problem = hazard.wrong(&run.output(), natively.as_ref());
+        if let Some(problem) = problem.filter(|_| !hazard.is_gap_of_plain()) {
+            writeln!(failures, "{problem}").unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn random_programs_are_right() {
+    let mut failures = String::new();
+    for seed in 1..300 {
+        let conf = if seed % 2 == 0 { ALWAYS } else { ALWAYS_EXPANDABLE };
+        let ran = random::program(seed, "full").conf(conf).env("CACHEALLOC_TURN_MS", "1").output();
+        failures += &random::problem(&ran)
+            .map(|problem| format!("{seed}: {problem}\n"))
+            .unwrap_or_default();
+    }
+    assert!(failures.is_empty(), "{failures}");
+}

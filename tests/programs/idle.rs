@@ -1,0 +1,208 @@
+//! Programs whose memory lies idle, one per argument: what they have freed should come to others on
+//! the device, and they should not notice. Each prints one line, and FAIL in it where it noticed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cachealloc_tests::driver::{Driver, Lookup, Outcome};
+
+const MIB: usize = 1 << 20;
+/// Virtual nanoseconds: longer than the program.
+const LATE: u64 = 60_000_000_000;
+/// Where the other process never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize| arguments[place].parse::<usize>().expect("a number");
+    let driver = Driver::open(Lookup::ProcAddress).unwrap_or_else(|error| {
+        eprintln!("idle: {error}");
+        std::process::exit(2);
+    });
+    let verdict = match arguments[0].as_str() {
+        "hold" => hold(&driver, number(1), number(2), Path::new(&arguments[3])),
+        "ask" => ask(&driver, number(1), number(2)),
+        "rest" => rest(&driver, number(1)),
+        "steps" => steps(&driver, number(1)),
+        "room" => room(&driver, number(1)),
+        "answers" => answers(&driver, number(1)),
+        "late_kernel" => late_kernel(&driver, number(1)),
+        "contexts" => contexts(&driver, number(1)),
+        "primary" => primary(&driver, number(1)),
+        "ends_unseen" => ends_unseen(&driver, number(1)),
+        "leave" => leave(&driver, number(1)),
+        other => panic!("no program is called {other}"),
+    };
+    let verdict = verdict.unwrap_or_else(|code| format!("FAIL, driver error {code}"));
+    println!("{}: {verdict}", arguments[0]);
+    std::process::exit(verdict.contains("FAIL").into());
+}
+
+fn take(d: &Driver, count: usize, bytes: usize) -> Outcome<Vec<u64>> {
+    (0..count).map(|_| d.alloc(bytes)).collect()
+}
+
+fn give(d: &Driver, blocks: Vec<u64>) -> Outcome {
+    blocks.into_iter().try_for_each(|block| d.free(block))
+}
+
+fn ok_if(good: bool, otherwise: &str) -> Outcome<String> {
+    Ok(if good { "ok".into() } else { format!("FAIL, {otherwise}") })
+}
+
+fn sleep_ms(ms: usize) {
+    std::thread::sleep(Duration::from_millis(ms as u64));
+}
+
+/// Takes so much in parts, frees all, and does nothing until the file is there.
+fn hold(d: &Driver, mib: usize, part_mib: usize, done: &Path) -> Outcome<String> {
+    give(d, take(d, mib / part_mib, part_mib * MIB)?)?;
+    std::fs::write(format!("{}.freed", done.display()), "").expect("a folder for the file");
+    let begun = Instant::now();
+    while !done.exists() && begun.elapsed() < PATIENCE {
+        sleep_ms(5);
+    }
+    // It is still a program like any other.
+    give(d, take(d, 2, MIB)?)?;
+    Ok("ok".into())
+}
+
+/// Asks for so much, again and again.
+fn ask(d: &Driver, mib: usize, tries: usize) -> Outcome<String> {
+    for _ in 0..tries {
+        match d.alloc(mib * MIB) {
+            Err(2) => sleep_ms(10),
+            other => return other.map(|_| "came".into()),
+        }
+    }
+    Ok("never came".into())
+}
+
+/// Frees and sleeps.
+fn rest(d: &Driver, ms: usize) -> Outcome<String> {
+    give(d, take(d, 5, 100 * MIB)?)?;
+    sleep_ms(ms);
+    Ok("ok".into())
+}
+
+/// Takes the same memory at every step, a block of each kind: a segment of its own, a part of one,
+/// and what a list holds.
+fn steps(d: &Driver, ms: usize) -> Outcome<String> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(ms as u64) {
+        give(d, take(d, 4, 100 * MIB)?)?;
+        give(d, take(d, 4, 4 * MIB)?)?;
+        for _ in 0..20 {
+            give(d, take(d, 1, 64 << 10)?)?;
+        }
+        sleep_ms(2);
+    }
+    Ok("ok".into())
+}
+
+/// Needs memory at the moment at which it goes back.
+fn room(d: &Driver, rounds: usize) -> Outcome<String> {
+    for round in 0..rounds {
+        give(d, take(d, 4, 200 * MIB)?)?;
+        // Around the time after which it is idle.
+        std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
+        give(d, vec![d.alloc(900 * MIB)?])?;
+    }
+    Ok("ok".into())
+}
+
+/// What is free stays the same, whoever has it at the moment.
+fn answers(d: &Driver, rounds: usize) -> Outcome<String> {
+    give(d, take(d, 4, 100 * MIB)?)?;
+    let (free, total) = d.memory_info()?;
+    for round in 0..rounds {
+        if round % 50 == 0 {
+            give(d, take(d, 4, 100 * MIB)?)?;
+        }
+        let now = d.memory_info()?;
+        if now != (free, total) {
+            return Ok(format!(
+                "FAIL, {now:?} after {round} questions, {:?} before",
+                (free, total)
+            ));
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    Ok("ok".into())
+}
+
+/// A kernel still writes the memory when it has been idle for long.
+fn late_kernel(d: &Driver, ms: usize) -> Outcome<String> {
+    let stream = d.stream()?;
+    let blocks = take(d, 4, 100 * MIB)?;
+    d.launch("late_fill", stream, &[blocks[0], 4096, 7, LATE])?;
+    give(d, blocks)?;
+    sleep_ms(ms);
+    let gone = |call| d.calls(call).unwrap_or(0);
+    let kept = gone("cuMemFreeAsync") + gone("cuMemUnmap") == 0;
+    d.synchronize()?;
+    ok_if(kept, "memory went that a kernel writes")
+}
+
+/// Contexts come and go with memory in their caches.
+fn contexts(d: &Driver, rounds: usize) -> Outcome<String> {
+    let main = d.context();
+    let seen = std::thread::scope(|scope| -> Outcome<bool> {
+        let other = scope.spawn(|| -> Outcome {
+            d.set_context(main)?;
+            for _ in 0..rounds {
+                give(d, take(d, 3, 50 * MIB)?)?;
+                sleep_ms(1);
+            }
+            Ok(())
+        });
+        for round in 0..rounds {
+            let context = d.create_context(0)?;
+            give(d, take(d, 3, 30 * MIB)?)?;
+            std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
+            end(d, context)?;
+        }
+        other.join().expect("no program panics")?;
+        Ok(true)
+    });
+    ok_if(seen?, "")
+}
+
+/// The primary context ends and begins again.
+fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
+    for round in 0..rounds {
+        give(d, take(d, 3, 50 * MIB)?)?;
+        std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
+        // SAFETY: the function takes a number.
+        cachealloc_tests::driver::check(unsafe { (d.functions.cuDevicePrimaryCtxReset)(0) })?;
+        d.use_device(0)?;
+    }
+    Ok("ok".into())
+}
+
+/// The primary context ends by a call that went past us: `offset` is where the driver has it.
+fn ends_unseen(d: &Driver, offset: usize) -> Outcome<String> {
+    give(d, take(d, 3, 50 * MIB)?)?;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    let line = maps.lines().find(|line| line.ends_with("libcuda.so")).expect("the driver");
+    let base = line.split('-').next().and_then(|text| usize::from_str_radix(text, 16).ok());
+    // SAFETY: the file's symbol table says that the function is there.
+    let reset: unsafe extern "C" fn(i32) -> i32 =
+        unsafe { std::mem::transmute(base.expect("an address") + offset) };
+    // SAFETY: the function takes a number.
+    cachealloc_tests::driver::check(unsafe { reset(0) })?;
+    sleep_ms(200);
+    Ok("ok".into())
+}
+
+/// Ends while memory goes back.
+fn leave(d: &Driver, us: usize) -> Outcome<String> {
+    give(d, take(d, 5, 100 * MIB)?)?;
+    std::thread::sleep(Duration::from_micros(us as u64));
+    Ok("ok".into())
+}
+
+fn end(d: &Driver, context: u64) -> Outcome {
+    // SAFETY: the function takes a handle.
+    cachealloc_tests::driver::check(unsafe { (d.functions.cuCtxDestroy)(context) })
+}
