@@ -26,7 +26,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::LeanNeedsLaterBarrier, "frees_of_several_threads", "ordered"),
     (Rule::LookWaits, "pinned_write", "ordered"),
     (Rule::LookMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
-    (Rule::PlainContextOnly, "peer_kernel_in_reused_memory", "ordered"),
+    (Rule::PlainContextOnly, "foreign_stream_of_a_peer_in_reused_memory", "ordered"),
     (Rule::CaptureSettles, "free_during_thread_local_capture", "ordered"),
     (Rule::StrictWaits, "pinned_in_copied_data", "strict"),
     (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),

@@ -17,6 +17,8 @@ pub const NOT_FOUND: CuResult = 500;
 pub const NOT_READY: CuResult = 600;
 /// A call from inside a host function of a stream.
 pub const NOT_PERMITTED: CuResult = 800;
+pub const PEER_ACCESS_ALREADY_ENABLED: CuResult = 704;
+pub const PEER_ACCESS_NOT_ENABLED: CuResult = 705;
 
 /// `CUdeviceptr`.
 pub type DevicePointer = u64;

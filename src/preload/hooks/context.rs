@@ -9,7 +9,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::Wait;
-use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, process};
+use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, peers, process};
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -41,7 +41,14 @@ pub fn create(
         if function.id != id::cuDevicePrimaryCtxRetain {
             contexts::note_explicit(handle);
         }
-        beside(function, || agents::note_context(handle));
+        beside(function, || {
+            agents::note_context(handle);
+            if peers::any()
+                && let Ok(context) = contexts::of_handle(handle)
+            {
+                peers::context_met(context);
+            }
+        });
     }
     code
 }
@@ -128,15 +135,35 @@ pub fn enable_peer(
     if bypass::is_on() {
         beside(function, || agents::show(Agent::PeerAccess));
     }
-    let code = real();
-    if code == SUCCESS && bypass::is_on() && config::get().policy.expandable_segments {
+    let mut code = real();
+    if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (contexts::current(), contexts::of_handle(words[0])) {
-                arenas::admit_peer(peer, current.device);
+                code = peers::enabled(current.id, peer.id, code);
+                if code == SUCCESS {
+                    arenas::admit_peer(peer, current.device);
+                }
             }
         });
     }
     code
+}
+
+/// `cuCtxDisablePeerAccess(peer)`.
+pub fn disable_peer(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let mut answer = None;
+    if bypass::is_on() && peers::any() {
+        beside(function, || {
+            if let (Ok(current), Ok(peer)) = (contexts::current(), contexts::of_handle(words[0])) {
+                answer = peers::disabled(current.id, peer.id);
+            }
+        });
+    }
+    answer.unwrap_or_else(|| common::pass(function, words, real))
 }
 
 /// Whether the context is still there. A driver without ids does not tell; then it is taken to be

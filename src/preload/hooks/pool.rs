@@ -1,9 +1,11 @@
 //! Memory pools: when the default pool stops being ours (DESIGN 3.6, hazard 19).
 
-use crate::driver::sys::{CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
+use crate::driver::sys::{
+    AccessDescription, CuResult, LOCATION_DEVICE, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
+};
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
-use crate::runtime::{agents, bypass, pools};
+use crate::runtime::{agents, bypass, peers, pools};
 
 use cachealloc_core::order::Agent;
 
@@ -16,10 +18,34 @@ pub fn use_default(
     let second =
         ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
     leave_if_default(function, words[usize::from(second)]);
-    if function.base == "cuMemPoolSetAccess" && bypass::is_on() {
+    common::pass(function, words, real)
+}
+
+/// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: what the program has from
+/// the default pool already is opened with it.
+pub fn set_access(
+    function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_on() {
         beside(function, || agents::show(Agent::PeerAccess));
     }
-    common::pass(function, words, real)
+    let code = use_default(function, words, real);
+    if code == SUCCESS && bypass::is_on() && words[1] != 0 {
+        beside(function, || {
+            let Some(owner) = pools::device_of_default(words[0]) else { return };
+            // SAFETY: the program's array of this length; the driver has read it.
+            let accesses = unsafe {
+                core::slice::from_raw_parts(words[1] as *const AccessDescription, words[2])
+            };
+            let devices = accesses.iter().filter(|access| access.location_kind == LOCATION_DEVICE);
+            for access in devices.filter(|access| access.flags != 0) {
+                peers::pool_opened(owner, access.location_id);
+            }
+        });
+    }
+    code
 }
 
 /// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes

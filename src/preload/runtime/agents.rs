@@ -95,6 +95,11 @@ pub fn note_context(handle: ContextHandle) {
     WATCH.store(true, Ordering::Release);
 }
 
+/// All contexts that were made, retained or met.
+pub fn contexts_seen() -> Vec<ContextHandle> {
+    lock(&SEEN).clone()
+}
+
 /// The handle is gone and may be given out again.
 pub fn forget_context(handle: ContextHandle) {
     let mut seen = lock(&SEEN);

@@ -62,6 +62,7 @@ pub mod agents;
 pub mod early_start;
 pub mod graph_memory;
 pub mod kernels;
+pub mod peers;
 pub mod pinned;
 pub mod pools;
 pub mod streams;

@@ -33,6 +33,7 @@ fn wait_for_another_context(d: &Driver) -> Verdict {
     let unrelated = d.alloc(SMALL)?;
     d.launch("delay", a, &[1])?;
     d.use_device(1)?;
+    call!(d, cuCtxEnablePeerAccess(first, 0))?;
     let (there, written) = (d.stream()?, d.event()?);
     fill(d, there, block, BYTES, 1, LATE)?;
     d.record(written, there)?;
@@ -64,6 +65,7 @@ fn peer_copy_into_reused_memory(d: &Driver) -> Verdict {
 fn peer_kernel_in_reused_memory(d: &Driver) -> Verdict {
     let first = d.context();
     let second = d.use_device(1)?;
+    call!(d, cuCtxEnablePeerAccess(first, 0))?;
     let b = d.stream()?;
     d.launch("delay", b, &[1])?;
     d.set_context(first)?;
@@ -113,7 +115,7 @@ fn second_context_looks_at_data(d: &Driver) -> Verdict {
     d.free(unrelated)?;
     d.use_device(1)?;
     let (b, result) = (d.stream()?, d.alloc(BYTES)?);
-    copy(d, b, result, data, BYTES, 0)?;
+    d.copy(result, data, BYTES, b)?;
     let good = holds(d, result, BYTES, 1)?;
     d.set_context(first)?;
     d.synchronize()?;

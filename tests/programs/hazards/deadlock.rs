@@ -211,6 +211,7 @@ fn collective_over_two_devices(d: &Driver) -> Verdict {
     let (one, flag, flag_back) = (d.stream()?, device_flag(d)?, device_flag(d)?);
     let mut freed = vec![d.alloc(SMALL)?];
     let second = d.use_device(1)?;
+    call!(d, cuCtxEnablePeerAccess(first, 0))?;
     let other = d.stream()?;
     freed.push(d.alloc(SMALL)?);
     d.launch("delay", other, &[LATE])?;

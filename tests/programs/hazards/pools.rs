@@ -9,6 +9,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_used_and_trim),
     hazard!(Always, pool_of_its_own),
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
+    hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
+    hazard!(Always, pool_opened_before_the_peer_is_used, machine = "SIM_DEVICES=2"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -89,4 +91,49 @@ fn pool_open_to_a_peer(d: &Driver) -> Verdict {
     let used = attribute_mib(d, pool, USED)?;
     d.free_async(block, stream)?;
     Ok(format!("used {used}"))
+}
+
+/// NVIDIA's sample streamOrderedAllocationP2P: what is there when the pool is opened is open, too.
+/// The program's own view of peer access stays as it was.
+fn pool_opened_behind_an_allocation(d: &Driver) -> Verdict {
+    let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
+    let block = d.alloc_async(BYTES, stream)?;
+    d.synchronize_stream(stream)?;
+    d.use_device(1)?;
+    let there = d.stream()?;
+    let access = [1_u32, 1, 3];
+    call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
+    fill(d, there, block, BYTES, 2, LATE)?;
+    d.synchronize_stream(there)?;
+    // The program has opened a pool, and no context to another.
+    let codes = [
+        call!(d, cuCtxDisablePeerAccess(first)),
+        call!(d, cuCtxEnablePeerAccess(first, 0)),
+        call!(d, cuCtxEnablePeerAccess(first, 0)),
+        call!(d, cuCtxDisablePeerAccess(first)),
+        call!(d, cuCtxDisablePeerAccess(first)),
+    ];
+    let codes = codes.map(|outcome| outcome.err().unwrap_or(0));
+    fill(d, there, block, BYTES, 3, LATE)?;
+    d.synchronize_stream(there)?;
+    d.set_context(first)?;
+    let right = holds(d, block, BYTES, 3)?;
+    d.free_async(block, stream)?;
+    Ok(format!("codes {codes:?}, contents right: {right}"))
+}
+
+fn pool_opened_before_the_peer_is_used(d: &Driver) -> Verdict {
+    let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
+    let block = d.alloc_async(BYTES, stream)?;
+    d.synchronize_stream(stream)?;
+    let access = [1_u32, 1, 3];
+    call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
+    d.use_device(1)?;
+    let there = d.stream()?;
+    fill(d, there, block, BYTES, 2, LATE)?;
+    d.synchronize_stream(there)?;
+    d.set_context(first)?;
+    let right = holds(d, block, BYTES, 2)?;
+    d.free_async(block, stream)?;
+    ok_if(right, "wrong contents")
 }

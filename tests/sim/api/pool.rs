@@ -95,8 +95,16 @@ driver! {
     }
 
     fn cuMemPoolSetAccess: (pool: Handle, map: In<AccessDescription>, count: usize) |call| {
-        map.list(count)?;
-        find(call, pool).map(drop)
+        let accesses = map.list(count)?;
+        let pool = find(call, pool)?;
+        for AccessDescription { location, flags } in accesses {
+            let device = location.id as usize;
+            pool.open_to.retain(|open| *open != device);
+            if flags != 0 {
+                pool.open_to.push(device);
+            }
+        }
+        Ok(())
     }
 
     fn cuMemPoolGetAccess: (flags: Out<u32>, pool: Handle, location: In<Location>) |call| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::callbacks::{self, Job};
 use super::clock::ChainSet;
 use super::kernels::Builtin;
-use super::memory::Standing;
+use super::memory::{Kind, Standing};
 use super::op::{Deps, Op, OpRef, Phase, Work};
 use super::shadow::{Access, Source};
 use super::world::World;
@@ -231,7 +231,8 @@ impl World {
         let mut live = true;
         for access in accesses {
             let what = match self.memory.standing(access.start, access.bytes) {
-                Standing::Live => continue,
+                Standing::Live if self.may_reach(op, access.start) => continue,
+                Standing::Live => "no access of another device",
                 Standing::Freed => "use after free",
                 Standing::Wild => "wild access",
             };
@@ -240,6 +241,30 @@ impl World {
             self.report.problem(format!("sim: {what}: {} bytes [{start:#x}, {end:#x})", op.source));
         }
         live
+    }
+}
+
+impl World {
+    /// Copies between devices need no permission, kernels do.
+    fn may_reach(&self, op: &OpRef, address: u64) -> bool {
+        let (Work::Kernel(_), Some(found)) = (&op.work, self.memory.find(address)) else {
+            return true;
+        };
+        let handle = |id: u64| self.context_handles.get(&id).copied();
+        let Some(context) = handle(op.ctx).and_then(|handle| self.contexts.find(handle)) else {
+            return true;
+        };
+        if context.device == found.device {
+            return true;
+        }
+        match found.kind {
+            Kind::Device => handle(found.ctx).is_some_and(|owner| context.peers.contains(&owner)),
+            Kind::Pool { pool, .. } => {
+                let pool = self.pools.find(pool);
+                pool.is_some_and(|pool| pool.open_to.contains(&context.device))
+            }
+            _ => true,
+        }
     }
 }
 

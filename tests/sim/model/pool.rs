@@ -19,6 +19,8 @@ pub struct Pool {
     /// The three reuse policies; kept, not acted on.
     pub reuse: [i32; 3],
     pub destroyed: bool,
+    /// Other devices whose kernels may reach its memory.
+    pub open_to: Vec<usize>,
     free: Vec<FreeBlock>,
 }
 
@@ -40,6 +42,7 @@ impl Pool {
             release_threshold: 0,
             reuse: [1; 3],
             destroyed: false,
+            open_to: Vec::new(),
             free: Vec::new(),
         }
     }
