@@ -65,6 +65,13 @@ struct Piece {
     block: Option<BlockId>,
 }
 
+/// What is not a hole: a segment with its first and last block, or what is about to be mapped.
+struct Obstacle {
+    begin: u64,
+    end: u64,
+    blocks: Option<(BlockId, BlockId)>,
+}
+
 /// Holes and free blocks that touch.
 #[derive(Default, Debug)]
 struct Run {
@@ -89,10 +96,10 @@ impl Allocator {
         let mut runs = Vec::new();
         let mut run = Run::default();
         let mut cursor = arena.base.0;
-        for (begin, end, ends) in self.obstacles(arena) {
+        for Obstacle { begin, end, blocks } in self.obstacles(arena) {
             run.add_hole(cursor, begin);
             cursor = end;
-            let (first, last) = match ends {
+            let (first, last) = match blocks {
                 Some((first, last)) => (free(first), free(last).filter(|_| first != last)),
                 None => (None, None),
             };
@@ -109,18 +116,21 @@ impl Allocator {
         runs
     }
 
-    /// What is not a hole, by address: segments with their first and last block, and what is about
-    /// to be mapped.
-    fn obstacles(&self, arena: &Arena) -> Vec<(u64, u64, Option<(BlockId, BlockId)>)> {
+    /// By address.
+    fn obstacles(&self, arena: &Arena) -> Vec<Obstacle> {
         let segments = self.segment_at.range(arena.base..arena.end()).map(|(base, id)| {
             let row = self.segments.at(id.0);
-            (base.0, row.end().0, Some((row.first, row.last)))
+            Obstacle { begin: base.0, end: row.end().0, blocks: Some((row.first, row.last)) }
         });
         let within = |mapping: &&Mapping| arena.base <= mapping.base && mapping.base < arena.end();
         let arriving = self.arenas.arriving.iter().filter(within);
-        let arriving = arriving.map(|mapping| (mapping.base.0, mapping.end().0, None));
+        let arriving = arriving.map(|mapping| Obstacle {
+            begin: mapping.base.0,
+            end: mapping.end().0,
+            blocks: None,
+        });
         let mut obstacles: Vec<_> = segments.chain(arriving).collect();
-        obstacles.sort_unstable_by_key(|(begin, _, _)| *begin);
+        obstacles.sort_unstable_by_key(|obstacle| obstacle.begin);
         obstacles
     }
 }

@@ -28,6 +28,7 @@ calls! {
     ctx_get_current = cuCtxGetCurrent(context: &mut ContextHandle);
     ctx_push_current = cuCtxPushCurrent_v2(context: ContextHandle);
     ctx_pop_current = cuCtxPopCurrent_v2(context: &mut ContextHandle);
+    ctx_enable_peer_access = cuCtxEnablePeerAccess(peer: ContextHandle, flags: u32);
     ctx_get_device = cuCtxGetDevice(device: &mut i32);
     ctx_synchronize = cuCtxSynchronize();
     /// Captures the work of all streams of the context; kills captures of the context.
@@ -73,10 +74,9 @@ calls! {
     mem_map = cuMemMap(base: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64);
     /// Waits for nothing (measured).
     mem_unmap = cuMemUnmap(base: DevicePointer, bytes: usize);
-    /// `accesses` has `count` entries.
-    mem_set_access = cuMemSetAccess(
-        base: DevicePointer, bytes: usize, accesses: *const AccessDescription, count: usize
-    );
+    /// `accesses` is the address of an array of `count` entries.
+    mem_set_access =
+        cuMemSetAccess(base: DevicePointer, bytes: usize, accesses: usize, count: usize);
     memset_d8_async =
         cuMemsetD8Async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
     memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(

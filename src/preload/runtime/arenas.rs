@@ -301,7 +301,7 @@ fn release(physical: Physical) {
 }
 
 fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {
-    api::mem_set_access(base, bytes as usize, accesses.as_ptr(), accesses.len())
+    api::mem_set_access(base, bytes as usize, accesses.as_ptr() as usize, accesses.len())
 }
 
 fn access(device: i32) -> AccessDescription {
