@@ -42,15 +42,17 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
     ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
 }
 
-/// What one thread frees, another takes the moment it may.
+/// What one thread frees, another takes the moment it may. Sizes change, so that no thread keeps its
+/// own blocks for itself.
 fn a_block_changes_hands(d: &Driver) -> Verdict {
     let left = AtomicU32::new(2);
     let work = |seed: u64| {
         let stream = d.stream()?;
         let mut round = 0;
         while round < ROUNDS || left.load(Ordering::Relaxed) == 2 && round < 4 * ROUNDS {
-            let block = d.alloc(SMALL)?;
-            fill(d, stream, block, SMALL, round, 50_000 * seed)?;
+            let bytes = SMALL << (round % 2);
+            let block = d.alloc(bytes)?;
+            fill(d, stream, block, bytes, round, 50_000 * seed)?;
             yield_sometimes(round);
             d.free(block)?;
             round += 1;
