@@ -17,9 +17,12 @@ fn same(run: &Run) -> Ran {
 
 /// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`.
 #[test]
-fn both_symbol_versions_of_dlsym_are_ours() {
+fn both_symbol_versions_are_ours() {
     let ran = Run::c("versions.c").output().ok();
-    assert_eq!(ran.stdout, "new in libcachealloc.so\nold in libcachealloc.so\n");
+    for name in ["dlsym", "dlopen", "dlmopen"] {
+        let ours = format!("{name}: new in libcachealloc.so, old in libcachealloc.so\n");
+        assert!(ran.stdout.contains(&ours), "{}", ran.stdout);
+    }
 }
 
 fn plugin() -> PathBuf {
@@ -61,6 +64,37 @@ fn a_local_plugin_that_needs_the_driver_finds_our_functions() {
         ours
     );
     assert!(ours.ends_with("main nowhere\n"), "{ours}");
+}
+
+/// A library without a folder is looked for where the caller says: a `dlopen` in front that calls the
+/// real one is the wrong caller.
+#[test]
+fn a_library_is_looked_for_where_its_opener_says() {
+    compile_library("scope_below.c", "plugins/libbeside.so", &[]);
+    let opener = compile_library("opener_plugin.c", "plugins/libopener.so", &["-ldl"]);
+    let ran = same(&Run::c("opener.c").no_driver().arg(opener)).ok();
+    assert!(ran.stdout.starts_with("program: libbeside.so: cannot open"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\nlibbeside.so: found\n"), "{}", ran.stdout);
+}
+
+/// The loader's lock is held while a constructor runs. Nobody in front of the C library may wait for
+/// it while he keeps others waiting; and a child must not wait for a thread that it does not have.
+#[test]
+fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {
+    let name = "plugins/libconstructor.so";
+    let plugin = compile_library("constructor_plugin.c", name, &["-lpthread"]);
+    // With it the library is opened past us, and nothing is found beforehand.
+    let next = compile_library("next_dlopen.c", "libnext_dlopen.so", &["-ldl"]);
+    let [ours, past] = [vec![library()], vec![library(), next]];
+    for function in ["sigaction", "signal"] {
+        for (list, way) in
+            [(&ours, "call"), (&ours, "join"), (&ours, "fork"), (&past, "call"), (&past, "fork")]
+        {
+            let run = Run::c("constructor.c").no_driver().arg(plugin.clone()).preload(list);
+            let ran = same(&run.env("WAY", format!("{function}, then {way}"))).ok();
+            assert_eq!(ran.stdout, "through\n", "{function} {list:?} {way}");
+        }
+    }
 }
 
 #[test]

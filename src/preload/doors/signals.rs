@@ -20,6 +20,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN};
 
+use crate::doors::c_library::{
+    BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED,
+};
 use crate::runtime::{process, snapshots};
 
 /// Those whose default action ends the process and that a snapshot may still precede. Not those of
@@ -342,8 +345,9 @@ mod exported {
         action: *const libc::sigaction,
         old: *mut libc::sigaction,
     ) -> c_int {
+        let Some(real) = SIGACTION.get() else { return -1 };
         // SAFETY: the real function with the caller's arguments.
-        unsafe { redhook::real!(sigaction)(number, action, old) }
+        unsafe { real(number, action, old) }
     }
 
     redhook::hook! {
@@ -363,13 +367,13 @@ mod exported {
 
     /// By any of its names, which the C library has for two functions.
     macro_rules! by_other_names {
-        ($($name:ident => $ours:ident: $flags:expr,)*) => {$(
+        ($($name:ident => $ours:ident: $real:ident, $flags:expr;)*) => {$(
             redhook::hook! {
                 unsafe fn $name(number: c_int, handler: usize) -> usize => $ours {
                     match held(number) {
                         Some(held) => set_handler(held, number, handler, $flags),
                         // SAFETY: the program's own arguments.
-                        None => unsafe { redhook::real!($name)(number, handler) },
+                        None => $real.get().map_or(SIG_ERR, |real| unsafe { real(number, handler) }),
                     }
                 }
             }
@@ -377,11 +381,11 @@ mod exported {
     }
 
     by_other_names! {
-        signal => program_signal: SA_RESTART,
-        bsd_signal => program_bsd_signal: SA_RESTART,
-        ssignal => program_ssignal: SA_RESTART,
-        sysv_signal => program_sysv_signal: SA_RESETHAND | SA_NODEFER,
-        __sysv_signal => program_sysv_signal_2: SA_RESETHAND | SA_NODEFER,
+        signal => program_signal: SIGNAL, SA_RESTART;
+        bsd_signal => program_bsd_signal: BSD_SIGNAL, SA_RESTART;
+        ssignal => program_ssignal: SSIGNAL, SA_RESTART;
+        sysv_signal => program_sysv_signal: SYSV_SIGNAL, SA_RESETHAND | SA_NODEFER;
+        __sysv_signal => program_sysv_signal_2: SYSV_SIGNAL_RESERVED, SA_RESETHAND | SA_NODEFER;
     }
 }
 

@@ -3,12 +3,14 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::doors::c_library::DLCLOSE;
 use crate::record;
 
 redhook::hook! {
     unsafe fn dlclose(handle: *mut c_void) -> c_int => program_dlclose {
+        let Some(real) = DLCLOSE.get() else { return -1 };
         // SAFETY: the real function with the program's argument.
-        let code = unsafe { redhook::real!(dlclose)(handle) };
+        let code = unsafe { real(handle) };
         record::note_unload();
         code
     }

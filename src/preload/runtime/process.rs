@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cachealloc_core::options::StatsOnExit;
 
 use crate::config;
-use crate::doors::exit;
+use crate::doors::c_library;
 use crate::runtime::{bypass, captures, debts, memory_hooks, snapshots, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -23,7 +23,8 @@ pub fn started() {
         return;
     }
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
-    exit::prepare();
+    // A program may leave in a signal handler, where looking for a symbol is not safe.
+    c_library::find_all();
     memory_hooks::expect_plugin();
     let config = config::get();
     let mut key = 0;

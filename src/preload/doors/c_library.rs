@@ -1,0 +1,89 @@
+//! The functions of the C library that we stand in front of, as they are found behind us.
+//!
+//! No lock, and no `Once` as redhook's `real!` has: a look-up takes the loader's lock, which is held
+//! while a library's constructors run. A constructor that calls `sigaction` would wait for a thread
+//! inside the `Once`, and that thread for the loader. Whoever comes first, and whoever comes
+//! meanwhile, finds the same address; and a child forked meanwhile waits for nobody.
+//!
+//! The look-up itself still waits for the loader, where natively the call would not. So the first
+//! call of any of them finds all of them. `dlopen` is one: no constructor runs under the loader's
+//! lock before, unless somebody went past us.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::marker::PhantomData;
+use core::mem::{size_of, transmute_copy};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::doors::dlsym;
+
+/// One function, of the C signature `F`. The address comes first: the trampolines jump through it.
+#[repr(C)]
+pub struct Real<F> {
+    address: AtomicPtr<c_void>,
+    symbol: &'static CStr,
+    signature: PhantomData<F>,
+}
+
+impl<F: Copy> Real<F> {
+    const fn new(symbol: &'static CStr) -> Real<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F is a function pointer") };
+        Real { address: AtomicPtr::new(null_mut()), symbol, signature: PhantomData }
+    }
+
+    /// The function; none in a C library that has none of this name.
+    #[inline]
+    pub fn get(&self) -> Option<F> {
+        let address = self.address();
+        // SAFETY: the C library has the function of this name, and `F` is its signature.
+        (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+    }
+
+    /// Where it is, or null.
+    #[inline]
+    pub fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() { self.find_with_all_others() } else { known }
+    }
+
+    #[cold]
+    fn find_with_all_others(&self) -> *mut c_void {
+        find_all();
+        self.address.load(Ordering::Relaxed)
+    }
+
+    fn find(&self) {
+        let found = dlsym::real(libc::RTLD_NEXT, self.symbol.as_ptr());
+        self.address.store(found, Ordering::Relaxed);
+    }
+}
+
+macro_rules! real_functions {
+    ($($name:ident = $symbol:literal: $signature:ty,)*) => {
+        $(pub static $name: Real<$signature> = Real::new($symbol);)*
+
+        /// Finds all of them now: later may be too late, in a signal handler for one.
+        #[cold]
+        pub fn find_all() {
+            $($name.find();)*
+        }
+    };
+}
+
+type Handler = usize;
+type Action = libc::sigaction;
+type SetHandler = unsafe extern "C" fn(c_int, Handler) -> Handler;
+
+real_functions! {
+    DLOPEN = c"dlopen": unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void,
+    DLMOPEN = c"dlmopen": unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void,
+    DLCLOSE = c"dlclose": unsafe extern "C" fn(*mut c_void) -> c_int,
+    EXIT_AT_ONCE = c"_exit": unsafe extern "C" fn(c_int),
+    EXIT_AT_ONCE_ISO = c"_Exit": unsafe extern "C" fn(c_int),
+    SIGACTION = c"sigaction": unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int,
+    SIGNAL = c"signal": SetHandler,
+    BSD_SIGNAL = c"bsd_signal": SetHandler,
+    SSIGNAL = c"ssignal": SetHandler,
+    SYSV_SIGNAL = c"sysv_signal": SetHandler,
+    SYSV_SIGNAL_RESERVED = c"__sysv_signal": SetHandler,
+}
