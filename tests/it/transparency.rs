@@ -80,7 +80,7 @@ fn linked_functions_are_ours_however_they_are_bound() {
 
 /// With `RTLD_DEEPBIND` a plugin prefers its own libraries' functions, and the driver's are among
 /// them: its calls are not seen. What it allocates the program may free; what the program allocated
-/// inside a segment it is refused.
+/// inside a segment it is refused. What it submits: `deep.rs`.
 #[test]
 fn a_plugin_that_binds_deep_is_left_to_the_driver() {
     for plugin in [plugin(), linked_plugin()] {

@@ -1,12 +1,24 @@
-//! The exported `dlopen` and `dlmopen`. They tail-jump to the real ones, which must see the true
-//! caller: its namespace, and the folders in which it looks for libraries.
+//! The exported `dlopen` and `dlmopen`. They look at the flags and tail-jump to the real ones, which
+//! must see the true caller: its namespace, and the folders in which it looks for libraries.
 //!
-//! All that they are for is to be called first: no constructor of a library runs under the loader's
-//! lock before `c_library` has found what it needs that lock for.
+//! Every program comes through here, also before CUDA and in constructors: for ordinary flags two
+//! tests and a jump, and nothing else. With `RTLD_DEEPBIND` a library prefers the functions of the libraries that it
+//! needs to everybody's, so its calls reach the driver past us, and `runtime::deep` is told.
+//!
+//! What is opened in a namespace of its own is no concern of ours. It gets a driver of its own
+//! there, a second copy with contexts and memory of its own: natively no free here waits for that.
 
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+
+use libc::{RTLD_DEEPBIND, RTLD_NOLOAD};
 
 use crate::doors::c_library::{DLMOPEN, DLOPEN};
+use crate::runtime::deep;
+
+/// The namespace of the program; `LM_ID_BASE`.
+const BASE: c_long = 0;
+
+const _: () = assert!(RTLD_DEEPBIND == 1 << 3, "the assembly tests this bit");
 
 /// # Safety
 ///
@@ -21,6 +33,8 @@ pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_voi
         "mov rax, [rip + {real}]",
         "test rax, rax",
         "jz 2f",
+        "test esi, 8",
+        "jnz 2f",
         "jmp rax",
         "2: push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -62,6 +76,8 @@ pub unsafe extern "C" fn dlmopen(
         "mov rax, [rip + {real}]",
         "test rax, rax",
         "jz 2f",
+        "test edx, 8",
+        "jnz 2f",
         "jmp rax",
         "2: push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -99,6 +115,7 @@ pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_voi
         "adrp x16, {real}",
         "ldr x16, [x16, #:lo12:{real}]",
         "cbz x16, 2f",
+        "tbnz w1, #3, 2f",
         "br x16",
         "2: stp x29, x30, [sp, #-32]!",
         ".cfi_def_cfa_offset 32",
@@ -140,6 +157,7 @@ pub unsafe extern "C" fn dlmopen(
         "adrp x16, {real}",
         "ldr x16, [x16, #:lo12:{real}]",
         "cbz x16, 2f",
+        "tbnz w2, #3, 2f",
         "br x16",
         "2: stp x29, x30, [sp, #-48]!",
         ".cfi_def_cfa_offset 48",
@@ -166,11 +184,22 @@ pub unsafe extern "C" fn dlmopen(
     )
 }
 
-/// The first call. Answers the real `dlopen`.
-extern "C" fn opening(_file: *const c_char, _flags: c_int) -> *mut c_void {
+/// The first call, or one that binds deep. Answers the real `dlopen`.
+extern "C" fn opening(file: *const c_char, flags: c_int) -> *mut c_void {
+    look(BASE, file, flags);
     DLOPEN.address()
 }
 
-extern "C" fn opening_in(_namespace: c_long, _file: *const c_char, _flags: c_int) -> *mut c_void {
+extern "C" fn opening_in(namespace: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
+    look(namespace, file, flags);
     DLMOPEN.address()
+}
+
+/// The program itself (no file), and what is there already, is bound by now.
+fn look(namespace: c_long, file: *const c_char, flags: c_int) {
+    let binds = flags & (RTLD_DEEPBIND | RTLD_NOLOAD) == RTLD_DEEPBIND;
+    if namespace == BASE && !file.is_null() && binds {
+        // SAFETY: a C string: the program's promise to `dlopen`.
+        deep::opens(unsafe { CStr::from_ptr(file) });
+    }
 }

@@ -1,0 +1,37 @@
+// A plugin that puts work into the driver; with -DLINKED it is linked against it, else it looks for
+// its functions. Opened so that it binds deep, either way leads past whoever stands in front.
+#include "check.h"
+
+typedef int Fill(Pointer, unsigned char, size_t, void *);
+typedef int CopyOut(void *, Pointer, size_t, void *);
+
+#ifdef LINKED
+Fill cuMemsetD8Async;
+CopyOut cuMemcpyDtoHAsync_v2;
+#define FIND(type, name) type *function = name
+#else
+#define FIND(type, name) \
+    type *function = (type *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), #name); \
+    CHECK(function)
+#endif
+
+void fill(Pointer block, size_t bytes, void *stream) {
+    FIND(Fill, cuMemsetD8Async);
+    OK(function(block, 7, bytes, stream));
+}
+
+void copy_out(void *host, Pointer block, size_t bytes, void *stream) {
+    FIND(CopyOut, cuMemcpyDtoHAsync_v2);
+    OK(function(host, block, bytes, stream));
+}
+
+// In a namespace of its own the plugin finds a driver that nobody has started.
+int work_alone(int rounds) {
+    start_cuda();
+    loop(rounds);
+    Pointer block;
+    OK(cuMemAlloc(&block, 1 << 20));
+    fill(block, 1 << 20, NULL);
+    OK(cuMemFree(block));
+    return 0;
+}
