@@ -93,6 +93,26 @@ static void looked_at(void *plugin) {
     puts("");
 }
 
+// The plugin frees what the program allocated, by the driver itself: a block that is a segment.
+static void given_back(void *plugin) {
+    int (*give_back)(Pointer) = find(plugin, "give_back");
+    enum { LARGE = 12 << 20, COUNT = 4 };
+    Pointer before[COUNT], after[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        OK(cuMemAlloc(&before[i], LARGE));
+    int code = give_back(before[0]);
+    printf("freed by the plugin: %d\n", code);
+    for (int i = 0; i < COUNT; i++) {
+        OK(cuMemAlloc(&after[i], LARGE));
+        OK(cuMemsetD8(after[i], 1, LARGE));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (i > 0 || code)
+            OK(cuMemFree(before[i]));
+        OK(cuMemFree(after[i]));
+    }
+}
+
 // The plugin and its driver are apart from ours.
 static void apart(void *plugin) {
     int (*work_alone)(int) = find(plugin, "work_alone");
@@ -117,6 +137,8 @@ int main(int count, char **arguments) {
         looked_at(plugin);
     if (!strcmp(way, "apart"))
         apart(plugin);
+    if (!strcmp(way, "given_back"))
+        given_back(plugin);
     puts("done");
     return 0;
 }

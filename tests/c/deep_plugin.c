@@ -4,10 +4,12 @@
 
 typedef int Fill(Pointer, unsigned char, size_t, void *);
 typedef int CopyOut(void *, Pointer, size_t, void *);
+typedef int Free(Pointer);
 
 #ifdef LINKED
 Fill cuMemsetD8Async;
 CopyOut cuMemcpyDtoHAsync_v2;
+Free cuMemFree_v2;
 #define FIND(type, name) type *function = name
 #else
 #define FIND(type, name) \
@@ -23,6 +25,11 @@ void fill(Pointer block, size_t bytes, void *stream) {
 void copy_out(void *host, Pointer block, size_t bytes, void *stream) {
     FIND(CopyOut, cuMemcpyDtoHAsync_v2);
     OK(function(host, block, bytes, stream));
+}
+
+int give_back(Pointer block) {
+    FIND(Free, cuMemFree_v2);
+    return function(block);
 }
 
 // In a namespace of its own the plugin finds a driver that nobody has started.

@@ -92,6 +92,25 @@ fn it_is_not_said_of_others() {
     }
 }
 
+/// A segment that is freed past us is the driver's again, and it gives it to the next who asks. No
+/// byte is handed out twice: caching ends. Arenas cannot be freed so.
+#[test]
+fn a_segment_that_the_plugin_frees_is_noticed() {
+    let run = way("given_back", "deep", plugin("libdeep.so"));
+    let native = run.clone().native().output().ok();
+    for mode in MODES {
+        let ran = run.clone().conf(&format!("free_mode:{mode}")).output().ok();
+        assert_eq!(ran.stdout, native.stdout);
+        assert_eq!(problems(&ran), Vec::<&str>::new(), "{mode}: {ran:#?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:#?}");
+        assert!(ran.stderr.contains("freed past the library; caching is off"), "{ran:#?}");
+        let ran = run.clone().conf(&format!("free_mode:{mode},expandable_segments:true"));
+        let ran = ran.output().ok();
+        assert_eq!(ran.stdout, "freed by the plugin: 1\ndone\n");
+        assert_eq!((problems(&ran), ran.stderr.as_str()), (Vec::new(), ""), "{mode}: {ran:#?}");
+    }
+}
+
 /// A plugin in a namespace of its own has a driver of its own, as natively: neither is in the other's way.
 #[test]
 fn a_namespace_apart_has_a_driver_of_its_own() {

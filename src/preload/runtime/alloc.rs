@@ -9,7 +9,7 @@ use cachealloc_history::StackId;
 
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::record::recorder::Born;
 use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::Context;
@@ -20,7 +20,7 @@ use crate::runtime::release::{self, Leaving};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    agents, arenas, chunks, contents, foreign_bytes, free, idle, keeper, limits, lock,
+    agents, arenas, bypass, chunks, contents, foreign_bytes, free, idle, keeper, limits, lock,
     memory_hooks, shortage, tags,
 };
 
@@ -329,9 +329,17 @@ fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
     if code != SUCCESS {
         return Err(code);
     }
-    if !extents::fits(base, bytes) || !extents::insert(context, base, bytes) {
+    let refused = if extents::forget_lost(context, base, bytes) {
+        bypass::begin(format_args!("a segment at {base:#x} was freed past the library"));
+        INVALID_VALUE // ends this miss: from now on the hook asks the driver itself
+    } else if !extents::fits(base, bytes) || !extents::insert(context, base, bytes) {
+        OUT_OF_MEMORY
+    } else {
+        SUCCESS
+    };
+    if refused != SUCCESS {
         api::relaxed(|| context.enter(&mut || api::mem_free(base)));
-        return Err(OUT_OF_MEMORY);
+        return Err(refused);
     }
     stats::count(Count::SegmentsReserved);
     Ok(base)

@@ -191,6 +191,19 @@ pub fn remove(base: u64) {
     }
 }
 
+/// The driver has just given these addresses: what we still know of them is lost, and forgotten here.
+/// True where that were segments of this context, which somebody freed past us. Those of another
+/// context ended with it, and whoever ends that is about to say so.
+pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
+    let mut spare = lock(&SPARE);
+    let pages = (base..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
+    let lost = pages.filter_map(extent_of).map(|extent| {
+        retire(extent, &mut spare);
+        core::ptr::eq(extent.context(), context)
+    });
+    lost.fold(false, |any, own| any | own)
+}
+
 /// The context is gone with all its segments.
 pub fn remove_context(context: &Context) {
     let mut spare = lock(&SPARE);
