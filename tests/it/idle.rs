@@ -41,11 +41,11 @@ fn clean(run: &Run) -> Ran {
     ran
 }
 
-/// One of a few runs goes wrong.
+/// One of some runs goes wrong.
 #[track_caller]
 fn goes_wrong(run: &Run) {
     let wrong = |ran: &Ran| ran.code != Some(0) || !problems(ran).is_empty();
-    assert!((0..5).any(|_| wrong(&run.output())), "without the rule nothing went wrong");
+    assert!((0..30).any(|_| wrong(&run.output())), "without the rule nothing went wrong");
 }
 
 fn given_back(ran: &Ran) -> u64 {
@@ -137,10 +137,72 @@ fn a_loop_keeps_its_memory() {
     }
 }
 
+/// The option `signal` has a thread of its own.
 #[test]
 fn little_memory_is_not_worth_a_thread() {
-    let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf(ALWAYS).output().ok();
-    assert_eq!(ran.report.calls("cuMemGetInfo_v2"), 0);
+    let threads =
+        |conf: &str| clean(&program("threads").conf(&format!("signal:off,{conf}"))).stdout;
+    assert_eq!(threads(""), "threads: 0, then 1\n");
+    assert_eq!(threads("keep_free_mb:0"), "threads: 0, then 0\n");
+    assert_eq!(threads("keep_free_mb:0,idle_release_s:7"), "threads: 0, then 1\n");
+    assert_eq!(threads("strategy:pre_allocate"), "threads: 0, then 0\n");
+}
+
+/// All of it, the small segment as well whose last block is in a list; and again when there is more.
+#[test]
+fn nothing_stays_that_nobody_uses() {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+        all_goes_back(hurried("all").conf(conf));
+    }
+}
+
+#[track_caller]
+fn all_goes_back(run: Run) {
+    let device = scratch_file("device");
+    clean(&run.env("SIM_SHARED", &device));
+    std::fs::remove_dir_all(device).expect("it was made");
+}
+
+/// A process without idle memory asks the driver nothing.
+#[test]
+fn memory_in_use_costs_no_call() {
+    let ran = clean(&hurried("keep 100").conf(ALWAYS));
+    assert_eq!(ran.report.calls("cuMemGetInfo_v2") + ran.report.calls("cuCtxPushCurrent_v2"), 0);
+}
+
+#[test]
+fn nothing_goes_back_during_a_capture() {
+    clean(&hurried("capture 100").conf(ALWAYS));
+}
+
+/// Each call of the keeper, refused once: the program does not notice, and no memory is lost.
+#[test]
+fn the_driver_may_refuse() {
+    let calls = [
+        "cuDevicePrimaryCtxGetState",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2",
+        "cuMemGetInfo_v2",
+        "cuStreamCreate",
+        "cuMemFreeAsync",
+        "cuStreamQuery",
+        "cuMemUnmap",
+        "cuMemRelease",
+    ];
+    for (place, call) in calls.into_iter().enumerate() {
+        for index in 1..5 {
+            let code = [1, 2, 700][(place + index) % 3];
+            let conf = if call.starts_with("cuMemUn") || call.starts_with("cuMemRel") {
+                ALWAYS_EXPANDABLE
+            } else {
+                ALWAYS
+            };
+            let fault = format!("{call}@{index}={code}");
+            println!("{fault}");
+            all_goes_back(hurried("all").conf(conf).env("SIM_FAIL", fault));
+        }
+    }
 }
 
 #[test]
@@ -174,7 +236,7 @@ fn what_is_free_does_not_change_on_its_way() {
 
 #[test]
 fn contexts_end_in_spite_of_the_keeper() {
-    for way in ["contexts 40", "primary 40"] {
+    for way in ["contexts 80", "primary 80"] {
         clean(&hurried(way).conf(ALWAYS));
         goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::EndHoldsKeeperOff));
     }
@@ -187,10 +249,13 @@ fn a_context_that_ended_unseen_is_not_entered() {
     let file = driver_folder().join("libcuda.so.1").canonicalize().expect("the driver is there");
     let names = Command::new("nm").arg("-D").arg(file).output().expect("binutils come with gcc");
     let names = String::from_utf8(names.stdout).expect("names are ASCII");
-    let line = names.lines().find(|line| line.ends_with(" cuDevicePrimaryCtxReset_v2"));
-    let offset = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
-    let way = format!("ends_unseen {}", offset.expect("the driver has the function"));
-    clean(&hurried(&way).conf(ALWAYS));
+    let offset = |name: &str| {
+        let line = names.lines().find(|line| line.ends_with(&format!(" {name}")));
+        let offset = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+        offset.expect("the driver has the function")
+    };
+    let [reset, retain] = ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRetain"].map(offset);
+    clean(&hurried(&format!("ends_unseen {reset} {retain}")).conf(ALWAYS));
 }
 
 #[test]

@@ -29,7 +29,11 @@ fn main() {
         "late_kernel" => late_kernel(&driver, number(1)),
         "contexts" => contexts(&driver, number(1)),
         "primary" => primary(&driver, number(1)),
-        "ends_unseen" => ends_unseen(&driver, number(1)),
+        "ends_unseen" => ends_unseen(&driver, number(1), number(2)),
+        "all" => all(&driver),
+        "keep" => keep(&driver, number(1)),
+        "capture" => capture(&driver, number(1)),
+        "threads" => threads(&driver),
         "leave" => leave(&driver, number(1)),
         other => panic!("no program is called {other}"),
     };
@@ -85,6 +89,66 @@ fn rest(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
+/// Frees and sleeps until nothing is left, twice. What it had last was in a list.
+fn all(d: &Driver) -> Outcome<String> {
+    let folder = std::env::var("SIM_SHARED").expect("where the simulation counts");
+    let file = format!("{folder}/{}.0", std::process::id());
+    let used = || std::fs::read_to_string(&file).ok().and_then(|text| text.parse::<u64>().ok());
+    let before = used();
+    for round in 0..2 {
+        give(d, take(d, 5, 100 * MIB)?)?;
+        for _ in 0..20 {
+            give(d, take(d, 1, 64 << 10)?)?;
+        }
+        let begun = Instant::now();
+        while used() != before {
+            if begun.elapsed() > PATIENCE {
+                return Ok(format!("FAIL, {:?} pages are left in round {round}", used()));
+            }
+            sleep_ms(2);
+        }
+    }
+    Ok("ok".into())
+}
+
+/// Sleeps and frees nothing.
+fn keep(d: &Driver, ms: usize) -> Outcome<String> {
+    let blocks = take(d, 5, 100 * MIB)?;
+    sleep_ms(ms);
+    give(d, blocks)?;
+    Ok("ok".into())
+}
+
+/// Sleeps in the middle of a capture.
+fn capture(d: &Driver, ms: usize) -> Outcome<String> {
+    let (stream, mut graph) = (d.stream()?, 0);
+    give(d, take(d, 5, 100 * MIB)?)?;
+    let functions = &d.functions;
+    // SAFETY: the functions take a stream, and a place for the result.
+    let code = unsafe { (functions.cuStreamBeginCapture)(stream, 0) };
+    cachealloc_tests::driver::check(code)?;
+    sleep_ms(ms);
+    let kept = d.calls("cuMemFreeAsync").unwrap_or(0) == 0;
+    // SAFETY: as above.
+    let code = unsafe { (functions.cuStreamEndCapture)(stream, &mut graph) };
+    cachealloc_tests::driver::check(code)?;
+    ok_if(kept, "memory went while a stream captured")
+}
+
+/// How many threads the library has, with little memory and with much.
+fn threads(d: &Driver) -> Outcome<String> {
+    let ours = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name == "cachealloc\n").count()
+    };
+    d.alloc(10 * MIB)?;
+    let before = ours();
+    d.alloc(100 * MIB)?;
+    sleep_ms(100);
+    Ok(format!("{before}, then {}", ours()))
+}
+
 /// Takes the same memory at every step, a block of each kind: a segment of its own, a part of one,
 /// and what a list holds.
 fn steps(d: &Driver, ms: usize) -> Outcome<String> {
@@ -100,13 +164,21 @@ fn steps(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Needs memory at the moment at which it goes back.
+/// Needs memory at the moment at which it goes back, for itself or for a call of another kind.
 fn room(d: &Driver, rounds: usize) -> Outcome<String> {
     for round in 0..rounds {
         give(d, take(d, 4, 200 * MIB)?)?;
         // Around the time after which it is idle.
         std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
-        give(d, vec![d.alloc(900 * MIB)?])?;
+        if round % 2 == 0 {
+            give(d, vec![d.alloc(900 * MIB)?])?;
+            continue;
+        }
+        let mut managed = 0;
+        // SAFETY: a local for the result.
+        let code = unsafe { (d.functions.cuMemAllocManaged)(&mut managed, 900 * MIB, 1) };
+        cachealloc_tests::driver::check(code)?;
+        d.free(managed)?;
     }
     Ok("ok".into())
 }
@@ -159,7 +231,7 @@ fn contexts(d: &Driver, rounds: usize) -> Outcome<String> {
         for round in 0..rounds {
             let context = d.create_context(0)?;
             give(d, take(d, 3, 30 * MIB)?)?;
-            std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
+            std::thread::sleep(Duration::from_micros(500 + 97 * (round as u64 % 40)));
             end(d, context)?;
         }
         other.join().expect("no program panics")?;
@@ -172,7 +244,7 @@ fn contexts(d: &Driver, rounds: usize) -> Outcome<String> {
 fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
     for round in 0..rounds {
         give(d, take(d, 3, 50 * MIB)?)?;
-        std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
+        std::thread::sleep(Duration::from_micros(500 + 97 * (round as u64 % 40)));
         // SAFETY: the function takes a number.
         cachealloc_tests::driver::check(unsafe { (d.functions.cuDevicePrimaryCtxReset)(0) })?;
         d.use_device(0)?;
@@ -180,18 +252,26 @@ fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// The primary context ends by a call that went past us: `offset` is where the driver has it.
-fn ends_unseen(d: &Driver, offset: usize) -> Outcome<String> {
+/// The primary context ends, and begins anew, by calls that went past us: where the driver has them.
+fn ends_unseen(d: &Driver, reset: usize, retain: usize) -> Outcome<String> {
     give(d, take(d, 3, 50 * MIB)?)?;
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
     let line = maps.lines().find(|line| line.ends_with("libcuda.so")).expect("the driver");
     let base = line.split('-').next().and_then(|text| usize::from_str_radix(text, 16).ok());
-    // SAFETY: the file's symbol table says that the function is there.
-    let reset: unsafe extern "C" fn(i32) -> i32 =
-        unsafe { std::mem::transmute(base.expect("an address") + offset) };
+    let base = base.expect("an address");
+    // SAFETY: the file's symbol table says that the functions are there.
+    let (reset, retain) = unsafe {
+        let reset: unsafe extern "C" fn(i32) -> i32 = std::mem::transmute(base + reset);
+        let retain: unsafe extern "C" fn(&mut u64, i32) -> i32 = std::mem::transmute(base + retain);
+        (reset, retain)
+    };
     // SAFETY: the function takes a number.
     cachealloc_tests::driver::check(unsafe { reset(0) })?;
-    sleep_ms(200);
+    sleep_ms(100);
+    let mut context = 0;
+    // SAFETY: a local for the result.
+    cachealloc_tests::driver::check(unsafe { retain(&mut context, 0) })?;
+    sleep_ms(100);
     Ok("ok".into())
 }
 

@@ -138,24 +138,25 @@ pub fn turn(context: &'static Context) {
     widen(Rule::EndHoldsKeeperOff);
     api::relaxed(|| {
         context.enter(&mut || {
-            let mut id = 0;
-            if api::ctx_get_id(0, &mut id) == SUCCESS && id == context.id {
-                turn.give_back(context);
-            }
+            turn.give_back(context);
             SUCCESS
         })
     });
 }
 
-/// Whether the context is sure to be there. A green context ends without a word to us, and so does a
-/// primary one whose end went past us; its state can be asked without looking into it.
+/// Whether the context is sure to be there. A green context ends without a word to us. So may a
+/// primary one, by a call that went past us: whether there is one can be asked without its handle, and
+/// the one that there is may be another.
 fn may_enter(context: &Context) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    LEDGER.plain.agents() & 1 << Agent::GreenContext as u32 == 0
-        && (context.explicit
-            || api::device_primary_ctx_get_state(context.device, &mut flags, &mut active)
-                == SUCCESS
-                && active != 0)
+    if LEDGER.plain.agents() & 1 << Agent::GreenContext as u32 != 0 {
+        return false;
+    }
+    let (mut flags, mut active, mut id) = (0, 0, 0);
+    context.explicit
+        || api::device_primary_ctx_get_state(context.device, &mut flags, &mut active) == SUCCESS
+            && active != 0
+            && api::ctx_get_id(context.handle, &mut id) == SUCCESS
+            && id == context.id
 }
 
 impl Turn {
