@@ -18,5 +18,8 @@ s/(lshmName = [A-Za-z_]+)[0-9]+/\1N/
 # immaTensorCoreGemm: a speed without a word for it.
 s/TOPS: [0-9.]+/TOPS: N/
 
+# ptxjit: what was compiled once is not compiled again.
+/^ptxas /d
+
 # graphMemoryFootprint: how much memory graphs in flight take together depends on how they overlap.
 s/FOOTPRINT: [0-9]+ bytes/FOOTPRINT: N bytes/
