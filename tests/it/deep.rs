@@ -1,5 +1,6 @@
 //! Plugins that bind their own way, so that their calls reach the driver past us: their work is not
-//! counted, and no free may take the marks' word for it.
+//! counted. Who looks at `dlopen` for that must export it, and NVIDIA's profilers take whoever exports
+//! `dlopen` for their own library (Nsight Compute 2025.3: its program then ends in a recursion).
 
 use std::path::PathBuf;
 
@@ -24,15 +25,19 @@ fn way(name: &str, how: &str, plugin: PathBuf) -> Run {
     Run::c("deep.c").arg(name).arg(how).arg(plugin)
 }
 
-/// However such a plugin is opened, whenever, and however it finds the driver.
+/// Nobody notices such a plugin, however it is opened and whenever, and however it finds the driver: it
+/// races. The option helps.
 #[test]
-fn a_block_that_the_plugin_fills_is_used_again_behind_that() {
+fn a_block_that_the_plugin_fills_needs_the_option() {
     for plugin in plugins() {
-        for how in ["deep", "base", "early"] {
+        for how in ["deep", "base", "early", "past"] {
             let run = way("used_again", how, plugin.clone());
             assert_eq!(problems(&run.clone().native().output().ok()), Vec::<&str>::new());
             for mode in MODES {
                 let ran = run.clone().conf(&format!("free_mode:{mode}")).output().ok();
+                assert!(ran.report.races() > 0, "{how}, {mode}: {ran:#?}");
+                let with = format!("free_mode:{mode},skip_barriers:false");
+                let ran = run.clone().conf(&with).output().ok();
                 assert_eq!(problems(&ran), Vec::<&str>::new(), "{how}, {mode}: {ran:#?}");
             }
         }
@@ -40,55 +45,11 @@ fn a_block_that_the_plugin_fills_is_used_again_behind_that() {
 }
 
 #[test]
-fn what_the_plugin_copies_is_there_after_a_free() {
+fn what_the_plugin_copies_needs_both_options() {
     for how in ["deep", "base", "early"] {
-        for mode in ["ordered", "strict"] {
-            let run = way("looked_at", how, plugin("libdeep.so"));
-            let ran = run.conf(&format!("free_mode:{mode}")).output().ok();
-            assert_eq!(ran.stdout, "77777\ndone\n", "{how}, {mode}");
-        }
-    }
-}
-
-/// The tests above can fail: what nobody notices, races. A caller that asks the C library itself for
-/// `dlopen` is such a one; then the option helps.
-#[test]
-fn a_plugin_that_is_opened_past_us_too_needs_the_option() {
-    for mode in ["ordered", "strict", "relaxed"] {
-        let run = way("used_again", "past", plugin("libdeep.so"));
-        let ran = run.clone().conf(&format!("free_mode:{mode}")).output().ok();
-        assert!(ran.report.races() > 0, "{mode}: {ran:#?}");
-        let ran = run.conf(&format!("free_mode:{mode},skip_barriers:false")).output().ok();
-        assert_eq!(problems(&ran), Vec::<&str>::new(), "{mode}: {ran:#?}");
-    }
-}
-
-/// Said once, to those who want to know why frees wait; by the name of the first.
-#[test]
-fn it_is_said_once() {
-    for how in ["deep", "base", "early"] {
-        let run = way("used_again", how, plugin("libdeep.so"));
-        let ran = run.clone().conf("log:info").output().ok();
-        let said = ran.said();
-        let about: Vec<_> = said.iter().filter(|line| line.contains("RTLD_DEEPBIND")).collect();
-        assert_eq!(about.len(), 1, "{how}: {said:?}");
-        assert!(about[0].contains("plugins/libdeep.so is opened"), "{how}: {about:?}");
-        assert_eq!(run.output().ok().stderr, "", "{how}");
-    }
-}
-
-/// Nothing comes of it without CUDA, of an ordinary plugin, of one that is there already, of the
-/// program itself, of those that many programs open so and that submit nothing, and of a namespace.
-#[test]
-fn it_is_not_said_of_others() {
-    let ways = ["ordinarily", "again", "itself", "apart"];
-    let mut others = ways.map(|how| way("none", how, plugin("libdeep.so"))).to_vec();
-    others.push(way("without_cuda", "deep", plugin("libdeep.so")).no_driver());
-    others.push(way("none", "deep", plugin("libtbbbind_2_5.so.3")));
-    others.push(way("none", "early", driver_folder().join("libcuda.so.1")));
-    for run in others {
-        let ran = run.conf("log:info").output().ok();
-        assert!(!ran.stderr.contains("RTLD_DEEPBIND"), "{ran:#?}");
+        let run = way("looked_at", how, plugin("libdeep.so"));
+        let ran = run.conf("free_mode:strict,skip_barriers:false").output().ok();
+        assert_eq!(ran.stdout, "77777\ndone\n", "{how}");
     }
 }
 

@@ -15,13 +15,16 @@ fn same(run: &Run) -> Ran {
     ours
 }
 
-/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`.
+/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. `dlopen` must not be
+/// ours: NVIDIA's profilers take the library that exports it for their own.
 #[test]
 fn both_symbol_versions_are_ours() {
     let ran = Run::c("versions.c").output().ok();
-    for name in ["dlsym", "dlopen", "dlmopen"] {
-        let ours = format!("{name}: new in libcachealloc.so, old in libcachealloc.so\n");
-        assert!(ran.stdout.contains(&ours), "{}", ran.stdout);
+    for (name, place) in
+        [("dlsym", "libcachealloc.so"), ("dlopen", "libc.so.6"), ("dlmopen", "libc.so.6")]
+    {
+        let line = format!("{name}: new in {place}, old in {place}\n");
+        assert!(ran.stdout.contains(&line), "{}", ran.stdout);
     }
 }
 
@@ -83,16 +86,11 @@ fn a_library_is_looked_for_where_its_opener_says() {
 fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {
     let name = "plugins/libconstructor.so";
     let plugin = compile_library("constructor_plugin.c", name, &["-lpthread"]);
-    // With it the library is opened past us, and nothing is found beforehand.
-    let next = compile_library("next_dlopen.c", "libnext_dlopen.so", &["-ldl"]);
-    let [ours, past] = [vec![library()], vec![library(), next]];
     for function in ["sigaction", "signal"] {
-        for (list, way) in
-            [(&ours, "call"), (&ours, "join"), (&ours, "fork"), (&past, "call"), (&past, "fork")]
-        {
-            let run = Run::c("constructor.c").no_driver().arg(plugin.clone()).preload(list);
+        for way in ["call", "fork"] {
+            let run = Run::c("constructor.c").no_driver().arg(plugin.clone());
             let ran = same(&run.env("WAY", format!("{function}, then {way}"))).ok();
-            assert_eq!(ran.stdout, "through\n", "{function} {list:?} {way}");
+            assert_eq!(ran.stdout, "through\n", "{function} {way}");
         }
     }
 }

@@ -6,10 +6,10 @@
 //! meanwhile, finds the same address; and a child forked meanwhile waits for nobody.
 //!
 //! The look-up itself still waits for the loader, where natively the call would not. So the first
-//! call of any of them finds all of them. `dlopen` is one: no constructor runs under the loader's
-//! lock before, unless somebody went past us.
+//! call of any of them finds all of them. What is left: a constructor that joins a thread which makes
+//! the first such call of the process.
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::marker::PhantomData;
 use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
@@ -75,8 +75,6 @@ type Action = libc::sigaction;
 type SetHandler = unsafe extern "C" fn(c_int, Handler) -> Handler;
 
 real_functions! {
-    DLOPEN = c"dlopen": unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void,
-    DLMOPEN = c"dlmopen": unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void,
     DLCLOSE = c"dlclose": unsafe extern "C" fn(*mut c_void) -> c_int,
     EXIT_AT_ONCE = c"_exit": unsafe extern "C" fn(c_int),
     EXIT_AT_ONCE_ISO = c"_Exit": unsafe extern "C" fn(c_int),

@@ -6,7 +6,6 @@
 
 pub mod api;
 pub mod c_library;
-pub mod dlopen;
 pub mod dlsym;
 pub mod exit;
 pub mod memory_api;

@@ -12,7 +12,7 @@ use crate::driver::sys::{
 };
 use crate::log;
 use crate::runtime::stats::Wait;
-use crate::runtime::{LEDGER, contexts, debts, deep, lock, skipping};
+use crate::runtime::{LEDGER, contexts, debts, lock, skipping};
 
 /// Whether submissions must say whose context they are in: more than one may submit.
 static WATCH: AtomicBool = AtomicBool::new(true);
@@ -132,7 +132,6 @@ pub fn look_around() {
         show(Agent::NoBarrierCalls);
     }
     look_at_libraries();
-    deep::say();
 }
 
 /// Libraries that hand device memory to other hardware, each with the device file without which

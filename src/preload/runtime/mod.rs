@@ -59,7 +59,6 @@ pub mod imports;
 pub mod ipc_handle;
 
 pub mod agents;
-pub mod deep;
 pub mod early_start;
 pub mod graph_memory;
 pub mod kernels;
