@@ -135,6 +135,33 @@ int cachealloc_hook_pop(const cachealloc_hook *hook) CACHEALLOC_WEAK;
  *     const cachealloc_hook cachealloc_hook_table = {sizeof(cachealloc_hook), "mine", NULL, ...}; */
 extern const cachealloc_hook cachealloc_hook_table;
 
+/* One number of a device, as torch.cuda.memory_stats has it: all contexts of the device together.
+ *
+ *     int64_t bytes;
+ *     if (cachealloc_stat && !cachealloc_stat(0, "allocated_bytes.all.current", &bytes)) ...
+ *
+ * device: its number in this process.
+ * key:    any of PyTorch's 123: "reserved_bytes.large_pool.peak", "num_ooms", ...
+ * Returns 0, or an errno value: ENOENT for an unknown key, ENODEV for a device without a context, EINVAL for NULL,
+ * ENOTSUP where the library is off. */
+int cachealloc_stat(int device, const char *key, int64_t *value) CACHEALLOC_WEAK;
+
+/* All statistics as JSON (UTF-8), with a zero byte at the end: all keys for each device and each context, hit rate, driver
+ * calls and waits with the time spent in them, and, with record:state or record:all, which library holds how many bytes, and
+ * held how many at the peak. What stats_on_exit writes into a file that ends in .json.
+ *
+ * text:  where to write it, cut where it does not fit; NULL if only the size is wanted.
+ * bytes: how many bytes there are.
+ * Returns how many bytes it takes, the zero included; 0 where the library is off, or busy for too long. */
+size_t cachealloc_stats(char *text, size_t bytes) CACHEALLOC_WEAK;
+
+/* As torch.cuda.reset_peak_memory_stats: every peak of the device becomes the present value. device: -1 for all.
+ * Returns as cachealloc_stat. */
+int cachealloc_reset_peak_stats(int device) CACHEALLOC_WEAK;
+
+/* As torch.cuda.reset_accumulated_memory_stats: what was allocated and freed so far, and the counters, begin at 0. */
+int cachealloc_reset_accumulated_stats(int device) CACHEALLOC_WEAK;
+
 #ifdef __cplusplus
 }
 #endif

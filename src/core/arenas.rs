@@ -220,6 +220,7 @@ impl Allocator {
         let (registration, arena_base, arena_end) = (arena.registration, arena.base, arena.end());
         let row = SegmentRow::new(base, bytes, pool, registration, requester);
         let id = self.insert_row(SegmentRow { expandable: true, ..row });
+        self.stats.num_device_alloc += 1;
         let below = self.segment_at.range(arena_base..base).next_back().map(|(_, id)| *id);
         if let Some(left) = below.filter(|left| self.segments.at(left.0).end() == base) {
             self.join(left, self.blocks.at(id.0).segment);
@@ -257,6 +258,7 @@ impl Allocator {
         let block = self.blocks.remove(going.0);
         let id = block.segment;
         self.stats.reserved_bytes.decrease(block.pool, block.bytes);
+        self.stats.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
         match (block.previous, block.next) {
             (None, None) => {

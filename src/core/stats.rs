@@ -106,7 +106,7 @@ pub struct Stats {
     pub num_ooms: u64,
     /// How often everything free was given back, behind all that it still waited for.
     pub num_sync_all_streams: u64,
-    /// Segments that came from the driver, and that went back.
+    /// Segments, and memory in arenas, that came from the driver, and that went back.
     pub num_device_alloc: u64,
     pub num_device_free: u64,
     /// Requests refused although the driver was not asked.

@@ -52,6 +52,12 @@ impl Allocator {
         Some(self.view(id))
     }
 
+    /// What an allocated block was requested for when it left the allocator, and its pool.
+    pub fn requested(&self, id: BlockId) -> (Pool, u64) {
+        let block = self.blocks.at(id.0);
+        (block.pool, block.requested_bytes)
+    }
+
     /// Every segment, by address.
     pub fn segments(&self) -> impl Iterator<Item = SegmentView> {
         self.segment_at.values().map(|&id| self.segment_view(id))

@@ -19,6 +19,10 @@ int main(int count, char **arguments) {
     SAME(cachealloc_trim, int64_t, int);
     SAME(cachealloc_set_limit, int, int, uint64_t);
     SAME(cachealloc_record_stream, int, uint64_t, void *);
+    SAME(cachealloc_stat, int, int, const char *, int64_t *);
+    SAME(cachealloc_stats, size_t, char *, size_t);
+    SAME(cachealloc_reset_peak_stats, int, int);
+    SAME(cachealloc_reset_accumulated_stats, int, int);
     SAME(cachealloc_hook_push, int, const cachealloc_hook *);
     SAME(cachealloc_hook_pop, int, const cachealloc_hook *);
     if (!cachealloc_version)

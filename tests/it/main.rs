@@ -23,6 +23,7 @@ mod resolver;
 mod samples;
 mod shape;
 mod snapshots;
+mod statistics;
 mod tidy;
 mod transparency;
 mod triggers;

@@ -119,10 +119,12 @@ pub enum StackKind {
     All,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StatsOnExit {
     Off,
     Stderr,
+    /// Template of the file name.
+    File(String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -161,6 +161,8 @@ pub(super) fn stats_on_exit(config: &mut Config, value: &str) -> Result<(), Malf
     config.stats_on_exit = match value {
         "off" => StatsOnExit::Off,
         "stderr" => StatsOnExit::Stderr,
+        // A misspelt word is no file.
+        _ if value.contains(['.', '/']) => StatsOnExit::File(template(value)?),
         _ => return Err(Malformed),
     };
     Ok(())
@@ -263,16 +265,21 @@ pub(super) fn signal(config: &mut Config, value: &str) -> Result<(), Malformed> 
     Ok(())
 }
 
-/// Only the letters behind percent signs are looked at here; the rest is the file system's affair.
 pub(super) fn snapshot(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.history.snapshot = template(value)?;
+    Ok(())
+}
+
+/// A file name with places to fill in. Only the letters behind percent signs are looked at here; the
+/// rest is the file system's affair.
+fn template(value: &str) -> Result<String, Malformed> {
     let mut letters = value.chars();
     while let Some(letter) = letters.next() {
         if letter == '%' && !matches!(letters.next(), Some('h' | 'r' | 'p' | 'n' | '%')) {
             return Err(Malformed);
         }
     }
-    config.history.snapshot = value.to_string();
-    Ok(())
+    Ok(value.to_string())
 }
 
 /// Whether there is such a library is seen when it is loaded.

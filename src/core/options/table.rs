@@ -238,11 +238,13 @@ pub const OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         key: "stats_on_exit",
-        kind: "word",
+        kind: "text",
         default: "off",
         on_bad_value: "off",
-        allowed: "off or stderr",
-        meaning: "print the statistics when the process ends",
+        allowed: "off, stderr, or a file name with a dot or a slash in it, and %h, %r, %p, %n and %% \
+                  as in snapshot",
+        meaning: "say the statistics when the process ends: in short on stderr, or all of them in a \
+                  file, as JSON where its name ends in .json",
         set: setters::stats_on_exit,
         effect: Effect::Always,
     },

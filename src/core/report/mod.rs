@@ -1,6 +1,6 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
-//! as JSON (`json`), and as the words of a page in shared memory (`page`). Text and numbers from
-//! numbers; where they come from is the caller's business.
+//! as JSON (`json`), and as text for people (`text`).
+//! Where the numbers come from is the caller's business.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,9 +11,11 @@ pub mod keys;
 
 mod json;
 mod summary;
+mod text;
 
 pub use json::json;
 pub use summary::summary;
+pub use text::text;
 
 /// Everything there is to say about a process.
 #[derive(Clone, Debug, Default)]

@@ -10,6 +10,7 @@ pub mod dlsym;
 pub mod exit;
 pub mod memory_api;
 pub mod signals;
+pub mod statistics;
 pub mod substitute;
 pub mod trampoline;
 pub mod unload;

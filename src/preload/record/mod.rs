@@ -6,6 +6,7 @@
 pub mod capture;
 pub mod category;
 pub mod foreign;
+pub mod holders;
 pub mod recorder;
 pub mod symbols;
 

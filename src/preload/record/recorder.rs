@@ -16,6 +16,7 @@ use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
 use crate::config;
+use crate::record::holders::{Held, Holders};
 use crate::runtime::lock;
 
 /// One per context.
@@ -32,6 +33,7 @@ struct Recorded {
     blocks: Vec<Origin>,
     /// By address.
     segments: BTreeMap<u64, Origin>,
+    holders: Holders,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -63,6 +65,8 @@ pub struct Born {
 pub struct Freed {
     pub block: BlockId,
     pub address: u64,
+    /// Of the cache: with what lies behind the block.
+    pub requested_bytes: u64,
     /// Where the free came from; `NONE`: the entry shows where the allocation came from.
     pub stack: StackId,
 }
@@ -80,6 +84,9 @@ impl Recorder {
                 let requested_bytes = requested(&block);
                 let origin = Origin { stack: StackId::NONE, stream, requested_bytes };
                 recorded.note_origin(block.block, origin);
+                if block.state == BlockState::Allocated {
+                    recorded.holders.allocated(StackId::NONE, requested_bytes);
+                }
             }
         }
         allocator.take_completed();
@@ -140,6 +147,7 @@ impl Recorder {
         let Born { block, address, requested_bytes } = born;
         let origin = Origin { stack, stream: stream_of(requester), requested_bytes };
         recorded.note_origin(block, origin);
+        recorded.holders.allocated(stack, requested_bytes);
         recorded.push(Action::Alloc, address, requested_bytes, origin, stack);
     }
 
@@ -181,7 +189,11 @@ impl Recorder {
         for segment in segments {
             for block in allocator.blocks(segment.id) {
                 let action = match block.state {
-                    BlockState::Allocated => Action::Free,
+                    BlockState::Allocated => {
+                        let Origin { stack, requested_bytes, .. } = recorded.origin(block.block);
+                        recorded.holders.freed(stack, requested_bytes);
+                        Action::Free
+                    }
                     BlockState::Free(ready) if ready.is_pending() => Action::FreeCompleted,
                     BlockState::Free(_) => continue,
                 };
@@ -191,6 +203,16 @@ impl Recorder {
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
             recorded.segment_ended(action, segment.base.0, segment.bytes);
         }
+    }
+
+    /// Who holds how much, and held how much at the peak.
+    pub fn holders(&self) -> Vec<Held> {
+        lock(&self.0).holders.all().collect()
+    }
+
+    /// The peak is now.
+    pub fn reset_peak(&self) {
+        lock(&self.0).holders.reset_peak();
     }
 
     /// Segments, blocks and entries at this moment, with the lookaside lists empty. `requested`: what
@@ -236,6 +258,7 @@ impl Recorder {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         let origin = recorded.origin(freed.block);
+        recorded.holders.freed(origin.stack, origin.requested_bytes);
         let stack = if freed.stack == StackId::NONE { origin.stack } else { freed.stack };
         recorded.push(action, freed.address, origin.requested_bytes, origin, stack);
     }

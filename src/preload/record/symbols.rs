@@ -54,6 +54,23 @@ impl Names {
                 self.native.insert(*place, symbols.into_iter().map(named).collect());
             }
         }
+        self.find_program();
+    }
+
+    /// Finds out which libraries are on these stacks, and nothing else: what `category` needs.
+    pub fn prepare_categories(&mut self, stacks: impl Iterator<Item = StackId>) {
+        for words in stacks.filter_map(capture::words) {
+            for &address in &words.native {
+                self.modules.entry((address, words.epoch)).or_insert_with(|| {
+                    let module = cachealloc_stacks::module_at(address, words.epoch);
+                    module.map(|module| module.path).unwrap_or_default().into()
+                });
+            }
+        }
+        self.find_program();
+    }
+
+    fn find_program(&mut self) {
         if self.program.is_empty() {
             let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
             self.program = program.to_string_lossy().into_owned();

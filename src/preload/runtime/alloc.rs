@@ -10,7 +10,7 @@ use cachealloc_history::StackId;
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::record::recorder::Born;
+use crate::record::recorder::{Born, Freed};
 use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
@@ -40,7 +40,7 @@ pub fn allocate(
     let mut recording = record::is_on().then(|| lock(&context.allocator));
     let with_zone = bytes.saturating_add(contents::zone_bytes());
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
-        && let Some(held) = context.lookaside.take(thread, block_bytes)
+        && let Some(held) = context.lookaside.take(thread, block_bytes, bytes)
     {
         extents::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
         if let Some(allocator) = &mut recording {
@@ -52,7 +52,7 @@ pub fn allocate(
     }
     let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-    context.lookaside.empty_own(thread, |held| take_back(&mut allocator, held));
+    context.lookaside.empty_own(thread, |held| take_back(context, &mut allocator, held));
     match allocator.hit(&request) {
         Some(allocation) => Ok(hand_out(context, &mut allocator, allocation, call)),
         None => {
@@ -72,14 +72,22 @@ struct Call {
 /// Returns every held block to the core, where it merges with its neighbours.
 pub fn empty_lookaside(context: &Context) {
     let mut allocator = lock(&context.allocator);
-    context.lookaside.empty(|held| take_back(&mut allocator, held));
+    context.lookaside.empty(|held| take_back(context, &mut allocator, held));
     note_allocated(context, &allocator);
 }
 
 /// A held block merges into the core. The slot first: its next owner writes it under this lock.
-pub fn take_back(allocator: &mut Allocator, held: Held) {
+pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
+    context.unseen.left_list(allocator, held.id());
     extents::vacate(held.address);
     allocator.free(held.id(), Ready::Anyone);
+}
+
+/// A block that no list keeps goes to the core.
+pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
+    context.unseen.passed_by(allocator, freed.block, freed.requested_bytes);
+    extents::vacate(freed.address);
+    allocator.free(freed.block, Ready::Anyone);
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.

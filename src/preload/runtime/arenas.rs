@@ -160,7 +160,11 @@ impl State {
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
         stats::add(Count::SegmentsReleased, mappings.len() as u64);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
-            let gone = unmap_range(range);
+            let mut gone = false;
+            stats::timed_release(|| {
+                gone = unmap_range(range);
+                SUCCESS
+            });
             for mapping in range {
                 let Some(physical) = self.handles.remove(&mapping.base.0) else { continue };
                 match keep && gone {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 
 use cachealloc_core::order::Covers;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocator, Policy};
+use cachealloc_core::{Allocator, Policy, Stats};
 
 use crate::config;
 use crate::driver::api;
@@ -21,10 +21,11 @@ use crate::runtime::contents::ContentsStream;
 use crate::runtime::events::Events;
 use crate::runtime::idle::Idle;
 use crate::runtime::lookaside::Lookaside;
+use crate::runtime::reading::{self, Patience, Unseen};
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{alloc, bypass, exports, imports, limits, lock, snapshots, stats};
+use crate::runtime::{alloc, bypass, exports, imports, limits, lock, snapshots};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -62,6 +63,15 @@ pub struct Context {
     pub allocated_bytes_peak: AtomicU64,
     /// The core's allocated bytes, for a look without its lock.
     pub core_allocated_bytes: AtomicU64,
+    /// What the core cannot know of the blocks in the lists.
+    pub unseen: Unseen,
+    /// Requests that failed for lack of memory.
+    pub ooms_count: AtomicU64,
+    /// How many contexts there were before this one, and, once it is gone, at its end.
+    pub met: usize,
+    gone: AtomicUsize,
+    /// The statistics at its end.
+    buried: OnceLock<Box<Stats>>,
     dead: AtomicBool,
 }
 
@@ -145,6 +155,16 @@ impl Context {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// The statistics of a context that is gone.
+    pub fn buried(&self) -> Option<&Stats> {
+        self.buried.get().map(|stats| &**stats)
+    }
+
+    /// How many contexts the process had met when this one was gone.
+    pub fn gone(&self) -> usize {
+        self.gone.load(Ordering::Relaxed)
+    }
+
     /// The driver destroyed the context: its memory and events are gone.
     pub fn bury(&'static self) {
         if !rule_holds(Rule::ContextDeathForgets) {
@@ -157,13 +177,16 @@ impl Context {
         imports::context_ended(self.id);
         let fresh = empty_allocator(self.device, self.device_bytes);
         let mut allocator = lock(&self.allocator);
-        self.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
+        self.lookaside.empty(|held| alloc::take_back(self, &mut allocator, held));
         self.recorder.buried(&mut allocator);
         record::foreign::context_ended(self.id);
+        let mut stats = reading::stats_locked(self, &allocator, Patience::Waits);
+        stats.end();
+        let _ = self.buried.set(Box::new(stats));
+        self.gone.store(COUNT.load(Ordering::Relaxed), Ordering::Relaxed);
         let buried = core::mem::replace(&mut *allocator, fresh);
         let plain = buried.segments().filter(|segment| !segment.expandable);
         limits::context_ended(self, plain.map(|segment| segment.bytes).sum());
-        stats::keep(buried.stats());
         drop(allocator);
         arenas::bury(self);
     }
@@ -237,6 +260,11 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         frees_in_progress: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),
+        unseen: Unseen::default(),
+        ooms_count: AtomicU64::new(0),
+        met: COUNT.load(Ordering::Relaxed),
+        gone: AtomicUsize::new(usize::MAX),
+        buried: OnceLock::new(),
         dead: AtomicBool::new(false),
     };
     let mut device = 0;

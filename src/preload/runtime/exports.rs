@@ -37,7 +37,7 @@ pub fn mark(block: &LiveBlock) -> bool {
     block.extent.note_exported();
     let context = block.context();
     let mut allocator = lock(&context.allocator);
-    context.lookaside.empty(|held| alloc::take_back(&mut allocator, held));
+    context.lookaside.empty(|held| alloc::take_back(context, &mut allocator, held));
     alloc::note_allocated(context, &allocator);
     let same =
         matches!(extents::place(block.address), Place::Block(now) if now.block == block.block);

@@ -20,7 +20,7 @@ use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::runtime::contexts::Context;
-use crate::runtime::{lock, widen};
+use crate::runtime::{contents, lock, widen};
 
 const PAGE_SHIFT: u32 = 21;
 pub const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -334,6 +334,12 @@ impl LiveBlock {
     /// `free`: the next owner of these bytes writes the slot under the same lock.
     pub fn vacate(&self) {
         self.slot().word.store(FREE, Ordering::Release);
+    }
+
+    /// What was requested of the cache: with what lies behind the block.
+    #[inline]
+    pub fn requested(&self) -> u64 {
+        self.requested_bytes + contents::zone_bytes()
     }
 
     fn slot(&self) -> &'static Slot {

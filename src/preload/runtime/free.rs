@@ -302,21 +302,25 @@ impl<'a> Free<'a> {
             self.context.recorder.freed(allocator, self.freed());
         }
         self.block.hold();
-        let (address, bytes) = (self.block.address, self.block.bytes);
-        let held = Held { address, bytes, block: self.block.block.0 };
+        let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
+        let held = Held { address, bytes, block: block.0 };
         let kept = match self.block.extent.is_exported() {
             true => Err(held),
-            false => self.context.lookaside.put(self.thread, held),
+            false => self.context.lookaside.put(self.thread, held, requested_bytes),
         };
         if let Err(out) = kept {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
-            alloc::take_back(&mut allocator, out);
+            match out.id() == block {
+                true => alloc::free_past_lists(self.context, &mut allocator, self.freed()),
+                false => alloc::take_back(self.context, &mut allocator, out),
+            }
             alloc::note_allocated(self.context, &allocator);
         }
     }
 
     fn freed(&self) -> Freed {
-        Freed { block: self.block.block, address: self.block.address, stack: self.stack }
+        let LiveBlock { block, address, .. } = self.block;
+        Freed { block, address, requested_bytes: self.block.requested(), stack: self.stack }
     }
 
     fn in_progress(&self) -> InProgress<'static> {

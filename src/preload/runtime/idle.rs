@@ -164,7 +164,7 @@ impl Turn {
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
         // To the core these blocks are in use.
-        let taken = |held| alloc::take_back(&mut allocator, held);
+        let taken = |held| alloc::take_back(context, &mut allocator, held);
         context.lookaside.empty_unused(&mut self.lists_seen, taken);
         alloc::note_allocated(context, &allocator);
         let stats = allocator.stats();
@@ -249,7 +249,8 @@ impl Turn {
     fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
-            match api::mem_free_async(segment.base.0, self.stream) {
+            let free = || api::mem_free_async(segment.base.0, self.stream);
+            match stats::timed_release(free) {
                 SUCCESS => {
                     stats::count(Count::SegmentsReleased);
                     bytes += segment.bytes;

@@ -20,6 +20,7 @@
 pub mod bypass;
 pub mod own_thread;
 pub mod process;
+pub mod reading;
 pub mod skipping;
 pub mod stats;
 pub mod thread;
@@ -49,6 +50,7 @@ pub mod limits;
 pub mod memory_hooks;
 
 pub mod recording;
+pub mod report;
 pub mod shortage;
 pub mod snapshot;
 pub mod snapshots;

@@ -141,7 +141,8 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
 
 fn give_back(segments: &[&Segment], stream: StreamHandle) {
     for segment in segments {
-        if api::mem_free_async(segment.base.0, stream) != SUCCESS {
+        let free = || api::mem_free_async(segment.base.0, stream);
+        if stats::timed_release(free) != SUCCESS {
             free_by_waiting([*segment].into_iter());
         }
     }
@@ -150,7 +151,7 @@ fn give_back(segments: &[&Segment], stream: StreamHandle) {
 /// The real free waits for the context like any other, and holds it meanwhile.
 fn free_by_waiting<'a>(segments: impl Iterator<Item = &'a Segment>) -> CuResult {
     let free = |segment: &Segment| stats::timed(Wait::RealFree, || api::mem_free(segment.base.0));
-    segments.map(free).fold(SUCCESS, CuResult::max)
+    segments.map(|segment| stats::timed_release(|| free(segment))).fold(SUCCESS, CuResult::max)
 }
 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves

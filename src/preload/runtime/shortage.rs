@@ -20,6 +20,7 @@ const EXACT_MAX: u64 = (1 << 53) - 1;
 #[cold]
 pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     static REPORTS: AtomicU32 = AtomicU32::new(0);
+    context.ooms_count.fetch_add(1, Ordering::Relaxed);
     let (mut free, mut total) = (0, 0);
     let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
     if code != SUCCESS {

@@ -40,13 +40,13 @@ pub fn write(path: &Path) -> io::Result<u64> {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     names.prepare(stacks_of(&snapshot), writer::sign_of_life);
-    static SEQUENCE: AtomicU64 = AtomicU64::new(0);
-    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-    let writer = Writer { process_id: std::process::id(), sequence };
-    history::file::write_whole(path, writer, |out| {
-        history::write_snapshot(&snapshot, names, &mut Lively(out))
-    })?;
+    write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
     Ok(snapshot.dropped_count())
+}
+
+/// Runs `body` with what is known of addresses so far.
+pub fn with_all_names<T>(body: impl FnOnce(&mut Names) -> T) -> T {
+    body(lock(&NAMES).get_or_insert_default())
 }
 
 /// Runs `body` with the names of what is on these stacks.
@@ -65,9 +65,8 @@ pub fn print_waits() {
     waits::print(lock(&NAMES).get_or_insert_default());
 }
 
-/// The file name that the user's template means for the snapshot of this number.
-pub fn file_name(number: u64) -> String {
-    let template = &config::get().history.snapshot;
+/// The file name that a user's template means for the file of this number.
+pub fn file_name(template: &str, number: u64) -> String {
     let facts = Facts {
         process_id: std::process::id(),
         host: &host(),
@@ -76,8 +75,19 @@ pub fn file_name(number: u64) -> String {
     };
     match Template::parse(template) {
         Ok(template) => template.expand(&facts),
-        Err(_) => template.clone(), // the options allow no such text
+        Err(_) => template.to_string(), // the options allow no such text
     }
+}
+
+/// Writes a file that is whole or not there.
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
+    static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+    let writer = Writer { process_id: std::process::id(), sequence };
+    history::file::write_whole(path, writer, |out| write(&mut Lively(out))).map(drop)
 }
 
 /// The report for a request of this context that is about to fail.
@@ -178,7 +188,7 @@ fn cut(context: &Context, with_entries: bool) -> Option<Cut> {
 }
 
 fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {
-    context.lookaside.empty(|held| alloc::take_back(allocator, held));
+    context.lookaside.empty(|held| alloc::take_back(context, allocator, held));
     alloc::note_allocated(context, allocator);
     context.recorder.cut(allocator, context.device, with_entries, requested)
 }
@@ -243,6 +253,11 @@ fn settings() -> Settings {
 fn clock() -> Clock {
     let time_ns = recorder::now_ns();
     Clock { time_ns, epoch_us: time_ns.wrapping_add(recorder::epoch_offset_ns()) / 1000 }
+}
+
+/// None: somebody was stopped while holding it.
+pub fn lock_patiently(mutex: &Mutex<Allocator>) -> Option<MutexGuard<'_, Allocator>> {
+    lock_within(mutex, LOCK_WAIT_MAX)
 }
 
 fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuard<'_, Allocator>> {

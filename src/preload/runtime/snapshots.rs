@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use cachealloc_core::options::StatsOnExit;
+
 use crate::doors::signals;
 use crate::runtime::contexts::Context;
+use crate::runtime::reading;
 use crate::runtime::writer::{self, Patience, Word};
-use crate::runtime::{lock, process, snapshot};
+use crate::runtime::{lock, process, report, snapshot};
 use crate::undisturbed::undisturbed;
 use crate::{config, log, record};
 
@@ -46,7 +49,7 @@ pub fn start() {
     }
     // A program that changes its directory later finds its snapshots where it was started.
     let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
-    if wanted_at_exit() {
+    if record::is_on() || config::get().waits_on_exit {
         record::capture::start();
     }
     if !writer::start(serve) {
@@ -63,7 +66,9 @@ pub fn are_wanted() -> bool {
 
 /// Whether the end of the process has something to say.
 fn wanted_at_exit() -> bool {
-    record::is_on() || config::get().waits_on_exit
+    let config = config::get();
+    let statistics = matches!(config.stats_on_exit, StatsOnExit::File(_));
+    record::is_on() || config.waits_on_exit || statistics
 }
 
 /// The signal for a snapshot came. For the handler.
@@ -168,6 +173,7 @@ fn write_last(asked: bool) {
     if config::get().waits_on_exit {
         snapshot::print_waits();
     }
+    write_statistics();
 }
 
 fn write_to_template() {
@@ -186,6 +192,28 @@ fn write_to_template() {
 /// A name of its own for each snapshot, where the program was started.
 fn next_path() -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = snapshot::file_name(NEXT.fetch_add(1, Ordering::Relaxed));
+    let template = &config::get().history.snapshot;
+    in_directory(&snapshot::file_name(template, NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn in_directory(name: &str) -> PathBuf {
     DIRECTORY.get().cloned().unwrap_or_default().join(name)
+}
+
+/// The statistics, where they are to go into a file.
+fn write_statistics() {
+    let StatsOnExit::File(template) = &config::get().stats_on_exit else { return };
+    let path = in_directory(&snapshot::file_name(template, 0));
+    match report::write(&path) {
+        Ok(()) => log::warn(format_args!("statistics: {}", path.display())),
+        Err(error) => log::warn(format_args!("no statistics: {error}")),
+    }
+}
+
+/// The whole report as JSON, for the program.
+pub fn report_json() -> Option<String> {
+    // Only what was recorded needs names.
+    let elsewhere = record::is_on() && writer::runs();
+    let json = || report::json(reading::Patience::Waits);
+    if elsewhere { writer::run(json, SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

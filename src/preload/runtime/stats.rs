@@ -2,17 +2,18 @@
 //! and every wait that we inserted, by reason. A user must be able to read why a program waits.
 
 use core::fmt::{self, Write as _};
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use cachealloc_core::Stats;
 use cachealloc_core::order::Mode;
+use cachealloc_core::report::Timed;
 
 use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::log;
-use crate::runtime::contexts::{self, Context};
-use crate::runtime::{LEDGER, waits};
+use crate::runtime::reading::{self, Patience};
+use crate::runtime::{LEDGER, contexts, waits};
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
@@ -91,6 +92,11 @@ impl Tally {
         nanoseconds
     }
 
+    fn named(&self, name: &'static str) -> Timed {
+        let (count, nanoseconds) = self.read();
+        Timed { name, count, nanoseconds: Some(nanoseconds) }
+    }
+
     fn read(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
     }
@@ -99,15 +105,14 @@ impl Tally {
 static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
 static WAITS: [Tally; Wait::ALL.len()] = [const { Tally::new() }; Wait::ALL.len()];
 static RESERVES: Tally = Tally::new();
+static RELEASES: Tally = Tally::new();
 
-/// Of contexts that are gone: allocations served, and the sum of their peaks.
-static BURIED_SERVED: AtomicU64 = AtomicU64::new(0);
-static BURIED_RESERVED_PEAK: AtomicU64 = AtomicU64::new(0);
+/// Allocations that were served before the program had the totals begin anew.
+static SERVED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// A context is gone; its part in the table stays.
-pub fn keep(stats: &cachealloc_core::Stats) {
-    BURIED_SERVED.fetch_add(stats.allocation.all.allocated, Ordering::Relaxed);
-    BURIED_RESERVED_PEAK.fetch_add(stats.reserved_bytes.all.peak, Ordering::Relaxed);
+/// The totals begin anew; the table at exit is of the whole life of the process.
+pub fn note_reset(before: &Stats) {
+    SERVED_BEFORE.fetch_add(before.allocation.all.allocated, Ordering::Relaxed);
 }
 
 pub fn count(what: Count) {
@@ -140,6 +145,28 @@ pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
     code
 }
 
+/// Runs a call that gives memory back to the driver.
+pub fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    RELEASES.note(begun);
+    code
+}
+
+/// The driver's calls that were made to get memory and to give it back.
+pub fn calls() -> Vec<Timed> {
+    [("reserve", &RESERVES), ("release", &RELEASES)].map(|(name, tally)| tally.named(name)).into()
+}
+
+/// Every wait, by reason.
+pub fn waits() -> Vec<Timed> {
+    Wait::ALL.iter().map(|reason| WAITS[*reason as usize].named(reason.text())).collect()
+}
+
+pub fn counts() -> Vec<(&'static str, u64)> {
+    Count::ALL.iter().map(|what| (what.text(), value(*what))).collect()
+}
+
 /// Prints the table of `stats_on_exit:stderr`, once. Nothing for a process that never allocated.
 ///
 /// Makes no driver call: the driver may be gone. Allocates nothing and waits for no lock: the
@@ -164,6 +191,11 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     row(out, "allocations served", "", format_args!("{}", total.served))?;
     row(out, "of these without the driver", "", format_args!("{}", total.hits()))?;
     row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{reserves}"))?;
+    for call in calls().iter().filter(|call| call.count != 0) {
+        let milliseconds = call.nanoseconds.unwrap_or(0) as f64 / 1e6;
+        let value = format_args!("{} ({milliseconds:.1} ms)", call.count);
+        row(out, "driver calls: ", call.name, value)?;
+    }
     if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
         let saved = total.hits() as f64 * mean as f64 / 1e6;
         row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved:.1} ms"))?;
@@ -236,30 +268,22 @@ struct Totals {
 }
 
 impl Totals {
+    /// A context whose lock somebody holds is left out.
     fn read() -> Totals {
         let mut total = Totals {
             barriers: 0,
-            served: BURIED_SERVED.load(Ordering::Relaxed),
-            reserved_peak: BURIED_RESERVED_PEAK.load(Ordering::Relaxed),
+            served: SERVED_BEFORE.load(Ordering::Relaxed),
+            reserved_peak: 0,
             allocated_peak: 0,
         };
-        contexts::every().for_each(|context| total.add(context));
+        for context in contexts::every() {
+            total.barriers += context.last_barrier.count();
+            let Some(stats) = reading::stats(context, Patience::Never) else { continue };
+            total.served += stats.allocation.all.allocated;
+            total.reserved_peak += stats.reserved_bytes.all.peak;
+            total.allocated_peak += stats.allocated_bytes.all.peak;
+        }
         total
-    }
-
-    /// A lookaside hit is one pair that the core never saw.
-    fn add(&mut self, context: &Context) {
-        self.barriers += context.last_barrier.count();
-        // A thread that was stopped while it held the lock keeps its numbers.
-        let allocator = match context.allocator.try_lock() {
-            Ok(allocator) => allocator,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        let stats = allocator.stats();
-        self.served += stats.allocation.all.allocated + context.lookaside.hits();
-        self.reserved_peak += stats.reserved_bytes.all.peak;
-        self.allocated_peak += context.allocated_bytes_peak.load(Ordering::Relaxed);
     }
 
     fn hits(&self) -> u64 {

@@ -55,6 +55,7 @@ pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRe
         true => context.recorder.free_requested(&mut allocator, freed),
         false => context.recorder.freed(&mut allocator, freed),
     }
+    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
     allocator.free(freed.block, ready);
     tidy_seldom(context, &mut allocator);
 }

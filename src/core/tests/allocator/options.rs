@@ -50,6 +50,17 @@ fn values_of_every_option() {
 }
 
 #[test]
+fn statistics_go_to_stderr_or_a_file() {
+    let file = |name: &str| StatsOnExit::File(name.to_string());
+    assert_eq!(accepted("stats_on_exit:a-%p.json").stats_on_exit, file("a-%p.json"));
+    assert_eq!(accepted("stats_on_exit:/tmp/a%%").stats_on_exit, file("/tmp/a%%"));
+    for wrong in ["stdrr", "a.%x", "a.json%", "on"] {
+        let (config, problems) = parse(&format!("stats_on_exit:{wrong}"));
+        assert_eq!((config, problems.len()), (Config::default(), 1), "{wrong}");
+    }
+}
+
+#[test]
 fn the_last_of_a_repeated_key_counts() {
     assert_eq!(accepted("log:bogus,log:info").log, LogLevel::Info);
     assert_eq!(accepted("free_mode:x,free_mode:ordered").free_mode, Mode::Ordered);

@@ -1,0 +1,66 @@
+//! The whole report as text for people: PyTorch's table for each context, then what it does not have.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::Write as _;
+
+use super::{Report, Timed, summary};
+
+/// Where values begin.
+const VALUE_COLUMN: usize = 58;
+
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for context in &report.contexts {
+        let gone = if context.is_alive { "" } else { ", gone" };
+        let title = format!("device ID {}, context {}{gone}", context.device, context.id);
+        text += &summary(&title, &context.stats);
+        text += "\n";
+    }
+    let (served, hits) = report.hits();
+    line(&mut text, "cachealloc", report.version);
+    line(&mut text, "process", report.process_id);
+    line(&mut text, "free_mode", report.free_mode);
+    line(&mut text, "allocations served", served);
+    line(&mut text, "of these without the driver", hits);
+    if served != 0 {
+        line(&mut text, "hit rate", format!("{:.2} %", 100.0 * hits as f64 / served as f64));
+    }
+    let barriers = report.contexts.iter().map(|context| context.barriers_count).sum::<u64>();
+    line(&mut text, "barriers", barriers);
+    report.calls.iter().for_each(|call| timed(&mut text, "driver: ", call));
+    let waits = report.waits.iter().filter(|wait| wait.count != 0);
+    waits.for_each(|wait| timed(&mut text, "waits, ", wait));
+    for (name, count) in report.counts.iter().filter(|(_, count)| *count != 0) {
+        line(&mut text, name, count);
+    }
+    holders(&mut text, report);
+    text
+}
+
+fn holders(text: &mut String, report: &Report) {
+    let Some(holders) = &report.holders else {
+        return line(text, "who holds the memory", "not recorded (record:state)");
+    };
+    let _ = writeln!(
+        text,
+        "\n{:>6} {:>18} {:>18}  library",
+        "device", "bytes at the peak", "bytes now"
+    );
+    for holder in holders {
+        let super::Holder { device, library, bytes, bytes_at_peak } = holder;
+        let _ = writeln!(text, "{device:>6} {bytes_at_peak:>18} {bytes:>18}  {library}");
+    }
+}
+
+fn timed(text: &mut String, begin: &str, what: &Timed) {
+    let name = format!("{begin}{}", what.name);
+    match what.nanoseconds {
+        None => line(text, &name, what.count),
+        Some(time) => line(text, &name, format!("{} ({:.1} ms)", what.count, time as f64 / 1e6)),
+    }
+}
+
+fn line(text: &mut String, name: &str, value: impl ToString) {
+    let _ = writeln!(text, "{name:<VALUE_COLUMN$}{}", value.to_string());
+}

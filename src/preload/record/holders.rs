@@ -1,0 +1,79 @@
+//! Who holds how many bytes, and who held how many when it was most: by stack, while it happens.
+//!
+//! A peak is a moment for all stacks at once, and there may be many thousand of them: copying them
+//! at each new peak would make allocations slow. So a row keeps what it had at the latest peak only
+//! when it changes for the first time after it; until then what it has now is what it had.
+
+use cachealloc_history::StackId;
+
+#[derive(Default)]
+pub struct Holders {
+    /// By number of the stack.
+    rows: Vec<Row>,
+    bytes: u64,
+    bytes_peak: u64,
+    /// How many peaks there were.
+    peaks_count: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    bytes: u64,
+    /// At the peak of this number.
+    bytes_at_peak: u64,
+    peak: u64,
+}
+
+/// What one stack holds, and held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub stack: StackId,
+    pub bytes: u64,
+    pub bytes_at_peak: u64,
+}
+
+impl Holders {
+    pub fn allocated(&mut self, stack: StackId, bytes: u64) {
+        self.row(stack).bytes += bytes;
+        self.bytes += bytes;
+        if self.bytes > self.bytes_peak {
+            self.bytes_peak = self.bytes;
+            self.peaks_count += 1;
+        }
+    }
+
+    pub fn freed(&mut self, stack: StackId, bytes: u64) {
+        let row = self.row(stack);
+        row.bytes = row.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// The peak is now.
+    pub fn reset_peak(&mut self) {
+        self.bytes_peak = self.bytes;
+        self.peaks_count += 1;
+    }
+
+    /// Everything that is held, or was at the peak.
+    pub fn all(&self) -> impl Iterator<Item = Held> {
+        self.rows.iter().enumerate().filter_map(|(number, row)| {
+            let at_peak = row.peak == self.peaks_count;
+            let bytes_at_peak = if at_peak { row.bytes_at_peak } else { row.bytes };
+            let held = Held { stack: StackId(number as u32), bytes: row.bytes, bytes_at_peak };
+            (held.bytes != 0 || held.bytes_at_peak != 0).then_some(held)
+        })
+    }
+
+    /// The row, about to change.
+    fn row(&mut self, stack: StackId) -> &mut Row {
+        let number = stack.0 as usize;
+        if number >= self.rows.len() {
+            self.rows.resize((number + 1).next_power_of_two(), Row::default());
+        }
+        let row = &mut self.rows[number];
+        if row.peak != self.peaks_count {
+            (row.bytes_at_peak, row.peak) = (row.bytes, self.peaks_count);
+        }
+        row
+    }
+}

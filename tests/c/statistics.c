@@ -1,0 +1,239 @@
+// Programs whose statistics somebody reads; one per argument.
+#include "check.h"
+#include "../../include/cachealloc.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+#define MIB (1l << 20)
+
+static int (*cuMemAllocAsync)(Pointer *, size_t, void *), (*cuMemFreeAsync)(Pointer, void *);
+static int (*cuStreamSynchronize)(void *);
+static atomic_int stop;
+
+static long long stat(const char *key) {
+    int64_t value = -77;
+    errno = 77;
+    OK(cachealloc_stat(0, key, &value));
+    CHECK(errno == 77);
+    return value;
+}
+
+// All numbers whose name begins so, as PyTorch's counters are made.
+static void expect(const char *name, long long current, long long allocated, long long freed) {
+    const char *metrics[] = {"current", "allocated", "freed"};
+    long long wanted[] = {current, allocated, freed};
+    for (int i = 0; i < 3; i++) {
+        char key[100];
+        snprintf(key, sizeof key, "%s.%s", name, metrics[i]);
+        long long found = stat(key);
+        if (found != wanted[i]) {
+            fprintf(stderr, "%s is %lld, not %lld\n", key, found, wanted[i]);
+            exit(1);
+        }
+    }
+}
+
+static void expect_all(const char *pool, long long count, long long bytes, long long requested, long long counts,
+                       long long sums, long long requests) {
+    const char *names[] = {"allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes"};
+    long long current[] = {count, count, bytes, bytes, requested}, all[] = {counts, counts, sums, sums, requests};
+    for (int i = 0; i < 5; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "%s.%s", names[i], pool);
+        expect(name, current[i], all[i], all[i] - current[i]);
+    }
+}
+
+// The blocks of a list are free to the program, whatever it had asked for when it got them.
+static int lists(void) {
+    start_cuda();
+    OK(cachealloc_reset_accumulated_stats(-1));
+    Pointer kept, other;
+    long long requests = 0;
+    for (int i = 0; i < 30; i++) {
+        OK(cuMemAlloc(&kept, 1000 - i));
+        expect_all("small_pool", 1, 1024, 1000 - i, i + 1, 1024 * (i + 1), requests += 1000 - i);
+        OK(cuMemFree(kept));
+        expect_all("small_pool", 0, 0, 0, i + 1, 1024 * (i + 1), requests);
+    }
+    // Ten at once: more than a list holds, and one of them stays.
+    Pointer many[10];
+    for (int i = 0; i < 10; i++) {
+        OK(cuMemAlloc(&many[i], 900 + i));
+        requests += 900 + i;
+    }
+    for (int i = 1; i < 10; i++)
+        OK(cuMemFree(many[i]));
+    expect_all("small_pool", 1, 1024, 900, 40, 40 * 1024, requests);
+    OK(cuMemAlloc(&other, 3 * MIB));
+    expect_all("all", 2, 3 * MIB + 1024, 3 * MIB + 900, 41, 3 * MIB + 40 * 1024, 3 * MIB + requests);
+    expect_all("large_pool", 1, 3 * MIB, 3 * MIB, 1, 3 * MIB, 3 * MIB);
+    CHECK(stat("allocated_bytes.all.peak") == 3 * MIB + 1024 || stat("allocated_bytes.all.peak") == 10 * 1024 + 0);
+    OK(cachealloc_reset_peak_stats(0));
+    CHECK(stat("allocated_bytes.all.peak") == 3 * MIB + 1024);
+    // One that went through a list, freed on a stream: it never comes there again.
+    for (int i = 0; i < 12; i++) {
+        OK(cuMemAlloc(&kept, 2000 - i));
+        OK(cuMemFree(kept));
+        requests += 2000 - i;
+    }
+    OK(cuMemAlloc(&kept, 1700));
+    OK(cuMemsetD8(kept, 1, 1000));
+    OK(cuMemFreeAsync(kept, NULL));
+    OK(cuStreamSynchronize(NULL));
+    requests += 1700;
+    OK(cuMemAlloc(&kept, 5 * MIB));
+    OK(cuMemFree(kept));
+    OK(cuMemFree(many[0]));
+    expect_all("small_pool", 0, 0, 0, 53, 40 * 1024 + 13 * 2048, requests);
+    // Totals that begin anew while blocks live which lists handed out.
+    for (int i = 0; i < 12; i++) {
+        OK(cuMemAlloc(&kept, 4096 - i));
+        if (i < 11)
+            OK(cuMemFree(kept));
+    }
+    OK(cachealloc_reset_accumulated_stats(0));
+    CHECK(stat("requested_bytes.small_pool.current") == 4096 - 11);
+    CHECK(stat("requested_bytes.small_pool.allocated") == 0 && stat("requested_bytes.small_pool.freed") == 0);
+    OK(cuMemFree(kept));
+    CHECK(stat("requested_bytes.small_pool.current") == 0);
+    CHECK(stat("requested_bytes.small_pool.freed") == 4096 - 11);
+    return 0;
+}
+
+static int api(void) {
+    int64_t value = -77;
+    CHECK(cachealloc_stat && cachealloc_stats && cachealloc_reset_peak_stats && cachealloc_reset_accumulated_stats);
+    CHECK(cachealloc_stat(0, "num_ooms", &value) == ENODEV && value == -77);
+    CHECK(cachealloc_reset_peak_stats(0) == ENODEV);
+    OK(cachealloc_reset_peak_stats(-1));
+    start_cuda();
+    Pointer a, b;
+    OK(cuMemAlloc(&a, 1000));
+    OK(cuMemAlloc(&b, 30 * MIB));
+    CHECK(cachealloc_stat(0, "no_such_key", &value) == ENOENT && value == -77);
+    CHECK(cachealloc_stat(1, "num_ooms", &value) == ENODEV && value == -77);
+    CHECK(cachealloc_stat(0, NULL, &value) == EINVAL && cachealloc_stat(0, "num_ooms", NULL) == EINVAL);
+    CHECK(stat("reserved_bytes.all.current") == 32 * MIB && stat("num_device_alloc") == 2);
+    CHECK(stat("max_split_size") == -1 && stat("segment.small_pool.current") == 1);
+    CHECK(cuMemAlloc(&a, 1l << 50) == 2 && stat("num_ooms") == 1);
+    size_t bytes = cachealloc_stats(NULL, 0);
+    CHECK(bytes > 5000);
+    char *text = malloc(bytes + 1000);
+    memset(text, 1, bytes + 1000);
+    CHECK(cachealloc_stats(text, 100) == bytes && strlen(text) == 99 && text[100] == 1);
+    CHECK(cachealloc_stats(text, 1) == bytes && !*text);
+    size_t now = cachealloc_stats(text, bytes + 1000);
+    CHECK(strlen(text) == now - 1 && now < bytes + 1000);
+    fputs(text, stdout);
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child)
+        _exit(cachealloc_stat(0, "num_ooms", &value) == ENOTSUP && !cachealloc_stats(NULL, 0) ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return 0;
+}
+
+// A context is gone, and another one comes.
+static int contexts(void) {
+    int (*reset)(int) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxReset_v2");
+    start_cuda();
+    Pointer kept;
+    OK(cuMemAlloc(&kept, 30 * MIB));
+    OK(reset(0));
+    void *context;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc(&kept, 10 * MIB));
+    expect("allocated_bytes.all", 10 * MIB, 40 * MIB, 30 * MIB);
+    expect("reserved_bytes.all", 10 * MIB, 40 * MIB, 30 * MIB);
+    CHECK(stat("allocated_bytes.all.peak") == 30 * MIB);
+    return 0;
+}
+
+static __attribute__((noinline)) void hold_two(Pointer *a) {
+    OK(cuMemAlloc(&a[0], 20 * MIB));
+    OK(cuMemAlloc(&a[1], 2 * MIB));
+}
+
+// The peak is in the middle.
+static int holders(void) {
+    start_cuda();
+    Pointer a[2], later;
+    hold_two(a);
+    OK(cuMemFree(a[0]));
+    OK(cuMemAlloc(&later, 5 * MIB));
+    return 0;
+}
+
+static void *allocate_until_stopped(void *number) {
+    void *context;
+    unsigned long random = (long)number + 1;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    Pointer live[20] = {0};
+    while (!stop) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        int i = (random >> 33) % 20;
+        // Often the same size, sometimes any.
+        size_t bytes = random >> 60 < 12 ? 60000 + (random >> 40) % 100 : 1 + (random >> 40) % (3 * MIB);
+        if (live[i])
+            OK(cuMemFree(live[i]));
+        OK(cuMemAlloc(&live[i], bytes));
+        for (int again = 0; again < 30; again++) {
+            OK(cuMemFree(live[i]));
+            OK(cuMemAlloc(&live[i], 60000 + again));
+        }
+    }
+    for (int i = 0; i < 20; i++)
+        if (live[i])
+            OK(cuMemFree(live[i]));
+    return NULL;
+}
+
+// Allocates in so many threads until its input ends.
+static int busy(int count, const char *end) {
+    start_cuda();
+    loop(1);
+    pthread_t threads[8];
+    for (long i = 0; i < count; i++)
+        OK(pthread_create(&threads[i], NULL, allocate_until_stopped, (void *)i));
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != EOF)
+        ;
+    if (!strcmp(end, "fork") && !fork())
+        exit(3);
+    if (!strcmp(end, "kill"))
+        kill(getpid(), 9);
+    stop = 1;
+    for (int i = 0; i < count; i++)
+        OK(pthread_join(threads[i], NULL));
+    expect("allocated_bytes.all", 0, stat("allocated_bytes.all.allocated"), stat("allocated_bytes.all.allocated"));
+    expect("requested_bytes.all", 0, stat("requested_bytes.all.allocated"), stat("requested_bytes.all.allocated"));
+    if (!strcmp(end, "_exit"))
+        _exit(0);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    find_driver();
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&cuMemAllocAsync = dlsym(driver, "cuMemAllocAsync");
+    *(void **)&cuMemFreeAsync = dlsym(driver, "cuMemFreeAsync");
+    *(void **)&cuStreamSynchronize = dlsym(driver, "cuStreamSynchronize");
+    if (!strcmp(argv[1], "lists"))
+        return lists();
+    if (!strcmp(argv[1], "api"))
+        return api();
+    if (!strcmp(argv[1], "contexts"))
+        return contexts();
+    if (!strcmp(argv[1], "holders"))
+        return holders();
+    CHECK(!strcmp(argv[1], "busy") && argc == 4);
+    return busy(atoi(argv[2]), argv[3]);
+}
