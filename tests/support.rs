@@ -126,6 +126,23 @@ impl Run {
         }
     }
 
+    /// The program as a child of the caller's own, who sees to its end.
+    pub fn plain_command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let list: Vec<_> = self.preload.iter().map(|path| path.display().to_string()).collect();
+        command.env("LD_PRELOAD", list.join(":")).env_remove("CACHEALLOC");
+        if let Some(driver) = &self.driver {
+            command.env("LD_LIBRARY_PATH", driver);
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
+
     /// `env` starts the program, so that the variables are for it and not for `timeout`.
     fn command(&self) -> Command {
         let mut command = Command::new("timeout");

@@ -1,10 +1,14 @@
-//! The statistics as others see them: by the C functions, and in a file at the end. `scripts/check-statistics.py` knows what must hold between the numbers.
+//! The statistics as others see them: by the C functions, in a file at the end, and live from
+//! another process. `scripts/check-statistics.py` knows what must hold between the numbers.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
-use cachealloc_tests::{Run, root};
+use cachealloc_tests::{Run, compile, root};
 
 use crate::snapshots::{Place, trigger};
 
@@ -102,5 +106,139 @@ fn who_holds_how_much() {
         let wanted =
             format!(r#":[{{"device":0,"library":"app","bytes":{now},"bytes_at_peak":{peak}}}]}}"#);
         assert_eq!(words, wanted);
+    }
+}
+
+/// A program that runs until it is told to end.
+struct Running {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Running {
+    fn new(run: Run) -> Running {
+        let mut command = run.plain_command();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("it says that it is ready");
+        assert_eq!(line, "ready\n");
+        let user = fs::metadata("/proc/self").expect("/proc").uid();
+        let file = PathBuf::from(format!("/dev/shm/cachealloc-{user}-{}", child.id()));
+        Running { child, file }
+    }
+
+    /// The file is made by a thread, a moment after the first call.
+    fn wait_for_file(&self) {
+        for _ in 0..500 {
+            if self.file.exists() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{} is missing", self.file.display());
+    }
+
+    fn read(&self, count: u32) -> std::process::Output {
+        let reader = compile("live_reader.c");
+        let output = Command::new(reader).arg(&self.file).arg(count.to_string()).output();
+        output.expect("the reader runs")
+    }
+
+    /// How it ended, as a shell says it.
+    fn end(mut self) -> Option<i32> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("it ends");
+        status.code().or(status.signal().map(|signal| 128 + signal))
+    }
+}
+
+#[test]
+fn another_process_reads_along() {
+    for conf in ["", "record:all,max_entries:1000,snapshot:/dev/null", "free_mode:strict"] {
+        let running = Running::new(statistics("busy 3 exit").conf(conf));
+        running.wait_for_file();
+        let mode = fs::metadata(&running.file).expect("the file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let output = running.read(200);
+        assert!(output.status.success(), "{output:?}");
+        let place = Place::new();
+        let file = place.path.join("live.json");
+        fs::write(&file, &output.stdout).expect("target/ is writable");
+        let said = check(&["--in-order"], &file);
+        assert!(said.contains("200 sound reports"), "{said}");
+        let path = running.file.clone();
+        assert_eq!(running.end(), Some(0));
+        assert!(!path.exists(), "{} stays behind", path.display());
+    }
+}
+
+#[test]
+fn the_file_goes_with_the_process() {
+    for (end, code) in [("_exit", 0), ("exit", 0), ("fork", 0)] {
+        let running = Running::new(statistics(&format!("busy 2 {end}")));
+        running.wait_for_file();
+        let path = running.file.clone();
+        assert_eq!(running.end(), Some(code), "{end}");
+        assert!(!path.exists(), "{end}: {} stays behind", path.display());
+    }
+    // What a killed process leaves behind, the next one of the user removes.
+    let running = Running::new(statistics("busy 2 kill"));
+    running.wait_for_file();
+    let left = running.file.clone();
+    assert_eq!(running.end(), Some(137));
+    let next = Running::new(statistics("busy 2 exit"));
+    next.wait_for_file();
+    assert!(!left.exists(), "{} stays behind", left.display());
+    assert_eq!(next.end(), Some(0));
+}
+
+#[test]
+fn no_file_where_none_is_wanted() {
+    for conf in ["live:false", "signal:off"] {
+        let running = Running::new(statistics("busy 2 exit").conf(conf));
+        let path = running.file.clone();
+        assert!(!running.read(1).status.success());
+        assert_eq!(running.end(), Some(0));
+        assert!(!path.exists(), "{conf}");
+    }
+}
+
+/// Whatever others do to the file, the program goes on, and a signal still leaves a snapshot.
+#[test]
+fn a_spoiled_file_is_no_matter() {
+    for spoil in ["cut", "removed", "replaced", "scribbled"] {
+        let place = Place::new();
+        let running = Running::new(statistics("busy 2 exit").folder(&place.path));
+        running.wait_for_file();
+        assert!(running.read(1).status.success());
+        match spoil {
+            "cut" => {
+                fs::OpenOptions::new().write(true).truncate(true).open(&running.file).map(drop)
+            }
+            "removed" => fs::remove_file(&running.file),
+            "replaced" => {
+                fs::remove_file(&running.file).and_then(|()| fs::write(&running.file, [9; 100]))
+            }
+            _ => fs::write(&running.file, [b'x'; 200]),
+        }
+        .expect("it is the user's file");
+        let asked = Command::new("kill").args(["-USR1", &running.child.id().to_string()]).status();
+        assert!(asked.expect("kill").success());
+        for _ in 0..500 {
+            if !place.names().is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let path = running.file.clone();
+        assert_eq!(running.end(), Some(0), "{spoil}");
+        let _ = fs::remove_file(path); // a replaced one is not the program's
+        place.sound(1..=1, &[]);
     }
 }

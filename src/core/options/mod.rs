@@ -40,6 +40,8 @@ pub struct Config {
     pub serve_async: bool,
     pub skip_barriers: bool,
     pub stats_on_exit: StatsOnExit,
+    /// Whether other processes may read the statistics while this one runs.
+    pub live: bool,
     pub waits_on_exit: bool,
     pub fill: Fill,
     /// Bytes behind each block that are looked after; 0: none.
@@ -156,6 +158,7 @@ impl Default for Config {
             serve_async: true,
             skip_barriers: true,
             stats_on_exit: StatsOnExit::Off,
+            live: true,
             waits_on_exit: false,
             fill: Fill::None,
             red_zone_bytes: 0,

@@ -168,6 +168,11 @@ pub(super) fn stats_on_exit(config: &mut Config, value: &str) -> Result<(), Malf
     Ok(())
 }
 
+pub(super) fn live(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.live = boolean(value)?;
+    Ok(())
+}
+
 pub(super) fn waits_on_exit(config: &mut Config, value: &str) -> Result<(), Malformed> {
     config.waits_on_exit = match value {
         "off" => false,

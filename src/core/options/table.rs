@@ -249,6 +249,17 @@ pub const OPTIONS: &[OptionRow] = &[
         effect: Effect::Always,
     },
     OptionRow {
+        key: "live",
+        kind: "boolean",
+        default: "true",
+        on_bad_value: "true",
+        allowed: "true or false",
+        meaning: "let other processes of the user read the statistics while this one runs, by a file \
+                  in /dev/shm; only where the library has a thread, as with signal",
+        set: setters::live,
+        effect: Effect::Always,
+    },
+    OptionRow {
         key: "waits_on_exit",
         kind: "word",
         default: "off",

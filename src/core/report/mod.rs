@@ -1,5 +1,5 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
-//! as JSON (`json`), and as text for people (`text`).
+//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`).
 //! Where the numbers come from is the caller's business.
 
 use alloc::string::String;
@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::stats::Stats;
 
 pub mod keys;
+pub mod page;
 
 mod json;
 mod summary;

@@ -49,6 +49,7 @@ pub mod limits;
 
 pub mod memory_hooks;
 
+pub mod live;
 pub mod recording;
 pub mod report;
 pub mod shortage;

@@ -7,7 +7,7 @@ use cachealloc_core::options::StatsOnExit;
 
 use crate::config;
 use crate::doors::c_library;
-use crate::runtime::{bypass, captures, debts, memory_hooks, snapshots, stats, thread};
+use crate::runtime::{bypass, captures, debts, live, memory_hooks, snapshots, stats, thread};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -100,11 +100,14 @@ extern "C" fn at_exit() {
 /// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
 /// `exec`, which ends by `_exit` too and shares our memory.
 pub fn exits() {
-    if !is_ours() || bypass::is_off() {
+    if !is_ours() {
         return;
     }
-    let _ = std::panic::catch_unwind(snapshots::at_exit);
-    if config::get().stats_on_exit == StatsOnExit::Stderr {
-        let _ = std::panic::catch_unwind(stats::print_at_exit);
+    if !bypass::is_off() {
+        let _ = std::panic::catch_unwind(snapshots::at_exit);
+        if config::get().stats_on_exit == StatsOnExit::Stderr {
+            let _ = std::panic::catch_unwind(stats::print_at_exit);
+        }
     }
+    live::end();
 }

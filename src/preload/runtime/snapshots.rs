@@ -16,7 +16,7 @@ use crate::doors::signals;
 use crate::runtime::contexts::Context;
 use crate::runtime::reading;
 use crate::runtime::writer::{self, Patience, Word};
-use crate::runtime::{lock, process, report, snapshot};
+use crate::runtime::{live, lock, process, report, snapshot};
 use crate::undisturbed::undisturbed;
 use crate::{config, log, record};
 
@@ -86,6 +86,7 @@ pub fn end_from_signal(signal: i32) {
     }
     // Also where the writer looked at `END_BY` a moment too early.
     if ENDS.is_served(number) {
+        live::end();
         signals::end_by(signal);
     }
 }
@@ -161,7 +162,10 @@ fn serve() {
     }
     match END_BY.load(Ordering::SeqCst) {
         0 => {}
-        signal => signals::end_by(signal as i32),
+        signal => {
+            live::end();
+            signals::end_by(signal as i32);
+        }
     }
 }
 

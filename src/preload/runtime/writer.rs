@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use crate::runtime::live::{self, Live};
 use crate::runtime::{lock, own_thread};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -18,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What the thread does after every word.
 static SERVE: OnceLock<fn()> = OnceLock::new();
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// What the writer sleeps on: changes with every word.
+/// What the writer sleeps on, where there is no file for other processes: changes with every word.
 static BELL: AtomicU32 = AtomicU32::new(0);
 static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
 static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
@@ -146,11 +147,19 @@ pub fn note_lack(lacks: bool) {
 
 fn work() {
     let Some(serve) = SERVE.get() else { return };
+    let live = catch_unwind(Live::begin).unwrap_or(None);
     loop {
         let heard = BELL.load(Ordering::Acquire);
+        let look = live.as_ref().and_then(Live::look);
         serve();
         do_jobs();
-        own_thread::wait(&BELL, heard, None);
+        if let (Some(live), Some(look)) = (&live, &look) {
+            let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
+        }
+        // Who rings rings both bells; where there is a file, others can ring the one in it.
+        if !look.is_some_and(|look| live::wait_for_the_bell(&look)) {
+            own_thread::wait(&BELL, heard, None);
+        }
     }
 }
 
@@ -167,4 +176,5 @@ fn do_jobs() {
 fn ring() {
     BELL.fetch_add(1, Ordering::Release);
     own_thread::wake(&BELL);
+    live::ring();
 }

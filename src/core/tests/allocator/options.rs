@@ -54,6 +54,7 @@ fn statistics_go_to_stderr_or_a_file() {
     let file = |name: &str| StatsOnExit::File(name.to_string());
     assert_eq!(accepted("stats_on_exit:a-%p.json").stats_on_exit, file("a-%p.json"));
     assert_eq!(accepted("stats_on_exit:/tmp/a%%").stats_on_exit, file("/tmp/a%%"));
+    assert!(!accepted("live:false").live);
     for wrong in ["stdrr", "a.%x", "a.json%", "on"] {
         let (config, problems) = parse(&format!("stats_on_exit:{wrong}"));
         assert_eq!((config, problems.len()), (Config::default(), 1), "{wrong}");

@@ -1,0 +1,106 @@
+//! The file in which another process reads the statistics of a running one: a head of 64 bytes, and
+//! behind it the report as JSON. Nobody writes it while nobody asks:
+//!
+//! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
+//!    and wakes whoever waits for `bell` (a futex that is not private);
+//! 2. the process, which sleeps on `bell`, writes the report, and `answered` becomes the number of
+//!    requests that it has seen; it wakes whoever waits for `answered`;
+//! 3. the reader copies head and text, and once more the head: what it has is one report if
+//!    `sequence` is the same even number in both.
+//!
+//! All numbers are as the machine has them. A file whose process is gone, or has another start, is
+//! nobody's: process ids are given out again. Processes of another namespace cannot be told apart.
+
+/// The first bytes of every such file.
+pub const MAGIC: [u8; 8] = *b"cachLIVE";
+/// Changes with what is said above. What the JSON has may grow.
+pub const LAYOUT: u32 = 1;
+/// The text begins here.
+pub const HEAD_BYTES: usize = 64;
+/// Where the words are that others wait for, or change.
+pub const BELL_OFFSET: usize = 32;
+pub const REQUESTS_OFFSET: usize = 36;
+pub const ANSWERED_OFFSET: usize = 40;
+pub const SEQUENCE_OFFSET: usize = 44;
+pub const TEXT_BYTES_OFFSET: usize = 48;
+
+/// The file's name in `/dev/shm` begins with this; then come the user's and the process's number,
+/// with a `-` between them.
+pub const NAME_BEGIN: &str = "cachealloc-";
+
+/// Whose file it is. A process is told from a later one of the same number by its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    pub process_id: u32,
+    /// In clock ticks since the machine's: field 22 of `/proc/PID/stat`.
+    pub start: u64,
+    /// The inode of `/proc/PID/ns/pid`.
+    pub namespace: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head {
+    pub owner: Owner,
+    pub bell: u32,
+    pub requests: u32,
+    pub answered: u32,
+    /// Odd while the text is being written.
+    pub sequence: u32,
+    pub text_bytes: u64,
+    /// When the text was made, by the monotonic clock.
+    pub time_ns: u64,
+}
+
+impl Head {
+    pub fn to_bytes(&self) -> [u8; HEAD_BYTES] {
+        let Owner { process_id, start, namespace } = self.owner;
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        for (offset, word) in [
+            (8, LAYOUT),
+            (12, process_id),
+            (BELL_OFFSET, self.bell),
+            (REQUESTS_OFFSET, self.requests),
+            (ANSWERED_OFFSET, self.answered),
+            (SEQUENCE_OFFSET, self.sequence),
+        ] {
+            bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        for (offset, word) in [
+            (16, start),
+            (24, namespace),
+            (TEXT_BYTES_OFFSET, self.text_bytes),
+            (TEXT_BYTES_OFFSET + 8, self.time_ns),
+        ] {
+            bytes[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// None: not such a file, or of another layout.
+    pub fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Option<Head> {
+        let short = |offset: usize| {
+            let word = bytes[offset..offset + 4].try_into();
+            u32::from_ne_bytes(word.unwrap_or_default())
+        };
+        let long = |offset: usize| {
+            let word = bytes[offset..offset + 8].try_into();
+            u64::from_ne_bytes(word.unwrap_or_default())
+        };
+        (bytes[..8] == MAGIC && short(8) == LAYOUT).then(|| Head {
+            owner: Owner { process_id: short(12), start: long(16), namespace: long(24) },
+            bell: short(BELL_OFFSET),
+            requests: short(REQUESTS_OFFSET),
+            answered: short(ANSWERED_OFFSET),
+            sequence: short(SEQUENCE_OFFSET),
+            text_bytes: long(TEXT_BYTES_OFFSET),
+            time_ns: long(TEXT_BYTES_OFFSET + 8),
+        })
+    }
+}
+
+/// Field 22 of the text of `/proc/PID/stat`. The second field is the program's name, which may
+/// contain anything, also brackets and spaces.
+pub fn start_of(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}

@@ -1,0 +1,287 @@
+//! The statistics for other processes, while this one runs: a file in `/dev/shm` whose layout is
+//! `cachealloc_core::report::page`.
+//!
+//! Note [Live]. Nothing is written before somebody asks, so nothing is added to any call and an idle
+//! program is not woken. The asker rings a futex in the file, on which the writer's thread sleeps
+//! anyway; that thread takes the numbers under the locks that make them one story, as for a snapshot.
+//! Other ways were: counters that lie in shared memory themselves (free, but a reader cannot have
+//! several that fit together, and a child that is forked would count in them); reading our heap by
+//! `process_vm_readv` (forbidden between unrelated processes on most systems, and in containers); a
+//! socket (a descriptor that programs close with all others, whose number is then another file's).
+//!
+//! A file that another process cuts short ends whoever touches a mapping of it by SIGBUS. So our
+//! code never does: the mapping is an address for the kernel's futex calls, which answer EFAULT, and
+//! everything else is `pread` and `pwrite`. Where the file is not as we left it, it is given up.
+//!
+//! The file goes with the process, unless a signal kills it: then the next process of the user finds
+//! that its owner is gone, and removes it. A forked child has the mapping and never uses it.
+
+use core::ptr::null_mut;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+
+use cachealloc_core::report::page::{
+    ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, SEQUENCE_OFFSET,
+    TEXT_BYTES_OFFSET, start_of,
+};
+
+use crate::record::recorder::now_ns;
+use crate::runtime::reading::Patience;
+use crate::runtime::{process, report};
+use crate::{config, log};
+
+const FOLDER: &str = "/dev/shm";
+/// Files of others that are looked at when ours is made.
+const OTHERS_MAX: usize = 1000;
+
+/// The mapping; null where there is none. For the kernel only.
+static PAGE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// The file's name, for the end of the process.
+static PATH: OnceLock<CString> = OnceLock::new();
+/// The process ends, and leaves no file.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// The file, for the writer's thread, which alone has it.
+pub struct Live {
+    path: PathBuf,
+    inode: u64,
+    owner: Owner,
+}
+
+/// What the file says before the writer looks for work.
+pub struct Look {
+    bell: u32,
+    /// Somebody asks, with this number.
+    asked: Option<u32>,
+}
+
+impl Live {
+    /// Makes the file, if the options want it. Failure is nothing that a program should notice.
+    pub fn begin() -> Option<Live> {
+        if !config::get().live {
+            return None;
+        }
+        remove_orphans();
+        match Live::make() {
+            Ok(live) => Some(live),
+            Err(error) => {
+                log::info(format_args!("no live statistics: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Reads what is asked for. None: the file is not as we left it, and is given up.
+    pub fn look(&self) -> Option<Look> {
+        let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
+        let head = head.filter(|head| head.owner == self.owner);
+        if head.is_none() {
+            PAGE.store(null_mut(), Ordering::SeqCst);
+        }
+        let head = head?;
+        let asked = (head.requests != head.answered).then_some(head.requests);
+        Some(Look { bell: head.bell, asked })
+    }
+
+    /// Writes the statistics, if somebody asks.
+    pub fn answer(&self, look: &Look) {
+        let Some(asked) = look.asked else { return };
+        let text = report::json(Patience::GivesUp);
+        let written = self.open().and_then(|file| write_answer(&file, asked, &text));
+        match written {
+            Ok(()) => wake(ANSWERED_OFFSET),
+            Err(error) => log::info(format_args!("no live statistics: {error}")),
+        }
+    }
+
+    fn make() -> io::Result<Live> {
+        let owner = owner_of("self")?;
+        // SAFETY: asks the kernel for a number.
+        let user = unsafe { libc::geteuid() };
+        let name = format!("{NAME_BEGIN}{user}-{}", owner.process_id);
+        let path = Path::new(FOLDER).join(name);
+        let file = create(&path).or_else(|error| {
+            // Of this very process before it became this program, or of one with its number.
+            if head_at(&path).is_some_and(|head| head.owner.namespace == owner.namespace) {
+                std::fs::remove_file(&path)?;
+                return create(&path);
+            }
+            Err(error)
+        })?;
+        let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
+        let head = Head {
+            owner,
+            bell: 0,
+            requests: 0,
+            answered: 0,
+            sequence: 0,
+            text_bytes: 0,
+            time_ns: 0,
+        };
+        let mapped = file.write_all_at(&head.to_bytes(), 0).and_then(|()| map(&file));
+        if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
+            remove_own();
+        }
+        PAGE.store(mapped?, Ordering::SeqCst);
+        // Whoever leaves word from here on rings in the file; who did before is looked after next.
+        fence(Ordering::SeqCst);
+        Ok(Live { path, inode: file.metadata()?.ino(), owner })
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
+        let same = file.metadata()?.ino() == self.inode;
+        if same { Ok(file) } else { Err(io::Error::other("the file was replaced")) }
+    }
+}
+
+/// Sleeps until somebody rings. False: the file is gone, and nobody can.
+pub fn wait_for_the_bell(look: &Look) -> bool {
+    let page = PAGE.load(Ordering::SeqCst);
+    if page.is_null() {
+        return false;
+    }
+    let bell = page.wrapping_add(BELL_OFFSET);
+    // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
+    let code = unsafe {
+        libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAIT, look.bell, null_mut::<u8>())
+    };
+    let fault = code == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+    if fault {
+        PAGE.store(null_mut(), Ordering::SeqCst);
+    }
+    !fault
+}
+
+/// Rings. For signal handlers, too.
+pub fn ring() {
+    fence(Ordering::SeqCst);
+    let page = PAGE.load(Ordering::SeqCst);
+    if page.is_null() || !process::is_ours() {
+        return;
+    }
+    let bell = page.wrapping_add(BELL_OFFSET);
+    // SAFETY: the kernel adds 1 to the word and wakes who sleeps on it; where it cannot, it says so.
+    let ring =
+        || unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAKE_OP, 1, 0, bell, ADD_1) };
+    if ring() == -1
+        && let Some(path) = PATH.get()
+    {
+        // Somebody cut the file short, and the writer sleeps behind its end.
+        // SAFETY: a C string.
+        unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
+        ring();
+    }
+}
+
+/// Adds 1 to the second word, and wakes nobody for it.
+const ADD_1: u32 = 1 << 28 | 1 << 12;
+
+fn wake(offset: usize) {
+    let word = PAGE.load(Ordering::SeqCst).wrapping_add(offset);
+    // SAFETY: wakes whoever sleeps on a word.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// The process ends. For signal handlers, too.
+pub fn end() {
+    if process::is_ours() && !ENDED.swap(true, Ordering::SeqCst) {
+        remove_own();
+    }
+}
+
+fn remove_own() {
+    if let Some(path) = PATH.get() {
+        // SAFETY: a C string.
+        unsafe { libc::unlink(path.as_ptr()) };
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn map(file: &File) -> io::Result<*mut u8> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: a new mapping at an address of the kernel's choice; it lives for ever, and nothing of
+    // ours looks into it.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            HEAD_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
+}
+
+/// A reader that sees the same even number before and after has one answer.
+fn write_answer(file: &File, asked: u32, text: &str) -> io::Result<()> {
+    let head = read_head(file)?.ok_or(io::ErrorKind::InvalidData)?;
+    let word = |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+    let odd = head.sequence | 1;
+    word(SEQUENCE_OFFSET, odd)?;
+    file.write_all_at(text.as_bytes(), HEAD_BYTES as u64)?;
+    let sizes = [text.len() as u64, now_ns()].map(u64::to_ne_bytes).concat();
+    file.write_all_at(&sizes, TEXT_BYTES_OFFSET as u64)?;
+    word(SEQUENCE_OFFSET, odd.wrapping_add(1))?;
+    word(ANSWERED_OFFSET, asked)
+}
+
+fn read_head(file: &File) -> io::Result<Option<Head>> {
+    let mut bytes = [0; HEAD_BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Head::from_bytes(&bytes))
+}
+
+fn head_at(path: &Path) -> Option<Head> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    read_head(&file.ok()?).ok()?
+}
+
+/// Who a process is; by its number, or "self".
+fn owner_of(process: &str) -> io::Result<Owner> {
+    let folder = Path::new("/proc").join(process);
+    let stat = std::fs::read(folder.join("stat"))?;
+    let stat = String::from_utf8_lossy(&stat);
+    let number = stat.split(' ').next().and_then(|number| number.parse().ok());
+    let (process_id, start) =
+        number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
+    Ok(Owner { process_id, start, namespace: std::fs::metadata(folder.join("ns/pid"))?.ino() })
+}
+
+/// Files of the user's processes that were killed. Those of other namespaces cannot be judged.
+fn remove_orphans() {
+    let (Ok(own), Ok(folder)) = (owner_of("self"), std::fs::read_dir(FOLDER)) else { return };
+    // SAFETY: asks the kernel for a number.
+    let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
+    let ours =
+        folder.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
+    for entry in ours.take(OTHERS_MAX) {
+        let path = entry.path();
+        let Some(head) = head_at(&path) else { continue };
+        if head.owner.namespace == own.namespace && is_gone(&head.owner) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn is_gone(owner: &Owner) -> bool {
+    match owner_of(&owner.process_id.to_string()) {
+        Ok(present) => present.start != owner.start,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
