@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use cachealloc_core::report::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, SEQUENCE_OFFSET,
@@ -34,6 +34,7 @@ use cachealloc_core::report::page::{
 use crate::record::recorder::now_ns;
 use crate::runtime::reading::Patience;
 use crate::runtime::{process, report};
+use crate::undisturbed::undisturbed;
 use crate::{config, log};
 
 const FOLDER: &str = "/dev/shm";
@@ -47,7 +48,9 @@ static PATH: OnceLock<CString> = OnceLock::new();
 /// The process ends, and leaves no file.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// The file, for the writer's thread, which alone has it.
+static LIVE: OnceLock<Live> = OnceLock::new();
+
+/// The file. The writer's thread alone writes it, and allocates only when somebody asks.
 pub struct Live {
     path: PathBuf,
     inode: u64,
@@ -62,21 +65,6 @@ pub struct Look {
 }
 
 impl Live {
-    /// Makes the file, if the options want it. Failure is nothing that a program should notice.
-    pub fn begin() -> Option<Live> {
-        if !config::get().live {
-            return None;
-        }
-        remove_orphans();
-        match Live::make() {
-            Ok(live) => Some(live),
-            Err(error) => {
-                log::info(format_args!("no live statistics: {error}"));
-                None
-            }
-        }
-    }
-
     /// Reads what is asked for. None: the file is not as we left it, and is given up.
     pub fn look(&self) -> Option<Look> {
         let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
@@ -129,8 +117,6 @@ impl Live {
             remove_own();
         }
         PAGE.store(mapped?, Ordering::SeqCst);
-        // Whoever leaves word from here on rings in the file; who did before is looked after next.
-        fence(Ordering::SeqCst);
         Ok(Live { path, inode: file.metadata()?.ino(), owner })
     }
 
@@ -141,6 +127,26 @@ impl Live {
         let same = file.metadata()?.ino() == self.inode;
         if same { Ok(file) } else { Err(io::Error::other("the file was replaced")) }
     }
+}
+
+/// Makes the file, if the options want it. Failure is nothing that a program should notice. In a thread
+/// of the program: what ours allocates would cost the process an arena of the heap.
+pub fn begin() {
+    if !config::get().live {
+        return;
+    }
+    undisturbed(|| {
+        remove_orphans();
+        match Live::make() {
+            Ok(live) => _ = LIVE.set(live),
+            Err(error) => log::info(format_args!("no live statistics: {error}")),
+        }
+    });
+}
+
+/// The file, where there is one.
+pub fn get() -> Option<&'static Live> {
+    LIVE.get()
 }
 
 /// Sleeps until somebody rings. False: the file is gone, and nobody can.
@@ -163,7 +169,6 @@ pub fn wait_for_the_bell(look: &Look) -> bool {
 
 /// Rings. For signal handlers, too.
 pub fn ring() {
-    fence(Ordering::SeqCst);
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() || !process::is_ours() {
         return;

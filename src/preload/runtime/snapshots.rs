@@ -52,7 +52,9 @@ pub fn start() {
     if record::is_on() || config::get().waits_on_exit {
         record::capture::start();
     }
+    live::begin();
     if !writer::start(serve) {
+        live::end();
         log::warn(format_args!("no thread for snapshots: none on a signal"));
         return;
     }

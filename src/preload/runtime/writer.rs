@@ -147,13 +147,12 @@ pub fn note_lack(lacks: bool) {
 
 fn work() {
     let Some(serve) = SERVE.get() else { return };
-    let live = catch_unwind(Live::begin).unwrap_or(None);
     loop {
         let heard = BELL.load(Ordering::Acquire);
-        let look = live.as_ref().and_then(Live::look);
+        let look = live::get().and_then(Live::look);
         serve();
         do_jobs();
-        if let (Some(live), Some(look)) = (&live, &look) {
+        if let (Some(live), Some(look)) = (live::get(), &look) {
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
         }
         // Who rings rings both bells; where there is a file, others can ring the one in it.
