@@ -41,7 +41,9 @@ raw=PYTORCH_NO_CUDA_MEMORY_CACHING=1
 for mode in ordered strict relaxed; do
     check "limit-$mode" "free_mode:$mode,gpu_memory_limit_mb:4096" $raw LIMIT_MIB=4096 limit.py
 done
-check limit-recorded "gpu_memory_limit_mb:4096,record:all,snapshot:/dev/null" $raw LIMIT_MIB=4096 limit.py
+snapshots=$(mktemp -d)
+check limit-recorded "gpu_memory_limit_mb:4096,record:all,snapshot:$snapshots/%p-%n.pickle" $raw LIMIT_MIB=4096 limit.py
+rm -rf "$snapshots"
 check limit-expandable "gpu_memory_limit_mb:4096,expandable_segments:true" $raw LIMIT_MIB=4096 limit.py
 check limit-in-chunks "gpu_memory_limit_mb:4096,strategy:pre_allocate,fraction_of_gpu_memory_to_use:1" \
     $raw LIMIT_MIB=4096 limit.py
