@@ -1,31 +1,20 @@
 //! An allocation: from the lookaside list, from the core, or, on a miss, by the core's steps.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use cachealloc_core::{Address, Allocation, Allocator, Mapping, Ready, Request, Requester, Step};
+use cachealloc_core::{Allocation, Allocator, Ready, Request, Requester};
 use cachealloc_history::StackId;
 
 use crate::config;
-use crate::driver::api;
-use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::record::recorder::{Born, Freed};
-use crate::record::{self, capture, foreign};
+use crate::record::{self, capture};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind};
-use crate::runtime::foreign_bytes::Key;
 use crate::runtime::lookaside::Held;
-use crate::runtime::release::{self, Leaving};
-use crate::runtime::stats::{self, Count};
-use crate::runtime::thread::{self, Thread};
-use crate::runtime::{
-    agents, arenas, bypass, chunks, contents, foreign_bytes, free, idle, keeper, limits, lock,
-    memory_hooks, shortage, tags,
-};
-
-/// How long an allocation that would fail waits for other threads' frees in progress.
-const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
+use crate::runtime::miss::miss_or_report;
+use crate::runtime::thread::Thread;
+use crate::runtime::{contents, lock};
 
 /// A block for the program, or the driver's code.
 #[inline]
@@ -64,9 +53,9 @@ pub fn allocate(
 
 /// Who asks, and from where in the program.
 #[derive(Clone, Copy)]
-struct Call {
-    requester: Requester,
-    stack: StackId,
+pub struct Call {
+    pub requester: Requester,
+    pub stack: StackId,
 }
 
 /// Returns every held block to the core, where it merges with its neighbours.
@@ -97,7 +86,12 @@ pub fn note_allocated(context: &Context, allocator: &Allocator) {
 }
 
 /// The block becomes the program's, under the core's lock.
-fn hand_out(context: &Context, allocator: &mut Allocator, block: Allocation, call: Call) -> u64 {
+pub fn hand_out(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: Allocation,
+    call: Call,
+) -> u64 {
     let kind = kind_of(call.requester);
     let address = block.address;
     let requested_bytes = block.requested_bytes - contents::zone_bytes();
@@ -124,295 +118,6 @@ fn note_peak(context: &Context) {
 fn note_new_peak(context: &Context, counted: u64) {
     let allocated = counted.saturating_sub(context.lookaside.held_bytes());
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
-}
-
-/// No locks of ours are held around the report.
-#[cold]
-fn miss_or_report(
-    context: &'static Context,
-    request: Request,
-    call: Call,
-) -> Result<u64, CuResult> {
-    let bytes = request.bytes();
-    let result = thread::with(|thread| miss(thread, context, request, call));
-    keeper::cache_grew();
-    // A stream-ordered request that fails here goes to the driver, which may have memory for it.
-    if result == Err(OUT_OF_MEMORY) && call.requester == Requester::Context {
-        shortage::happened(context, bytes, call.stack);
-    }
-    result
-}
-
-/// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
-fn miss(
-    thread: &Thread,
-    context: &'static Context,
-    mut request: Request,
-    call: Call,
-) -> Result<u64, CuResult> {
-    let mut growth = Growth::new(thread, context);
-    // No device gives this: the cache is not emptied for it.
-    if request.bytes() > limits::most(context) {
-        return ask_driver(&mut growth, &request, call);
-    }
-    if chunks::prepare(context, &request) {
-        return match ask_driver(&mut growth, &request, call) {
-            Err(OUT_OF_MEMORY) => last_resort(&mut growth, &request, call),
-            answer => answer,
-        };
-    }
-    empty_lookaside(context);
-    arenas::prepare(context);
-    let served = serve(&mut growth, &mut request, call);
-    arenas::drop_spare(context);
-    served
-}
-
-/// The lock of a miss, let go while memory hooks hear that the driver is asked: they may allocate, or
-/// wait for a thread that does. A request stands that anything happens between two of its steps.
-struct Growth<'a> {
-    context: &'static Context,
-    heard: Option<&'a memory_hooks::Call<'a>>,
-    guard: Option<MutexGuard<'static, ()>>,
-}
-
-impl<'a> Growth<'a> {
-    fn new(thread: &'a Thread, context: &'static Context) -> Growth<'a> {
-        let heard = memory_hooks::heard(thread);
-        Growth { context, heard, guard: Some(lock(&context.growth)) }
-    }
-
-    /// Err: the context has ended meanwhile, and all that belonged to it.
-    fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
-        let Some(call) = self.heard else { return Ok(()) };
-        self.guard = None;
-        tell(call);
-        self.guard = Some(lock(&self.context.growth));
-        if self.context.is_dead() { Err(CONTEXT_IS_DESTROYED) } else { Ok(()) }
-    }
-
-    /// So many bytes will be asked for.
-    fn before(&mut self, bytes: u64) -> Result<(), CuResult> {
-        self.tell(|hooks| hooks.before_driver(bytes))
-    }
-
-    /// They came to this address; 0: they did not.
-    fn after(&mut self, bytes: u64, address: u64) -> Result<(), CuResult> {
-        self.tell(|hooks| hooks.after_driver(bytes, address))
-    }
-}
-
-/// Follows the core's steps until there is a block, or nothing is left to try.
-fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, CuResult> {
-    let context = growth.context;
-    loop {
-        let mut allocator = lock(&context.allocator);
-        match allocator.poll(request) {
-            Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
-            Step::Release(segments) => {
-                let leaving = Leaving::new(context, &mut allocator, segments);
-                drop(allocator);
-                succeed(leaving.release(context, true))?;
-            }
-            Step::Map(mappings) => {
-                drop(allocator);
-                map(growth, request, &mappings, call)?;
-            }
-            Step::Unmap(mappings) => {
-                context.recorder.unmapped(&mut allocator, &mappings);
-                drop(allocator);
-                succeed(arenas::unmap(context, &mappings, true))?;
-            }
-            Step::QueryEvents => {
-                drop(allocator);
-                tags::query(context);
-            }
-            Step::Reserve { bytes } => {
-                drop(allocator);
-                grow(growth, request, bytes, call)?;
-            }
-            Step::OutOfMemory => {
-                drop(allocator);
-                return last_resort(growth, request, call);
-            }
-        }
-    }
-}
-
-/// Asks the driver for memory in an arena and tells the request how it went.
-fn map(
-    growth: &mut Growth,
-    request: &mut Request,
-    mappings: &[Mapping],
-    call: Call,
-) -> Result<(), CuResult> {
-    let context = growth.context;
-    let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
-    growth.before(bytes)?;
-    agents::look_at_libraries();
-    match stats::timed_reserve(|| arenas::map(context, mappings)) {
-        SUCCESS => {
-            let mut allocator = lock(&context.allocator);
-            allocator.mapped(request);
-            context.recorder.mapped(mappings, call.stack);
-            drop(allocator);
-            growth.after(bytes, mappings[0].base.0)?;
-        }
-        code if free::reports(code) => {
-            lock(&context.allocator).reserve_failed(request);
-            growth.after(bytes, 0)?;
-            return Err(code);
-        }
-        // Whatever the driver has against it: natively no such call is made, and there is more to try.
-        _ => {
-            no_memory(context, request);
-            growth.after(bytes, 0)?;
-        }
-    }
-    Ok(())
-}
-
-/// The driver has none: what other threads are about to give back may do.
-fn no_memory(context: &'static Context, request: &mut Request) {
-    wait_for_frees(context);
-    idle::came_back();
-    tags::wait_for_plain_frees(context);
-    empty_lookaside(context);
-    lock(&context.allocator).reserve_failed(request);
-}
-
-/// Asks the driver for a segment and tells the request how it went.
-fn grow(
-    growth: &mut Growth,
-    request: &mut Request,
-    mut bytes: u64,
-    call: Call,
-) -> Result<(), CuResult> {
-    let mut reserved = reserve(growth, request, bytes, call)?;
-    while !reserved
-        && let Some(smaller) = config::get().policy.smaller_chunk(bytes, request.bytes())
-    {
-        bytes = smaller;
-        reserved = reserve(growth, request, bytes, call)?;
-    }
-    if !reserved {
-        no_memory(growth.context, request);
-    }
-    Ok(())
-}
-
-/// A segment of this size for the request. False: there is no memory for it.
-fn reserve(
-    growth: &mut Growth,
-    request: &mut Request,
-    bytes: u64,
-    call: Call,
-) -> Result<bool, CuResult> {
-    let context = growth.context;
-    let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
-    growth.before(bytes)?;
-    match segment(context, bytes) {
-        Ok(base) => {
-            claim.keep();
-            let mut allocator = lock(&context.allocator);
-            allocator.reserved(request, Address(base), bytes);
-            context.recorder.segment_reserved(base, bytes, call.requester, call.stack);
-            drop(allocator);
-            growth.after(bytes, base)?;
-            Ok(true)
-        }
-        Err(code) => {
-            growth.after(bytes, 0)?;
-            if code == OUT_OF_MEMORY { Ok(false) } else { Err(code) }
-        }
-    }
-}
-
-fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
-    agents::look_at_libraries();
-    let mut base = 0;
-    let code = api::relaxed(|| {
-        context.enter(&mut || stats::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
-    });
-    if code != SUCCESS {
-        return Err(code);
-    }
-    let refused = if extents::forget_lost(context, base, bytes) {
-        bypass::begin(format_args!("a segment at {base:#x} was freed past the library"));
-        INVALID_VALUE // ends this miss: from now on the hook asks the driver itself
-    } else if !extents::fits(base, bytes) || !extents::insert(context, base, bytes) {
-        OUT_OF_MEMORY
-    } else {
-        SUCCESS
-    };
-    if refused != SUCCESS {
-        api::relaxed(|| context.enter(&mut || api::mem_free(base)));
-        return Err(refused);
-    }
-    stats::count(Count::SegmentsReserved);
-    Ok(base)
-}
-
-/// Natively a free in progress holds the context, and its memory is there when it returns.
-fn wait_for_frees(context: &Context) {
-    let begun = Instant::now();
-    while context.frees_in_progress.load(Ordering::Acquire) > 0 {
-        if begun.elapsed() > FREES_WAIT_MAX {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(20));
-    }
-}
-
-/// Everything of this context has gone back. The other contexts of the device may hold more; after
-/// that the driver itself is asked for exactly what the program asked for, and its answer counts.
-fn last_resort(growth: &mut Growth, request: &Request, call: Call) -> Result<u64, CuResult> {
-    let context = growth.context;
-    if request.requester() != Requester::Context {
-        return Err(OUT_OF_MEMORY);
-    }
-    wait_for_frees(context);
-    succeed(release::everything_free(Some(context.device), true))?;
-    ask_driver(growth, request, call)
-}
-
-/// The driver's own allocation and its own answer; not ours to free.
-fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> Result<u64, CuResult> {
-    let context = growth.context;
-    if request.requester() != Requester::Context {
-        return Err(OUT_OF_MEMORY);
-    }
-    let Some(claim) = limits::claim(context.device, request.bytes()) else {
-        stats::count(Count::RefusedByLimit);
-        return Err(OUT_OF_MEMORY);
-    };
-    stats::count(Count::PassedToDriver);
-    let mut pointer = 0;
-    let bytes = request.bytes() as usize;
-    growth.before(request.bytes())?;
-    let code = api::relaxed(|| context.enter(&mut || api::mem_alloc(&mut pointer, bytes)));
-    growth.after(request.bytes(), if code == SUCCESS { pointer } else { 0 })?;
-    match code {
-        SUCCESS => {
-            foreign_bytes::hold(Key::Memory(pointer), claim, context.id);
-            if record::is_on() {
-                foreign::allocated(foreign::Allocation {
-                    address: pointer,
-                    bytes: request.bytes(),
-                    device: context.device,
-                    context_id: context.id,
-                    stream: 0,
-                    stack: call.stack,
-                });
-            }
-            Ok(pointer)
-        }
-        code => Err(code),
-    }
-}
-
-fn succeed(code: CuResult) -> Result<(), CuResult> {
-    if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
 fn kind_of(requester: Requester) -> Kind {

@@ -40,6 +40,7 @@ pub mod debts;
 pub mod free;
 pub mod idle;
 pub mod keeper;
+pub mod miss;
 pub mod release;
 pub mod settle;
 
