@@ -224,6 +224,9 @@ fn work_that_still_runs_keeps_its_memory() {
 fn a_request_finds_what_is_on_its_way() {
     clean(&hurried("room 150").conf(ALWAYS));
     clean(&hurried("room 50").conf(ALWAYS_EXPANDABLE));
+    clean(&hurried("room 150").conf(&format!("{ALWAYS},gpu_memory_limit_mb:950")));
+    let ran = hurried("room 150").conf(&format!("{ALWAYS},stats_on_exit:stderr")).output().ok();
+    assert!(!ran.stderr.contains("requests passed to the driver"), "{}", ran.stderr);
     goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::RoomWaitsForKeeper));
 }
 
@@ -254,8 +257,10 @@ fn a_context_that_ended_unseen_is_not_entered() {
         let offset = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
         offset.expect("the driver has the function")
     };
-    let [reset, retain] = ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRetain"].map(offset);
-    clean(&hurried(&format!("ends_unseen {reset} {retain}")).conf(ALWAYS));
+    let [reset, retain, alloc, free] =
+        ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemFree_v2"]
+            .map(offset);
+    clean(&hurried(&format!("ends_unseen {reset} {retain} {alloc} {free}")).conf(ALWAYS));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn main() {
         "late_kernel" => late_kernel(&driver, number(1)),
         "contexts" => contexts(&driver, number(1)),
         "primary" => primary(&driver, number(1)),
-        "ends_unseen" => ends_unseen(&driver, number(1), number(2)),
+        "ends_unseen" => ends_unseen(&driver, &arguments[1..]),
         "all" => all(&driver),
         "keep" => keep(&driver, number(1)),
         "capture" => capture(&driver, number(1)),
@@ -113,9 +113,8 @@ fn all(d: &Driver) -> Outcome<String> {
 
 /// Sleeps and frees nothing.
 fn keep(d: &Driver, ms: usize) -> Outcome<String> {
-    let blocks = take(d, 5, 100 * MIB)?;
+    take(d, 5, 100 * MIB)?;
     sleep_ms(ms);
-    give(d, blocks)?;
     Ok("ok".into())
 }
 
@@ -174,11 +173,12 @@ fn room(d: &Driver, rounds: usize) -> Outcome<String> {
             give(d, vec![d.alloc(900 * MIB)?])?;
             continue;
         }
-        let mut managed = 0;
-        // SAFETY: a local for the result.
-        let code = unsafe { (d.functions.cuMemAllocManaged)(&mut managed, 900 * MIB, 1) };
+        let (mut address, mut pitch) = (0, 0);
+        let allocate = d.functions.cuMemAllocPitch;
+        // SAFETY: locals for the results.
+        let code = unsafe { allocate(&mut address, &mut pitch, MIB, 900, 4) };
         cachealloc_tests::driver::check(code)?;
-        d.free(managed)?;
+        d.free(address)?;
     }
     Ok("ok".into())
 }
@@ -252,27 +252,36 @@ fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// The primary context ends, and begins anew, by calls that went past us: where the driver has them.
-fn ends_unseen(d: &Driver, reset: usize, retain: usize) -> Outcome<String> {
-    give(d, take(d, 3, 50 * MIB)?)?;
+/// The primary context ends, and begins anew, by calls that went past us. Where the driver has them:
+/// in its file at these places.
+fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
     let line = maps.lines().find(|line| line.ends_with("libcuda.so")).expect("the driver");
     let base = line.split('-').next().and_then(|text| usize::from_str_radix(text, 16).ok());
-    let base = base.expect("an address");
-    // SAFETY: the file's symbol table says that the functions are there.
-    let (reset, retain) = unsafe {
-        let reset: unsafe extern "C" fn(i32) -> i32 = std::mem::transmute(base + reset);
-        let retain: unsafe extern "C" fn(&mut u64, i32) -> i32 = std::mem::transmute(base + retain);
-        (reset, retain)
+    let place = |index: usize| base.expect("an address") + places[index].parse::<usize>().unwrap();
+    type Call = unsafe extern "C" fn(usize, usize) -> i32;
+    // SAFETY: functions of the driver that take one or two words.
+    let call = |index: usize, first: usize, second: usize| unsafe {
+        cachealloc_tests::driver::check(std::mem::transmute::<usize, Call>(place(index))(
+            first, second,
+        ))
     };
-    // SAFETY: the function takes a number.
-    cachealloc_tests::driver::check(unsafe { reset(0) })?;
+    let looks = || d.calls("cuCtxGetId");
+    give(d, take(d, 3, 50 * MIB)?)?;
+    call(0, 0, 0)?;
+    sleep_ms(20);
+    let before = looks();
     sleep_ms(100);
-    let mut context = 0;
-    // SAFETY: a local for the result.
-    cachealloc_tests::driver::check(unsafe { retain(&mut context, 0) })?;
+    if looks() != before {
+        return Ok("FAIL, something was asked of a context that is gone".into());
+    }
+    let (mut context, mut address) = (0_u64, 0_u64);
+    call(1, &raw mut context as usize, 0)?;
+    d.set_context(context)?;
+    // Where the freed memory was.
+    call(2, &raw mut address as usize, 50 * MIB)?;
     sleep_ms(100);
-    Ok("ok".into())
+    ok_if(call(3, address as usize, 0).is_ok(), "memory of another context went back")
 }
 
 /// Ends while memory goes back.

@@ -196,10 +196,12 @@ impl Turn {
         widen(Rule::RoomWaitsForKeeper);
         // Before the driver has them: afterwards the same addresses may be another owner's.
         segments.iter().for_each(|segment| extents::remove(segment.base.0));
-        let bytes = self.free(context, segments) + arenas::unmap_idle(context, mark);
+        let freed_bytes = self.free(segments);
+        let bytes = freed_bytes + arenas::unmap_idle(context, mark);
         if bytes > 0 {
             DEPARTURES.fetch_add(1, Ordering::Relaxed);
             self.wait_until_back(context);
+            limits::give_back(context.device, freed_bytes);
         }
         ON_ITS_WAY.store(false, Ordering::Release);
         if bytes > 0 {
@@ -246,7 +248,7 @@ impl Turn {
 
     /// Gives segments to the driver, and answers how many bytes. What it refuses is offered again at
     /// the next turn: the only other way is a free that waits.
-    fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
+    fn free(&mut self, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
             let free = || api::mem_free_async(segment.base.0, self.stream);
@@ -258,7 +260,6 @@ impl Turn {
                 _ => self.refused.push(segment),
             }
         }
-        limits::give_back(context.device, bytes);
         bytes
     }
 

@@ -172,9 +172,6 @@ pub fn trim(device: Option<i32>) -> Result<u64, i32> {
 }
 
 fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
-    if wait {
-        idle::came_back();
-    }
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
@@ -192,6 +189,10 @@ fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
         let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
         code = code.max(unmapped);
         bytes += unmapped_bytes;
+    }
+    // What was not in the caches any more, the keeper had just taken.
+    if wait {
+        idle::came_back();
     }
     (code, bytes)
 }
