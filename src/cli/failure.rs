@@ -1,0 +1,52 @@
+//! Why a subcommand did not do what was asked: one sentence with the next step, and an exit code.
+
+use std::fmt::{self, Display, Formatter};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Something was not as the command needs it.
+pub const FAILED: u8 = 1;
+/// The command line asks for what cannot be.
+pub const USAGE: u8 = 2;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    what: String,
+    next: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// What is the matter, without a capital letter and without a full stop.
+    pub fn new(what: impl Display) -> Failure {
+        Failure { what: what.to_string(), next: None, code: FAILED }
+    }
+
+    /// What the user can do now.
+    pub fn next(mut self, next: impl Display) -> Failure {
+        self.next = Some(next.to_string());
+        self
+    }
+
+    pub fn code(mut self, code: u8) -> Failure {
+        self.code = code;
+        self
+    }
+
+    /// Says it on stderr. The answer is the command's exit code.
+    pub fn report(&self) -> ExitCode {
+        // Where stderr is closed, the exit code says enough.
+        let _ = writeln!(std::io::stderr(), "cachealloc: {self}");
+        ExitCode::from(self.code)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.what)?;
+        match &self.next {
+            Some(next) => write!(out, "; {next}"),
+            None => Ok(()),
+        }
+    }
+}

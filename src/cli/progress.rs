@@ -1,0 +1,44 @@
+//! How far something is: a bar on stderr, only where that is a terminal, and only once the work has
+//! taken a second.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const QUIET_FOR: Duration = Duration::from_secs(1);
+
+pub struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+    /// Whether it is still to be decided that the bar is drawn.
+    waits: bool,
+}
+
+impl Progress {
+    /// `what` is being done, in so many steps (bytes, entries).
+    pub fn new(what: &str, steps: u64) -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent:>3} %  {eta}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_message(what.to_string());
+        Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
+    }
+
+    /// So many steps are done. Cheap enough for every few thousand of them.
+    pub fn set(&mut self, done: u64) {
+        if self.waits && self.begun.elapsed() >= QUIET_FOR {
+            self.waits = false;
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    /// Nothing of it stays on the screen.
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
