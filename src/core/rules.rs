@@ -157,23 +157,32 @@ mod switches {
 
     use super::Rule;
 
-    /// Bit n is set while the rule number n is broken.
-    static BROKEN: AtomicU64 = AtomicU64::new(0);
+    const WORDS: usize = Rule::ALL.len().div_ceil(u64::BITS as usize);
 
-    const _: () = assert!(Rule::ALL.len() <= u64::BITS as usize, "one bit for each rule");
+    /// A bit for each rule, set while it is broken.
+    static BROKEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
     pub fn rule_holds(rule: Rule) -> bool {
-        BROKEN.load(Ordering::Relaxed) & (1 << rule as u32) == 0
+        let (word, bit) = place(rule);
+        BROKEN[word].load(Ordering::Relaxed) & bit == 0
+    }
+
+    fn place(rule: Rule) -> (usize, u64) {
+        let number = rule as u32;
+        ((number / u64::BITS) as usize, 1 << (number % u64::BITS))
     }
 
     /// Breaks exactly the rules named in `names` (separated by commas, spaces ignored), for the
     /// whole process; an empty text mends all. An unknown name is returned and changes nothing.
     pub fn set_broken(names: &str) -> Result<(), &str> {
-        let mut broken = 0;
+        let mut broken = [0; WORDS];
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            broken |= 1 << Rule::from_name(name).ok_or(name)? as u32;
+            let (word, bit) = place(Rule::from_name(name).ok_or(name)?);
+            broken[word] |= bit;
         }
-        BROKEN.store(broken, Ordering::Relaxed);
+        for (word, bits) in BROKEN.iter().zip(broken) {
+            word.store(bits, Ordering::Relaxed);
+        }
         Ok(())
     }
 }
