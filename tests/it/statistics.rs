@@ -104,8 +104,8 @@ fn who_holds_how_much() {
         let words: String = libraries.split_whitespace().collect();
         let (now, peak) = (7 << 20, 22 << 20);
         let wanted =
-            format!(r#":[{{"device":0,"library":"app","bytes":{now},"bytes_at_peak":{peak}}}]}}"#);
-        assert_eq!(words, wanted);
+            format!(r#":[{{"device":0,"library":"app","bytes":{now},"bytes_at_peak":{peak}}}],"#);
+        assert!(words.starts_with(&wanted), "{words}");
     }
 }
 

@@ -3,9 +3,10 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::{ContextReport, Report, Timed, keys};
+use super::{CallSite, ContextReport, Report, Snapshots, Timed, keys};
 use crate::stats::Stats;
 
 /// One object, over several lines, with a line break at its end.
@@ -35,6 +36,11 @@ pub fn json(report: &Report) -> String {
         None => object.raw("libraries", "null"),
         Some(holders) => object.raw("libraries", &list(holders.iter().map(holder))),
     }
+    match &report.call_sites {
+        None => object.raw("call_sites", "null"),
+        Some(sites) => object.raw("call_sites", &list(sites.iter().map(call_site))),
+    }
+    object.raw("snapshots", &snapshots(&report.snapshots));
     object.end() + "\n"
 }
 
@@ -54,6 +60,30 @@ fn holder(holder: &super::Holder) -> String {
     object.text("library", &holder.library);
     object.number("bytes", holder.bytes);
     object.number("bytes_at_peak", holder.bytes_at_peak);
+    object.end()
+}
+
+fn call_site(site: &CallSite) -> String {
+    let mut object = Object::new(2);
+    object.number("device", site.device);
+    object.text("library", &site.library);
+    object.number("bytes", site.bytes);
+    object.number("bytes_at_peak", site.bytes_at_peak);
+    object.number("blocks", site.blocks_count);
+    object.number("allocations", site.allocations_count);
+    let frames: Vec<String> = site.frames.iter().map(|frame| quoted(frame)).collect();
+    object.raw("frames", &format!("[{}]", frames.join(", ")));
+    object.end()
+}
+
+fn snapshots(snapshots: &Snapshots) -> String {
+    let text = |text: &Option<String>| text.as_deref().map_or("null".to_string(), quoted);
+    let mut object = Object::new(1);
+    object.raw("signal", &snapshots.signal.map_or("null".to_string(), |number| number.to_string()));
+    object.number("written", snapshots.written_count);
+    object.number("failed", snapshots.failed_count);
+    object.raw("last", &text(&snapshots.last));
+    object.raw("last_problem", &text(&snapshots.last_problem));
     object.end()
 }
 

@@ -33,6 +33,9 @@ pub struct Report {
     pub counts: Vec<(&'static str, u64)>,
     /// Who holds the memory; None where nothing is recorded.
     pub holders: Option<Vec<Holder>>,
+    /// Which call sites; None where nothing is recorded, or nobody asked.
+    pub call_sites: Option<Vec<CallSite>>,
+    pub snapshots: Snapshots,
 }
 
 /// One context, alive or gone.
@@ -65,6 +68,33 @@ pub struct Holder {
     pub bytes: u64,
     /// When the requested bytes of the context were at their peak.
     pub bytes_at_peak: u64,
+}
+
+/// What one call site holds of a device's memory, in requested bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallSite {
+    pub device: i32,
+    pub library: String,
+    pub bytes: u64,
+    pub bytes_at_peak: u64,
+    pub blocks_count: u64,
+    /// How often it allocated.
+    pub allocations_count: u64,
+    /// Innermost first, each as one line of text.
+    pub frames: Vec<String>,
+}
+
+/// How to get a snapshot of the process, and what became of those that were asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshots {
+    /// The signal that asks for one, by its number.
+    pub signal: Option<i32>,
+    pub written_count: u64,
+    pub failed_count: u64,
+    /// The file of the last one.
+    pub last: Option<String>,
+    /// Why the last one that failed did.
+    pub last_problem: Option<String>,
 }
 
 impl Report {

@@ -1,8 +1,9 @@
-//! The file in which another process reads the statistics of a running one: a head of 64 bytes, and
+//! The file in which another process reads the statistics of a running one: a head of 128 bytes, and
 //! behind it the report as JSON. Nobody writes it while nobody asks:
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
-//!    and wakes whoever waits for `bell` (a futex that is not private);
+//!    and wakes whoever waits for `bell` (a futex that is not private); one that wants the call sites,
+//!    whose names take time to find, adds 1 to `site_requests` before;
 //! 2. the process, which sleeps on `bell`, writes the report, and `answered` becomes the number of
 //!    requests that it has seen; it wakes whoever waits for `answered`;
 //! 3. the reader copies head and text, and once more the head: what it has is one report if
@@ -14,15 +15,16 @@
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
 /// Changes with what is said above. What the JSON has may grow.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 /// The text begins here.
-pub const HEAD_BYTES: usize = 64;
+pub const HEAD_BYTES: usize = 128;
 /// Where the words are that others wait for, or change.
 pub const BELL_OFFSET: usize = 32;
 pub const REQUESTS_OFFSET: usize = 36;
 pub const ANSWERED_OFFSET: usize = 40;
 pub const SEQUENCE_OFFSET: usize = 44;
 pub const TEXT_BYTES_OFFSET: usize = 48;
+pub const SITE_REQUESTS_OFFSET: usize = 64;
 
 /// The file's name in `/dev/shm` begins with this; then come the user's and the process's number,
 /// with a `-` between them.
@@ -49,6 +51,8 @@ pub struct Head {
     pub text_bytes: u64,
     /// When the text was made, by the monotonic clock.
     pub time_ns: u64,
+    /// How often somebody asked for call sites. A report has them if this changed since the last one.
+    pub site_requests: u32,
 }
 
 impl Head {
@@ -63,6 +67,7 @@ impl Head {
             (REQUESTS_OFFSET, self.requests),
             (ANSWERED_OFFSET, self.answered),
             (SEQUENCE_OFFSET, self.sequence),
+            (SITE_REQUESTS_OFFSET, self.site_requests),
         ] {
             bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -95,6 +100,7 @@ impl Head {
             sequence: short(SEQUENCE_OFFSET),
             text_bytes: long(TEXT_BYTES_OFFSET),
             time_ns: long(TEXT_BYTES_OFFSET + 8),
+            site_requests: short(SITE_REQUESTS_OFFSET),
         })
     }
 }

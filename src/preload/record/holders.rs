@@ -22,6 +22,8 @@ struct Row {
     /// At the peak of this number.
     bytes_at_peak: u64,
     peak: u64,
+    allocations_count: u64,
+    frees_count: u64,
 }
 
 /// What one stack holds, and held.
@@ -30,11 +32,15 @@ pub struct Held {
     pub stack: StackId,
     pub bytes: u64,
     pub bytes_at_peak: u64,
+    pub allocations_count: u64,
+    pub frees_count: u64,
 }
 
 impl Holders {
     pub fn allocated(&mut self, stack: StackId, bytes: u64) {
-        self.row(stack).bytes += bytes;
+        let row = self.row(stack);
+        row.bytes += bytes;
+        row.allocations_count += 1;
         self.bytes += bytes;
         if self.bytes > self.bytes_peak {
             self.bytes_peak = self.bytes;
@@ -45,6 +51,7 @@ impl Holders {
     pub fn freed(&mut self, stack: StackId, bytes: u64) {
         let row = self.row(stack);
         row.bytes = row.bytes.saturating_sub(bytes);
+        row.frees_count += 1;
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
@@ -54,13 +61,15 @@ impl Holders {
         self.peaks_count += 1;
     }
 
-    /// Everything that is held, or was at the peak.
+    /// Every stack that ever held something.
     pub fn all(&self) -> impl Iterator<Item = Held> {
         self.rows.iter().enumerate().filter_map(|(number, row)| {
             let at_peak = row.peak == self.peaks_count;
             let bytes_at_peak = if at_peak { row.bytes_at_peak } else { row.bytes };
-            let held = Held { stack: StackId(number as u32), bytes: row.bytes, bytes_at_peak };
-            (held.bytes != 0 || held.bytes_at_peak != 0).then_some(held)
+            let Row { bytes, allocations_count, frees_count, .. } = *row;
+            let stack = StackId(number as u32);
+            let held = Held { stack, bytes, bytes_at_peak, allocations_count, frees_count };
+            (allocations_count != 0).then_some(held)
         })
     }
 

@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use cachealloc_core::report::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, SEQUENCE_OFFSET,
@@ -55,6 +55,8 @@ pub struct Live {
     path: PathBuf,
     inode: u64,
     owner: Owner,
+    /// How many requests for call sites are answered.
+    sites_answered: AtomicU32,
 }
 
 /// What the file says before the writer looks for work.
@@ -62,6 +64,7 @@ pub struct Look {
     bell: u32,
     /// Somebody asks, with this number.
     asked: Option<u32>,
+    site_requests: u32,
 }
 
 impl Live {
@@ -74,13 +77,14 @@ impl Live {
         }
         let head = head?;
         let asked = (head.requests != head.answered).then_some(head.requests);
-        Some(Look { bell: head.bell, asked })
+        Some(Look { bell: head.bell, asked, site_requests: head.site_requests })
     }
 
     /// Writes the statistics, if somebody asks.
     pub fn answer(&self, look: &Look) {
         let Some(asked) = look.asked else { return };
-        let text = report::json(Patience::GivesUp);
+        let sites = self.sites_answered.swap(look.site_requests, Ordering::Relaxed);
+        let text = report::json(Patience::GivesUp, sites != look.site_requests);
         let written = self.open().and_then(|file| write_answer(&file, asked, &text));
         match written {
             Ok(()) => wake(ANSWERED_OFFSET),
@@ -111,13 +115,14 @@ impl Live {
             sequence: 0,
             text_bytes: 0,
             time_ns: 0,
+            site_requests: 0,
         };
         let mapped = file.write_all_at(&head.to_bytes(), 0).and_then(|()| map(&file));
         if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
             remove_own();
         }
         PAGE.store(mapped?, Ordering::SeqCst);
-        Ok(Live { path, inode: file.metadata()?.ino(), owner })
+        Ok(Live { path, inode: file.metadata()?.ino(), owner, sites_answered: AtomicU32::new(0) })
     }
 
     fn open(&self) -> io::Result<File> {

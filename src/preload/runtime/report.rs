@@ -1,34 +1,40 @@
 //! The whole report: every context, the driver's calls, the waits, and who holds the memory. Names of
 //! libraries are looked up here: call where a snapshot may be written.
 
+use core::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use cachealloc_core::report::{self, Holder, Report};
-use cachealloc_history::Describe;
+use cachealloc_core::report::{self, CallSite, Holder, Report};
+use cachealloc_history::{Describe, Frame};
 
 use crate::record::holders::Held;
 use crate::record::symbols::Names;
 use crate::runtime::contexts;
 use crate::runtime::reading::{self, Patience};
-use crate::runtime::{snapshot, stats};
+use crate::runtime::{snapshot, snapshots, stats};
 use crate::{config, record};
+
+/// So many call sites of a context are named, of those that hold most and of those that allocate most.
+const SITES_MAX: usize = 50;
 
 /// Writes everything to this file: as JSON where its name says so, else as text.
 pub fn write(path: &Path) -> io::Result<()> {
-    let report = take(Patience::GivesUp);
+    let report = take(Patience::GivesUp, false);
     let as_json = path.extension() == Some(OsStr::new("json"));
     let text = if as_json { report::json(&report) } else { report::text(&report) };
     snapshot::write_file(path, |out| out.write_all(text.as_bytes()))
 }
 
-pub fn json(patience: Patience) -> String {
-    report::json(&take(patience))
+/// `sites`: with the call sites that hold, or allocate, most.
+pub fn json(patience: Patience, sites: bool) -> String {
+    report::json(&take(patience, sites))
 }
 
-fn take(patience: Patience) -> Report {
+fn take(patience: Patience, sites: bool) -> Report {
     let contexts = reading::reports(patience);
     Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -39,6 +45,8 @@ fn take(patience: Patience) -> Report {
         waits: stats::waits(),
         counts: stats::counts(),
         holders: record::is_on().then(|| snapshot::with_all_names(holders)),
+        call_sites: (sites && record::is_on()).then(call_sites),
+        snapshots: snapshots::past(),
     }
 }
 
@@ -46,9 +54,10 @@ fn take(patience: Patience) -> Report {
 fn holders(names: &mut Names) -> Vec<Holder> {
     let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
     for context in contexts::every() {
-        let held = context.recorder.holders();
+        let mut held = context.recorder.holders();
+        held.retain(|held| held.bytes != 0 || held.bytes_at_peak != 0);
         names.prepare_categories(held.iter().map(|held| held.stack));
-        for Held { stack, bytes, bytes_at_peak } in held {
+        for Held { stack, bytes, bytes_at_peak, .. } in held {
             let library = if stack.is_none() { String::new() } else { names.category(stack) };
             let library = if library.is_empty() { "unknown".to_string() } else { library };
             let sum = sums.entry((context.device, library)).or_default();
@@ -64,6 +73,45 @@ fn holders(names: &mut Names) -> Vec<Holder> {
             bytes_at_peak,
         })
         .collect();
-    holders.sort_by_key(|holder| (holder.device, core::cmp::Reverse(holder.bytes_at_peak)));
+    holders.sort_by_key(|holder| (holder.device, Reverse(holder.bytes_at_peak)));
     holders
+}
+
+/// Of each context those that hold most and those that allocated most often, with names.
+fn call_sites() -> Vec<CallSite> {
+    let mut sites = Vec::new();
+    for context in contexts::every() {
+        let mut held = context.recorder.holders();
+        held.sort_by_key(|held| Reverse((held.bytes, held.allocations_count)));
+        let rest = held.split_off(held.len().min(SITES_MAX));
+        let mut rest: Vec<Held> = rest.into_iter().filter(|held| !held.stack.is_none()).collect();
+        rest.sort_by_key(|held| Reverse(held.allocations_count));
+        held.extend(rest.into_iter().take(SITES_MAX));
+        let stacks: Vec<_> = held.iter().map(|held| held.stack).collect();
+        snapshot::with_names(stacks, |names| {
+            sites.extend(held.iter().map(|held| call_site(context.device, held, names)));
+        });
+    }
+    sites
+}
+
+fn call_site(device: i32, held: &Held, names: &mut Names) -> CallSite {
+    let known = !held.stack.is_none();
+    CallSite {
+        device,
+        library: if known { names.category(held.stack) } else { String::new() },
+        bytes: held.bytes,
+        bytes_at_peak: held.bytes_at_peak,
+        blocks_count: held.allocations_count.saturating_sub(held.frees_count),
+        allocations_count: held.allocations_count,
+        frames: if known {
+            names.frames(held.stack).iter().map(line).collect()
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn line(frame: &Arc<Frame>) -> String {
+    format!("{} {}:{}", frame.name, frame.filename, frame.line)
 }

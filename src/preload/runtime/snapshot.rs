@@ -56,7 +56,7 @@ pub fn with_names<T>(
 ) -> T {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_default();
-    names.prepare(stacks.into_iter(), || ());
+    names.prepare(stacks.into_iter(), writer::sign_of_life);
     body(names)
 }
 

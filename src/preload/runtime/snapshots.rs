@@ -5,12 +5,13 @@
 //! that never gets that far has neither thread nor handlers nor files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use cachealloc_core::options::StatsOnExit;
+use cachealloc_core::report::Snapshots;
 
 use crate::doors::signals;
 use crate::runtime::contexts::Context;
@@ -40,6 +41,13 @@ static END_BY: AtomicU32 = AtomicU32::new(0);
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
+static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
+    signal: None,
+    written_count: 0,
+    failed_count: 0,
+    last: None,
+    last_problem: None,
+});
 
 /// Makes ready for snapshots, once. Call where a thread may be made.
 pub fn start() {
@@ -134,7 +142,10 @@ pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, tot
 pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     let write = move || {
         let _one_at_a_time = lock(&WRITING);
-        snapshot::write(&path.unwrap_or_else(next_path)).map(drop)
+        let path = path.unwrap_or_else(next_path);
+        let written = snapshot::write(&path);
+        note(&path, &written);
+        written.map(drop)
     };
     if writer::runs() {
         let late = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
@@ -185,7 +196,9 @@ fn write_last(asked: bool) {
 fn write_to_template() {
     let _one_at_a_time = lock(&WRITING);
     let path = next_path();
-    match snapshot::write(&path) {
+    let written = snapshot::write(&path);
+    note(&path, &written);
+    match written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
             "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
@@ -193,6 +206,28 @@ fn write_to_template() {
         )),
         Err(error) => log::warn(format_args!("no snapshot: {error}")),
     }
+}
+
+/// Remembers what became of a snapshot, for whoever asked for it from outside.
+fn note(path: &Path, written: &io::Result<u64>) {
+    let mut past = lock(&PAST);
+    match written {
+        Ok(_) => {
+            past.written_count += 1;
+            past.last = Some(std::path::absolute(path).unwrap_or_default().display().to_string());
+        }
+        Err(error) => {
+            past.failed_count += 1;
+            past.last_problem = Some(format!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// What became of the snapshots so far, and how to ask for one.
+pub fn past() -> Snapshots {
+    let mut past = lock(&PAST).clone();
+    past.signal = config::get().history.signal;
+    past
 }
 
 /// A name of its own for each snapshot, where the program was started.
@@ -220,6 +255,6 @@ fn write_statistics() {
 pub fn report_json() -> Option<String> {
     // Only what was recorded needs names.
     let elsewhere = record::is_on() && writer::runs();
-    let json = || report::json(reading::Patience::Waits);
+    let json = || report::json(reading::Patience::Waits, false);
     if elsewhere { writer::run(json, SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }
