@@ -1,0 +1,14 @@
+//! Who holds the memory: reads snapshots, our own and PyTorch's, and answers questions about them.
+//!
+//! [`read()`] makes a [`model::Snapshot`] of a file. Everything else is pure functions of that.
+//!
+//! The promise: whatever is in a file, there is a snapshot or a sentence that says why not; no panic,
+//! and no more memory than a few times the file's size. Nothing here prints, and nothing but
+//! the symboliser opens a file.
+#![forbid(unsafe_code)]
+
+// From a file to the model.
+pub mod model;
+mod read;
+
+pub use read::{ReadError, read};

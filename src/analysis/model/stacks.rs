@@ -1,0 +1,108 @@
+//! Frames and stacks, each once, by what they say: two files agree about a stack if its texts agree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::texts::TextId;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameId(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StackId(pub u32);
+
+impl StackId {
+    /// No frames: none were taken.
+    pub const NONE: StackId = StackId(0);
+
+    pub const fn is_none(self) -> bool {
+        self.0 == StackId::NONE.0
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame {
+    /// The function, or `??` where it is not known.
+    pub name: TextId,
+    /// The source file, or the library where there is no line information.
+    pub filename: TextId,
+    /// The line, or the offset in the library.
+    pub line: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    frames: Vec<Frame>,
+    ids: HashMap<Frame, FrameId>,
+}
+
+impl Frames {
+    pub fn add(&mut self, frame: Frame) -> FrameId {
+        let next = FrameId(id(self.frames.len()));
+        let found = *self.ids.entry(frame).or_insert(next);
+        if found == next {
+            self.frames.push(frame);
+        }
+        found
+    }
+
+    pub fn get(&self, frame: FrameId) -> &Frame {
+        &self.frames[frame.0 as usize]
+    }
+
+    /// In the order of their ids.
+    pub fn all(&self) -> &[Frame] {
+        &self.frames
+    }
+}
+
+/// Stack 0 is [`StackId::NONE`], the empty one.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    stacks: Vec<Arc<[FrameId]>>,
+    ids: HashMap<Arc<[FrameId]>, StackId>,
+}
+
+impl Default for Stacks {
+    fn default() -> Stacks {
+        let mut stacks = Stacks { stacks: Vec::new(), ids: HashMap::new() };
+        stacks.add(&[]);
+        stacks
+    }
+}
+
+impl Stacks {
+    /// Innermost first.
+    pub fn add(&mut self, frames: &[FrameId]) -> StackId {
+        if let Some(&stack) = self.ids.get(frames) {
+            return stack;
+        }
+        let stack = StackId(id(self.stacks.len()));
+        let frames: Arc<[FrameId]> = frames.into();
+        self.stacks.push(frames.clone());
+        self.ids.insert(frames, stack);
+        stack
+    }
+
+    /// Innermost first.
+    pub fn get(&self, stack: StackId) -> &[FrameId] {
+        &self.stacks[stack.0 as usize]
+    }
+
+    /// All, the empty one too.
+    pub fn len(&self) -> usize {
+        self.stacks.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        false // the empty stack is always there
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = StackId> + use<> {
+        (0..id(self.stacks.len())).map(StackId)
+    }
+}
+
+fn id(index: usize) -> u32 {
+    u32::try_from(index).expect("fewer than four billion fit into memory")
+}

@@ -1,0 +1,220 @@
+//! From what was read to the model: which list is whose, one entry for each free, addresses in
+//! order.
+
+use std::mem;
+
+use super::error::ReadError;
+use super::nodes::{self, NO_ADDRESS, Nodes};
+use super::value::Value;
+use super::words;
+use crate::model::{
+    Action, Annotation, Device, Dropped, Entry, Segment, Settings, Snapshot, TextId,
+};
+
+/// `top` is what the pickle has left.
+pub(super) fn snapshot(mut nodes: Nodes, top: Value) -> Result<Snapshot, ReadError> {
+    let assembled = match top {
+        Value::Map(map) => from_dict(&mut nodes, map),
+        // What `torch.cuda.memory_snapshot()` answers, and all there was before 2023.
+        Value::List(_) => segments_only(&mut nodes, top),
+        value => Err(format!("it holds {}", value.kind())),
+    };
+    let mut snapshot = assembled.map_err(ReadError::NoSnapshot)?;
+    snapshot.texts = nodes.texts;
+    snapshot.frames = nodes.frames;
+    snapshot.stacks = nodes.stacks;
+    snapshot.pools = nodes.pools;
+    Ok(snapshot)
+}
+
+fn from_dict(nodes: &mut Nodes, map: u32) -> nodes::Result<Snapshot> {
+    let get = |nodes: &Nodes, key| nodes.get(map, key);
+    if get(nodes, words::SEGMENTS).is_none() && get(nodes, words::DEVICE_TRACES).is_none() {
+        return Err("it is a dict without `segments` and `device_traces`".into());
+    }
+    let mut snapshot = Snapshot::default();
+    for key in [words::SEGMENTS, words::HOST_SEGMENTS] {
+        if let Some(list) = get(nodes, key) {
+            add_segments(nodes, list, &mut snapshot).map_err(|what| within(nodes, key, what))?;
+        }
+    }
+    if let Some(list) = get(nodes, words::DEVICE_TRACES) {
+        let lists = nodes.take(list)?;
+        let what_of = |what| within(nodes, words::DEVICE_TRACES, what);
+        check_ordinal(lists.len().saturating_sub(1)).map_err(what_of)?;
+        for (ordinal, list) in lists.into_iter().enumerate() {
+            let entries = entries(nodes, list);
+            device(&mut snapshot, ordinal).entries =
+                entries.map_err(|what| within(nodes, words::DEVICE_TRACES, what))?;
+        }
+    }
+    if let Some(list) = get(nodes, words::HOST_TRACES) {
+        snapshot.host.entries =
+            host_entries(nodes, list).map_err(|what| within(nodes, words::HOST_TRACES, what))?;
+    }
+    if let Some(list) = get(nodes, words::EXTERNAL_ANNOTATIONS) {
+        snapshot.annotations = annotations(nodes, list)?;
+    }
+    if let Some(Value::Map(map)) = get(nodes, words::ALLOCATOR_SETTINGS) {
+        snapshot.settings = settings(nodes, map);
+    }
+    Ok(snapshot)
+}
+
+fn segments_only(nodes: &mut Nodes, list: Value) -> nodes::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    add_segments(nodes, list, &mut snapshot)?;
+    Ok(snapshot)
+}
+
+fn add_segments(nodes: &mut Nodes, list: Value, snapshot: &mut Snapshot) -> nodes::Result<()> {
+    for item in nodes.take(list)? {
+        let Value::Segment(index) = nodes.resolve(item) else {
+            return Err(format!("{} is in the list of segments", nodes.resolve(item).kind()));
+        };
+        // A segment that is in two lists is empty in the second one: its blocks went into the first.
+        let (ordinal, segment) = &mut nodes.segments[index as usize];
+        let blocks = mem::take(&mut segment.blocks);
+        let segment = in_order(Segment { blocks, ..segment.clone() });
+        let of = match usize::try_from(*ordinal) {
+            Ok(ordinal) => {
+                check_ordinal(ordinal)?;
+                device(snapshot, ordinal)
+            }
+            Err(_) => &mut snapshot.host,
+        };
+        of.segments.push(segment);
+    }
+    for device in snapshot.devices.iter_mut().chain([&mut snapshot.host]) {
+        device.segments.sort_by_key(|segment| segment.address);
+    }
+    Ok(())
+}
+
+fn in_order(mut segment: Segment) -> Segment {
+    let mut end = segment.address;
+    for block in &mut segment.blocks {
+        if block.address == NO_ADDRESS {
+            block.address = end;
+        }
+        end = block.address.saturating_add(block.bytes);
+    }
+    segment.blocks.sort_by_key(|block| block.address);
+    segment
+}
+
+fn device(snapshot: &mut Snapshot, ordinal: usize) -> &mut Device {
+    if snapshot.devices.len() <= ordinal {
+        snapshot.devices.resize_with(ordinal + 1, Device::default);
+    }
+    &mut snapshot.devices[ordinal]
+}
+
+/// No machine has so many devices; a number that is wrong must not cost memory.
+const ORDINAL_MAX: usize = 1023;
+
+fn check_ordinal(ordinal: usize) -> nodes::Result<()> {
+    if ordinal > ORDINAL_MAX {
+        return Err(format!("there is a device {ordinal}, above {ORDINAL_MAX}"));
+    }
+    Ok(())
+}
+
+fn entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+    let items = nodes.take(list)?;
+    let is_all = items.len() == nodes.entries.len()
+        && items.iter().zip(0..).all(|(&item, index)| nodes.resolve(item) == Value::Entry(index));
+    let entries = if is_all {
+        // The usual case, one device: they lie as they should, and need not be there twice.
+        mem::take(&mut nodes.entries)
+    } else {
+        items.into_iter().map(|item| entry(nodes, item)).collect::<nodes::Result<_>>()?
+    };
+    Ok(with_whole_frees(entries))
+}
+
+fn entry(nodes: &Nodes, item: Value) -> nodes::Result<Entry> {
+    match nodes.resolve(item) {
+        Value::Entry(index) => nodes
+            .entries
+            .get(index as usize)
+            .copied()
+            .ok_or_else(|| "an entry is in two lists".into()),
+        value => Err(format!("{} is in the list of entries", value.kind())),
+    }
+}
+
+/// A free that was requested and completed at once is one entry.
+fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.dedup_by(|second, first| {
+        let is_pair = first.action == Action::FreeRequested
+            && second.action == Action::FreeCompleted
+            && first.address == second.address;
+        if is_pair {
+            first.action = Action::Free;
+        }
+        is_pair
+    });
+    entries.shrink_to_fit();
+    entries
+}
+
+/// PyTorch has had them in one list, and in a list of lists.
+fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    for item in nodes.take(list)? {
+        match nodes.resolve(item) {
+            list @ (Value::List(_) | Value::EmptyList) => {
+                for item in nodes.take(list)? {
+                    all.push(entry(nodes, item)?);
+                }
+            }
+            item => all.push(entry(nodes, item)?),
+        }
+    }
+    Ok(with_whole_frees(all))
+}
+
+fn annotations(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Annotation>> {
+    let mut annotations = Vec::new();
+    for item in nodes.take(list)? {
+        let Value::Map(map) = nodes.resolve(item) else { continue };
+        let Some(Value::Text(name)) = nodes.get(map, words::NAME) else { continue };
+        let number = |key| match nodes.get(map, key) {
+            Some(Value::Number(number)) => number,
+            _ => 0,
+        };
+        annotations.push(Annotation {
+            name,
+            begin: nodes.get(map, words::STAGE) == Some(Value::Text(words::START)),
+            device: u32::try_from(number(words::DEVICE)).unwrap_or(0),
+            time_us: number(words::TIME_US),
+        });
+    }
+    Ok(annotations)
+}
+
+fn settings(nodes: &Nodes, map: u32) -> Settings {
+    let mut settings = Settings::default();
+    for &(key, value) in nodes.pairs(map) {
+        match (key, nodes.resolve(value)) {
+            (Value::Text(words::CACHEALLOC), Value::Map(ours)) => {
+                settings.ours = texts_of(nodes, ours);
+            }
+            (Value::Text(words::TRACE_ALLOC_DROPPED), Value::Number(count)) => {
+                settings.dropped = Dropped::Count(count);
+            }
+            (key, value) => settings.all.push((nodes.plain(key), nodes.plain(value))),
+        }
+    }
+    settings
+}
+
+fn texts_of(nodes: &Nodes, map: u32) -> Vec<(String, String)> {
+    let pairs = nodes.pairs(map).iter();
+    pairs.map(|&(key, value)| (nodes.plain(key), nodes.plain(value))).collect()
+}
+
+fn within(nodes: &Nodes, key: TextId, what: String) -> String {
+    format!("in `{}`, {what}", nodes.texts.get(key))
+}

@@ -1,0 +1,56 @@
+//! Why a file is no snapshot that we can read. The sentences go on after the file's name.
+
+use std::fmt::{self, Display, Formatter};
+use std::io;
+
+#[derive(Debug)]
+pub enum ReadError {
+    Io(io::Error),
+    Empty,
+    /// Packed or written in a form that we know, and do not read.
+    OtherFormat(&'static str),
+    /// It ends in the middle.
+    Truncated {
+        at: u64,
+    },
+    /// A pickle of Python objects.
+    Foreign {
+        at: u64,
+        what: String,
+    },
+    /// Nothing that Python writes.
+    Broken {
+        at: u64,
+        what: String,
+    },
+    /// A sound pickle, of something else.
+    NoSnapshot(String),
+}
+
+impl Display for ReadError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Io(error) => write!(out, "cannot be read: {error}"),
+            ReadError::Empty => write!(out, "is empty: its writer did not finish, or never began"),
+            ReadError::OtherFormat(what) => write!(out, "{what}"),
+            ReadError::Truncated { at } => {
+                write!(out, "is truncated: it ends at byte {at}, in the middle of a snapshot")
+            }
+            ReadError::Foreign { at, what } => {
+                write!(out, "is a pickle, but no snapshot: at byte {at} it has {what}")
+            }
+            ReadError::Broken { at, what } => {
+                write!(out, "is no snapshot, or a damaged one: at byte {at}, {what}")
+            }
+            ReadError::NoSnapshot(what) => write!(out, "is a pickle, but no snapshot: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> ReadError {
+        ReadError::Io(error)
+    }
+}

@@ -1,0 +1,46 @@
+//! From a file to the model.
+//!
+//! The reader is our own, and not serde-pickle: that one refuses containers which are used twice,
+//! or loses them, and our files and PyTorch's consist of such; and it makes a tree of the whole file,
+//! where this one makes the model as it goes. It is the oracle in the tests.
+
+mod assemble;
+mod error;
+mod machine;
+mod nodes;
+mod source;
+mod value;
+mod words;
+
+use std::io::Read;
+
+use crate::model::Snapshot;
+pub use error::ReadError;
+use machine::Machine;
+use source::Source;
+
+/// Reads a snapshot that our library or PyTorch has written. `reader` need not be buffered.
+pub fn read(reader: impl Read) -> Result<Snapshot, ReadError> {
+    let mut source = Source::new(reader);
+    recognise(source.peek(MAGIC_BYTES)?)?;
+    let mut machine = Machine::new(source);
+    let top = machine.run()?;
+    assemble::snapshot(machine.nodes, top)
+}
+
+const MAGIC_BYTES: usize = 4;
+
+/// Whether the first bytes are those of a pickle; if not, of what else.
+fn recognise(begin: &[u8]) -> Result<(), ReadError> {
+    let what = match begin {
+        [] => return Err(ReadError::Empty),
+        [0x80, ..] => return Ok(()),
+        [0x1f, 0x8b, ..] => "is compressed by gzip: unpack it first (gunzip)",
+        [0x28, 0xb5, 0x2f, 0xfd] => "is compressed by zstd: unpack it first (unzstd)",
+        [0xfd, b'7', b'z', b'X'] => "is compressed by xz: unpack it first (unxz)",
+        [b'P', b'K', ..] => "is a zip archive, as torch.save writes, and no snapshot",
+        [b'{' | b'[', ..] => "is JSON, and no pickle: give the snapshot that it was made from",
+        _ => "is no snapshot: it does not begin as a pickle does",
+    };
+    Err(ReadError::OtherFormat(what))
+}

@@ -1,0 +1,91 @@
+//! The bytes of a file, one after the other, with the position for messages.
+
+use std::io::{ErrorKind, Read};
+
+use super::error::ReadError;
+
+pub(super) struct Source<R> {
+    reader: R,
+    buffer: Vec<u8>,
+    /// What of the buffer is still to be read.
+    at: usize,
+    end: usize,
+    /// The position of the buffer's begin in the file.
+    position: u64,
+}
+
+const BUFFER_BYTES: usize = 1 << 18;
+
+impl<R: Read> Source<R> {
+    pub fn new(reader: R) -> Source<R> {
+        Source { reader, buffer: vec![0; BUFFER_BYTES], at: 0, end: 0, position: 0 }
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position + self.at as u64
+    }
+
+    /// What comes next, up to so many bytes, without reading it. Fewer only at the end of the file.
+    pub fn peek(&mut self, count: usize) -> Result<&[u8], ReadError> {
+        while self.end - self.at < count && self.fill()? {}
+        Ok(&self.buffer[self.at..self.end.min(self.at + count)])
+    }
+
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, ReadError> {
+        if self.at == self.end && !self.fill()? {
+            return Err(self.truncated());
+        }
+        self.at += 1;
+        Ok(self.buffer[self.at - 1])
+    }
+
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+        if let Some(bytes) = self.buffer[self.at..self.end].first_chunk() {
+            self.at += N;
+            return Ok(*bytes);
+        }
+        let mut bytes = [0; N];
+        for byte in &mut bytes {
+            *byte = self.byte()?;
+        }
+        Ok(bytes)
+    }
+
+    /// Appends so many bytes. Memory is taken as they come, not as they are announced.
+    pub fn bytes(&mut self, mut count: usize, into: &mut Vec<u8>) -> Result<(), ReadError> {
+        while count > 0 {
+            if self.at == self.end && !self.fill()? {
+                return Err(self.truncated());
+            }
+            let some = count.min(self.end - self.at);
+            into.extend_from_slice(&self.buffer[self.at..self.at + some]);
+            self.at += some;
+            count -= some;
+        }
+        Ok(())
+    }
+
+    /// Reads more into the buffer. False at the end of the file.
+    fn fill(&mut self) -> Result<bool, ReadError> {
+        self.buffer.copy_within(self.at..self.end, 0);
+        self.position += self.at as u64;
+        self.end -= self.at;
+        self.at = 0;
+        loop {
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(count) => {
+                    self.end += count;
+                    return Ok(count > 0);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(ReadError::Io(error)),
+            }
+        }
+    }
+
+    fn truncated(&self) -> ReadError {
+        ReadError::Truncated { at: self.position() }
+    }
+}

@@ -1,0 +1,5 @@
+//! The analysis against naive models, real files and hostile ones.
+
+mod made;
+mod python;
+mod reading;

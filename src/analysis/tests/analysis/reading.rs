@@ -1,0 +1,158 @@
+//! What is read is what was written: by our library, and by Python in all its ways.
+
+use std::fs;
+
+use cachealloc_analysis::model::{self, BlockState, Dropped, PoolId, Snapshot, StackId};
+use cachealloc_history as history;
+use cachealloc_history::Describe;
+
+use crate::made::{self, Directory, random};
+use crate::python;
+
+/// What a snapshot says, a line for each thing.
+fn lines(snapshot: &Snapshot) -> Vec<String> {
+    let frames = |stack| {
+        let frames = snapshot.frames_of(stack).map(|frame| {
+            let text = |id| snapshot.texts.get(id);
+            format!("{}@{}:{}", text(frame.name), text(frame.filename), frame.line)
+        });
+        frames.collect::<Vec<_>>().join(";")
+    };
+    let mut lines = Vec::new();
+    for (ordinal, device) in snapshot.devices.iter().enumerate() {
+        for segment in &device.segments {
+            let model::Segment { address, bytes, stream, small, expandable, .. } = segment;
+            let pool = snapshot.pools[segment.pool.0 as usize];
+            let stack = frames(segment.stack);
+            lines.push(format!(
+                "{ordinal} {address:x} {bytes} {stream} {small} {pool:?} {expandable} {stack}"
+            ));
+            for block in &segment.blocks {
+                let model::Block { address, bytes, requested_bytes, state, stack } = *block;
+                let stack = frames(stack);
+                lines.push(format!("  {address:x} {bytes} {requested_bytes} {state:?} {stack}"));
+            }
+        }
+        for entry in &device.entries {
+            let model::Entry { time_us, address, bytes, stream, action, .. } = *entry;
+            assert_eq!((entry.pool, entry.compile_context.0), (PoolId::DEFAULT, 0));
+            let (stack, category) = (frames(entry.stack), snapshot.texts.get(entry.category));
+            lines.push(format!(
+                "{time_us} {action:?} {address:x} {bytes} {stream} {stack} {category}"
+            ));
+        }
+    }
+    lines
+}
+
+/// The same of what was written.
+fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
+    let mut described = random::Described::default();
+    let mut frames = |stack: history::StackId| {
+        let frames = if stack.is_none() { Vec::new() } else { described.frames(stack) }.into_iter();
+        let texts = frames.map(|frame| format!("{}@{}:{}", frame.name, frame.filename, frame.line));
+        texts.collect::<Vec<_>>().join(";")
+    };
+    let mut described = random::Described::default();
+    let mut category = |stack: history::StackId| {
+        if stack.is_none() { String::new() } else { described.category(stack) }
+    };
+    let mut lines = Vec::new();
+    for (ordinal, device) in snapshot.devices.iter().enumerate() {
+        for segment in snapshot.segments.iter().filter(|it| it.device as usize == ordinal) {
+            let history::Segment { address, bytes, stream, kind, expandable, pool_id, .. } =
+                segment;
+            let small = *kind == history::PoolKind::Small;
+            let stack = frames(segment.stack);
+            lines.push(format!(
+                "{ordinal} {address:x} {bytes} {stream} {small} {pool_id:?} {expandable} {stack}"
+            ));
+            for block in &segment.blocks {
+                let history::Block { address, bytes, requested_bytes, state, stack } = *block;
+                let state = match state {
+                    history::BlockState::ActiveAllocated => BlockState::Allocated,
+                    history::BlockState::ActivePendingFree => BlockState::Pending,
+                    history::BlockState::Inactive => BlockState::Free,
+                };
+                let stack = frames(stack);
+                lines.push(format!("  {address:x} {bytes} {requested_bytes} {state:?} {stack}"));
+            }
+        }
+        let mut pending = None;
+        for entry in &device.entries {
+            let history::Entry { address, bytes, stream, stack, .. } = *entry;
+            let time_us = snapshot.clock.epoch_us_of(entry.time_ns);
+            let action = match entry.action {
+                // The file cannot tell the one from the other.
+                history::Action::FreeCompleted if pending == Some(address) => {
+                    let requested = lines.pop().expect("the request is just before");
+                    lines.push(requested.replace("FreeRequested", "Free"));
+                    pending = None;
+                    continue;
+                }
+                history::Action::Oom => "OutOfMemory".to_string(),
+                action => format!("{action:?}"),
+            };
+            let is_request = entry.action == history::Action::FreeRequested;
+            pending = is_request.then_some(address);
+            let completed = entry.action == history::Action::FreeCompleted;
+            let category = if completed { String::new() } else { category(stack) };
+            let stack = frames(stack);
+            lines.push(format!(
+                "{time_us} {action} {address:x} {bytes} {stream} {stack} {category}"
+            ));
+        }
+    }
+    lines
+}
+
+#[test]
+fn what_our_library_wrote() {
+    for seed in 0..200 {
+        let written = made::history(seed, seed % 50 * 8);
+        let read = made::read(&made::pickled(&written));
+        assert_eq!(lines(&read), lines_of(&written), "seed {seed}");
+        assert_eq!(read.devices.len(), written.devices.len());
+        assert_eq!(read.settings.dropped, Dropped::Count(written.dropped_count()));
+        assert_eq!(read.settings.ours, written.settings.more);
+        assert_eq!(read.setting("max_split_size").is_some_and(|size| size != "-1"), {
+            written.settings.split_bytes_max.is_some()
+        });
+        assert!(read.stacks.len() <= random::STACKS_COUNT as usize + 1);
+        assert!(read.stacks.get(StackId::NONE).is_empty());
+    }
+}
+
+/// As PyTorch's Python side writes it, with every protocol; with nothing shared; and after JSON,
+/// where tuples have become lists.
+#[test]
+fn what_python_wrote() {
+    const REWRITE: &str = r#"
+import json, pickle, sys
+for path in sys.argv[1:]:
+    snapshot = pickle.load(open(path, "rb"))
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        pickle.dump(snapshot, open(f"{path}.{protocol}", "wb"), protocol)
+    plain = json.loads(json.dumps(snapshot))
+    pickle.dump(plain, open(f"{path}.plain", "wb"), 4)
+    pickler = pickle.Pickler(open(f"{path}.fast", "wb"), 4)
+    pickler.fast = True
+    pickler.dump(plain)
+"#;
+    let directory = Directory::new("python");
+    let paths: Vec<_> = (0..20).map(|seed| directory.0.join(seed.to_string())).collect();
+    let mut expected = Vec::new();
+    for (seed, path) in (0..).zip(&paths) {
+        let written = made::history(seed, seed * 40);
+        fs::write(path, made::pickled(&written)).expect("a file");
+        expected.push(lines_of(&written));
+    }
+    let files: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
+    python::expect(&["-c", REWRITE], &files);
+    for (path, expected) in paths.iter().zip(&expected) {
+        for way in ["2", "3", "4", "5", "plain", "fast"] {
+            let file = fs::read(format!("{}.{way}", path.display())).expect("Python wrote it");
+            assert_eq!(&lines(&made::read(&file)), expected, "{} {way}", path.display());
+        }
+    }
+}
