@@ -32,7 +32,8 @@ impl Allocator {
         // A caller that polls without an answer has no segment for us.
         request.awaited_bytes = None;
         self.forget_arriving(request);
-        let Some(block_bytes) = self.policy.block_bytes(request.requested_bytes) else {
+        let block_bytes = self.policy.block_bytes(request.requested_bytes);
+        let Some(block_bytes) = block_bytes.filter(|_| !self.is_refused(request)) else {
             return self.out_of_memory();
         };
         match self.search(request, block_bytes) {
@@ -59,8 +60,10 @@ impl Allocator {
         assert!(base.0.is_multiple_of(BLOCK_BYTES_MIN), "{base:?} is not aligned");
         assert!(bytes.is_multiple_of(BLOCK_BYTES_MIN), "{bytes} is not a number of blocks");
         assert!(bytes >= block_bytes, "{bytes} bytes arrived for {block_bytes}");
-        let id =
-            self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request.requester);
+        if self.is_refused(request) {
+            request.private = None;
+        }
+        let id = self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request);
         let whole = self.keeps_whole(request, block_bytes);
         request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
     }
@@ -74,8 +77,11 @@ impl Allocator {
     }
 
     pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
+        if self.is_refused(request) {
+            return None;
+        }
         let whole = self.keeps_whole(request, block_bytes);
-        let id = self.best_fit(block_bytes, request.requester, whole)?;
+        let id = self.best_fit(request, block_bytes, whole)?;
         self.remove_free(id);
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
@@ -88,10 +94,14 @@ impl Allocator {
                 Stage::QueryEvents | Stage::QueryEventsAgain => {
                     self.has_tags().then_some(Step::QueryEvents)
                 }
+                Stage::CollectGarbage if request.private.is_some() => {
+                    self.adopt(request, block_bytes).map(Step::Done)
+                }
                 Stage::CollectGarbage => release_step(self.collect_garbage()),
                 Stage::Reserve | Stage::ReserveAfterUnmap | Stage::ReserveAfterOversize => {
                     self.reserve(request, block_bytes)
                 }
+                Stage::UnmapSome if request.private.is_some() => None,
                 Stage::UnmapSome => {
                     let step = unmap_step(self.unmap_some(request, block_bytes));
                     if step.is_none() {
@@ -126,6 +136,10 @@ impl Allocator {
     }
 
     fn reserve(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        if request.private.is_some() {
+            let segment_bytes = self.policy.private_segment_bytes(block_bytes);
+            return self.reserve_bytes(request, block_bytes, segment_bytes);
+        }
         if let Some(step) = self.map(request, block_bytes) {
             return Some(step);
         }
@@ -140,7 +154,8 @@ impl Allocator {
     /// would have got no more either.
     fn reserve_exact(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
         let exact_bytes = exact_block_bytes(request.requested_bytes);
-        if exact_bytes < block_bytes
+        if request.private.is_none()
+            && exact_bytes < block_bytes
             && let Some(step) = self.map(request, exact_bytes)
         {
             return Some(step);
@@ -171,8 +186,9 @@ impl Allocator {
     }
 
     /// The block that serves the request best, if any may.
-    fn best_fit(&self, block_bytes: u64, requester: Requester, whole: bool) -> Option<BlockId> {
-        let index = self.index(self.policy.pool_of(block_bytes));
+    fn best_fit(&self, request: &Request, block_bytes: u64, whole: bool) -> Option<BlockId> {
+        let requester = request.requester;
+        let index = self.index(self.policy.pool_of(block_bytes), request.private);
         let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes, whole);
         let on_stream = match requester {
             Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
@@ -214,12 +230,12 @@ impl Allocator {
             return false;
         }
         let block = self.blocks.at(id.0);
-        let whole = !block.is_split() && !block.expandable;
+        let whole = !block.is_split() && !block.expandable && block.private.is_none();
         whole && self.policy.is_much_larger(block.bytes, block_bytes)
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.
-    fn take(
+    pub(crate) fn take(
         &mut self,
         id: BlockId,
         block_bytes: u64,

@@ -9,11 +9,13 @@ use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
+use crate::private::{PrivateMemory, private_index};
+use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::Tags;
-use crate::types::{Address, BlockId, Completed, Pool, Requester, SegmentId};
+use crate::types::{Address, BlockId, Completed, Pool, PrivatePool, SegmentId};
 
 /// A clone is for tests that try every continuation; two allocators never share a context.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ pub struct Allocator {
     pub(crate) segment_at: BTreeMap<Address, SegmentId>,
     pub(crate) small: FreeIndex,
     pub(crate) large: FreeIndex,
+    /// The private pools that are open, each with its own free blocks.
+    pub(crate) private: BTreeMap<PrivatePool, PrivateMemory>,
     pub(crate) tags: Tags,
     /// The allocated blocks by address.
     pub(crate) addresses: Addresses,
@@ -50,6 +54,7 @@ impl Allocator {
             segment_at: BTreeMap::new(),
             small: FreeIndex::new(),
             large: FreeIndex::new(),
+            private: BTreeMap::new(),
             tags: Tags::new(),
             addresses: Addresses::new(),
             stats: Stats::default(),
@@ -113,21 +118,28 @@ impl Allocator {
         self.pressure = pressure;
     }
 
-    pub(crate) fn index(&self, pool: Pool) -> &FreeIndex {
-        match pool {
-            Pool::Small => &self.small,
-            Pool::Large => &self.large,
+    /// The free blocks that everybody may take, or those of a private pool.
+    pub(crate) fn index(&self, pool: Pool, private: Option<PrivatePool>) -> &FreeIndex {
+        match (private, pool) {
+            (Some(id), pool) => {
+                self.private.get(&id).expect("the private pool is open").index(pool)
+            }
+            (None, Pool::Small) => &self.small,
+            (None, Pool::Large) => &self.large,
         }
     }
 
     /// Lists a freed block where those who may take it look for it.
     pub(crate) fn insert_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
-        match block.pool {
-            Pool::Small => self.small.insert(id, block),
-            Pool::Large => self.large.insert(id, block),
+        match (block.private, block.pool) {
+            (None, Pool::Small) => self.small.insert(id, block),
+            (None, Pool::Large) => self.large.insert(id, block),
+            (Some(private), pool) => {
+                private_index(&mut self.private, private, pool).insert(id, block);
+            }
         }
-        if let State::Tagged(tag) = block.state {
+        if let Some(tag) = block.barrier_tag() {
             self.tags.insert(id, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
@@ -138,11 +150,14 @@ impl Allocator {
     /// The reverse of `insert_free`, to be called before anything about the block changes.
     pub(crate) fn remove_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
-        match block.pool {
-            Pool::Small => self.small.remove(id, block),
-            Pool::Large => self.large.remove(id, block),
+        match (block.private, block.pool) {
+            (None, Pool::Small) => self.small.remove(id, block),
+            (None, Pool::Large) => self.large.remove(id, block),
+            (Some(private), pool) => {
+                private_index(&mut self.private, private, pool).remove(id, block);
+            }
         }
-        if let State::Tagged(tag) = block.state {
+        if let Some(tag) = block.barrier_tag() {
             self.tags.remove(id, tag);
         }
         if block.is_pending() {
@@ -165,13 +180,13 @@ impl Allocator {
         block.requested_bytes = 0;
     }
 
-    /// Adds a segment of one block, which is in no index yet.
+    /// Adds a segment of one block, which is in no index yet, for this request.
     pub(crate) fn insert_segment(
         &mut self,
         base: Address,
         bytes: u64,
         pool: Pool,
-        requester: Requester,
+        request: &Request,
     ) -> BlockId {
         let registration = self.segments_reserved_count;
         self.segments_reserved_count += 1;
@@ -180,13 +195,13 @@ impl Allocator {
         if self.policy.is_oversize(bytes) {
             self.stats.oversize_segments.increase(1);
         }
-        let row = SegmentRow::new(base, bytes, pool, registration, requester);
-        self.insert_row(row)
+        let row = SegmentRow::new(base, bytes, pool, registration, request.requester);
+        self.insert_row(SegmentRow { private: request.private, ..row })
     }
 
     /// Enters a segment of one block, which is in no index yet.
     pub(crate) fn insert_row(&mut self, row: SegmentRow) -> BlockId {
-        let SegmentRow { base, bytes, pool, registration, expandable, .. } = row;
+        let SegmentRow { base, bytes, pool, registration, expandable, private, .. } = row;
         self.assert_apart(base, bytes);
         let segment = SegmentId(self.segments.insert(row));
         let first = BlockId(self.blocks.insert(Block {
@@ -201,6 +216,7 @@ impl Allocator {
             state: State::Free,
             exported: false,
             expandable,
+            private,
             freed_at: self.clock,
         }));
         let row = self.segments.at_mut(segment.0);

@@ -166,7 +166,7 @@ impl Allocator {
             return Vec::new();
         }
         let large_enough = |pool| {
-            let index = self.index(pool);
+            let index = self.index(pool, None);
             let waiting =
                 (!rule_holds(Rule::UnmapOnlyFree)).then(|| index.on_any_stream(PAGE_BYTES));
             index.for_anyone(PAGE_BYTES).chain(waiting.into_iter().flatten()).map(|(_, id)| id)

@@ -6,7 +6,7 @@
 //!             first --next--> block --next--> block --next--> None
 //! ```
 
-use crate::types::{Address, BlockId, Pool, Ready, Requester, SegmentId};
+use crate::types::{Address, BlockId, Pool, PrivatePool, Ready, Requester, SegmentId};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -25,6 +25,8 @@ pub(crate) struct Block {
     pub exported: bool,
     /// In an arena. See Note [Arenas] in arenas.rs.
     pub expandable: bool,
+    /// See Note [Private pools] in private.rs.
+    pub private: Option<PrivatePool>,
     /// The allocator's clock when the last byte of it became free for those who may take it now.
     pub freed_at: u64,
 }
@@ -73,6 +75,11 @@ impl Block {
         self.exported && self.state != State::Allocated
     }
 
+    /// The tag that a barrier ends.
+    pub(crate) fn barrier_tag(&self) -> Option<Tag> {
+        self.tag().filter(|tag| tag.ready.is_ended_by_barrier())
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.tag().is_some_and(|tag| tag.ready.is_pending())
     }
@@ -91,6 +98,8 @@ pub(crate) struct SegmentRow {
     pub last: BlockId,
     /// In an arena, where its two ends move.
     pub expandable: bool,
+    /// Whose memory it is, if not everybody's.
+    pub private: Option<PrivatePool>,
     pub allocated_count: u32,
     /// Blocks that were exported, allocated or retired.
     pub exported_count: u32,
@@ -115,6 +124,7 @@ impl SegmentRow {
             first: none,
             last: none,
             expandable: false,
+            private: None,
             allocated_count: 0,
             exported_count: 0,
         }

@@ -22,6 +22,8 @@
 //! * I16: mappings tile the expandable segments.
 //! * I17: what is about to be mapped lies in an arena and in no segment.
 //! * I18: a segment names its first and its last block.
+//! * I19: a segment and its blocks are of one private pool, which is open, or of none; only blocks of a
+//!   private pool wait for one.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, SegmentRow, State};
@@ -57,6 +59,7 @@ impl Allocator {
             assert!(block.segment == id, "I2: {block_id:?} is in {id:?}: {block:?}");
             assert!(block.pool == segment.pool, "I2: {block_id:?} is in a pool of its own");
             assert!(block.expandable == segment.expandable, "I15: {block_id:?}: {block:?}");
+            assert!(block.private == segment.private, "I19: {block_id:?} in {segment:?}");
             self.check_block(block_id, block);
             self.check_neighbours(previous, block_id, block);
             count.block(block);
@@ -70,7 +73,10 @@ impl Allocator {
         assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
         assert!(exported_count == segment.exported_count, "I13: {id:?} has {exported_count}");
-        let leaves = exported_count > 0 && allocated_count == 0 && !waits;
+        let open = segment.private.is_none_or(|private| self.private.contains_key(&private));
+        assert!(open, "I19: {id:?} is in a pool that is closed: {segment:?}");
+        let private = segment.private.is_some();
+        let leaves = exported_count > 0 && allocated_count == 0 && !waits && !private;
         assert!(!leaves || self.leaving.contains(&id), "I14: {id:?} is not listed: {segment:?}");
     }
 
@@ -78,8 +84,11 @@ impl Allocator {
         assert!(block.bytes > 0, "I3: {id:?} is empty: {block:?}");
         assert!(block.bytes.is_multiple_of(BLOCK_BYTES_MIN), "I3: {id:?}: {block:?}");
         assert!(block.address.0.is_multiple_of(BLOCK_BYTES_MIN), "I3: {id:?}: {block:?}");
-        assert!(self.index(block.pool).holds(id, block), "I6: {id:?} is not listed: {block:?}");
-        if let State::Tagged(tag) = block.state {
+        let index = self.index(block.pool, block.private);
+        assert!(index.holds(id, block), "I6: {id:?} is not listed: {block:?}");
+        let of_pool = block.tag().is_some() && block.barrier_tag().is_none();
+        assert!(!of_pool || block.private.is_some(), "I19: {id:?} waits for no pool: {block:?}");
+        if let Some(tag) = block.barrier_tag() {
             assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
         }
         let allocated = block.state == State::Allocated;
@@ -146,7 +155,11 @@ impl Allocator {
     }
 
     fn check_counts(&self, count: &Count) {
-        let listed = self.small.blocks_count() + self.large.blocks_count();
+        let common = self.small.blocks_count() + self.large.blocks_count();
+        let private = self.private.values().flat_map(|memory| {
+            [Pool::Small, Pool::Large].map(|pool| memory.index(pool).blocks_count())
+        });
+        let listed = common + private.sum::<usize>();
         assert!(listed == count.takeable, "I6: {listed} listed, {} takeable", count.takeable);
         let tagged = self.tags.blocks_count();
         assert!(tagged == count.tagged, "I7: {tagged} listed, {} tagged", count.tagged);
@@ -225,7 +238,7 @@ struct Count {
 impl Count {
     fn block(&mut self, block: &Block) {
         self.blocks += 1;
-        self.tagged += usize::from(block.tag().is_some());
+        self.tagged += usize::from(block.barrier_tag().is_some());
         let allocated = block.state == State::Allocated;
         if block.is_retired() {
             self.retired_bytes.add(block.pool, block.bytes);

@@ -68,7 +68,8 @@ impl Allocator {
     /// A block of the segment was freed, or waits no longer.
     pub(crate) fn note_leaving(&mut self, id: SegmentId) {
         let segment = self.segments.at(id.0);
-        let may_leave = segment.exported_count > 0 && segment.allocated_count == 0;
+        let private = segment.private.is_some();
+        let may_leave = segment.exported_count > 0 && segment.allocated_count == 0 && !private;
         if may_leave && !self.leaving.contains(&id) {
             self.leaving.push(id);
         }
@@ -91,6 +92,9 @@ impl Allocator {
 
     fn is_retired(&self, id: SegmentId) -> bool {
         let segment = self.segments.at(id.0);
+        if segment.private.is_some() {
+            return false;
+        }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
         blocks.all(|block| block.state == State::Free)
     }

@@ -10,7 +10,10 @@ impl Allocator {
     ///
     /// Blocks freed on one stream must come in the order in which their events were recorded:
     /// where two of them coalesce, only the event of the later free is kept.
+    ///
+    /// A block of a private pool waits for that, whatever else it waited for.
     pub fn free(&mut self, id: BlockId, ready: Ready) {
+        let ready = self.ready_if_freed(id, ready);
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
         self.addresses.remove(block.address);
@@ -88,6 +91,16 @@ impl Allocator {
             self.remove_free(next);
             self.absorb_next(id);
         }
+        self.join_previous_or_insert(id, previous);
+        self.stats.settle_split(pool);
+    }
+
+    /// The same where nothing behind the block is in an index.
+    pub(crate) fn coalesce_back_and_insert(&mut self, id: BlockId) {
+        self.join_previous_or_insert(id, self.blocks.at(id.0).previous);
+    }
+
+    fn join_previous_or_insert(&mut self, id: BlockId, previous: Option<BlockId>) {
         match previous.filter(|previous| self.may_coalesce(*previous, id)) {
             Some(previous) => {
                 self.remove_free(previous);
@@ -96,7 +109,6 @@ impl Allocator {
             }
             None => self.insert_free(id),
         }
-        self.stats.settle_split(pool);
     }
 
     fn may_coalesce(&self, left: BlockId, right: BlockId) -> bool {

@@ -96,8 +96,8 @@ fn place(block: &Block) -> Place {
         State::Allocated => Place::Nowhere,
         State::Free => Place::Anyone,
         State::Tagged(tag) => match tag.ready {
-            Ready::OnStream { stream, .. } => Place::Stream(stream),
-            Ready::Anyone | Ready::After { .. } | Ready::NextBarrier => Place::Nowhere,
+            Ready::OnStream { stream, .. } | Ready::InPool { stream } => Place::Stream(stream),
+            _ => Place::Nowhere,
         },
     }
 }

@@ -17,7 +17,7 @@ use crate::types::{Mapping, Segment};
 
 /// A moment of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct IdleMark(u64);
+pub struct IdleMark(pub(crate) u64);
 
 impl Allocator {
     /// Now.

@@ -26,6 +26,8 @@ mod free;
 
 mod release;
 
+mod private;
+
 mod idle;
 
 mod arenas;
@@ -62,7 +64,7 @@ pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};
 pub use tags::TagMark;
 pub use types::{
-    Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, Ready, Requester, Segment,
-    SegmentId, Step, StreamId,
+    Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, PrivatePool, Ready, Requester,
+    Segment, SegmentId, Step, StreamId,
 };
 pub use views::{BlockState, BlockView, SegmentView};

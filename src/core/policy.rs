@@ -108,6 +108,14 @@ impl Policy {
         }
     }
 
+    /// As `segment_bytes`, for a private pool, which takes no chunks: it must leave room for others.
+    pub fn private_segment_bytes(&self, block_bytes: u64) -> u64 {
+        match self.chunk_bytes {
+            Some(_) => own_segment_bytes(block_bytes),
+            None => self.segment_bytes(block_bytes),
+        }
+    }
+
     /// What is worth trying where there is no room for a chunk of `bytes`: half of it, as long as
     /// the request fits.
     pub fn smaller_chunk(&self, bytes: u64, requested_bytes: u64) -> Option<u64> {

@@ -81,13 +81,17 @@ impl Allocator {
         let going: Vec<SegmentId> = self
             .segments
             .iter()
-            .filter(|(_, segment)| !segment.expandable && goes(self, segment))
+            .filter(|(_, segment)| !segment.expandable && segment.private.is_none())
+            .filter(|(_, segment)| goes(self, segment))
             .map(|(number, _)| SegmentId(number))
             .collect();
         going.into_iter().map(|id| self.remove_segment(id)).collect()
     }
 
     fn is_reclaimable(&self, segment: &SegmentRow) -> bool {
+        if segment.private.is_some() {
+            return false;
+        }
         if segment.allocated_count > 0 {
             return !rule_holds(Rule::ReleaseOnlyFreeSegments);
         }
@@ -99,7 +103,10 @@ impl Allocator {
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
         let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
-        let candidate = segment.pool == Pool::Large && whole && !segment.expandable;
+        let candidate = segment.pool == Pool::Large
+            && whole
+            && !segment.expandable
+            && segment.private.is_none();
         candidate.then(|| self.clock - first.freed_at)
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::types::{Allocation, Mapping, Requester};
+use crate::types::{Allocation, Mapping, PrivatePool, Requester};
 
 /// No request is polled more often: each stage asks the caller for at most one thing.
 pub const POLLS_COUNT_MAX: u32 = 17;
@@ -13,6 +13,8 @@ pub const POLLS_COUNT_MAX: u32 = 17;
 pub struct Request {
     pub(crate) requested_bytes: u64,
     pub(crate) requester: Requester,
+    /// For a capture: its own memory serves, and no other.
+    pub(crate) private: Option<PrivatePool>,
     /// The last stage that was tried. Moves forward, and stays once at most, so every request ends.
     pub(crate) stage: Stage,
     /// The block bytes for which a segment was asked and is not there yet.
@@ -57,6 +59,7 @@ impl Request {
         Request {
             requested_bytes: bytes,
             requester,
+            private: None,
             stage: Stage::Search,
             awaited_bytes: None,
             awaited_mappings: Vec::new(),
@@ -65,6 +68,15 @@ impl Request {
             arrived: None,
             polls_count: 0,
         }
+    }
+
+    /// As `new`, from a private pool that is open.
+    pub fn in_pool(bytes: u64, requester: Requester, pool: PrivatePool) -> Request {
+        Request { private: Some(pool), ..Request::new(bytes, requester) }
+    }
+
+    pub fn private(&self) -> Option<PrivatePool> {
+        self.private
     }
 
     pub fn bytes(&self) -> u64 {

@@ -47,6 +47,10 @@ rules! {
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// Memory goes from behind free blocks only.
     UnmapOnlyFree = "unmap_only_free",
+    /// A freed block of a private pool is nobody's before the pool ends, or the capture allows it.
+    PrivateWaitsForPool = "private_waits_for_pool",
+    /// A capture is given only memory that nobody has used since it began.
+    AdoptOnlyIdle = "adopt_only_idle",
     /// As idle goes back only what nobody has used since the mark.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.
@@ -133,6 +137,28 @@ rules! {
     LimitClaimsFirst = "limit_claims_first",
     /// A default pool that the program works with is the driver's.
     AsyncNeedsDefaultPool = "async_needs_default_pool",
+    /// A free in a capture leaves markers.
+    CaptureFreeMarks = "capture_free_marks",
+    /// One that is made on no stream leaves markers of every stream.
+    CaptureFreeMarksEveryStream = "capture_free_marks_every_stream",
+    /// And of nodes that no stream is behind any more.
+    CaptureDroppedNodesMark = "capture_dropped_nodes_mark",
+    /// A node with an early edge may run on when the nodes behind it are complete.
+    CaptureLooseNodesMark = "capture_loose_nodes_mark",
+    /// A block for anyone is reused when it is free for every stream of the capture.
+    CaptureReuseForEveryStream = "capture_reuse_for_every_stream",
+    /// A programmatic edge does not mean that the node before is complete.
+    CaptureEarlyIsNotComplete = "capture_early_is_not_complete",
+    /// Behind a reuse the next node does not start early.
+    CaptureReuseNotEarly = "capture_reuse_not_early",
+    /// A reused block keeps waiting for its earlier users.
+    CaptureReuseIsMarked = "capture_reuse_is_marked",
+    /// A stream that joins late comes behind what was reused before.
+    CaptureStreamsAreMended = "capture_streams_are_mended",
+    /// What is known of a stream is forgotten when its terminals are set elsewhere.
+    CaptureReachAdvances = "capture_reach_advances",
+    /// Nothing is reused in a capture that we do not see whole.
+    CaptureOpaqueWaits = "capture_opaque_waits",
 }
 
 impl Rule {

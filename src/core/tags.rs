@@ -1,6 +1,8 @@
 //! The tags of freed blocks, by age and by event: a barrier drops all up to an age, a completed
 //! event drops those that wait for it.
 //!
+//! What waits for its private pool is not listed here: no barrier ends that.
+//!
 //! Ages are numbers given in the order of the frees. That order stands for the order on the
 //! device, so the caller frees on one stream in the order in which it recorded the events.
 
@@ -115,6 +117,9 @@ pub(crate) fn may_coalesce(left: Option<Tag>, right: Option<Tag>) -> bool {
             Some(Ready::OnStream { stream: left, .. }),
             Some(Ready::OnStream { stream: right, .. }),
         ) => left == right,
+        (Some(Ready::InPool { stream: left }), Some(Ready::InPool { stream: right })) => {
+            left == right
+        }
         _ => false,
     }
 }

@@ -23,6 +23,11 @@ pub struct BlockId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u32);
 
+/// A private pool: the memory of one capture, for as long as a graph made by it lives. The number is
+/// never used for a second one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PrivatePool(pub u64);
+
 /// Who asks for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requester {
@@ -43,6 +48,11 @@ pub enum Ready {
     After { event: EventId },
     /// Nobody before the next barrier is in: parked without an event.
     NextBarrier,
+    /// In a private pool: nobody before the pool ends, or the capture is known to order the next
+    /// use behind the last one.
+    WithPool,
+    /// In a private pool: the capture orders later work of this stream behind the last use.
+    InPool { stream: StreamId },
 }
 
 impl Ready {
@@ -50,13 +60,18 @@ impl Ready {
     pub fn event(self) -> Option<EventId> {
         match self {
             Ready::OnStream { event, .. } | Ready::After { event } => Some(event),
-            Ready::Anyone | Ready::NextBarrier => None,
+            Ready::Anyone | Ready::NextBarrier | Ready::WithPool | Ready::InPool { .. } => None,
         }
+    }
+
+    /// Whether a barrier is what the block waits for, with an event or without.
+    pub(crate) fn is_ended_by_barrier(self) -> bool {
+        matches!(self, Ready::OnStream { .. } | Ready::After { .. } | Ready::NextBarrier)
     }
 
     /// True where nobody at all may take the block yet: it is pending free, hence active.
     pub fn is_pending(self) -> bool {
-        matches!(self, Ready::After { .. } | Ready::NextBarrier)
+        matches!(self, Ready::After { .. } | Ready::NextBarrier | Ready::WithPool)
     }
 }
 

@@ -5,7 +5,7 @@ use core::iter;
 
 use crate::allocator::Allocator;
 use crate::block::State;
-use crate::types::{Address, BlockId, Pool, Ready, Requester, SegmentId};
+use crate::types::{Address, BlockId, Pool, PrivatePool, Ready, Requester, SegmentId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentView {
@@ -19,6 +19,8 @@ pub struct SegmentView {
     pub registration: u64,
     /// For whom it was reserved; it serves others as well.
     pub requester: Requester,
+    /// The capture that it belongs to.
+    pub private: Option<PrivatePool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +108,7 @@ impl Allocator {
             pool: segment.pool,
             registration: segment.registration,
             requester: segment.requester,
+            private: segment.private,
         }
     }
 }

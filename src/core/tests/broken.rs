@@ -80,6 +80,16 @@ fn release_only_free_segments() {
     caught(Rule::ReleaseOnlyFreeSegments);
 }
 
+#[test]
+fn private_waits_for_pool() {
+    caught(Rule::PrivateWaitsForPool);
+}
+
+#[test]
+fn adopt_only_idle() {
+    caught(Rule::AdoptOnlyIdle);
+}
+
 /// Breaks one rule and looks for a program that the oracle rejects: first among all short ones,
 /// then among long random ones. Neither may find fault while the rule holds.
 fn caught(rule: Rule) {
@@ -90,7 +100,7 @@ fn caught(rule: Rule) {
     let short = (1..=STEPS_COUNT_MAX).find_map(|steps| {
         let mut trail = Vec::new();
         let message = fault(|| {
-            for explorer in explore::Explorer::both(false) {
+            for explorer in explore::Explorer::each(false) {
                 explorer.all(steps, &mut trail);
             }
         })?;

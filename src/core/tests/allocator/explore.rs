@@ -20,6 +20,8 @@ pub struct Explorer {
     mark: Option<Mark>,
     moment: Option<Moment>,
     exported: Vec<BlockId>,
+    /// With one capture, and less of everything else.
+    captures: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,11 @@ enum Operation {
     Barrier,
     Trim,
     ReleaseIdle,
+    OpenPool,
+    AllocInPool { bytes: u64, requester: Requester },
+    Reuse { block: BlockId, on: Option<u64> },
+    EndPool,
+    ClosePool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +50,12 @@ enum How {
 }
 
 impl Explorer {
-    /// With plain segments and with expandable ones.
-    pub fn both(judges_all: bool) -> [Explorer; 2] {
-        [false, true].map(|expandable_segments| {
+    /// With plain segments, with expandable ones, and with a capture.
+    pub fn each(judges_all: bool) -> [Explorer; 3] {
+        let explorer = |expandable_segments| {
             Explorer::new(Policy { expandable_segments, ..Policy::default() }, judges_all)
-        })
+        };
+        [explorer(false), explorer(true), Explorer { captures: true, ..explorer(false) }]
     }
 
     fn new(policy: Policy, judges_all: bool) -> Explorer {
@@ -60,6 +68,7 @@ impl Explorer {
             mark: None,
             moment: None,
             exported: Vec::new(),
+            captures: false,
         }
     }
 
@@ -81,6 +90,9 @@ impl Explorer {
     }
 
     fn operations(&self) -> Vec<Operation> {
+        if self.captures {
+            return self.operations_with_capture();
+        }
         let mut operations = Vec::new();
         for bytes in SIZES {
             for requester in [Requester::Context, stream(1)] {
@@ -112,8 +124,45 @@ impl Explorer {
         operations
     }
 
+    fn operations_with_capture(&self) -> Vec<Operation> {
+        const BYTES: u64 = 12 * MIB;
+        let mut operations = vec![Operation::Alloc { bytes: BYTES, requester: Requester::Context }];
+        for place in 0..self.live.len() {
+            operations.push(Operation::Free { place, how: How::Anyone });
+            operations.push(Operation::Free { place, how: How::NextBarrier });
+        }
+        for block in self.world.waiting() {
+            operations.extend([None, Some(1)].map(|on| Operation::Reuse { block, on }));
+        }
+        if self.world.allocator.segments().next().is_some() {
+            operations.extend([Operation::Barrier, Operation::Trim]);
+        }
+        match self.world.pools.first() {
+            None => operations.push(Operation::OpenPool),
+            Some((_, true)) => operations.push(Operation::ClosePool),
+            Some((_, false)) => {
+                operations.push(Operation::EndPool);
+                for (bytes, requester) in
+                    [(BYTES, Requester::Context), (7 * MIB, stream(1)), (7 * MIB, stream(2))]
+                {
+                    operations.push(Operation::AllocInPool { bytes, requester });
+                }
+            }
+        }
+        operations
+    }
+
     fn run(&mut self, operation: Operation) {
+        let pool = self.world.pools.first().map(|(pool, _)| *pool);
         match operation {
+            Operation::OpenPool => drop(self.world.open_pool()),
+            Operation::EndPool => self.world.end_pool(pool.expect("offered only then")),
+            Operation::ClosePool => self.world.close_pool(pool.expect("offered only then")),
+            Operation::Reuse { block, on } => self.world.reuse(block, on.map(StreamId)),
+            Operation::AllocInPool { bytes, requester } => {
+                let (found, _) = self.world.alloc_in(bytes, requester, pool);
+                self.live.extend(found.map(|found| found.block));
+            }
             Operation::Alloc { bytes, requester } => {
                 let (found, _) = self.world.alloc(bytes, requester);
                 self.live.extend(found.map(|found| found.block));

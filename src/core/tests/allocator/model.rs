@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use cachealloc_core::{Allocation, BlockId, EventId, Mapping, Ready, Requester, Segment};
+use cachealloc_core::{
+    Allocation, BlockId, EventId, Mapping, PrivatePool, Ready, Requester, Segment, StreamId,
+};
 
 #[derive(Clone, Default)]
 pub struct Model {
@@ -15,6 +17,17 @@ pub struct Model {
     frees_count: u64,
     /// Every range that was taken, or became free for anyone, in that order.
     touches: Vec<Range<u64>>,
+    /// Captures whose graph may be launched, and what they use.
+    pools: Vec<Captured>,
+}
+
+#[derive(Clone)]
+struct Captured {
+    pool: PrivatePool,
+    /// The touches before it began.
+    begun: usize,
+    uses: Vec<Range<u64>>,
+    ended: bool,
 }
 
 /// Bytes that were freed and are not for anyone yet.
@@ -26,8 +39,14 @@ struct Waiting {
 }
 
 impl Model {
-    pub fn taken(&mut self, allocation: &Allocation, requester: Requester) {
+    pub fn taken(
+        &mut self,
+        allocation: &Allocation,
+        requester: Requester,
+        private: Option<PrivatePool>,
+    ) {
         let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
+        self.taken_from_captures(&bytes, private);
         for (_, other) in &self.live {
             assert!(!overlap(&bytes, other), "{bytes:x?} is handed out twice");
         }
@@ -42,7 +61,10 @@ impl Model {
                 continue;
             }
             let own = match (requester, waiting.ready) {
-                (Requester::Stream(stream), Ready::OnStream { stream: own, .. }) => stream == own,
+                (
+                    Requester::Stream(stream),
+                    Ready::OnStream { stream: own, .. } | Ready::InPool { stream: own },
+                ) => stream == own,
                 _ => false,
             };
             assert!(own, "{bytes:x?} is handed out to {requester:?} in spite of {waiting:?}");
@@ -53,8 +75,56 @@ impl Model {
             }
         }
         self.waiting = rest;
-        self.touches.push(bytes.clone());
+        let captured = self.pools.iter_mut().find(|captured| Some(captured.pool) == private);
+        match captured {
+            Some(captured) => captured.uses.push(bytes.clone()),
+            None => self.touches.push(bytes.clone()),
+        }
         self.live.push((allocation.block, bytes));
+    }
+
+    fn taken_from_captures(&self, bytes: &Range<u64>, private: Option<PrivatePool>) {
+        for captured in &self.pools {
+            let own = Some(captured.pool) == private;
+            let used = captured.uses.iter().any(|used| overlap(used, bytes));
+            let pool = captured.pool;
+            assert!(own || !used, "{bytes:x?} is handed out while {pool:?} may use it");
+            let later = &self.touches[captured.begun..];
+            let touched = own && later.iter().any(|touched| overlap(touched, bytes));
+            let first = !used && touched;
+            assert!(!first, "{bytes:x?} is handed out to {pool:?}, used since that began");
+        }
+    }
+
+    pub fn opened(&mut self, pool: PrivatePool) {
+        let begun = self.touches.len();
+        self.pools.push(Captured { pool, begun, uses: Vec::new(), ended: false });
+    }
+
+    pub fn ended(&mut self, pool: PrivatePool) {
+        for captured in self.pools.iter_mut().filter(|captured| captured.pool == pool) {
+            captured.ended = true;
+        }
+    }
+
+    pub fn closed(&mut self, pool: PrivatePool) {
+        let place = self.pools.iter().position(|captured| captured.pool == pool);
+        let captured = self.pools.swap_remove(place.expect("it is open"));
+        self.touches.extend(captured.uses.iter().cloned());
+        let of_pool = |ready| matches!(ready, Ready::WithPool | Ready::InPool { .. });
+        self.end_waiting(|waiting| {
+            let inside = captured.uses.iter().any(|used| overlap(used, &waiting.bytes));
+            inside && of_pool(waiting.ready)
+        });
+    }
+
+    /// Later work of the capture, on this stream or on all, comes after the use of these bytes.
+    pub fn reused(&mut self, bytes: Range<u64>, stream: Option<StreamId>) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.bytes == bytes) {
+            assert_eq!(waiting.ready, Ready::WithPool);
+            waiting.ready = stream.map_or(Ready::Anyone, |stream| Ready::InPool { stream });
+        }
+        self.waiting.retain(|waiting| waiting.ready != Ready::Anyone);
     }
 
     pub fn freed(&mut self, block: BlockId, ready: Ready) {
@@ -64,6 +134,10 @@ impl Model {
             self.exported.swap_remove(place);
             self.retired.push(bytes.clone());
         }
+        let kept = self.pools.iter().any(|captured| {
+            !captured.ended && captured.uses.iter().any(|used| overlap(used, &bytes))
+        });
+        let ready = if kept { Ready::WithPool } else { ready };
         if ready == Ready::Anyone {
             self.touches.push(bytes);
         } else {
@@ -88,7 +162,8 @@ impl Model {
     }
 
     pub fn barrier_passed(&mut self, frees_count: u64) {
-        self.end_waiting(|waiting| waiting.free_number < frees_count);
+        let of_pool = |ready| matches!(ready, Ready::WithPool | Ready::InPool { .. });
+        self.end_waiting(|waiting| waiting.free_number < frees_count && !of_pool(waiting.ready));
     }
 
     fn end_waiting(&mut self, over: impl Fn(&Waiting) -> bool) {
@@ -113,6 +188,13 @@ impl Model {
         let bytes = segment.base.0..segment.base.0 + segment.bytes;
         for (_, live) in &self.live {
             assert!(!overlap(live, &bytes), "{segment:x?} is released with {live:x?} in it");
+        }
+        for captured in &self.pools {
+            let used = captured.uses.iter().any(|used| overlap(used, &bytes));
+            assert!(!used, "{segment:x?} is released while {:?} may use it", captured.pool);
+        }
+        for touched in self.touches.iter_mut().filter(|touched| overlap(touched, &bytes)) {
+            *touched = 0..0;
         }
         for waiting in &self.waiting {
             let inside = overlap(&waiting.bytes, &bytes);

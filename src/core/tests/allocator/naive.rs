@@ -1,10 +1,20 @@
 //! Best fit by looking at every block: which one must a request get, if any?
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Address, Allocator, BlockState, Pool, Ready, Requester};
+use cachealloc_core::{
+    Address, Allocator, BlockState, Pool, PrivatePool, Ready, Requester, SegmentView,
+};
 
 /// The address of the block that the first poll has to hand out.
-pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Option<Address> {
+pub fn best_fit(
+    allocator: &Allocator,
+    bytes: u64,
+    requester: Requester,
+    private: Option<PrivatePool>,
+) -> Option<Address> {
+    if private.is_some_and(|private| !allocator.serves_pool(private)) {
+        return None;
+    }
     let policy = allocator.policy();
     let wanted = policy.block_bytes(bytes)?;
     let one_pool = policy.chunk_bytes.is_some();
@@ -12,24 +22,29 @@ pub fn best_fit(allocator: &Allocator, bytes: u64, requester: Requester) -> Opti
     let pool = if small && !one_pool { Pool::Small } else { Pool::Large };
     let slack = policy.max_non_split_rounding_bytes;
     let mut best = None;
-    for segment in allocator.segments().filter(|segment| segment.pool == pool) {
+    let same = |segment: &SegmentView| segment.pool == pool && segment.private == private;
+    for segment in allocator.segments().filter(same) {
         for block in allocator.blocks(segment.id).filter(|block| block.bytes >= wanted) {
             let others = match (block.state, requester) {
                 (BlockState::Free(Ready::Anyone), _) => true,
                 (
-                    BlockState::Free(Ready::OnStream { stream: freed_on, .. }),
+                    BlockState::Free(
+                        Ready::OnStream { stream: freed_on, .. }
+                        | Ready::InPool { stream: freed_on },
+                    ),
                     Requester::Stream(stream),
                 ) if stream == freed_on => false,
                 _ => continue,
             };
             let whole = block.bytes == segment.bytes && !segment.expandable;
+            let spared = allocator.pressure() && private.is_none();
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
             let keeps_whole = allocator.keeps_large_whole() && !small;
             if block.exported || (keeps_whole && !(whole && block.bytes <= own_bytes)) {
                 continue;
             }
-            if allocator.pressure() && !one_pool && !small && whole && much_larger {
+            if spared && !one_pool && !small && whole && much_larger {
                 continue;
             }
             if let Some(max) =

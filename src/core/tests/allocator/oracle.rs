@@ -16,7 +16,7 @@ fn every_program_up_to_a_length() {
     let begin = Instant::now();
     let mut trail = Vec::new();
     let explored = || -> u64 {
-        let explorers = Explorer::both(true);
+        let explorers = Explorer::each(true);
         explorers.iter().map(|explorer| explorer.all(steps as usize, &mut trail)).sum()
     };
     match catch_unwind(AssertUnwindSafe(explored)) {

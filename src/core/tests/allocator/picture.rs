@@ -22,8 +22,8 @@ use std::sync::Mutex;
 use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Allocation, BlockState, BlockView, EventId, Mapping, Policy, Pool, Ready, Requester, Segment,
-    SegmentView, StreamId,
+    Allocation, BlockId, BlockState, BlockView, EventId, Mapping, Policy, Pool, PrivatePool, Ready,
+    Requester, Segment, SegmentView, StreamId,
 };
 
 use crate::world::{Asked, Mark, Moment, World};
@@ -47,6 +47,7 @@ pub fn check(program: &str, picture: &str) {
 struct Drawing {
     world: World,
     live: BTreeMap<String, Allocation>,
+    freed: BTreeMap<String, BlockId>,
     marks: BTreeMap<String, Mark>,
     moments: BTreeMap<String, Moment>,
     asked: Vec<String>,
@@ -58,6 +59,7 @@ impl Drawing {
         let mut drawing = Drawing {
             world,
             live: BTreeMap::new(),
+            freed: BTreeMap::new(),
             marks: BTreeMap::new(),
             moments: BTreeMap::new(),
             asked: Vec::new(),
@@ -90,8 +92,21 @@ impl Drawing {
             [name, "=", "alloc", size, on] => {
                 self.alloc(name, bytes(size), Requester::Stream(stream(on)));
             }
+            [name, "=", "alloc", size, "in", pool] => {
+                self.alloc_in(name, bytes(size), Requester::Context, Some(private(pool)));
+            }
+            [name, "=", "alloc", size, on, "in", pool] => {
+                let requester = Requester::Stream(stream(on));
+                self.alloc_in(name, bytes(size), requester, Some(private(pool)));
+            }
+            ["open", pool] => assert_eq!(self.world.open_pool(), private(pool)),
+            ["end", pool] => self.world.end_pool(private(pool)),
+            ["close", pool] => self.world.close_pool(private(pool)),
+            ["reuse", name] => self.world.reuse(self.freed[*name], None),
+            ["reuse", name, on] => self.world.reuse(self.freed[*name], Some(stream(on))),
             ["free", name, when @ ..] => {
                 let block = self.live.remove(*name).expect("a live name").block;
+                self.freed.insert(name.to_string(), block);
                 self.world.free(block, ready(when));
             }
             ["export", name] => {
@@ -130,7 +145,17 @@ impl Drawing {
     }
 
     fn alloc(&mut self, name: &str, bytes: u64, requester: Requester) {
-        let (found, asked) = self.world.alloc(bytes, requester);
+        self.alloc_in(name, bytes, requester, None);
+    }
+
+    fn alloc_in(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        requester: Requester,
+        pool: Option<PrivatePool>,
+    ) {
+        let (found, asked) = self.world.alloc_in(bytes, requester, pool);
         if !asked.is_empty() {
             let steps: Vec<String> = asked.iter().map(text_of).collect();
             self.asked.push(format!("{name}: {}", steps.join(", ")));
@@ -173,13 +198,16 @@ impl Drawing {
             }
             BlockState::Free(Ready::After { event }) => format!("{bytes} pending e{}", event.0),
             BlockState::Free(Ready::NextBarrier) => format!("{bytes} parked"),
+            BlockState::Free(Ready::WithPool) => format!("{bytes} kept"),
+            BlockState::Free(Ready::InPool { stream }) => format!("{bytes} free s{}", stream.0),
         }
     }
 }
 
 fn segment_text(segment: &SegmentView) -> String {
     let pool = if segment.pool == Pool::Small { "small" } else { "large" };
-    format!("{} {pool}", size(segment.bytes))
+    let private = segment.private.map(|private| format!(" p{}", private.0));
+    format!("{} {pool}{}", size(segment.bytes), private.unwrap_or_default())
 }
 
 fn text_of(asked: &Asked) -> String {
@@ -217,6 +245,10 @@ fn ready(words: &[&str]) -> Ready {
 
 fn stream(text: &str) -> StreamId {
     StreamId(text.strip_prefix('s').expect("s1").parse().expect("s1"))
+}
+
+fn private(text: &str) -> PrivatePool {
+    PrivatePool(text.strip_prefix('p').expect("p1").parse().expect("p1"))
 }
 
 fn event(text: &str) -> EventId {

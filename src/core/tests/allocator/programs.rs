@@ -3,13 +3,14 @@
 
 use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{BlockId, EventId, Policy, Ready, Request, Requester, StreamId};
+use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, StreamId};
 
 use crate::random::Random;
-use crate::world::{Mark, Moment, World};
+use crate::world::{Mark, Moment, World, request};
 
 const STEPS_COUNT: u64 = 600;
 const IN_FLIGHT_COUNT_MAX: usize = 3;
+const POOLS_COUNT_MAX: usize = 3;
 const POLICIES: [&str; 9] = [
     "",
     "max_split_size_mb:20",
@@ -34,6 +35,7 @@ struct Program {
     mark: Option<Mark>,
     moment: Option<Moment>,
     exports: bool,
+    captures: bool,
 }
 
 /// Runs the program with this number. Panics where the allocator is at fault.
@@ -43,6 +45,7 @@ pub fn run(seed: u64, judges_all: bool) {
     let policy = Policy { limit_bytes, ..parse(random.pick(&POLICIES)).0.policy };
     let capacity_bytes = random.pick(&[48 * MIB, 120 * MIB, 1 << 40]);
     let exports = random.below(3) == 0;
+    let captures = random.below(2) == 0;
     let mut program = Program {
         world: World::new(policy, capacity_bytes),
         random,
@@ -52,6 +55,7 @@ pub fn run(seed: u64, judges_all: bool) {
         mark: None,
         moment: None,
         exports,
+        captures,
     };
     program.world.judges_all = judges_all;
     program.world.allocator.set_chunk(program.random.pick(&CHUNKS_BYTES));
@@ -64,10 +68,13 @@ pub fn run(seed: u64, judges_all: bool) {
 
 impl Program {
     fn step(&mut self) {
+        if self.captures && self.random.below(8) == 0 {
+            return self.capture();
+        }
         match self.random.below(20) {
             0..5 => self.alloc(),
             5..7 if self.in_flight.len() < IN_FLIGHT_COUNT_MAX => {
-                let request = Request::new(self.size(), self.requester());
+                let request = request(self.size(), self.requester(), self.pool());
                 self.in_flight.push(request);
             }
             5..11 if !self.in_flight.is_empty() => self.poll_one(),
@@ -101,13 +108,42 @@ impl Program {
     }
 
     fn alloc(&mut self) {
-        let (bytes, requester) = (self.size(), self.requester());
-        let request = Request::new(bytes, requester);
+        let (bytes, requester, pool) = (self.size(), self.requester(), self.pool());
+        let request = request(bytes, requester, pool);
         if self.random.below(4) == 0 {
             self.live.extend(self.world.hit(&request).map(|found| found.block));
             return;
         }
-        self.live.extend(self.world.alloc(bytes, requester).0.map(|found| found.block));
+        self.live.extend(self.world.alloc_in(bytes, requester, pool).0.map(|found| found.block));
+    }
+
+    /// A capture for which something is allocated.
+    fn pool(&mut self) -> Option<PrivatePool> {
+        let served = self.world.pools.iter().filter(|(_, ended)| !ended);
+        let served: Vec<PrivatePool> = served.map(|(pool, _)| *pool).collect();
+        let for_capture = !served.is_empty() && self.random.below(2) == 0;
+        for_capture.then(|| self.random.pick(&served))
+    }
+
+    fn capture(&mut self) {
+        match self.random.below(8) {
+            0 if self.world.pools.len() < POOLS_COUNT_MAX => drop(self.world.open_pool()),
+            1 if !self.world.pools.is_empty() => {
+                let (pool, ended) = self.random.pick(&self.world.pools);
+                match ended {
+                    true => self.world.close_pool(pool),
+                    false => self.world.end_pool(pool),
+                }
+            }
+            _ => {
+                let waiting = self.world.waiting();
+                if !waiting.is_empty() {
+                    let stream = StreamId(self.random.below(3));
+                    let stream = (self.random.below(2) == 0).then_some(stream);
+                    self.world.reuse(self.random.pick(&waiting), stream);
+                }
+            }
+        }
     }
 
     fn poll_one(&mut self) {

@@ -12,6 +12,8 @@ mod arenas;
 
 mod budgets;
 
+mod captures;
+
 mod chunks;
 
 mod exports;

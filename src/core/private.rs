@@ -1,0 +1,194 @@
+//! Memory that belongs to one capture.
+//!
+//! Note [Private pools]. A capture does not run: what it records runs later, as often as its graph is
+//! launched, and each time at the same addresses. So a block that was handed out inside a capture is
+//! used again long after the program has freed it, and whoever got it meanwhile would find its contents
+//! overwritten. Segments from which captures are served are therefore *private*: nobody else gets
+//! any part of them before the graph and all that was made from it are gone.
+//!
+//! Inside the capture a freed block waits (`Ready::WithPool`). Only whoever knows the graph can tell
+//! that a later use comes after the last one in every launch, and says so (`reuse`).
+//!
+//! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph is gone,
+//! and what they wait for is what any block waits for. The caller then makes sure that all work so far
+//! is over, and `close_pool` gives the segments to everybody; a block that the program still holds
+//! becomes a block like any other.
+//!
+//! A capture may be given segments that nobody has used since before it began. Not others: what
+//! was freed during a capture, an earlier part of the same capture may still use in its launches.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::{Block, State};
+use crate::free_index::FreeIndex;
+use crate::idle::IdleMark;
+use crate::request::Request;
+use crate::rules::{Rule, rule_holds};
+use crate::types::{Allocation, BlockId, Pool, PrivatePool, Ready, SegmentId, StreamId};
+
+/// The free blocks of a private pool.
+#[derive(Clone)]
+pub(crate) struct PrivateMemory {
+    small: FreeIndex,
+    large: FreeIndex,
+    /// When its capture began.
+    begun: IdleMark,
+    /// Its graph is gone.
+    ends: bool,
+}
+
+impl PrivateMemory {
+    pub(crate) fn index(&self, pool: Pool) -> &FreeIndex {
+        match pool {
+            Pool::Small => &self.small,
+            Pool::Large => &self.large,
+        }
+    }
+}
+
+/// Where a block of a private pool is listed.
+pub(crate) fn private_index(
+    pools: &mut BTreeMap<PrivatePool, PrivateMemory>,
+    id: PrivatePool,
+    pool: Pool,
+) -> &mut FreeIndex {
+    let memory = pools.get_mut(&id).expect("a private pool with blocks is open");
+    match pool {
+        Pool::Small => &mut memory.small,
+        Pool::Large => &mut memory.large,
+    }
+}
+
+impl Allocator {
+    /// A capture that began at this moment gets memory of its own.
+    pub fn open_pool(&mut self, id: PrivatePool, begun: IdleMark) {
+        let (small, large) = (FreeIndex::new(), FreeIndex::new());
+        let memory = PrivateMemory { small, large, begun, ends: false };
+        let other = self.private.insert(id, memory);
+        assert!(other.is_none(), "{id:?} is opened twice");
+    }
+
+    /// Whether requests for this pool are served.
+    pub fn serves_pool(&self, id: PrivatePool) -> bool {
+        self.private.get(&id).is_some_and(|memory| !memory.ends)
+    }
+
+    /// The private pool whose capture, or graph, may still use this block.
+    pub fn private_pool_of(&self, id: BlockId) -> Option<PrivatePool> {
+        self.blocks.get(id.0)?.private.filter(|pool| self.serves_pool(*pool))
+    }
+
+    /// Whether the block is freed and waits for its pool.
+    pub fn waits_with_pool(&self, id: BlockId) -> bool {
+        let block = self.blocks.get(id.0);
+        block.and_then(|block| block.tag()).is_some_and(|tag| tag.ready == Ready::WithPool)
+    }
+
+    /// In every launch, what the capture records from now on comes after the last use of this waiting
+    /// block: for work on this stream, or wherever it is recorded.
+    pub fn reuse(&mut self, id: BlockId, stream: Option<StreamId>) {
+        assert!(self.waits_with_pool(id), "{id:?} does not wait for its pool");
+        self.remove_free(id);
+        let tag = stream.and_then(|stream| self.tags.make(Ready::InPool { stream }));
+        let block = self.blocks.at_mut(id.0);
+        block.state = tag.map_or(State::Free, State::Tagged);
+        block.freed_at = self.clock;
+        self.coalesce_and_insert(id);
+    }
+
+    /// The graph is gone, and nobody is served from the pool any more.
+    pub fn end_pool(&mut self, id: PrivatePool) {
+        if let Some(memory) = self.private.get_mut(&id) {
+            memory.ends = true;
+        }
+    }
+
+    /// All work from before `end_pool` is over: the pool's memory is everybody's.
+    pub fn close_pool(&mut self, id: PrivatePool) {
+        let segments = self.segments.iter().filter(|(_, segment)| segment.private == Some(id));
+        let segments: Vec<SegmentId> = segments.map(|(number, _)| SegmentId(number)).collect();
+        segments.into_iter().for_each(|segment| self.open_to_all(segment));
+        self.private.remove(&id);
+    }
+
+    /// Bytes of the segments of all private pools.
+    pub fn private_bytes(&self) -> u64 {
+        let private = self.segments.iter().filter(|(_, segment)| segment.private.is_some());
+        private.map(|(_, segment)| segment.bytes).sum()
+    }
+
+    /// What becomes of a block that is freed so.
+    pub fn ready_if_freed(&self, id: BlockId, ready: Ready) -> Ready {
+        match self.private_pool_of(id) {
+            Some(_) if rule_holds(Rule::PrivateWaitsForPool) => Ready::WithPool,
+            _ => ready,
+        }
+    }
+
+    /// A segment that nobody has used since the capture began, if one fits as if it had been reserved
+    /// for this request.
+    pub(crate) fn adopt(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
+        let private = request.private?;
+        // A chunk is far more than a capture needs.
+        if self.policy.chunk_bytes.is_some() {
+            return None;
+        }
+        let begun = self.private.get(&private)?.begun;
+        let segment_bytes = self.policy.private_segment_bytes(block_bytes);
+        let pool = self.policy.pool_of(block_bytes);
+        let found =
+            self.index(pool, None).for_anyone(block_bytes.min(segment_bytes)).find(|(rank, id)| {
+                let block = self.blocks.at(id.0);
+                rank.bytes == segment_bytes
+                    && !block.is_split()
+                    && !block.expandable
+                    && (block.freed_at < begun.0 || !rule_holds(Rule::AdoptOnlyIdle))
+            });
+        let (_, id) = found?;
+        self.remove_free(id);
+        let segment = self.blocks.at(id.0).segment;
+        self.blocks.at_mut(id.0).private = Some(private);
+        let row = self.segments.at_mut(segment.0);
+        row.private = Some(private);
+        row.requester = request.requester;
+        let whole = self.keeps_whole(request, block_bytes);
+        Some(self.take(id, block_bytes, request.requested_bytes, whole))
+    }
+
+    /// The private pool a request is for, as far as it is served.
+    pub(crate) fn is_refused(&self, request: &Request) -> bool {
+        request.private.is_some_and(|private| !self.serves_pool(private))
+    }
+
+    fn open_to_all(&mut self, segment: SegmentId) {
+        let ids: Vec<BlockId> = self.blocks_from(self.segments.at(segment.0).first).collect();
+        // What waits for nothing of the pool's stays in no index.
+        let moves = |block: &Block| {
+            let pending = block.is_pending() && block.barrier_tag().is_some();
+            block.state != State::Allocated && !pending
+        };
+        let moving: Vec<BlockId> =
+            ids.iter().copied().filter(|id| moves(self.blocks.at(id.0))).collect();
+        moving.iter().for_each(|id| self.remove_free(*id));
+        let clock = self.clock;
+        for id in &ids {
+            self.blocks.at_mut(id.0).private = None;
+        }
+        let row = self.segments.at_mut(segment.0);
+        row.private = None;
+        let pool = row.pool;
+        for id in moving {
+            let block = self.blocks.at_mut(id.0);
+            if block.barrier_tag().is_none() {
+                block.state = State::Free;
+                block.freed_at = clock;
+            }
+            // Those behind it are in no index yet, and must not be looked for there.
+            self.coalesce_back_and_insert(id);
+        }
+        self.stats.settle_split(pool);
+        self.note_leaving(segment);
+    }
+}
