@@ -61,8 +61,20 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like: `limits.rs` and `idle.rs` show them.
-const NO_HAZARDS: [Rule; 6] = [
+/// Of what there is natively nothing like: `limits.rs` and `idle.rs` show them, and of the reuse in
+/// captures `core/order/tests/reuse`.
+const NO_HAZARDS: &[Rule] = &[
+    Rule::CaptureFreeMarks,
+    Rule::CaptureFreeMarksEveryStream,
+    Rule::CaptureDroppedNodesMark,
+    Rule::CaptureLooseNodesMark,
+    Rule::CaptureReuseForEveryStream,
+    Rule::CaptureEarlyIsNotComplete,
+    Rule::CaptureReuseNotEarly,
+    Rule::CaptureReuseIsMarked,
+    Rule::CaptureStreamsAreMended,
+    Rule::CaptureReachAdvances,
+    Rule::CaptureOpaqueWaits,
     Rule::LimitClaimsFirst,
     Rule::IdleSinceMark,
     Rule::IdleBehindBarrier,

@@ -14,6 +14,7 @@
 //! * `route`: the decision for one free.
 //! * `debts`: what later calls still owe to an earlier free that did not wait.
 //! * `captures`: which streams capture now; barriers would kill their captures.
+//! * `reuse`: which freed blocks a capture may use again.
 //! * `ledger`: the parts above, put together in the only order that is sound.
 //!
 //! Orders: every atomic operation of this module is `SeqCst`. On x86 that costs nothing (a locked
@@ -27,6 +28,7 @@ pub mod debts;
 pub mod ledger;
 pub mod marks;
 pub mod plain;
+pub mod reuse;
 pub mod route;
 pub mod visible;
 

@@ -1,0 +1,205 @@
+//! What is over, and what has begun, when the next node of a stream starts: the nodes behind its
+//! terminals, found by a walk against the edges that is never made twice.
+//!
+//! * R1: a node *has started* if an ordinary or an early edge leads from it to a terminal or to a
+//!   node that has started, or if it is a terminal itself.
+//! * R2: a node *is complete* if an ordinary edge leads from it to a node that has started. So an
+//!   early edge says nothing of the node that it comes from, and all that this one waited for.
+//! * R3: a node is *loose* if an edge that is not ordinary leads from it to a node behind the
+//!   terminals. It may run on when those behind it are complete.
+//! * R4: what was found stays true while the terminals only advance: every terminal of before is
+//!   one now, or before one. That is looked at each time, and if it fails, all is forgotten.
+//!
+//! A terminal itself is complete for the next node only if that one is not started early, which the
+//! caller decides: terminals count as started, no more.
+//!
+//! Note [Advancing] has the proof of R4.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::nodes::{Edge, EdgeKind, Node, Nodes, NotKnown};
+use crate::rules::{Rule, rule_holds};
+
+/// Behind the terminals by edges of any kind.
+const SEEN: u8 = 1;
+const STARTED: u8 = 2;
+const COMPLETE: u8 = 4;
+/// Was a terminal, and the walk from the new ones has not met it yet.
+const UNMET: u8 = 8;
+
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    terminals: Vec<(u32, EdgeKind)>,
+    /// What is known of each node, by number.
+    flags: Vec<u8>,
+    loose: BTreeSet<u32>,
+    /// Nodes whose edges are still to be followed, and whether they have started.
+    stack: Vec<(u32, bool)>,
+    unmet_count: usize,
+}
+
+/// How the terminals have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Advance {
+    /// As R4 wants it.
+    Forward,
+    /// Some terminal was dropped.
+    Elsewhere,
+}
+
+impl Reach {
+    /// The terminals are these now.
+    pub(crate) fn advance(
+        &mut self,
+        nodes: &mut Nodes,
+        now: &[Edge],
+        ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
+    ) -> Result<Advance, NotKnown> {
+        let mut terminals = Vec::with_capacity(now.len());
+        for edge in now {
+            terminals.push((nodes.number(edge.from)?, edge.kind));
+        }
+        if terminals == self.terminals {
+            return Ok(Advance::Forward);
+        }
+        for (number, _) in &self.terminals {
+            let flags = &mut self.flags[*number as usize];
+            self.unmet_count += usize::from(*flags & UNMET == 0);
+            *flags |= UNMET;
+        }
+        self.terminals = terminals;
+        self.follow_terminals(nodes, ask)?;
+        if self.unmet_count == 0 || !rule_holds(Rule::CaptureReachAdvances) {
+            return Ok(Advance::Forward);
+        }
+        self.flags.clear();
+        self.loose.clear();
+        self.unmet_count = 0;
+        self.follow_terminals(nodes, ask)?;
+        Ok(Advance::Elsewhere)
+    }
+
+    /// One terminal more, unless it is complete when the others are. Those that are complete when it
+    /// is are none any more.
+    pub(crate) fn add(
+        &mut self,
+        nodes: &mut Nodes,
+        terminal: u32,
+        ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
+    ) -> Result<(), NotKnown> {
+        if self.is_complete(terminal) || self.is_full_terminal(terminal) {
+            return Ok(());
+        }
+        self.visit(terminal, true);
+        self.follow(nodes, ask)?;
+        let flags = &self.flags;
+        self.terminals.retain(|(known, _)| !has(flags, *known, COMPLETE));
+        self.terminals.push((terminal, EdgeKind::Full));
+        Ok(())
+    }
+
+    pub(crate) fn terminals(&self) -> impl Iterator<Item = u32> {
+        self.edges().map(|(number, _)| number)
+    }
+
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (u32, EdgeKind)> {
+        self.terminals.iter().copied()
+    }
+
+    /// Terminals that are complete for a next node that does not start early.
+    pub(crate) fn is_full_terminal(&self, number: u32) -> bool {
+        self.terminals.contains(&(number, EdgeKind::Full))
+    }
+
+    pub(crate) fn is_complete(&self, number: u32) -> bool {
+        has(&self.flags, number, COMPLETE)
+    }
+
+    /// Loose nodes from a number on.
+    pub(crate) fn loose_from(&self, number: u32) -> impl Iterator<Item = u32> {
+        self.loose.range(number..).copied()
+    }
+
+    fn follow_terminals(
+        &mut self,
+        nodes: &mut Nodes,
+        ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
+    ) -> Result<(), NotKnown> {
+        for index in 0..self.terminals.len() {
+            let (number, kind) = self.terminals[index];
+            self.visit(number, kind != EdgeKind::Unknown);
+        }
+        self.follow(nodes, ask)
+    }
+
+    /// Each node is followed at most twice: as seen, and as started.
+    fn follow(
+        &mut self,
+        nodes: &mut Nodes,
+        ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
+    ) -> Result<(), NotKnown> {
+        while let Some((number, started)) = self.stack.pop() {
+            for index in nodes.edges_into(number, ask)? {
+                let (from, mut kind) = nodes.edge(index);
+                if !rule_holds(Rule::CaptureEarlyIsNotComplete) {
+                    kind = EdgeKind::Full;
+                }
+                let started = started && kind != EdgeKind::Unknown;
+                self.visit(from, started);
+                match kind {
+                    EdgeKind::Full if started => self.flags[from as usize] |= COMPLETE,
+                    EdgeKind::Full => {}
+                    EdgeKind::Early | EdgeKind::Unknown => {
+                        self.loose.insert(from);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, number: u32, started: bool) {
+        let index = number as usize;
+        if index >= self.flags.len() {
+            self.flags.resize(index + 1, 0);
+        }
+        let flags = &mut self.flags[index];
+        if started && *flags & UNMET != 0 {
+            *flags &= !UNMET;
+            self.unmet_count -= 1;
+        }
+        let wanted = if started { SEEN | STARTED } else { SEEN };
+        if *flags & wanted != wanted {
+            *flags |= wanted;
+            self.stack.push((number, started));
+        }
+    }
+}
+
+fn has(flags: &[u8], number: u32, flag: u8) -> bool {
+    flags.get(number as usize).is_some_and(|flags| flags & flag != 0)
+}
+
+// Note [Advancing]
+//
+// Let O be the old terminals, N the new ones, and C(X) what R1 to R3 find from X. The walk from N
+// stops at nodes that the walk from O has followed. Claim: if it meets every terminal of O, then
+// C(O) and what it finds together are C(N), no more and no less.
+//
+// No less: a node of C(N) lies on a path from N. Either every node of the path is new, then the
+// walk finds it; or the walk stops at the first one that is not, which is of C(O), and C(O) holds
+// all behind its own nodes.
+//
+// No more: C(O) may only count if C(O) is part of C(N), that is, if each terminal o of O is in N or
+// before a node of N. The walk follows only nodes that it has come to from N itself, so when it
+// meets o there is a path from N to o, by edges that exist. The same path carries "started" on to o,
+// because o only counts as met where the walk comes with it; and all that C(O) says of "complete",
+// "started" and "loose" follows from "o has started" by edges that do not change (N1).
+//
+// In a capture that only advances every o is met: a captured node hangs on all terminals of its
+// stream, and a wait adds terminals. What else may happen is that a program sets the terminals
+// (`cuStreamUpdateCaptureDependencies`), or that the driver drops one that another one is behind of.
+// Then all is found again from N, without asking the driver again (N1). Stopping at nodes of C(O)
+// and trusting them without this look is wrong: set back to the root, a stream would pass for
+// ordered behind all that it has dropped.
