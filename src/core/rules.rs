@@ -123,6 +123,8 @@ rules! {
     CaptureGate = "capture_gate",
     /// Segments go back in the order of streams, not by a free that waits for all.
     ReleaseInStreamOrder = "release_in_stream_order",
+    /// Memory that went back in the order of a stream is the device's when that was synchronised with.
+    ReleaseSynchronizes = "release_synchronizes",
     /// Segments go back behind the events that their blocks wait for.
     ReleaseBehindEvents = "release_behind_events",
     /// A call is made again only if the table of functions says that it may.

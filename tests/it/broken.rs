@@ -51,6 +51,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::CaptureGate, "captures_begin_during_frees", "ordered"),
     (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
     (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),
+    (Rule::ReleaseSynchronizes, "room_comes_back_from_behind_tags", "ordered"),
     (Rule::UnmapOnlyFree, "memory_moves_past_a_stream", EXPANDABLE),
     (Rule::UnmapBehindBarrier, "memory_moves_behind_a_kernel", EXPANDABLE),
     (Rule::RetryAsListed, "calls_that_may_not_be_repeated", "ordered"),

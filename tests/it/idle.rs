@@ -60,10 +60,21 @@ fn neighbours(
     second: impl FnOnce(Run) -> Run,
     tries: usize,
 ) -> String {
+    neighbours_with(conf, part_mib, second, tries, &[])
+}
+
+fn neighbours_with(
+    conf: &str,
+    part_mib: usize,
+    second: impl FnOnce(Run) -> Run,
+    tries: usize,
+    variables: &[(&str, &str)],
+) -> String {
     let (device, done) = (scratch_file("device"), scratch_file("done"));
     let freed = PathBuf::from(format!("{}.freed", done.display()));
     let first = hurried(&format!("hold 900 {part_mib} {}", done.display()));
     let first = first.conf(conf).env("CACHEALLOC_TURN_MS", "20").env("SIM_SHARED", &device);
+    let first = variables.iter().fold(first, |first, (name, value)| first.env(name, value));
     let first = thread::spawn(move || clean(&first));
     while !freed.exists() && !first.is_finished() {
         thread::sleep(Duration::from_millis(2));
@@ -96,6 +107,13 @@ fn a_neighbour_gets_what_lies_idle() {
         "ask: came\n"
     );
     assert_eq!(neighbours("keep_free_mb:300", 20, Run::native, PATIENT), "ask: came\n");
+}
+
+/// A free in stream order is not enough: the device has the memory when somebody waited for it.
+#[test]
+fn what_went_back_has_arrived() {
+    let broken = [("CACHEALLOC_BREAK", Rule::ReleaseSynchronizes.name())];
+    assert_eq!(neighbours_with("", 100, Run::native, 50, &broken), "ask: never came\n");
 }
 
 #[test]
@@ -186,7 +204,7 @@ fn the_driver_may_refuse() {
         "cuMemGetInfo_v2",
         "cuStreamCreate",
         "cuMemFreeAsync",
-        "cuStreamQuery",
+        "cuStreamSynchronize",
         "cuMemUnmap",
         "cuMemRelease",
     ];

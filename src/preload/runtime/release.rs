@@ -6,6 +6,7 @@
 //! stream only. The real free is the last resort, and counted.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
@@ -19,11 +20,74 @@ use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{arenas, captures, extents, idle, limits, lock, tags};
 
-/// The streams on which memory goes back; 0 before their first use.
+/// The streams on which memory goes back.
 #[derive(Default)]
 pub struct ReleaseStreams {
-    now: Mutex<StreamHandle>,
-    behind_events: Mutex<StreamHandle>,
+    now: ReleaseStream,
+    behind_events: ReleaseStream,
+}
+
+#[derive(Default)]
+struct ReleaseStream {
+    /// 0 before its first use.
+    handle: Mutex<StreamHandle>,
+    /// Memory was freed on it that the device does not have until somebody synchronises with it:
+    /// its frees may all be over, and still no request gets their memory (measured).
+    owes: AtomicBool,
+}
+
+impl ReleaseStreams {
+    /// Whether memory went back for which nobody has waited.
+    pub fn owe(&self) -> bool {
+        [&self.now, &self.behind_events].iter().any(|stream| stream.owes.load(Ordering::Relaxed))
+    }
+
+    /// Lets the device have what is over. Waits for no work. With the context current.
+    pub fn collect(&self) {
+        [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
+    }
+}
+
+impl ReleaseStream {
+    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    fn handle(&self) -> Option<StreamHandle> {
+        let mut handle = lock(&self.handle);
+        if *handle == 0 && table::has(id::cuMemFreeAsync) {
+            let mut made = 0;
+            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
+                *handle = made;
+            }
+        }
+        (*handle != 0).then_some(*handle)
+    }
+
+    fn collect(&self) {
+        if !self.owes.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
+            return;
+        }
+        let handle = *lock(&self.handle);
+        if api::stream_query(handle) == SUCCESS {
+            self.wait(handle);
+        }
+    }
+
+    fn wait(&self, handle: StreamHandle) -> CuResult {
+        self.owes.store(false, Ordering::Release);
+        stats::timed(Wait::Release, || api::stream_synchronize(handle))
+    }
+
+    /// Behind what this stream waits for.
+    fn give_back(&self, handle: StreamHandle, segments: &[&Segment]) {
+        for segment in segments {
+            let free = || api::mem_free_async(segment.base.0, handle);
+            if stats::timed_release(free) != SUCCESS {
+                free_by_waiting([*segment].into_iter());
+            }
+        }
+        if !segments.is_empty() {
+            self.owes.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// Segments that have left the allocator, and the events that their memory still waits for.
@@ -75,7 +139,7 @@ impl Leaving {
             return SUCCESS;
         }
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
-        match stream(&context.release_streams.now).filter(|_| in_order) {
+        match context.release_streams.now.handle().filter(|_| in_order) {
             Some(stream) => self.behind_barrier(context, stream, wait),
             None => self.by_waiting(),
         }
@@ -98,10 +162,10 @@ impl Leaving {
         }
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
-        give_back(&now, stream);
         let mut code = SUCCESS;
+        context.release_streams.now.give_back(stream, &now);
         if wait && !now.is_empty() {
-            code = stats::timed(Wait::Release, || api::stream_synchronize(stream));
+            code = context.release_streams.now.wait(stream);
         }
         // What a stream still uses goes back when the stream is done. Nobody waits for that: a
         // malloc natively does not either (hazard 31).
@@ -113,14 +177,14 @@ impl Leaving {
 
     /// On a stream of its own: whoever waits for the other one must not wait for these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
-        let Some(stream) = stream(&context.release_streams.behind_events) else {
+        let Some(stream) = context.release_streams.behind_events.handle() else {
             free_by_waiting(segments.iter().copied());
             return;
         };
         let barrier = context.last_barrier.newest();
         let events = barrier.iter().chain(&self.events);
         if !rule_holds(Rule::ReleaseBehindEvents) || waits_for(stream, events) {
-            give_back(segments, stream);
+            context.release_streams.behind_events.give_back(stream, segments);
         } else {
             free_by_waiting(segments.iter().copied());
         }
@@ -137,15 +201,6 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
     events
         .filter(|event| !event.is_dead())
         .all(|event| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS)
-}
-
-fn give_back(segments: &[&Segment], stream: StreamHandle) {
-    for segment in segments {
-        let free = || api::mem_free_async(segment.base.0, stream);
-        if stats::timed_release(free) != SUCCESS {
-            free_by_waiting([*segment].into_iter());
-        }
-    }
 }
 
 /// The real free waits for the context like any other, and holds it meanwhile.
@@ -186,6 +241,13 @@ fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
         code = code.max(leaving.release(context, wait));
+        if wait && context.release_streams.owe() {
+            let collect = &mut || {
+                context.release_streams.collect();
+                SUCCESS
+            };
+            api::relaxed(|| context.enter(collect));
+        }
         let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
         code = code.max(unmapped);
         bytes += unmapped_bytes;
@@ -211,16 +273,4 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     limits::give_back(context.device, first.bytes);
     rest.release(context, false);
     true
-}
-
-/// Made at first use, and only where the driver can free in stream order (11.2 and later).
-fn stream(kept: &Mutex<StreamHandle>) -> Option<StreamHandle> {
-    let mut stream = lock(kept);
-    if *stream == 0 && table::has(id::cuMemFreeAsync) {
-        let mut made = 0;
-        if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
-            *stream = made;
-        }
-    }
-    (*stream != 0).then_some(*stream)
 }

@@ -24,6 +24,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_block_freed_plainly),
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Always, room_comes_back_from_behind_tags, machine = "SIM_MEMORY_MB=128"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -297,6 +298,20 @@ fn async_block_freed_plainly_while_used_elsewhere(d: &Driver) -> Verdict {
     let q = d.alloc_async(BYTES, a)?;
     fill(d, a, q, BYTES, 2, 0)?;
     ok_if(holds(d, q, BYTES, 2)?, MIXED)
+}
+
+/// What went back behind a stream's work is there when the stream is done.
+fn room_comes_back_from_behind_tags(d: &Driver) -> Verdict {
+    let a = d.stream()?;
+    let (p, room) = (d.alloc_async(40 * MIB, a)?, d.alloc(50 * MIB)?);
+    d.free(room)?;
+    fill(d, a, p, 40 * MIB, 1, LATE)?;
+    d.free_async(p, a)?;
+    let q = d.alloc(70 * MIB)?;
+    d.synchronize_stream(a)?;
+    let r = d.alloc(40 * MIB);
+    d.free(q)?;
+    ok_if(r.is_ok(), "its memory serves nobody")
 }
 
 /// [10] A segment goes back to the driver behind the work that still uses its blocks.

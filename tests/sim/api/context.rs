@@ -211,5 +211,7 @@ fn synchronize(call: &mut Call, context: Handle) -> Outcome {
     let deps = call.world().context_deps(context)?;
     call.wait_all(deps);
     call.world().trim_pools(None);
+    let id = find(call, context)?.id;
+    call.world().collect(None, Some(id));
     find(call, context)?.error.map_or(Ok(()), Err)
 }

@@ -52,6 +52,7 @@ driver! {
         let (op, context) = (known.op.clone(), known.context);
         op.iter().for_each(|op| call.wait(op));
         call.world().trim_pools(None);
+        call.world().collect(op.map(|op| op.source.stream), None);
         context_error(call, context)
     }
 

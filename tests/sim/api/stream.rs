@@ -39,6 +39,8 @@ driver! {
         let deps = call.world().stream_deps(stream)?;
         call.wait_all(deps);
         call.world().trim_pools(None);
+        let id = call.world().streams.get(stream)?.id;
+        call.world().collect(Some(id), None);
         call.check_error(stream)
     }
 

@@ -83,6 +83,7 @@ impl World {
         for base in bases {
             self.discard(base);
         }
+        self.collect(None, Some(context.id));
         self.memory.devices[context.device].give_pages(CONTEXT_BYTES);
         for other in self.contexts.values_mut() {
             other.peers.remove(&handle);

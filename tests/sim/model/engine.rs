@@ -210,7 +210,7 @@ impl World {
 
     fn after_effects(&mut self, op: &OpRef) {
         match &op.work {
-            Work::Release { allocation } => self.release(*allocation),
+            Work::Release { allocation } => self.release_in_order(*allocation, op.source.stream),
             Work::Kernel(launch) if launch.builtin == Builtin::Fault => {
                 self.set_error(op.ctx, Code::ILLEGAL_ADDRESS);
             }

@@ -4,7 +4,7 @@
 //! free is complete. Blocks above the release threshold go back to the device when a
 //! synchronising call finds their frees complete.
 
-use super::memory::Kind;
+use super::memory::{Allocation, Kind};
 use super::op::{OpRef, Work};
 use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
@@ -133,7 +133,31 @@ impl World {
         }
     }
 
-    /// The end of a free that did not wait.
+    /// The end of a free in the order of a stream. Measured: the memory is the device's again when
+    /// somebody synchronises with that stream or the context; a query, of the stream or an event,
+    /// is not enough, and neither is a request that finds no memory.
+    pub fn release_in_order(&mut self, id: u64, stream: u64) {
+        let Some((base, bytes)) = self.memory.dying_range(id) else { return };
+        match self.memory.end_dying(id) {
+            Some(allocation) if matches!(allocation.kind, Kind::Device | Kind::Managed) => {
+                self.shadow.clear(base, base + bytes.max(1));
+                self.freed_in_order.push((stream, allocation));
+            }
+            _ => {}
+        }
+    }
+
+    /// A stream (an id; `None`: all of a context, also an id) was synchronised with.
+    pub fn collect(&mut self, stream: Option<u64>, context: Option<u64>) {
+        let is_due = |(freed_on, allocation): &mut (u64, Allocation)| {
+            stream == Some(*freed_on) || context == Some(allocation.ctx)
+        };
+        for (_, allocation) in self.freed_in_order.extract_if(.., is_due) {
+            self.memory.give_back(&allocation);
+        }
+    }
+
+    /// The end of a free that waited.
     pub fn release(&mut self, id: u64) {
         let Some(allocation) = self.memory.end_dying(id) else { return };
         if matches!(allocation.kind, Kind::Pool { .. }) {

@@ -12,7 +12,7 @@ use super::event::Event;
 use super::graph::Graphs;
 use super::handles::Slab;
 use super::ipc::Imports;
-use super::memory::Memory;
+use super::memory::{Allocation, Memory};
 use super::module::Modules;
 use super::pool::Pool;
 use super::shadow::Shadow;
@@ -41,6 +41,8 @@ pub struct World {
     pub modules: Modules,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
+    /// Freed on a stream (an id), which nobody has synchronised with since.
+    pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
     pub arrays: Slab<Array>,
     pub textures: Slab<[u64; 8]>,
@@ -128,6 +130,7 @@ impl World {
             modules: Modules::default(),
             pools,
             device_pools,
+            freed_in_order: Vec::new(),
             physical: Slab::new(tag::PHYSICAL),
             arrays: Slab::new(tag::ARRAY),
             textures: Slab::new(tag::TEXTURE),

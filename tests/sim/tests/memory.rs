@@ -180,3 +180,31 @@ fn the_cost_of_calls_is_virtual() {
     });
     outcome.clean();
 }
+
+#[test]
+fn memory_freed_in_order_is_back_when_somebody_synchronized() {
+    let name = "memory_freed_in_order_is_back_when_somebody_synchronized";
+    let outcome = child(name, &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let before = d.memory_info().unwrap().0;
+        let lost = || before - d.memory_info().unwrap().0;
+        for way in 0..2 {
+            let block = d.alloc(64 * MIB).unwrap();
+            d.free_async(block, a).unwrap();
+            while d.query_stream(a) == Err(600) {}
+            d.synchronize_stream(b).unwrap();
+            assert_eq!(lost(), 64 * MIB, "nobody synchronised with it");
+            if way == 0 { d.synchronize_stream(a) } else { d.synchronize() }.unwrap();
+            assert_eq!(lost(), 0);
+        }
+        let block = d.alloc(64 * MIB).unwrap();
+        let event = d.event().unwrap();
+        d.free_async(block, a).unwrap();
+        d.record(event, a).unwrap();
+        while d.query_event(event) == Err(600) {}
+        assert_eq!(lost(), 64 * MIB);
+        d.synchronize_event(event).unwrap();
+        assert_eq!(lost(), 0);
+    });
+    outcome.clean();
+}
