@@ -12,3 +12,17 @@ pub mod model;
 mod read;
 
 pub use read::{ReadError, read};
+
+// From the model to what happened.
+mod lives;
+mod moment;
+mod sites;
+mod temporary;
+
+// What a person is shown of it.
+pub mod names;
+
+pub use lives::{Life, Lives, Moment};
+pub use moment::{WHEN_ALLOWED, When};
+pub use sites::{Site, Totals, sites};
+pub use temporary::{OTHERS_BETWEEN_MAX, temporary};

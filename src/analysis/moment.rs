@@ -1,0 +1,66 @@
+//! The moments that a user can name.
+
+use crate::lives::{Lives, Moment};
+use crate::model::{Action, Device};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// After the last entry: what the file's segments show.
+    End,
+    /// When the program held most, on each device for itself.
+    Peak,
+    /// Before the last request that could not be served.
+    Shortage,
+    /// After so many entries.
+    Entry(u64),
+    /// So many microseconds after the first entry.
+    AfterUs(u64),
+}
+
+/// What [`When::parse`] understands.
+pub const WHEN_ALLOWED: &str =
+    "end, peak, oom, a time since the first entry such as 2.5s or 300ms, or an entry such as #1200";
+
+impl When {
+    pub fn parse(text: &str) -> Option<When> {
+        match text {
+            "end" => return Some(When::End),
+            "peak" => return Some(When::Peak),
+            "oom" => return Some(When::Shortage),
+            _ => {}
+        }
+        if let Some(number) = text.strip_prefix('#') {
+            return number.parse().ok().map(When::Entry);
+        }
+        let (number, unit_us) = match text {
+            _ if text.ends_with("us") => (&text[..text.len() - 2], 1.0),
+            _ if text.ends_with("ms") => (&text[..text.len() - 2], 1e3),
+            _ if text.ends_with('s') => (&text[..text.len() - 1], 1e6),
+            _ => (text, 1e6),
+        };
+        let number: f64 = number.parse().ok()?;
+        let us = number * unit_us;
+        (us.is_finite() && us >= 0.0).then_some(When::AfterUs(us.round() as u64))
+    }
+
+    /// None where the device has no such moment: nothing was refused there.
+    pub fn resolve(self, device: &Device, lives: &Lives) -> Option<Moment> {
+        match self {
+            When::End => Some(lives.last),
+            When::Peak => Some(lives.peak),
+            When::Shortage => {
+                let is_shortage = |entry: &crate::model::Entry| entry.action == Action::OutOfMemory;
+                device.entries.iter().rposition(is_shortage).map(|index| index as Moment)
+            }
+            When::Entry(count) => {
+                Some(Moment::try_from(count).map_or(lives.last, |count| count.min(lives.last)))
+            }
+            When::AfterUs(us) => {
+                let first = device.entries.first().map_or(0, |entry| entry.time_us);
+                let until = first.saturating_add(us);
+                let happened = device.entries.partition_point(|entry| entry.time_us <= until);
+                Some(happened as Moment)
+            }
+        }
+    }
+}

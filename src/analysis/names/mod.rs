@@ -1,0 +1,129 @@
+//! What a person is shown of a stack: the one frame that says most, and short names.
+//!
+//! The innermost frame of an allocation is hardly ever the answer to "where is this?": it is the
+//! CUDA runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
+//! sources; without such, of anybody's Python; without that, whatever comes above the runtime.
+
+mod short;
+
+pub use short::{is_source, label, short_name, short_path};
+
+use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
+
+/// What kind of code each frame of a snapshot is, found out once.
+#[derive(Clone, Debug)]
+pub struct Names {
+    kinds: Vec<Kind>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    /// Hands requests on to the driver, or starts threads and programs.
+    Plumbing,
+    /// Somebody's machine code.
+    Code,
+    /// Somebody's Python.
+    Python,
+    /// The program's own sources.
+    Own,
+}
+
+impl Names {
+    pub fn of(snapshot: &Snapshot) -> Names {
+        let text = |id| snapshot.texts.get(id);
+        let kind = |frame: &Frame| kind(text(frame.name), text(frame.filename));
+        Names { kinds: snapshot.frames.all().iter().map(kind).collect() }
+    }
+
+    /// The frame that says where this is: its index in the stack. None of a stack without frames.
+    pub fn site_index(&self, frames: &[FrameId]) -> Option<usize> {
+        let kinds = frames.iter().map(|frame| self.kinds[frame.0 as usize]);
+        // The innermost of the best kind.
+        kinds.enumerate().max_by_key(|&(index, kind)| (kind, usize::MAX - index)).map(|it| it.0)
+    }
+
+    pub fn site(&self, snapshot: &Snapshot, stack: StackId) -> Option<FrameId> {
+        let frames = snapshot.stacks.get(stack);
+        self.site_index(frames).map(|index| frames[index])
+    }
+
+    /// The callers of the site that say something, innermost first.
+    pub fn callers<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        stack: StackId,
+    ) -> impl Iterator<Item = FrameId> + 'a {
+        let frames = snapshot.stacks.get(stack);
+        let from = self.site_index(frames).map_or(0, |index| index + 1);
+        let callers = frames[from..].iter().copied();
+        callers.filter(|frame| self.kinds[frame.0 as usize] != Kind::Plumbing)
+    }
+}
+
+/// Whose memory it is: the category that the file gives, or what the stack says. Our library looks at
+/// the libraries on the stack; all of PyTorch's snapshot is PyTorch's.
+pub fn library(snapshot: &Snapshot, category: TextId) -> &str {
+    match snapshot.texts.get(category) {
+        "" if snapshot.is_ours() => "unknown",
+        "" => "PyTorch",
+        category => category,
+    }
+}
+
+fn kind(name: &str, filename: &str) -> Kind {
+    if is_plumbing(name, filename) {
+        return Kind::Plumbing;
+    }
+    let is_python = filename.ends_with(".py") || filename.starts_with('<');
+    let is_own = is_source(filename) && !NOT_OWN.iter().any(|part| filename.contains(part));
+    match (is_own, is_python) {
+        (true, _) => Kind::Own,
+        (false, true) => Kind::Python,
+        (false, false) => Kind::Code,
+    }
+}
+
+/// Parts of paths of sources that came with something else.
+const NOT_OWN: [&str; 10] = [
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python3",
+    "/rustc/",
+    "/.cargo/",
+    "/usr/include/",
+    "/usr/lib/",
+    "/usr/local/cuda",
+    "<frozen ",
+    "/pytorch/",
+];
+
+fn is_plumbing(name: &str, filename: &str) -> bool {
+    let file = filename.rsplit('/').next().unwrap_or(filename);
+    PLUMBING_FILES.iter().any(|begin| file.starts_with(begin))
+        || PLUMBING_NAMES.iter().any(|begin| name.starts_with(begin))
+        || C_LIBRARY.iter().any(|part| filename.contains(part))
+}
+
+const PLUMBING_FILES: [&str; 7] =
+    ["libcudart", "libcuda.", "libcachealloc", "libc.so", "libpthread", "ld-linux", "libc10_cuda"];
+
+/// The runtime where it is a part of the program, and what begins every stack.
+const PLUMBING_NAMES: [&str; 14] = [
+    "cuMem",
+    "cudaMalloc",
+    "cudaMemPool",
+    "cudart::",
+    "__cudart",
+    "libcudart",
+    "c10::cuda::CUDACachingAllocator",
+    "_start",
+    "__libc_start",
+    "start_thread",
+    "__GI___clone",
+    "clone3",
+    "std::sys::backtrace",
+    "std::rt::",
+];
+
+/// Where glibc's own sources were when it was built.
+const C_LIBRARY: [&str; 4] = ["/sysdeps/", "./nptl/", "./csu/", "/glibc-"];

@@ -1,0 +1,104 @@
+//! Names and paths as a line of a table has room for them. The whole ones are in every machine's
+//! format.
+
+use std::borrow::Cow;
+
+use crate::model::{Frame, Texts};
+
+/// `forward model.py:52`; of a library without lines `cublasCreate libcublas.so.12+0x3f2`.
+pub fn label(texts: &Texts, frame: &Frame) -> String {
+    let name = short_name(texts.get(frame.name));
+    let file = texts.get(frame.filename);
+    let place = match (is_source(file), file) {
+        (_, "") => String::new(),
+        (true, _) => format!("{}:{}", short_path(file), frame.line),
+        (false, _) => format!("{}+{:#x}", short_path(file), frame.line),
+    };
+    match (&*name, &*place) {
+        ("" | "??", "") => "unknown".to_string(),
+        ("" | "??", place) => place.to_string(),
+        (name, "") => name.to_string(),
+        (name, place) => format!("{name} {place}"),
+    }
+}
+
+/// Whether a file has lines: sources, and what Python runs without a file (`<stdin>`). Whatever else
+/// is named in a frame is a library or a program, and the line is an offset in it.
+pub fn is_source(filename: &str) -> bool {
+    let file = filename.rsplit('/').next().unwrap_or(filename);
+    let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
+    filename.starts_with('<') || SOURCES.contains(&extension)
+}
+
+const SOURCES: [&str; 26] = [
+    "py", "pyx", "pxd", "pxi", "c", "cc", "cpp", "cxx", "C", "h", "hh", "hpp", "hxx", "inl", "cu",
+    "cuh", "rs", "go", "jl", "S", "s", "f90", "F90", "ipp", "tcc", "ipynb",
+];
+
+/// The last parts of a path that say something: from the package of a Python library on, the file
+/// alone of a binary, else the file and its folder.
+pub fn short_path(path: &str) -> &str {
+    for packages in ["/site-packages/", "/dist-packages/"] {
+        if let Some((_, inside)) = path.rsplit_once(packages) {
+            return inside;
+        }
+    }
+    let parts = if is_source(path) { 2 } else { 1 };
+    if path.starts_with('<') {
+        return path;
+    }
+    match path.rmatch_indices('/').nth(parts - 1) {
+        Some((slash, _)) => &path[slash + 1..],
+        None => path,
+    }
+}
+
+/// Without the arguments, and with what stands in angle brackets left out where it is long.
+pub fn short_name(name: &str) -> Cow<'_, str> {
+    let name = without_hash(name);
+    if name.len() <= NAME_BYTES_GOOD && !name.contains('(') {
+        return name.into();
+    }
+    let short = outside_of_brackets(name);
+    let short = short.trim();
+    match short.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &short[..end]).into(),
+        None if short.is_empty() => name.to_string().into(),
+        None => short.to_string().into(),
+    }
+}
+
+const NAME_BYTES_GOOD: usize = 40;
+const NAME_CHARS_MAX: usize = 80;
+
+/// Rust's symbols end in `::h` and 16 digits.
+fn without_hash(name: &str) -> &str {
+    match name.rsplit_once("::h") {
+        Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|it| it.is_ascii_hexdigit()) => {
+            path
+        }
+        _ => name,
+    }
+}
+
+/// C++ only: names that begin with a bracket are Rust's (`<T as Trait>::method`) and Python's.
+fn outside_of_brackets(name: &str) -> String {
+    if name.starts_with('<') {
+        return name.to_string();
+    }
+    let name = name.replace("(anonymous namespace)", "{anonymous}");
+    let name = name.replace("operator()", "operator{}").replace("->", "");
+    let mut short = String::new();
+    let mut depth = 0usize;
+    for letter in name.chars() {
+        let is_operator = short.ends_with("operator") || short.ends_with("operator<");
+        match letter {
+            '<' | '>' if depth == 0 && is_operator => short.push(letter),
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => short.push(letter),
+            _ => {}
+        }
+    }
+    short.replace("operator{}", "operator()").replace(" const", "")
+}

@@ -1,0 +1,108 @@
+//! Who allocates, and what became of it: the lives of a device, added up by call site.
+
+use std::collections::HashMap;
+
+use crate::lives::{Life, Lives, Moment};
+use crate::model::{Device, StackId, TextId};
+use crate::temporary;
+
+/// One call site: a stack, and whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Site {
+    pub stack: StackId,
+    pub category: TextId,
+    pub totals: Totals,
+}
+
+/// Bytes are what was requested.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// At the moment that was asked for.
+    pub live_bytes: u64,
+    pub live_count: u64,
+    /// At the peak of the device, not of the site.
+    pub peak_bytes: u64,
+    pub peak_count: u64,
+    /// At the end.
+    pub end_bytes: u64,
+    pub end_count: u64,
+    /// In the history; what was there before does not count.
+    pub allocated_bytes: u64,
+    pub allocated_count: u64,
+    /// Of these, those that were hardly used: see [`temporary`](crate::temporary()).
+    pub temporary_bytes: u64,
+    pub temporary_count: u64,
+    /// The lives that the history shows whole, and how long they were together.
+    pub whole_count: u64,
+    pub whole_us: u64,
+}
+
+impl Totals {
+    pub fn average_life_us(&self) -> Option<u64> {
+        self.whole_us.checked_div(self.whole_count)
+    }
+
+    /// For sites of several devices, or several stacks that are shown as one.
+    pub fn add(&mut self, other: &Totals) {
+        let pairs = [
+            (&mut self.live_bytes, other.live_bytes),
+            (&mut self.live_count, other.live_count),
+            (&mut self.peak_bytes, other.peak_bytes),
+            (&mut self.peak_count, other.peak_count),
+            (&mut self.end_bytes, other.end_bytes),
+            (&mut self.end_count, other.end_count),
+            (&mut self.allocated_bytes, other.allocated_bytes),
+            (&mut self.allocated_count, other.allocated_count),
+            (&mut self.temporary_bytes, other.temporary_bytes),
+            (&mut self.temporary_count, other.temporary_count),
+            (&mut self.whole_count, other.whole_count),
+            (&mut self.whole_us, other.whole_us),
+        ];
+        for (sum, amount) in pairs {
+            *sum = sum.saturating_add(amount);
+        }
+    }
+
+    fn add_life(&mut self, device: &Device, lives: &Lives, life: &Life, at: Moment) {
+        let mut one = Totals::default();
+        if life.is_live_at(at) {
+            (one.live_bytes, one.live_count) = (life.bytes, 1);
+        }
+        if life.is_live_at(lives.peak) {
+            (one.peak_bytes, one.peak_count) = (life.bytes, 1);
+        }
+        if life.is_live_at(lives.last) {
+            (one.end_bytes, one.end_count) = (life.bytes, 1);
+        }
+        if let Some(allocated) = life.allocated_by() {
+            (one.allocated_bytes, one.allocated_count) = (life.bytes, 1);
+            if let Some(freed) = life.freed_by() {
+                let time_us = |index: usize| device.entries[index].time_us;
+                one.whole_count = 1;
+                one.whole_us = time_us(freed).saturating_sub(time_us(allocated));
+            }
+        }
+        self.add(&one);
+    }
+}
+
+/// All sites of a device, in the order in which they first allocated. `live` is what they hold at
+/// `at`.
+pub fn sites(device: &Device, lives: &Lives, at: Moment) -> Vec<Site> {
+    let mut sites: Vec<Site> = Vec::new();
+    let mut indices: HashMap<(StackId, TextId), usize> = HashMap::new();
+    let temporary = temporary::flags(device, lives);
+    for (life, is_temporary) in lives.all.iter().zip(temporary) {
+        let index = *indices.entry((life.stack, life.category)).or_insert_with(|| {
+            sites.push(Site { stack: life.stack, category: life.category, ..Site::default() });
+            sites.len() - 1
+        });
+        let totals = &mut sites[index].totals;
+        totals.add_life(device, lives, life, at);
+        if is_temporary {
+            totals.temporary_bytes = totals.temporary_bytes.saturating_add(life.bytes);
+            totals.temporary_count += 1;
+        }
+    }
+    sites
+}

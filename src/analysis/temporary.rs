@@ -1,0 +1,30 @@
+//! Allocations that were hardly used: freed before the program allocated anything else, or but one
+//! thing more, on the device. (heaptrack's and memray's temporary allocations are those with nothing in
+//! between; an operation that allocates its output beside its workspace is one more.) Many of one site
+//! are memory that should be allocated once, outside of the loop.
+
+use crate::lives::Lives;
+use crate::model::{Action, Device};
+
+/// As many other allocations may lie between the two entries of a temporary allocation.
+pub const OTHERS_BETWEEN_MAX: u32 = 1;
+
+/// Of each life, whether it was a temporary allocation.
+pub fn temporary(device: &Device, lives: &Lives) -> Vec<bool> {
+    flags(device, lives).collect()
+}
+
+pub(crate) fn flags(device: &Device, lives: &Lives) -> impl Iterator<Item = bool> {
+    // How many allocations there were before each moment.
+    let mut allocations = Vec::with_capacity(device.entries.len() + 1);
+    let mut count = 0u32;
+    allocations.push(count);
+    for entry in &device.entries {
+        count += u32::from(entry.action == Action::Alloc);
+        allocations.push(count);
+    }
+    lives.all.iter().map(move |life| {
+        let between = |begin, end| allocations[end as usize] - allocations[begin as usize];
+        life.begin_known && life.end_known && between(life.begin, life.end) <= OTHERS_BETWEEN_MAX
+    })
+}
