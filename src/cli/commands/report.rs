@@ -1,14 +1,20 @@
 //! `cachealloc report`: one HTML file from snapshots.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cachealloc_report::Input;
 use clap::Args;
 
 use super::Result;
 use crate::failure::Failure;
 
 /// Make one self-contained HTML file from snapshots.
+///
+/// The snapshots may be our own or PyTorch's. Several are shown together: the ranks of one run are added
+/// up, moments of one process are compared.
 #[derive(Args)]
 pub struct Arguments {
     /// Snapshots: of several ranks, or of several moments.
@@ -26,6 +32,19 @@ pub fn run(arguments: Arguments) -> Result {
 
 /// Also for `run --report`, when the program has ended.
 pub fn write(files: &[PathBuf], output: &Path) -> Result<()> {
-    let problem = format!("there is no report yet: {} of {files:?}", output.display());
-    Err(Failure::new(problem).next("open the snapshots at https://pytorch.org/memory_viz"))
+    let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let problem = |error| Failure::new(format!("{} cannot be written: {error}", output.display()));
+    let file = File::create(output).map_err(problem)?;
+    let mut out = BufWriter::new(file);
+    cachealloc_report::write(&inputs, &mut out).map_err(problem)?;
+    out.flush().map_err(problem)
+}
+
+fn read(path: &Path) -> Result<Input> {
+    let problem =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{} {error}", path.display()));
+    let file = File::open(path).map_err(|error| problem(&format!("cannot be read: {error}")))?;
+    let snapshot = cachealloc_analysis::read(file).map_err(|error| problem(&error))?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(Input { name, snapshot })
 }

@@ -1,0 +1,82 @@
+//! The page: a template with places, and what goes there.
+
+use std::io::{self, Write};
+
+use crate::columns::base64;
+use crate::layout::Layout;
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+/// In the order in which one needs the other.
+const SCRIPTS: &[&str] = &[
+    include_str!("page/format.js"),
+    include_str!("page/data.js"),
+    include_str!("page/story.js"),
+    include_str!("page/groups.js"),
+    include_str!("page/surface.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/timeline_paint.js"),
+    include_str!("page/timeline_input.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/flame_paint.js"),
+    include_str!("page/sites.js"),
+    include_str!("page/waste.js"),
+    include_str!("page/segments.js"),
+    include_str!("page/ooms.js"),
+    include_str!("page/compare.js"),
+    include_str!("page/main.js"),
+];
+
+/// Fills the template. What goes in is never searched for places again, so it may hold anything.
+pub fn write(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
+    let mut rest = TEMPLATE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (place, after) = after.split_once("}}").expect("each place in the template is closed");
+        out.write_all(before.as_bytes())?;
+        fill(place, layout, out)?;
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
+    match place {
+        "TITLE" => write!(out, "{}", escaped(&layout.title)),
+        "STYLE" => write!(out, "{STYLE}"),
+        "VERSION" => write!(out, env!("CARGO_PKG_VERSION")),
+        "FINDINGS" => {
+            write!(out, "<ul>")?;
+            for finding in &layout.findings {
+                write!(out, "<li>{}</li>", escaped(finding))?;
+            }
+            write!(out, "</ul>")
+        }
+        "HEAD" => write!(out, "{}", in_script(&layout.head.to_string())),
+        "BLOB" => write!(out, "{}", base64(&layout.columns.deflated())),
+        "SCRIPT" => SCRIPTS.iter().try_for_each(|script| write!(out, "{script}")),
+        _ => unreachable!("the template has no place {place}"),
+    }
+}
+
+/// As text of HTML.
+pub fn escaped(text: &str) -> String {
+    let mut made = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => made.push_str("&lt;"),
+            '>' => made.push_str("&gt;"),
+            '&' => made.push_str("&amp;"),
+            '"' => made.push_str("&quot;"),
+            '\'' => made.push_str("&#39;"),
+            '\0' => made.push('\u{fffd}'),
+            letter => made.push(letter),
+        }
+    }
+    made
+}
+
+/// JSON inside a `<script>`: no `</script>` and no `<!--` can be in it without this letter, and in JSON
+/// it stands in strings only.
+fn in_script(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}

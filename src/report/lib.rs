@@ -1,0 +1,37 @@
+//! The report: snapshots in, one HTML file out, which explains what was in GPU memory.
+//!
+//! The file needs nothing but a browser: no network, no server, no other file. What is drawn is computed
+//! in the page (`page/*.js`) from compact columns, so that the reader can choose any moment; what is
+//! said in words is computed here ([`findings`]), so that it also stands there without JavaScript.
+//!
+//! Names in a snapshot come from the program, and may be anything. They enter the page as text only:
+//! escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
+#![forbid(unsafe_code)]
+
+// From snapshots to the data of the page.
+mod columns;
+mod findings;
+mod layout;
+mod tables;
+mod text;
+mod track;
+mod who;
+
+// The page around them.
+mod html;
+
+use std::io::{self, Write};
+
+use cachealloc_analysis::model::Snapshot;
+
+/// One file, under the name that the reader shall see.
+pub struct Input {
+    pub name: String,
+    pub snapshot: Snapshot,
+}
+
+/// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
+pub fn write(inputs: &[Input], out: &mut impl Write) -> io::Result<()> {
+    let layout = layout::Layout::of(inputs);
+    html::write(&layout, out)
+}

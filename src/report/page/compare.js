@@ -1,0 +1,101 @@
+// What grew between two moments: of one run, or of two files.
+
+class Compare {
+  constructor(section, data) {
+    this.data = data;
+    this.stories = data.tracks.map(() => null);
+    this.left = chooser('From', [], () => this.fill());
+    this.right = chooser('to', [], () => this.fill());
+    this.left.select.id = 'compare-from';
+    this.right.select.id = 'compare-to';
+    this.by = chooser('by', [['site', 'call site'], ['library', 'library']], () => this.fill());
+    this.text = element('p', {id: 'compare-text'});
+    section.append(element('div', {class: 'controls'}, this.left.label, this.right.label, this.by.label), this.text);
+    const grew = row => element('span', {class: row.growth > 0 ? 'grew' : ''}, `${row.growth > 0 ? '+' : ''}${bytes_text(row.growth)}`);
+    this.table = new Table(section, [
+      {key: 'name', title: 'Who', text: true, show: row => row.name,
+        cell: row => [element('span', {class: 'place'}, row.name), element('span', {class: 'function'}, row.more)]},
+      bytes_column('before', 'Before', {hide: true}),
+      bytes_column('after', 'After', {hide: true}),
+      {key: 'growth', title: 'Growth', number: row => Math.abs(row.growth), show: row => bytes_text(row.growth), cell: grew},
+      {key: 'blocks', title: 'Blocks', number: row => row.blocks, show: row => `${row.blocks > 0 ? '+' : ''}${count_text(row.blocks)}`},
+    ], {sort: 'growth', first: 20, name: 'Growth'});
+  }
+
+  // The moments that one may compare: of what is shown, and the end of every other file.
+  set(story) {
+    this.story = story;
+    this.chosen = null;
+    this.offer();
+  }
+
+  choose_moment(moment) {
+    this.earlier = this.chosen;
+    this.chosen = moment;
+    this.offer();
+  }
+
+  offer() {
+    const {story, data} = this;
+    this.moments = new Map([
+      ['begin', ['the begin', story, 0]],
+      ['peak', ['the peak', story, story.peak]],
+      ['end', ['the end', story, story.events]],
+    ]);
+    if (this.chosen !== null) {
+      this.moments.set('chosen', [`the chosen moment, ${time_text(story.time_of(this.chosen), 1)}`, story, this.chosen]);
+    }
+    if (this.chosen !== null && this.earlier !== null && this.earlier !== undefined) {
+      this.moments.set('earlier', [`the one chosen before, ${time_text(story.time_of(this.earlier), 1)}`, story, this.earlier]);
+    }
+    if (data.files.length > 1) {
+      data.files.forEach((file, number) => {
+        this.moments.set(`file${number}`, [`the end of ${file.name}`, null, number]);
+      });
+    }
+    const choices = [...this.moments].map(([value, [text]]) => element('option', {value}, text));
+    const several = data.files.length > 1;
+    const keep = (select, wanted) => {
+      select.replaceChildren(...choices.map(choice => choice.cloneNode(true)));
+      select.value = wanted;
+    };
+    keep(this.left.select, this.earlier != null && this.chosen !== null ? 'earlier' : several ? 'file0' : 'begin');
+    keep(this.right.select, this.chosen !== null ? 'chosen' : several ? `file${data.files.length - 1}` : 'end');
+    this.fill();
+  }
+
+  sums(value) {
+    const [, story, place] = this.moments.get(value);
+    if (story) {
+      return story.by_stack('alive', place);
+    }
+    const tracks = this.data.tracks.filter(track => track.file === place);
+    const all = this.stories[place] ??= tracks.length > 0 ? new Story(this.data, tracks) : null;
+    return all ? all.by_stack('alive', all.events) : {bytes: new Float64Array(this.data.stacks.node.length), blocks: new Float64Array(this.data.stacks.node.length)};
+  }
+
+  fill() {
+    const {data} = this;
+    const [before, after] = [this.sums(this.left.select.value), this.sums(this.right.select.value)];
+    const by_site = this.by.select.value === 'site';
+    const of_stack = by_site ? data.stacks.site : data.stacks.library;
+    const rows = new Map();
+    let [sum_before, sum_after] = [0, 0];
+    of_stack.forEach((key, stack) => {
+      sum_before += before.bytes[stack];
+      sum_after += after.bytes[stack];
+      if (before.blocks[stack] > 0 || after.blocks[stack] > 0) {
+        const row = rows.get(key) ?? rows.set(key, {key, before: 0, after: 0, growth: 0, blocks: 0,
+          name: by_site ? data.site_place(key) : data.library_name(key), more: by_site ? data.site_function(key) : ''}).get(key);
+        row.before += before.bytes[stack];
+        row.after += after.bytes[stack];
+        row.growth = row.after - row.before;
+        row.blocks += after.blocks[stack] - before.blocks[stack];
+      }
+    });
+    const change = sum_after - sum_before;
+    this.text.textContent = `${bytes_text(sum_before)} before, ${bytes_text(sum_after)} after: ` +
+      `${change === 0 ? 'the same' : `${bytes_text(Math.abs(change))} ${change > 0 ? 'more' : 'less'}`}.`;
+    this.table.set([...rows.values()].filter(row => row.growth !== 0 || row.blocks !== 0));
+  }
+}

@@ -1,0 +1,87 @@
+'use strict';
+// Numbers as people read them, and elements. Nothing here or elsewhere sets innerHTML: every text of
+// the data becomes a text node, whatever it holds.
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+// 1536 -> "1.5 KiB": three digits, as many as one can compare at a glance.
+function bytes_text(bytes) {
+  let unit = 0;
+  let amount = Math.abs(bytes);
+  while (amount >= 1023.5 && unit < UNITS.length - 1) {
+    amount /= 1024;
+    unit++;
+  }
+  const digits = unit === 0 || amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
+  return `${bytes < 0 ? '-' : ''}${amount.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+function count_text(count) {
+  return Math.round(count).toLocaleString('en-US');
+}
+
+function plural(count, thing) {
+  return `${count_text(count)} ${thing}${count === 1 ? '' : 's'}`;
+}
+
+// Microseconds since the begin; `step` is the distance that must still be told apart.
+function time_text(us, step = 0) {
+  const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : us / unit >= 100 ? 0 : 2);
+  if (us < 1e3 && step < 1e3) {
+    return `${us.toFixed(0)} us`;
+  }
+  if (us < 1e6 && step < 1e6) {
+    return `${(us / 1e3).toFixed(digits(1e3))} ms`;
+  }
+  if (us < 600e6) {
+    return `${(us / 1e6).toFixed(digits(1e6))} s`;
+  }
+  const hours = Math.floor(us / 3600e6);
+  const minutes = Math.floor(us / 60e6) % 60;
+  const seconds = (us / 1e6) % 60;
+  return `${hours > 0 ? `${hours} h ` : ''}${minutes} min ${seconds.toFixed(step < 1e6 ? 1 : 0)} s`;
+}
+
+function share_text(part, whole) {
+  const share = whole > 0 ? (100 * part) / whole : 0;
+  return `${share >= 9.95 || share === 0 ? share.toFixed(0) : share.toFixed(1)} %`;
+}
+
+function file_name(path) {
+  return path.slice(path.lastIndexOf('/') + 1);
+}
+
+// element('td', {class: 'text'}, 'a', other_element). Attributes that are functions are listeners.
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === 'function') {
+      made.addEventListener(name, value);
+    } else if (value !== false && value !== undefined) {
+      made.setAttribute(name, value === true ? '' : value);
+    }
+  }
+  made.append(...children.filter(child => child !== undefined && child !== null));
+  return made;
+}
+
+// A labelled <select>; `choices` are [value, text].
+function chooser(label, choices, changed) {
+  const select = element('select', {change: () => changed(select.value)},
+    ...choices.map(([value, text]) => element('option', {value}, text)));
+  return {select, label: element('label', {}, `${label} `, select)};
+}
+
+// The frames of a stack as a list, innermost first.
+function frame_list(data, stack, most = Infinity) {
+  const frames = data.frames_of(stack);
+  const items = frames.slice(0, most).map(frame => element('li', {style: `border-color: ${frame_color(data, frame)}`},
+    `${data.frame_name(frame)} `, element('span', {class: 'at'}, data.frame_place(frame))));
+  if (frames.length > most) {
+    items.push(element('li', {class: 'at'}, `and ${frames.length - most} more`));
+  }
+  if (frames.length === 0) {
+    items.push(element('li', {class: 'at'}, 'no stack was recorded'));
+  }
+  return element('ul', {class: 'frames'}, ...items);
+}

@@ -1,0 +1,108 @@
+// Puts the page together: reads the data, makes the views, tells all of them what the reader chooses.
+
+async function main() {
+  const data = await load_data();
+  const section = name => document.getElementById(name);
+  const choose = moment => {
+    flame.choose_moment(moment);
+    compare.choose_moment(moment);
+  };
+  const timeline = new Timeline(section('timeline'), choose);
+  const flame = new Flame(section('flame'));
+  const sites = new Sites(section('sites'), data);
+  const waste = new Waste(section('waste'), data);
+  const segments = new Segments(section('segments'), data);
+  const ooms = new Ooms(section('ooms'), data, moment => {
+    timeline.choose_moment(moment);
+    section('timeline').scrollIntoView({block: 'start'});
+  });
+  const compare = new Compare(section('compare'), data);
+  const views = [timeline, flame, sites, waste, segments, ooms, compare];
+  const show = tracks => {
+    const story = new Story(data, tracks);
+    views.forEach(view => view.set(story));
+    tell_facts(data, story);
+    window.report = {data, story, timeline, flame}; // for whoever wants to look closer from the console
+  };
+  offer_tracks(data, show);
+  const redraw = () => [timeline, flame, segments].forEach(view => view.draw());
+  window.addEventListener('resize', redraw);
+  dark.addEventListener('change', () => {
+    redraw();
+    timeline.tell_legend(timeline.chosen ?? timeline.story.peak);
+  });
+  section('state').remove();
+  document.documentElement.dataset.ready = 'yes';
+}
+
+// A selector where there is more than one device or rank: all together, each file, each device.
+function offer_tracks(data, show) {
+  const {tracks, files} = data;
+  if (tracks.length === 0) {
+    show([EMPTY_TRACK]);
+    return;
+  }
+  const choices = [['all', 'all together', tracks]];
+  files.forEach((file, number) => {
+    const own = tracks.filter(track => track.file === number);
+    if (files.length > 1 && own.length > 1) {
+      choices.push([`file${number}`, file.name, own]);
+    }
+    own.forEach(track => choices.push([`track${tracks.indexOf(track)}`, `${files.length > 1 ? `${file.name}, ` : ''}device ${track.device}`, [track]]));
+  });
+  const pick = document.getElementById('pick');
+  const select = pick.querySelector('select');
+  select.append(...choices.map(([value, text]) => element('option', {value}, text)));
+  select.addEventListener('change', () => show(choices.find(choice => choice[0] === select.value)[2]));
+  pick.hidden = tracks.length < 2;
+  // Moments of one process follow each other and are not added up: the newest is shown.
+  const first = data.same_process ? choices[choices.length - 1] : choices[0];
+  select.value = first[0];
+  show(first[2]);
+}
+
+const EMPTY_TRACK = {
+  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [],
+  reserve: {event: [], bytes: []}, oom: {event: [], requested: [], free: [], stack: []},
+};
+
+function tell_facts(data, story) {
+  const {events} = story;
+  const facts = [
+    ['Peak', bytes_text(story.total[story.peak])],
+    ['Reserved at the peak', bytes_text(story.reserved[story.peak])],
+    ['Alive at the end', bytes_text(story.total[events])],
+    ['Allocations', count_text(story.allocations[events])],
+    ['Recorded', events > 1 ? time_text(story.time[events - 1]) : 'no history'],
+    ...facts_of_files(data),
+  ];
+  document.getElementById('facts').replaceChildren(...facts.map(([name, text]) =>
+    element('div', {}, element('dt', {}, name), element('dd', {}, text))));
+}
+
+// What the files say of themselves; several values are shown together.
+function facts_of_files(data) {
+  const settings = name => [...new Set(data.files.flatMap(file => file.settings.filter(([key]) => key === name).map(([, value]) => value)))].join(', ');
+  const taken = Math.max(...data.files.map(file => file.taken_us ?? 0));
+  const dropped = data.files.reduce((sum, file) => sum + (file.dropped ?? 0), 0);
+  const devices = new Set(data.tracks.map(track => track.device)).size;
+  return [
+    ['Program', settings('program')],
+    ['Host', settings('host')],
+    ['Process', settings('process')],
+    ['Rank', settings('rank')],
+    ['Devices', devices > 1 ? count_text(devices) : ''],
+    ['Files', data.files.length > 1 ? count_text(data.files.length) : ''],
+    ['Entries', count_text(data.files.reduce((sum, file) => sum + file.entries, 0))],
+    ['Entries lost', dropped > 0 ? count_text(dropped) : ''],
+    ['Taken', taken > 0 ? new Date(taken / 1000).toLocaleString() : ''],
+    ['Written by', data.files.every(file => file.ours) ? '' : 'PyTorch'],
+  ].filter(([, text]) => text !== '');
+}
+
+main().catch(error => {
+  const state = document.getElementById('state') ?? document.querySelector('main').appendChild(element('p', {id: 'state'}));
+  state.textContent = `This report could not be shown: ${error.message}. It needs a browser of 2023 or later.`;
+  state.dataset.wrong = 'yes';
+  throw error;
+});

@@ -1,0 +1,45 @@
+// Requests that could not be served, each with who held the memory then.
+
+class Ooms {
+  constructor(section, data, choose) {
+    this.section = section;
+    this.data = data;
+    this.choose = choose;
+    this.box = element('div');
+    section.append(this.box);
+  }
+
+  set(story) {
+    this.section.hidden = story.ooms.length === 0;
+    document.getElementById('nav-ooms').hidden = story.ooms.length === 0;
+    this.box.replaceChildren(...story.ooms.slice(0, SHOWN_MOST).flatMap(oom => this.describe(story, oom)));
+    if (story.ooms.length > SHOWN_MOST) {
+      this.box.append(element('p', {class: 'soft'}, `and ${count_text(story.ooms.length - SHOWN_MOST)} more`));
+    }
+  }
+
+  describe(story, oom) {
+    const {data} = this;
+    const moment = oom.event + 1;
+    const holders = new Map();
+    story.each_alive(moment, row => {
+      const site = data.stacks.site[story.stack[row]];
+      const holder = holders.get(site) ?? holders.set(site, {site, bytes: 0, blocks: 0}).get(site);
+      holder.bytes += story.bytes[row];
+      holder.blocks++;
+    });
+    const box = element('div');
+    const table = new Table(box, [site_column(data), bytes_column('bytes', 'Held'), count_column('blocks', 'Blocks')],
+      {sort: 'bytes', first: 5, name: 'Who held the memory'});
+    table.set([...holders.values()]);
+    return [
+      element('h3', {class: 'alarm'}, `${time_text(story.time_of(moment), 1)}: ${bytes_text(oom.requested)} could not be had`),
+      element('p', {}, `Device ${oom.track.device} had ${bytes_text(oom.free)} free; ${bytes_text(story.reserved[moment])} were reserved, ` +
+        `${bytes_text(story.total[moment])} of it alive. `, element('button', {type: 'button', click: () => this.choose(moment)}, 'Show this moment')),
+      element('details', {}, element('summary', {}, 'Who asked'), frame_list(data, oom.stack)),
+      element('p', {class: 'soft'}, 'Who held the memory:'), box,
+    ];
+  }
+}
+
+const SHOWN_MOST = 10;

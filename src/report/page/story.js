@@ -1,0 +1,191 @@
+// What happened on the tracks that the reader chose, as one sequence of events: all views draw from it.
+
+class Story {
+  constructor(data, tracks) {
+    this.data = data;
+    this.tracks = tracks;
+    this.base_us = Math.min(...tracks.map(track => track.begin_us));
+    this.events = tracks.reduce((sum, track) => sum + track.time.length, 0);
+    this.rows = tracks.reduce((sum, track) => sum + track.from.length, 0);
+    this.join();
+    this.add_up();
+    this.groups = {};
+  }
+
+  // Several tracks become one by time. A track alone keeps its order, also of events at the same time.
+  join() {
+    const {tracks, events, rows} = this;
+    this.time = new Float64Array(events);
+    this.from = new Uint32Array(rows);
+    this.until = new Uint32Array(rows);
+    this.bytes = new Float64Array(rows);
+    this.stack = new Uint32Array(rows);
+    const numbers = tracks.length > 1 ? this.merge_order() : [null];
+    let row = 0;
+    this.reserve = [];
+    this.ooms = [];
+    tracks.forEach((track, index) => {
+      const number = numbers[index];
+      const shift = track.begin_us - this.base_us;
+      const after = event => (number ? number[event] : event);
+      for (let event = 0; event < track.time.length; event++) {
+        this.time[after(event)] = track.time[event] + shift;
+      }
+      for (let i = 0; i < track.from.length; i++, row++) {
+        this.from[row] = track.from[i] === 0 ? 0 : after(track.from[i] - 1) + 1;
+        this.until[row] = track.until[i] === NEVER ? events : after(track.until[i]);
+      }
+      this.bytes.set(track.bytes, row - track.from.length);
+      this.stack.set(track.stack, row - track.from.length);
+      track.reserve.event.forEach((event, i) => this.reserve.push([after(event), track.reserve.bytes[i]]));
+      track.oom.event.forEach((event, i) => this.ooms.push({
+        event: after(event), track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
+      }));
+    });
+    this.ooms.sort((left, right) => left.event - right.event);
+  }
+
+  // For each track, the number that each of its events has among all.
+  merge_order() {
+    const {tracks} = this;
+    const next = tracks.map(() => 0);
+    const numbers = tracks.map(track => new Uint32Array(track.time.length));
+    for (let number = 0; number < this.events; number++) {
+      let first = -1;
+      let first_us = Infinity;
+      for (let i = 0; i < tracks.length; i++) {
+        const us = next[i] < tracks[i].time.length ? tracks[i].time[next[i]] + tracks[i].begin_us : Infinity;
+        if (us < first_us) {
+          first = i;
+          first_us = us;
+        }
+      }
+      numbers[first][next[first]++] = number;
+    }
+    return numbers;
+  }
+
+  // The sums at every moment, and the peak.
+  add_up() {
+    const {events, rows} = this;
+    this.row_of_event = new Int32Array(events); // row + 1 where one begins, -(row + 1) where one ends
+    this.total = new Float64Array(events + 1);
+    this.reserved = new Float64Array(events + 1);
+    this.allocations = new Uint32Array(events + 1);
+    for (let row = 0; row < rows; row++) {
+      if (this.from[row] === 0) {
+        this.total[0] += this.bytes[row];
+      } else {
+        this.row_of_event[this.from[row] - 1] = row + 1;
+      }
+      if (this.until[row] < events) {
+        this.row_of_event[this.until[row]] = -(row + 1);
+      }
+    }
+    const change = new Map(this.reserve);
+    this.reserved[0] = this.tracks.reduce((sum, track) => sum + track.reserved_before, 0);
+    this.peak = 0;
+    for (let event = 0; event < events; event++) {
+      const row = this.row_of_event[event];
+      const bytes = row > 0 ? this.bytes[row - 1] : row < 0 ? -this.bytes[-row - 1] : 0;
+      this.total[event + 1] = this.total[event] + bytes;
+      this.allocations[event + 1] = this.allocations[event] + (row > 0 ? 1 : 0);
+      this.reserved[event + 1] = this.reserved[event] + (row === 0 ? change.get(event) ?? 0 : 0);
+      if (this.total[event + 1] > this.total[this.peak]) {
+        this.peak = event + 1;
+      }
+    }
+    this.most = new Highest(this.total);
+  }
+
+  // The last moment that is not after this time.
+  moment_at(us) {
+    let low = 0;
+    let high = this.events;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.time[middle] <= us) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  time_of(moment) {
+    return this.events === 0 ? 0 : this.time[Math.max(0, moment - 1)];
+  }
+
+  // Calls `visit(row)` for every block that is alive.
+  each_alive(moment, visit) {
+    const {from, until} = this;
+    for (let row = 0; row < from.length; row++) {
+      if (from[row] <= moment && until[row] >= moment) {
+        visit(row);
+      }
+    }
+  }
+
+  // How many other allocations came between a block's allocation and its free. Infinity: never freed.
+  between(row) {
+    return this.until[row] >= this.events ? Infinity : this.allocations[this.until[row]] - this.allocations[this.from[row]];
+  }
+
+  is_temporary(row) {
+    return this.between(row) <= this.data.temporary_between_max;
+  }
+
+  // For each stack its bytes and blocks, of the rows that `what` names.
+  by_stack(what, moment) {
+    const bytes = new Float64Array(this.data.stacks.node.length);
+    const blocks = new Float64Array(bytes.length);
+    const add = row => {
+      bytes[this.stack[row]] += this.bytes[row];
+      blocks[this.stack[row]]++;
+    };
+    if (what === 'alive') {
+      this.each_alive(moment, add);
+    } else {
+      for (let row = 0; row < this.rows; row++) {
+        if (what === 'allocated' ? this.from[row] > 0 : this.is_temporary(row)) {
+          add(row);
+        }
+      }
+    }
+    return {bytes, blocks};
+  }
+}
+
+// Where the largest of any range is, without looking at all of it.
+class Highest {
+  constructor(values) {
+    this.values = values;
+    this.of_chunk = new Uint32Array(Math.ceil(values.length / CHUNK));
+    for (let i = 0; i < values.length; i++) {
+      const chunk = Math.floor(i / CHUNK);
+      if (i % CHUNK === 0 || values[i] > values[this.of_chunk[chunk]]) {
+        this.of_chunk[chunk] = i;
+      }
+    }
+  }
+
+  // Of `first..=last`.
+  within(first, last) {
+    const {values, of_chunk} = this;
+    let best = first;
+    for (let i = first; i <= last;) {
+      if (i % CHUNK === 0 && i + CHUNK - 1 <= last) {
+        const candidate = of_chunk[i / CHUNK];
+        best = values[candidate] > values[best] ? candidate : best;
+        i += CHUNK;
+      } else {
+        best = values[i] > values[best] ? i : best;
+        i++;
+      }
+    }
+    return best;
+  }
+}
+
+const CHUNK = 256;

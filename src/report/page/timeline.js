@@ -1,0 +1,157 @@
+// Memory over time: bands stacked by library or call site, what is reserved as a line above.
+//
+// One column of pixels shows the highest moment in it, so no peak is lost however far one is out; and
+// drawing costs the same for a thousand events as for ten million (Highest, Groups.at).
+
+const LEFT = 68;
+const BOTTOM = 22;
+const TOP = 16;
+
+class Timeline {
+  constructor(section, choose) {
+    this.choose = choose; // called with the moment that the reader clicks
+    this.kind = 'site';
+    this.axis = 'time';
+    const groups = chooser('Stacked by', [['site', 'call site'], ['library', 'library']], value => this.regroup(value));
+    const axis = chooser('Across', [['time', 'time'], ['order', 'order of events']], value => this.set_axis(value));
+    this.chosen_text = element('span', {class: 'soft', id: 'chosen'});
+    this.note = element('p', {class: 'soft'},
+      'Wheel or drag to zoom, double-click for all of it, click to choose a moment for the flame graph. ' +
+      'With the keyboard: arrows, + and -, 0 for all, Enter to choose.');
+    this.chart = element('div', {class: 'chart'});
+    section.append(
+      element('div', {class: 'controls'}, groups.label, axis.label,
+        element('button', {id: 'timeline-all', click: () => this.show_all()}, 'Show all'), this.chosen_text),
+      this.chart, this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
+    this.groups_select = groups.select;
+    this.surface = new Surface(this.chart, 320, 'Memory over time');
+    this.brush = element('div', {class: 'brush', hidden: true});
+    this.chart.append(this.brush);
+    this.pointer = null;
+    listen_to_timeline(this);
+  }
+
+  set(story) {
+    this.story = story;
+    this.chosen = null;
+    this.chosen_text.textContent = '';
+    this.regroup(this.kind);
+    this.show_all();
+  }
+
+  regroup(kind) {
+    this.kind = kind;
+    this.groups_select.value = kind;
+    const {story} = this;
+    this.groups = story.groups[kind] ??= new Groups(story, kind);
+    this.sums = new Float64Array(this.groups.count);
+    this.tell_legend(this.chosen ?? story.peak);
+    this.draw();
+  }
+
+  set_axis(axis) {
+    this.axis = axis;
+    this.show_all();
+  }
+
+  // The whole width: microseconds or events.
+  get whole() {
+    const {story} = this;
+    return Math.max(1, this.axis === 'time' ? (story.events ? story.time[story.events - 1] : 1) : story.events);
+  }
+
+  show_all() {
+    this.view = [0, this.whole];
+    this.draw();
+  }
+
+  zoom(factor, at = (this.view[0] + this.view[1]) / 2) {
+    const [begin, end] = this.view;
+    const least = this.axis === 'time' ? 10 : 8;
+    const span = Math.min(this.whole, Math.max(least, (end - begin) * factor));
+    const share = (at - begin) / (end - begin);
+    this.look_at(at - share * span, span);
+  }
+
+  look_at(begin, span) {
+    const first = Math.max(0, Math.min(this.whole - span, begin));
+    this.view = [first, first + span];
+    this.draw();
+  }
+
+  get plot_width() {
+    return Math.max(10, this.surface.width - LEFT - 4);
+  }
+
+  value_at(x) {
+    return this.view[0] + ((x - LEFT) / this.plot_width) * (this.view[1] - this.view[0]);
+  }
+
+  x_of(value) {
+    return LEFT + ((value - this.view[0]) / (this.view[1] - this.view[0])) * this.plot_width;
+  }
+
+  // The last moment that is not right of this value.
+  moment_of(value) {
+    return this.axis === 'time' ? this.story.moment_at(value) : Math.max(0, Math.min(this.story.events, Math.floor(value)));
+  }
+
+  value_of_moment(moment) {
+    return this.axis === 'time' ? this.story.time_of(moment) : moment;
+  }
+
+  // For each column of pixels the moment that it shows: the highest, or what lasts from before.
+  columns() {
+    const count = Math.floor(this.plot_width);
+    const moments = new Uint32Array(count);
+    let before = this.moment_of(this.view[0]);
+    for (let column = 0; column < count; column++) {
+      const last = this.moment_of(this.value_at(LEFT + column + 1));
+      moments[column] = last > before ? this.story.most.within(before + (column > 0 ? 1 : 0), last) : before;
+      before = last;
+    }
+    return moments;
+  }
+
+  draw() {
+    this.surface.ask(pen => paint_timeline(this, pen));
+  }
+
+  choose_moment(moment) {
+    this.chosen = moment;
+    const {story} = this;
+    this.chosen_text.textContent = `Chosen: ${time_text(story.time_of(moment), 1)}, ${bytes_text(story.total[moment])}`;
+    this.tell_legend(moment);
+    this.draw();
+    this.choose(moment);
+  }
+
+  tell_legend(moment) {
+    const sums = this.groups.at(moment);
+    this.legend.replaceChildren(...this.groups.names.map((name, group) => element('li', {title: name},
+      element('i', {class: 'swatch', style: `background: ${this.groups.color(group)}`}),
+      element('span', {}, name), element('b', {}, bytes_text(sums[group])))));
+  }
+
+  // The block whose part of the band is at this height, if there is one.
+  block_at(moment, bytes) {
+    const {story, groups} = this;
+    const sums = groups.at(moment);
+    let below = 0;
+    for (let group = 0; group < groups.count; group++) {
+      if (bytes < below + sums[group]) {
+        let row_found = -1;
+        let height = below;
+        story.each_alive(moment, row => {
+          if (row_found < 0 && groups.of_stack[story.stack[row]] === group) {
+            height += story.bytes[row];
+            row_found = height > bytes ? row : -1;
+          }
+        });
+        return {group, row: row_found, group_bytes: sums[group]};
+      }
+      below += sums[group];
+    }
+    return null;
+  }
+}

@@ -1,0 +1,213 @@
+//! What the stacks of all files say, each thing once: texts, frames, call sites, libraries. Stacks are a
+//! tree, outermost frame first, so that a flame graph is a sum over it. A node comes after its parent.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use cachealloc_analysis::model::{Frame, FrameId, Snapshot, StackId, TextId};
+
+use crate::columns::Columns;
+use crate::who;
+
+/// Things that are numbered in the order in which they come, each once.
+pub struct Numbered<T> {
+    all: Vec<T>,
+    numbers: HashMap<T, u32>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Numbered<T> {
+        Numbered { all: Vec::new(), numbers: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    pub fn number(&mut self, thing: T) -> u32 {
+        if let Some(&number) = self.numbers.get(&thing) {
+            return number;
+        }
+        let number =
+            u32::try_from(self.all.len()).expect("fewer than four billion fit into memory");
+        self.all.push(thing.clone());
+        self.numbers.insert(thing, number);
+        number
+    }
+
+    pub fn all(&self) -> &[T] {
+        &self.all
+    }
+}
+
+/// A frame by its numbers in the table of texts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FrameRow {
+    name: u32,
+    file: u32,
+    line: u64,
+    python: bool,
+}
+
+/// A stack as the page knows it: 0 is no node, otherwise one more than the node's number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StackRow {
+    node: u32,
+    pub site: u32,
+    pub library: u32,
+}
+
+/// What the page calls a call site: "train.py:88" and "step".
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SiteRow {
+    pub place: u32,
+    pub function: u32,
+    file: u32,
+}
+
+#[derive(Default)]
+pub struct Tables {
+    texts: Numbered<String>,
+    frames: Numbered<FrameRow>,
+    /// A node is its parent (as in [`StackRow`]) and its frame.
+    nodes: Numbered<(u32, u32)>,
+    sites: Numbered<SiteRow>,
+    libraries: Numbered<u32>,
+    stacks: Numbered<StackRow>,
+}
+
+/// The numbers that the stacks of one file have in the tables.
+pub struct Translation<'a> {
+    snapshot: &'a Snapshot,
+    frames: HashMap<FrameId, u32>,
+    stacks: HashMap<(StackId, TextId), u32>,
+    /// The category of a stack, learnt from entries: blocks have none.
+    categories: HashMap<StackId, TextId>,
+}
+
+impl<'a> Translation<'a> {
+    pub fn of(snapshot: &'a Snapshot) -> Translation<'a> {
+        let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
+        let known = entries.filter(|entry| !entry.category.is_empty() && !entry.stack.is_none());
+        Translation {
+            snapshot,
+            frames: HashMap::new(),
+            stacks: HashMap::new(),
+            categories: known.map(|entry| (entry.stack, entry.category)).collect(),
+        }
+    }
+}
+
+impl Tables {
+    pub fn text(&mut self, text: &str) -> u32 {
+        self.texts.number(text.to_string())
+    }
+
+    /// The number of a stack of this file, whose memory is of this category.
+    pub fn stack(&mut self, file: &mut Translation, stack: StackId, category: TextId) -> u32 {
+        let category = if category.is_empty() {
+            file.categories.get(&stack).copied().unwrap_or_default()
+        } else {
+            category
+        };
+        if let Some(&number) = file.stacks.get(&(stack, category)) {
+            return number;
+        }
+        let mut node = 0;
+        for &frame in file.snapshot.stacks.get(stack).iter().rev() {
+            let frame = self.frame(file, frame);
+            node = self.nodes.number((node, frame)) + 1;
+        }
+        let site = self.site(file.snapshot, stack);
+        let library = match file.snapshot.texts.get(category) {
+            "" => UNKNOWN,
+            category => category,
+        };
+        let library = self.text(library);
+        let library = self.libraries.number(library);
+        let number = self.stacks.number(StackRow { node, site, library });
+        file.stacks.insert((stack, category), number);
+        number
+    }
+
+    fn frame(&mut self, file: &mut Translation, id: FrameId) -> u32 {
+        if let Some(&number) = file.frames.get(&id) {
+            return number;
+        }
+        let frame = file.snapshot.frames.get(id);
+        let row = FrameRow {
+            name: self.text(file.snapshot.texts.get(frame.name)),
+            file: self.text(file.snapshot.texts.get(frame.filename)),
+            line: frame.line,
+            python: who::is_python(file.snapshot, frame),
+        };
+        let number = self.frames.number(row);
+        file.frames.insert(id, number);
+        number
+    }
+
+    fn site(&mut self, snapshot: &Snapshot, stack: StackId) -> u32 {
+        let row = match who::site_frame(snapshot, stack) {
+            Some(frame) => {
+                let filename = snapshot.texts.get(frame.filename);
+                SiteRow {
+                    place: self.text(&place(filename, &frame)),
+                    function: self.text(snapshot.texts.get(frame.name)),
+                    file: self.text(filename),
+                }
+            }
+            None => {
+                SiteRow { place: self.text(NO_STACK), function: self.text(""), file: self.text("") }
+            }
+        };
+        self.sites.number(row)
+    }
+
+    pub fn stack_row(&self, stack: u32) -> StackRow {
+        self.stacks.all()[stack as usize]
+    }
+
+    /// The call site of a stack, in words.
+    pub fn site_text(&self, site: u32) -> String {
+        let site = self.sites.all()[site as usize];
+        let texts = self.texts.all();
+        match texts[site.function as usize].as_str() {
+            "" | "??" => texts[site.place as usize].clone(),
+            function => format!("{} ({function})", texts[site.place as usize]),
+        }
+    }
+
+    pub fn write(&self, columns: &mut Columns) {
+        let frames = self.frames.all();
+        columns.unsigned("frame.name", frames.iter().map(|frame| frame.name.into()));
+        columns.unsigned("frame.file", frames.iter().map(|frame| frame.file.into()));
+        columns.unsigned("frame.line", frames.iter().map(|frame| frame.line));
+        columns.unsigned("frame.python", frames.iter().map(|frame| frame.python.into()));
+        let nodes = self.nodes.all();
+        columns.unsigned("node.parent", nodes.iter().map(|node| node.0.into()));
+        columns.unsigned("node.frame", nodes.iter().map(|node| node.1.into()));
+        let stacks = self.stacks.all();
+        columns.unsigned("stack.node", stacks.iter().map(|stack| stack.node.into()));
+        columns.unsigned("stack.site", stacks.iter().map(|stack| stack.site.into()));
+        columns.unsigned("stack.library", stacks.iter().map(|stack| stack.library.into()));
+        let sites = self.sites.all();
+        columns.unsigned("site.place", sites.iter().map(|site| site.place.into()));
+        columns.unsigned("site.function", sites.iter().map(|site| site.function.into()));
+        columns.unsigned("site.file", sites.iter().map(|site| site.file.into()));
+        columns.unsigned("library.name", self.libraries.all().iter().map(|&name| name.into()));
+        let texts = serde_json::Value::from(self.texts.all().to_vec());
+        columns.text("strings", &texts.to_string());
+    }
+}
+
+const UNKNOWN: &str = "unknown";
+const NO_STACK: &str = "(no stack)";
+
+/// "train.py:88"; where the line is an offset in a library, "libcuda.so +0x1f40".
+fn place(filename: &str, frame: &Frame) -> String {
+    let name = filename.rsplit('/').next().unwrap_or(filename);
+    let is_library = name.contains(".so") || !name.contains('.');
+    match frame.line {
+        _ if name.is_empty() => "??".to_string(),
+        offset if is_library && offset > 4096 => format!("{name} +{offset:#x}"),
+        line => format!("{name}:{line}"),
+    }
+}
