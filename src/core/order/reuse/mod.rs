@@ -12,10 +12,10 @@
 //!   where it was made on none (`cuMemFree`). Not those captured before the block was handed out.
 //! * U2: and every loose node behind them (`reach`): the next node is complete, it may still run.
 //! * U3: and all terminals that a stream has dropped, or had when it left, where it was made on none.
-//! * U4: a block that was handed out again has the terminals of its stream at that moment as markers
-//!   too: they are behind its earlier users, while the stream may be set elsewhere before the free.
-//! * U5: what was proven for every stream is made true for those that come later, from an event
-//!   recorded before the free, and for those that are set elsewhere: `Look::mend`.
+//! * U4: a block that was handed out in the order of a stream has the terminals of that stream at
+//!   that moment as markers too: they are behind its earlier users, wherever it is freed.
+//! * U5: what was proven for a stream stays true when its terminals are set elsewhere; what was proven
+//!   for every stream, for those that join later, from an event recorded before the free: `Look::mend`.
 //! * U6: a marker that is a terminal itself is complete for the next node unless that starts early.
 //! * U7: in an opaque capture nothing is reused.
 //! * U8: a stream whose terminals are all complete for an older stream of the capture, which the
@@ -25,40 +25,46 @@
 //! What cannot be proven waits for the end of the capture. Nothing here adds a node: an empty node
 //! on a stream that was joined before would be a branch that nobody joins, and EndCapture fails.
 //!
-//! What the runtime does, one thread at a time for each capture:
+//! What the runtime does, one thread at a time for each capture. A *look* shows all streams of the
+//! capture, in the order in which they joined, `ready` brings blocks, and what `mend` says of every
+//! stream is done before the next call of the program:
 //!
 //! ```text
-//! allocate   look = reuse.look(); look.stream(..) for the stream; for a block for anyone, of all
-//!            a free block: look.reusable(markers, scope), then birth = look.born(markers, scope)
-//!                          a stream: UnlessEarly: its next launch is made in full order
-//!                          anyone: look.mend(stream) of all, and do what it says
-//!            fresh memory: birth = look.fresh()
-//! free       look as above; look.freed(birth, scope) -> markers, kept with the block
+//! look       look = reuse.look(); look.stream(..) for all
+//! allocate   look; look.ready(): these blocks are free, for a stream or for anyone; mend all;
+//!            look.birth(stream that the block was free for, or None), kept with the block
+//! free       look; look.freed(block, ..)
 //! a stream joins, or its terminals are set
-//!            before setting: look.stream(..)
-//!            after: look.stream(..), look.mend(stream), and do what it says
+//!            look before and after; mend all
 //! a stream is destroyed
-//!            before: look.stream(..); after: reuse.leaves(stream)
+//!            look before; reuse.leaves(stream)
 //! nodes or edges added or removed by hand, conditional nodes, an error of the driver
 //!            reuse.turns_opaque()
-//! the end    drop it; all markers are meaningless then
+//! the end    drop it: what still waits has waited for that
 //! ```
 
 mod markers;
+mod mend;
 mod nodes;
 mod reach;
+mod waiting;
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-pub use markers::{Birth, MARKERS_COUNT_MAX, Markers, Reusable};
+use markers::Markers;
+pub use markers::{Birth, MARKERS_COUNT_MAX};
+pub use mend::Mend;
 pub use nodes::{Edge, EdgeKind, NODES_COUNT_MAX, Node};
 use nodes::{Nodes, NotKnown};
 use reach::{Advance, Reach};
+use waiting::Waiting;
 
 use crate::rules::{Rule, rule_holds};
+use crate::types::BlockId;
 
 /// One capture.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Reuse {
     nodes: Nodes,
     /// In the order in which they became part of the capture.
@@ -67,14 +73,19 @@ pub struct Reuse {
     dropped: Reach,
     /// Markers that were proven for every stream (U5).
     proven: Reach,
+    waiting: Waiting,
     opaque: bool,
     looks_count: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stream {
     id: u64,
     reach: Reach,
+    /// Markers that were proven for this stream (U5).
+    proven: Reach,
+    /// Blocks to look at again when a node is complete for this stream.
+    watched: BTreeMap<u32, BTreeSet<BlockId>>,
     /// The last look in which it was shown.
     shown: u64,
 }
@@ -88,18 +99,7 @@ pub enum Scope {
     Everywhere,
 }
 
-/// What is to be done to a stream so that all that was proven for every stream holds for it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mend {
-    /// Nothing.
-    Nothing,
-    /// Its next node does not start early.
-    FullOrder,
-    /// Its terminals are set to these, and its next node does not start early.
-    Set(Vec<Edge>),
-}
-
-/// The capture at one moment. All streams that a question is about have to be shown first.
+/// The capture at one moment.
 #[derive(Debug)]
 pub struct Look<'a> {
     reuse: &'a mut Reuse,
@@ -127,6 +127,11 @@ impl Reuse {
         self.opaque
     }
 
+    /// How many freed blocks wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.count()
+    }
+
     /// The stream is no part of the capture any more. It was shown just before. `ask` is as in
     /// `Look::stream`.
     pub fn leaves(&mut self, stream_id: u64, mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool) {
@@ -134,6 +139,7 @@ impl Reuse {
             let stream = self.streams.remove(index);
             let terminals: Vec<u32> = stream.reach.terminals().collect();
             self.drop_terminals(&terminals, &mut ask);
+            self.waiting.ask_again(stream.watched.into_values().flatten());
         }
     }
 
@@ -143,10 +149,26 @@ impl Reuse {
         ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
     ) {
         for number in terminals {
-            if self.dropped.add(&mut self.nodes, *number, ask).is_err() {
-                self.opaque = true;
-            }
+            self.opaque |= self.dropped.add(&mut self.nodes, *number, ask).is_err();
         }
+    }
+
+    /// Whether the look that is under way shows the capture whole.
+    fn is_whole(&self) -> bool {
+        let whole = self.streams.iter().all(|stream| stream.shown == self.looks_count);
+        whole && !self.opaque
+    }
+
+    fn find(&self, stream_id: u64) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.id == stream_id)
+    }
+
+    /// The streams that a scope is about.
+    fn scoped(&self, scope: Scope) -> impl Iterator<Item = &Stream> + Clone {
+        self.streams.iter().filter(move |stream| match scope {
+            Scope::Stream(id) => stream.id == id,
+            Scope::Everywhere => true,
+        })
     }
 }
 
@@ -165,8 +187,7 @@ impl Look<'_> {
         }
         let known = reuse.streams.iter().position(|stream| stream.id == stream_id);
         let index = known.unwrap_or_else(|| {
-            let stream = Stream { id: stream_id, reach: Reach::default(), shown: 0 };
-            reuse.streams.push(stream);
+            reuse.streams.push(Stream::new(stream_id));
             reuse.streams.len() - 1
         });
         let stream = &mut reuse.streams[index];
@@ -179,125 +200,61 @@ impl Look<'_> {
         }
     }
 
-    /// The markers of a block that is freed now.
-    pub fn freed(&self, birth: &Birth, scope: Scope) -> Markers {
-        let Some(streams) = self.shown(scope) else { return Markers::unknown() };
+    /// What is to be remembered of a block that is handed out now. `free_for` is the stream in whose
+    /// order it was free; None if it was free for anyone, or is fresh memory.
+    pub fn birth(&self, free_for: Option<u64>) -> Birth {
+        let reuse = &*self.reuse;
+        if !reuse.is_whole() {
+            return Birth { nodes_count: 0, earlier: Markers::unknown() };
+        }
+        let mut earlier = Markers::none();
+        if let Some(stream) = free_for.filter(|_| rule_holds(Rule::CaptureReuseIsMarked)) {
+            // A stream that has left cannot have been asked to hand out a block.
+            let stream = reuse.find(stream);
+            earlier =
+                stream.map_or(Markers::unknown(), |stream| stream.reach.terminals().collect());
+        }
+        Birth { nodes_count: reuse.nodes.count(), earlier }
+    }
+
+    /// A block is freed, and waits. `home` is a stream that may have it again before others may.
+    pub fn freed(&mut self, block: BlockId, birth: &Birth, scope: Scope, home: Option<u64>) {
+        let markers = self.markers(birth, scope);
+        let freed_on = match scope {
+            Scope::Stream(id) => Some(id),
+            Scope::Everywhere => None,
+        };
+        if !markers.is_unknown() {
+            self.reuse.waiting.insert(block, markers, [freed_on, home]);
+        }
+    }
+
+    fn markers(&self, birth: &Birth, scope: Scope) -> Markers {
+        let reuse = &*self.reuse;
+        let mut streams = reuse.scoped(scope).peekable();
+        if !reuse.is_whole() || streams.peek().is_none() {
+            return Markers::unknown();
+        }
         let mut markers = birth.earlier.clone();
         if !rule_holds(Rule::CaptureFreeMarks) {
             return markers;
         }
         for stream in streams {
-            markers.note(&stream.reach, birth);
+            markers.note(&stream.reach, birth.nodes_count);
             if scope == Scope::Everywhere && !rule_holds(Rule::CaptureFreeMarksEveryStream) {
                 break;
             }
         }
         if scope == Scope::Everywhere && rule_holds(Rule::CaptureDroppedNodesMark) {
-            markers.note(&self.reuse.dropped, birth);
+            markers.note(&reuse.dropped, birth.nodes_count);
         }
-        markers.tidy();
         markers
-    }
-
-    /// Whether a block with these markers may be handed out now, for use in this scope.
-    pub fn reusable(&self, markers: &Markers, scope: Scope) -> Reusable {
-        let Some(streams) = self.shown(scope) else { return Reusable::No };
-        let answers = streams.map(|stream| (stream, markers.answer(&stream.reach)));
-        if !rule_holds(Rule::CaptureReuseForEveryStream) {
-            return answers.map(|(_, answer)| answer).max().unwrap_or(Reusable::No);
-        }
-        let mut proven: Vec<&Stream> = Vec::new();
-        let mut all = Reusable::Yes;
-        for (stream, answer) in answers {
-            if answer != Reusable::No {
-                proven.push(stream);
-                all = all.min(answer);
-            } else if stream.is_behind_one_of(&proven) {
-                all = Reusable::UnlessEarly;
-            } else {
-                return Reusable::No;
-            }
-        }
-        all
-    }
-
-    /// Fresh memory is handed out.
-    pub fn fresh(&self) -> Birth {
-        let earlier = if self.reuse.opaque { Markers::unknown() } else { Markers::none() };
-        Birth { nodes_count: self.reuse.nodes.count(), earlier }
-    }
-
-    /// A free block is handed out whose markers were found `reusable` for this scope, in this look.
-    /// `ask` as in `stream`.
-    pub fn born(
-        &mut self,
-        markers: &Markers,
-        scope: Scope,
-        mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,
-    ) -> Birth {
-        let mut birth = self.fresh();
-        match scope {
-            Scope::Stream(_) if !markers.is_empty() && rule_holds(Rule::CaptureReuseIsMarked) => {
-                let streams = self.shown(scope).into_iter().flatten();
-                birth.earlier.extend(streams.flat_map(|stream| stream.reach.terminals()));
-            }
-            Scope::Stream(_) => {}
-            Scope::Everywhere => {
-                let Reuse { nodes, proven, opaque, .. } = &mut *self.reuse;
-                for number in markers.iter() {
-                    *opaque |= proven.add(nodes, number, &mut ask).is_err();
-                }
-            }
-        }
-        birth
-    }
-
-    /// What has to be done to this stream (U5, U8).
-    pub fn mend(&self, stream_id: u64) -> Mend {
-        let reuse = &*self.reuse;
-        let stream = reuse.streams.iter().find(|stream| stream.id == stream_id);
-        let Some(Stream { reach, .. }) =
-            stream.filter(|_| rule_holds(Rule::CaptureStreamsAreMended))
-        else {
-            return Mend::Nothing;
-        };
-        let missing = || reuse.proven.terminals().filter(|number| !reach.is_complete(*number));
-        if missing().all(|number| reach.is_full_terminal(number)) {
-            return if missing().next().is_none() { Mend::Nothing } else { Mend::FullOrder };
-        }
-        // A terminal that is complete when the markers are says nothing more.
-        let kept = reach.edges().filter(|(number, _)| {
-            !reuse.proven.is_complete(*number) && missing().all(|marker| marker != *number)
-        });
-        let marked = missing().map(|number| (number, EdgeKind::Full));
-        let edge = |(number, kind)| Edge { from: reuse.nodes.handle(number), kind };
-        Mend::Set(kept.chain(marked).map(edge).collect())
-    }
-
-    /// The streams that a scope is about; None if not all of them are shown, or nothing is reused.
-    fn shown(&self, scope: Scope) -> Option<impl Iterator<Item = &Stream>> {
-        let reuse = &*self.reuse;
-        let concerned = move |stream: &&Stream| match scope {
-            Scope::Stream(id) => stream.id == id,
-            Scope::Everywhere => true,
-        };
-        let streams = reuse.streams.iter().filter(concerned);
-        let shown = streams.clone().all(|stream| stream.shown == reuse.looks_count);
-        let any = streams.clone().next().is_some();
-        (any && shown && !reuse.opaque).then_some(streams)
     }
 }
 
 impl Stream {
-    /// U8.
-    fn is_behind_one_of(&self, older: &[&Stream]) -> bool {
-        let over = |older: &Reach| {
-            self.reach.edges().all(|(number, kind)| {
-                kind == EdgeKind::Full
-                    && (older.is_complete(number) || older.is_full_terminal(number))
-            })
-        };
-        let idle = self.reach.terminals().next().is_some();
-        idle && older.iter().any(|older| over(&older.reach))
+    fn new(id: u64) -> Stream {
+        let (reach, proven) = (Reach::default(), Reach::default());
+        Stream { id, reach, proven, watched: BTreeMap::new(), shown: 0 }
     }
 }

@@ -54,7 +54,7 @@ pub const NODES_COUNT_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotKnown;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
     numbers: BTreeMap<Node, u32>,
     handles: Vec<Node>,

@@ -27,8 +27,10 @@ const STARTED: u8 = 2;
 const COMPLETE: u8 = 4;
 /// Was a terminal, and the walk from the new ones has not met it yet.
 const UNMET: u8 = 8;
+/// Somebody wants to know when it is complete.
+const WATCHED: u8 = 16;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     terminals: Vec<(u32, EdgeKind)>,
     /// What is known of each node, by number.
@@ -37,6 +39,8 @@ pub(crate) struct Reach {
     /// Nodes whose edges are still to be followed, and whether they have started.
     stack: Vec<(u32, bool)>,
     unmet_count: usize,
+    /// Watched nodes that are complete now.
+    news: Vec<u32>,
 }
 
 /// How the terminals have changed.
@@ -73,7 +77,7 @@ impl Reach {
         if self.unmet_count == 0 || !rule_holds(Rule::CaptureReachAdvances) {
             return Ok(Advance::Forward);
         }
-        self.flags.clear();
+        self.flags.iter_mut().for_each(|flags| *flags &= WATCHED);
         self.loose.clear();
         self.unmet_count = 0;
         self.follow_terminals(nodes, ask)?;
@@ -116,6 +120,20 @@ impl Reach {
         has(&self.flags, number, COMPLETE)
     }
 
+    /// Has the node told by `take_news` when it is complete for a next node that starts in full order.
+    pub(crate) fn watch(&mut self, number: u32) {
+        let index = number as usize;
+        if index >= self.flags.len() {
+            self.flags.resize(index + 1, 0);
+        }
+        self.flags[index] |= WATCHED;
+    }
+
+    /// Watched nodes that have become complete; they are not watched any more.
+    pub(crate) fn take_news(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.news)
+    }
+
     /// Loose nodes from a number on.
     pub(crate) fn loose_from(&self, number: u32) -> impl Iterator<Item = u32> {
         self.loose.range(number..).copied()
@@ -129,6 +147,9 @@ impl Reach {
         for index in 0..self.terminals.len() {
             let (number, kind) = self.terminals[index];
             self.visit(number, kind != EdgeKind::Unknown);
+            if kind == EdgeKind::Full {
+                self.tell(number);
+            }
         }
         self.follow(nodes, ask)
     }
@@ -148,7 +169,7 @@ impl Reach {
                 let started = started && kind != EdgeKind::Unknown;
                 self.visit(from, started);
                 match kind {
-                    EdgeKind::Full if started => self.flags[from as usize] |= COMPLETE,
+                    EdgeKind::Full if started => self.complete(from),
                     EdgeKind::Full => {}
                     EdgeKind::Early | EdgeKind::Unknown => {
                         self.loose.insert(from);
@@ -157,6 +178,19 @@ impl Reach {
             }
         }
         Ok(())
+    }
+
+    fn complete(&mut self, number: u32) {
+        self.flags[number as usize] |= COMPLETE;
+        self.tell(number);
+    }
+
+    fn tell(&mut self, number: u32) {
+        let flags = &mut self.flags[number as usize];
+        if *flags & WATCHED != 0 {
+            *flags &= !WATCHED;
+            self.news.push(number);
+        }
     }
 
     fn visit(&mut self, number: u32, started: bool) {

@@ -1,0 +1,53 @@
+//! What is done to a stream so that what was proven stays true (U5, U6).
+
+use alloc::vec::Vec;
+
+use super::Look;
+use super::nodes::{Edge, EdgeKind};
+use crate::rules::{Rule, rule_holds};
+
+/// What is to be done to a stream of the capture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mend {
+    /// Nothing.
+    Nothing,
+    /// Its next node does not start early.
+    FullOrder,
+    /// Its terminals are set to these, and its next node does not start early.
+    Set(Vec<Edge>),
+}
+
+impl Look<'_> {
+    /// What is to be done to this stream.
+    ///
+    /// Set, not added: a side stream that was joined would else gather a terminal with each reuse.
+    pub fn mend(&self, stream_id: u64) -> Mend {
+        let reuse = &*self.reuse;
+        let Some(stream) = reuse.find(stream_id) else { return Mend::Nothing };
+        let (everywhere, here, reach) = (&reuse.proven, &stream.proven, &stream.reach);
+        let proven = everywhere.terminals().chain(here.terminals());
+        let mut missing: Vec<u32> = proven.filter(|number| !reach.is_complete(*number)).collect();
+        if missing.is_empty() {
+            return Mend::Nothing;
+        }
+        if missing.iter().all(|number| reach.is_full_terminal(*number)) {
+            let holds = rule_holds(Rule::CaptureReuseNotEarly);
+            return if holds { Mend::FullOrder } else { Mend::Nothing };
+        }
+        if !rule_holds(Rule::CaptureStreamsAreMended) {
+            return Mend::Nothing;
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        // What is complete when a marker is says nothing more.
+        let says_more =
+            |number: &u32| !everywhere.is_complete(*number) && !here.is_complete(*number);
+        let kept = reach
+            .edges()
+            .filter(|(number, _)| says_more(number) && missing.binary_search(number).is_err());
+        let marked = missing.iter().copied().filter(says_more);
+        let edges = kept.chain(marked.map(|number| (number, EdgeKind::Full)));
+        let edge = |(number, kind)| Edge { from: reuse.nodes.handle(number), kind };
+        Mend::Set(edges.map(edge).collect())
+    }
+}
