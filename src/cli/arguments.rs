@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Result, report};
+use crate::commands::{Result, completions, man, report, run, snapshot, stats, top};
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
 #[derive(Parser)]
@@ -15,13 +15,26 @@ pub struct Arguments {
 /// A new subcommand is a variant here, a line in `run`, and a file in `commands`.
 #[derive(Subcommand)]
 pub enum Command {
+    Run(run::Arguments),
+    Snapshot(snapshot::Arguments),
+    Stats(stats::Arguments),
+    Top(top::Arguments),
     Report(report::Arguments),
+    Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 impl Command {
     pub fn run(self) -> Result {
         match self {
+            Command::Run(arguments) => run::run(arguments),
+            Command::Snapshot(arguments) => snapshot::run(arguments),
+            Command::Stats(arguments) => stats::run(arguments),
+            Command::Top(arguments) => top::run(arguments),
             Command::Report(arguments) => report::run(arguments),
+            Command::Completions(arguments) => completions::run(arguments),
+            Command::Man(arguments) => man::run(arguments),
         }
     }
 }

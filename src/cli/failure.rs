@@ -28,6 +28,17 @@ impl Failure {
         self
     }
 
+    /// Another thing that the user can do.
+    pub fn also(self, other: impl Display) -> Failure {
+        match &self.next {
+            Some(next) => {
+                let both = format!("{next}; {other}");
+                self.next(both)
+            }
+            None => self.next(other),
+        }
+    }
+
     pub fn code(mut self, code: u8) -> Failure {
         self.code = code;
         self

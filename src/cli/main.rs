@@ -1,6 +1,6 @@
 //! The `cachealloc` command. It links nothing of the preloaded library: what both know is in
 //! `cachealloc-core` (the options, the live file) and in snapshots.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use std::process::ExitCode;
 
@@ -10,11 +10,16 @@ mod arguments;
 
 mod commands;
 
-// Used by the subcommands that come next.
-#[allow(dead_code)]
+mod launch;
+mod live;
+mod show;
+
 mod failure;
-#[allow(dead_code)]
+mod processes;
 mod progress;
+
+#[allow(unsafe_code)]
+mod kernel;
 
 fn main() -> ExitCode {
     match arguments::Arguments::parse().command.run() {

@@ -15,6 +15,8 @@ pub struct Progress {
     waits: bool,
 }
 
+// Work of known length is that of other subcommands.
+#[allow(dead_code)]
 impl Progress {
     /// `what` is being done, in so many steps (bytes, entries).
     pub fn new(what: &str, steps: u64) -> Progress {
@@ -26,13 +28,30 @@ impl Progress {
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
+    /// Something is waited for, for who knows how long.
+    pub fn waiting(what: &str) -> Progress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        bar.set_message(what.to_string());
+        Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
+    }
+
+    /// Still waiting.
+    pub fn tick(&mut self) {
+        self.show_if_due();
+        self.bar.tick();
+    }
+
     /// So many steps are done. Cheap enough for every few thousand of them.
     pub fn set(&mut self, done: u64) {
+        self.show_if_due();
+        self.bar.set_position(done);
+    }
+
+    fn show_if_due(&mut self) {
         if self.waits && self.begun.elapsed() >= QUIET_FOR {
             self.waits = false;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_position(done);
     }
 }
 

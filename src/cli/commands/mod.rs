@@ -1,10 +1,27 @@
 //! One file for each subcommand: its arguments, and a function `run` that answers the exit code.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::failure::Failure;
 
+pub mod completions;
+pub mod man;
 pub mod report;
+pub mod run;
+pub mod snapshot;
+pub mod stats;
+pub mod top;
 
 /// What a subcommand comes to.
 pub type Result<T = ExitCode> = std::result::Result<T, Failure>;
+
+/// Prints on stdout. A reader that has seen enough (`| head`) is no failure.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::new(format!("stdout cannot be written: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,6 +1,6 @@
 //! What can be wrong with the text of the options, as one line for the user.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -42,12 +42,23 @@ impl ProblemKind {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Problem {
+    /// What is wrong, for whoever does not go on with something else.
+    pub fn what(&self) -> String {
+        struct What<'a>(&'a Problem);
+        impl fmt::Display for What<'_> {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.write_what(out)
+            }
+        }
+        What(self).to_string()
+    }
+
+    fn write_what(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { key, value, .. } = self;
         match self.kind {
             ProblemKind::UnknownKey { nearest: Some(nearest) } => {
-                write!(out, "option {key}:{value} is unknown, did you mean {nearest}? ")?;
+                write!(out, "option {key}:{value} is unknown, did you mean {nearest}?")
             }
             ProblemKind::UnknownKey { nearest: None } => {
                 write!(out, "option {key}:{value} is unknown, known are ")?;
@@ -55,21 +66,32 @@ impl fmt::Display for Problem {
                 for (number, row) in useful.enumerate() {
                     write!(out, "{}{}", if number == 0 { "" } else { ", " }, row.key)?;
                 }
-                write!(out, "; ")?;
+                Ok(())
             }
             ProblemKind::MissingValue { allowed } => {
-                write!(out, "option {key} has no value, allowed is {allowed}; ")?;
+                write!(out, "option {key} has no value, allowed is {allowed}")
             }
             ProblemKind::BadValue { allowed } => {
-                write!(out, "option {key}:{value} is malformed, allowed is {allowed}; ")?;
+                write!(out, "option {key}:{value} is malformed, allowed is {allowed}")
             }
             ProblemKind::NoEffect { why } => {
-                return write!(out, "option {key}:{value} has no effect: {why}");
+                write!(out, "option {key}:{value} has no effect: {why}")
             }
         }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_what(out)?;
+        let end = match self.kind {
+            ProblemKind::NoEffect { .. } => return Ok(()),
+            ProblemKind::UnknownKey { nearest: Some(_) } => " ",
+            _ => "; ",
+        };
         match self.used {
-            Some(used) => write!(out, "using {used}"),
-            None => write!(out, "it is ignored"),
+            Some(used) => write!(out, "{end}using {used}"),
+            None => write!(out, "{end}it is ignored"),
         }
     }
 }

@@ -1,0 +1,99 @@
+//! `cachealloc run`: a program under the library.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+
+use super::Result;
+use crate::failure::Failure;
+use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
+use crate::launch::report::Wanted;
+use crate::launch::settings::Flags;
+use crate::launch::{fit, library, program, settings, watch};
+
+/// Run a program under the library.
+///
+/// The program takes the place of this command: exit code, signals and terminal are its own. Every
+/// option of the library is a flag; flags count more than what CACHEALLOC_CONF already says.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  cachealloc run -- ./app args
+  cachealloc run --report app.html -- python train.py
+  cachealloc run --gpu-memory-limit-mb 4096 --stats-on-exit stderr -- ./app
+  mpirun -n 4 cachealloc run --record -- ./app      a snapshot of each rank")]
+pub struct Arguments {
+    /// The program, as a shell finds it, and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM",
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
+    command: Vec<OsString>,
+    /// The library, or its folder; else CACHEALLOC_LIB, else what lies beside this command.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
+    lib: Option<PathBuf>,
+    /// Record, and when the program has ended make a report of it (HTML).
+    ///
+    /// In a job of several ranks each makes one, with its rank in the name (%r, or before the end).
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    report: Option<PathBuf>,
+    /// Start the program even where the library will not be loaded.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let Arguments { command, lib, report, force, mut flags } = arguments;
+    let library = library::find(lib)?;
+    let executable = program::executable(&command[0])?;
+    if !force {
+        fit::check(&library, &executable)?;
+    }
+    let report = report.map(|path| Wanted::prepare(path, &mut flags)).transpose()?;
+    let before = env::var(settings::VARIABLE).unwrap_or_default();
+    let (settings, _) = flags.merge(&before)?;
+    if env::var_os("CACHEALLOC").is_some_and(|value| value == "0") {
+        eprintln!("cachealloc: CACHEALLOC=0 is set: the library will do nothing");
+    }
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    program.env("LD_PRELOAD", library::preload(&library.path, env::var_os("LD_PRELOAD")));
+    if !settings.is_empty() {
+        program.env(settings::VARIABLE, settings);
+    }
+    match report {
+        None => Err(not_started(&command, &program.exec())),
+        Some(wanted) => beside(&mut program, &command, wanted),
+    }
+}
+
+/// Stays beside the program, and makes the report when it has ended. Whatever comes of that, the end
+/// is the program's.
+fn beside(program: &mut Command, command: &[OsString], wanted: Wanted) -> Result {
+    let status = watch::run(program).map_err(|error| not_started(command, &error))?;
+    match wanted.make() {
+        Ok(path) => eprintln!("cachealloc: report: {}", path.display()),
+        Err(failure) => {
+            failure.report();
+        }
+    }
+    Ok(watch::end_as(status))
+}
+
+fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    };
+    let shown = command[0].to_string_lossy();
+    Failure::new(format!("{shown} does not start: {error}")).code(code)
+}

@@ -1,0 +1,108 @@
+//! `cachealloc snapshot`: has a running program write a snapshot, and names the file.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Result;
+use crate::failure::Failure;
+use crate::live::{self, Live, Problem};
+use crate::processes::{Disposition, Process};
+use crate::progress::Progress;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Have a running program write a snapshot.
+///
+/// Prints the name of the file once it is there. The program goes on meanwhile. With --record it
+/// holds the history as well, without it the memory as it is.
+#[derive(Args)]
+pub struct Arguments {
+    /// A process that runs under the library.
+    #[arg(value_name = "PID")]
+    process: u32,
+    /// How long to wait for the file.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let process = Process(arguments.process);
+    let limit = Duration::from_secs(arguments.timeout);
+    let explain = |problem: Problem| live::explain(process, &problem);
+    let live = Live::of(process).map_err(explain)?;
+    let begun = Instant::now();
+    let before = live.statistics(false, limit).map_err(explain)?.snapshots;
+    let signal = usable_signal(process, before.signal)?;
+    send(process, signal)?;
+    let mut waiting = Progress::waiting(&format!("waiting for process {}", process.0));
+    loop {
+        waiting.tick();
+        let left = limit.checked_sub(begun.elapsed()).ok_or_else(|| late(process, limit))?;
+        let now = match live.statistics(false, left) {
+            Err(Problem::Silent) => return Err(late(process, limit)),
+            answer => answer.map_err(explain)?.snapshots,
+        };
+        if now.written != before.written
+            && let Some(file) = now.last
+        {
+            drop(waiting);
+            super::print(&format!("{}\n", seen_from_here(process, file.into()).display()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if now.failed != before.failed {
+            let why = now.last_problem.unwrap_or_default();
+            let what = format!("process {} could not write the snapshot: {why}", process.0);
+            return Err(Failure::new(what).next("its option `snapshot` says where they go"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The signal that asks for a snapshot, where sending it does that and nothing else.
+fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
+    let Process(id) = process;
+    let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) else {
+        return Err(Failure::new(format!("process {id} runs with signal:off"))
+            .next("start it without that option, or have the program call cachealloc_snapshot"));
+    };
+    let problem = match process.disposition(signal as i32) {
+        Some(Disposition::Caught) if process.blocks(signal as i32) => "blocks",
+        Some(Disposition::Caught) => return Ok(signal),
+        Some(Disposition::Ignored) => "ignores",
+        // It would end the process.
+        Some(Disposition::Default) => "no longer handles",
+        None => return Err(live::explain(process, &Problem::Ended)),
+    };
+    Err(Failure::new(format!("process {id} {problem} {signal}, which asks for snapshots"))
+        .next("start it with another one: cachealloc run --signal USR2 -- ./app"))
+}
+
+fn send(process: Process, signal: Signal) -> Result<()> {
+    let Process(id) = process;
+    kill(Pid::from_raw(id as i32), signal).map_err(|error| match error {
+        Errno::EPERM => Failure::new(format!("process {id} belongs to another user"))
+            .next("run the command as that user"),
+        Errno::ESRCH => live::explain(process, &Problem::Ended),
+        other => Failure::new(format!("process {id} cannot be sent {signal}: {other}")),
+    })
+}
+
+fn late(process: Process, limit: Duration) -> Failure {
+    if process.is_stopped() {
+        return live::explain(process, &Problem::Silent);
+    }
+    Failure::new(format!("process {} wrote no snapshot in {} s", process.0, limit.as_secs()))
+        .next("it may still come: wait longer with --timeout")
+}
+
+/// The process may have another root, in a container.
+fn seen_from_here(process: Process, file: PathBuf) -> PathBuf {
+    let inside = process.folder().join("root").join(file.strip_prefix("/").unwrap_or(&file));
+    if !Path::new(&file).exists() && inside.exists() { inside } else { file }
+}

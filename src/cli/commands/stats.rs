@@ -1,0 +1,42 @@
+//! `cachealloc stats`: the statistics of a running program.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Result;
+use crate::live::{self, Live, Problem};
+use crate::processes::Process;
+use crate::show;
+
+/// A program answers within milliseconds, unless it writes a snapshot just then.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Show the statistics of a running program.
+///
+/// The program is not stopped. JSON has all numbers of torch.cuda.memory_stats, by PyTorch's names.
+#[derive(Args)]
+pub struct Arguments {
+    /// A process that runs under the library.
+    #[arg(value_name = "PID")]
+    process: u32,
+    /// All numbers, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let process = Process(arguments.process);
+    let explain = |problem: Problem| live::explain(process, &problem);
+    let live = Live::of(process).map_err(explain)?;
+    let text = match arguments.json {
+        true => live.ask(true, PATIENCE).map_err(explain)?,
+        false => {
+            let statistics = live.statistics(false, PATIENCE).map_err(explain)?;
+            show::process(&statistics, &process.command())
+        }
+    };
+    super::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

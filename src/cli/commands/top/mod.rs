@@ -1,0 +1,119 @@
+//! `cachealloc top`: a table of what runs under the library, again and again on a terminal.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Result;
+use crate::failure::{Failure, USAGE};
+use crate::live::{self, Live, Statistics};
+use crate::processes::Process;
+
+mod rates;
+mod screen;
+mod tables;
+
+use rates::Rates;
+
+/// A process that writes a snapshot just then is left out of one table.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between the two looks that a table needs for its rates, where it is the only one.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+const INTERVAL_DEFAULT: f64 = 1.0;
+const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+/// Show what runs under the library: all programs of this user, or one.
+///
+/// On a terminal the table is made anew every second until Ctrl-C; elsewhere it is made once. No
+/// program is stopped for it. Of one program it shows the libraries and call sites that hold
+/// memory, where something is recorded (cachealloc run --record).
+#[derive(Args)]
+pub struct Arguments {
+    /// Only this process, in detail.
+    #[arg(value_name = "PID")]
+    process: Option<u32>,
+    /// A list of what each process says, as JSON; a line for each interval.
+    #[arg(long)]
+    json: bool,
+    /// At most so many rows of a table.
+    #[arg(short = 'n', long = "rows", value_name = "N")]
+    rows: Option<usize>,
+    /// Make the table anew so often, also where stdout is no terminal.
+    #[arg(long, value_name = "SECONDS")]
+    interval: Option<f64>,
+}
+
+/// What one process said, and when.
+pub struct Look {
+    pub process: Process,
+    pub command: String,
+    pub time: Instant,
+    pub statistics: Statistics,
+    json: String,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let Arguments { process, json, rows, interval } = arguments;
+    if interval.is_some_and(|interval| !INTERVAL_RANGE.contains(&interval)) {
+        let what = "--interval is a number of seconds from 0.1 to 3600";
+        return Err(Failure::new(what).code(USAGE));
+    }
+    let on_terminal = std::io::stdout().is_terminal() && !json;
+    let again = interval.or(on_terminal.then_some(INTERVAL_DEFAULT)).map(Duration::from_secs_f64);
+    let mut rates = Rates::default();
+    if !json && again.is_none() {
+        rates.note(&look(process)?);
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    let mut first = true;
+    loop {
+        let looks = match look(process) {
+            // It was there, and has come to its end.
+            Err(_) if !first && process.is_some_and(|id| Process(id).has_ended()) => break,
+            looks => looks?,
+        };
+        let text = match (json, process) {
+            (true, _) => list(&looks),
+            (false, None) => tables::all(&looks, &rates, rows.unwrap_or(usize::MAX)),
+            (false, Some(_)) => tables::one(&looks[0], &rates, rows),
+        };
+        rates.note(&looks);
+        match on_terminal {
+            true => screen::show(&text)?,
+            false => super::print(&text)?,
+        }
+        let Some(interval) = again else { break };
+        first = false;
+        std::thread::sleep(interval);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look(process: Option<u32>) -> Result<Vec<Look>> {
+    let Some(process) = process.map(Process) else {
+        // Those that end or do not answer are not there.
+        return Ok(Live::all().iter().filter_map(|live| look_at(live, false).ok()).collect());
+    };
+    let live = Live::of(process).and_then(|live| look_at(&live, true));
+    live.map(|look| vec![look]).map_err(|problem| live::explain(process, &problem))
+}
+
+fn look_at(live: &Live, sites: bool) -> std::result::Result<Look, live::Problem> {
+    let json = live.ask(sites, PATIENCE)?;
+    let statistics = live::parse(&json)?;
+    let process = live.process;
+    Ok(Look { process, command: process.command(), time: Instant::now(), statistics, json })
+}
+
+/// What the processes said, with the command of each.
+fn list(looks: &[Look]) -> String {
+    let objects = looks.iter().map(|look| {
+        let mut object: Value = serde_json::from_str(&look.json).unwrap_or_default();
+        object["command"] = look.command.clone().into();
+        object
+    });
+    format!("{}\n", Value::Array(objects.collect()))
+}

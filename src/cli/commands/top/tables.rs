@@ -1,0 +1,137 @@
+//! The tables: all processes, or one with its libraries, call sites and waits.
+
+use std::cmp::Reverse;
+
+use super::Look;
+use super::rates::Rates;
+use crate::live::{CallSite, Statistics};
+use crate::processes::plain;
+use crate::show::{self, Column, Table};
+
+/// Call sites that are shown where nobody says how many.
+const SITES_DEFAULT: usize = 20;
+/// Frames of the runtime say nothing about who allocates.
+const RUNTIMES: [&str; 3] = ["libcudart", "libcuda.so", "libcachealloc"];
+const NOT_KNOWN: &str = "(not recorded)";
+
+/// The largest first.
+pub fn all(looks: &[Look], rates: &Rates, rows: usize) -> String {
+    if looks.is_empty() {
+        return "nothing of this user runs under cachealloc and uses CUDA; start something with: \
+                cachealloc run -- ./app\n"
+            .to_string();
+    }
+    let mut table = Table::new([
+        Column::number("PID"),
+        Column::number("GPU"),
+        Column::number("ALLOCATED"),
+        Column::number("PEAK"),
+        Column::number("RESERVED"),
+        Column::number("BLOCKS"),
+        Column::number("ALLOC/S"),
+        Column::number("HITS"),
+        Column::number("WAITS/S"),
+        Column::text("COMMAND"),
+    ]);
+    let devices = |look| devices(look).into_iter().map(move |device| (look, device));
+    let mut all: Vec<(&Look, i32)> = looks.iter().flat_map(devices).collect();
+    let bytes = |look: &Look, device| look.statistics.of_device(device, ALLOCATED);
+    all.sort_by_key(|(look, device)| (Reverse(bytes(look, *device)), look.process.0, *device));
+    for (look, device) in all.into_iter().take(rows) {
+        let number = |key| look.statistics.of_device(device, key);
+        table.row([
+            look.process.0.to_string(),
+            device.to_string(),
+            show::bytes(number(ALLOCATED)),
+            show::bytes(number("allocated_bytes.all.peak")),
+            show::bytes(number("reserved_bytes.all.current")),
+            show::count(number("allocation.all.current")),
+            rates.allocations(look),
+            look.statistics.hit_rate.map_or("-".to_string(), show::share),
+            rates.waits(look),
+            look.command.clone(),
+        ]);
+    }
+    table.text()
+}
+
+const ALLOCATED: &str = "allocated_bytes.all.current";
+
+pub fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
+    let mut text = all(std::slice::from_ref(look), rates, usize::MAX);
+    text += "\n";
+    text += &waits(&look.statistics);
+    text += &show::holders(&look.statistics);
+    if let Some(sites) = &look.statistics.call_sites {
+        text += "\n";
+        text += &call_sites(look, sites, rates, rows.unwrap_or(SITES_DEFAULT));
+    }
+    text
+}
+
+/// Nothing, where the program never waited.
+fn waits(statistics: &Statistics) -> String {
+    let mut waits: Vec<_> = statistics.waits.iter().filter(|(_, wait)| wait.count != 0).collect();
+    if waits.is_empty() {
+        return String::new();
+    }
+    waits.sort_by_key(|(_, wait)| Reverse(wait.nanoseconds));
+    let columns = [Column::number("WAITS"), Column::number("TIME"), Column::text("REASON")];
+    let mut table = Table::new(columns);
+    for (reason, wait) in waits {
+        let time = wait.nanoseconds.map_or("-".to_string(), show::time);
+        table.row([show::count(wait.count), time, reason.clone()]);
+    }
+    table.text() + "\n"
+}
+
+fn call_sites(look: &Look, sites: &[CallSite], rates: &Rates, rows: usize) -> String {
+    let mut table = Table::new([
+        Column::number("BYTES"),
+        Column::number("AT THE PEAK"),
+        Column::number("BLOCKS"),
+        Column::number("ALLOC/S"),
+        Column::number("GPU"),
+        Column::text("LIBRARY"),
+        Column::text("CALL SITE"),
+    ]);
+    let mut sites: Vec<&CallSite> = sites.iter().collect();
+    sites.sort_by_key(|site| Reverse((site.bytes, site.bytes_at_peak, site.allocations)));
+    for site in sites.into_iter().take(rows) {
+        table.row([
+            show::bytes(site.bytes),
+            show::bytes(site.bytes_at_peak),
+            show::count(site.blocks),
+            rates.of_site(look, site),
+            site.device.to_string(),
+            plain(&site.library),
+            place(site),
+        ]);
+    }
+    table.text()
+}
+
+/// The innermost frame that is not the runtime's, and the innermost one of Python.
+fn place(site: &CallSite) -> String {
+    let is_runtime = |frame: &&String| RUNTIMES.iter().any(|name| frame.contains(name));
+    let is_python = |frame: &&String| frame.contains(".py:");
+    let first = site.frames.iter().find(|frame| !is_runtime(frame)).or(site.frames.first());
+    let Some(first) = first else { return NOT_KNOWN.to_string() };
+    match site.frames.iter().find(is_python).filter(|python| *python != first) {
+        Some(python) => format!("{} < {}", brief(first), brief(python)),
+        None => brief(first),
+    }
+}
+
+/// With the last part of the file's path.
+fn brief(frame: &str) -> String {
+    match frame.rsplit_once(' ') {
+        Some((name, file)) => plain(&format!("{name} {}", file.rsplit('/').next().unwrap_or(file))),
+        None => plain(frame),
+    }
+}
+
+/// Of a process that has met no device yet: none.
+fn devices(look: &Look) -> Vec<i32> {
+    look.statistics.devices.keys().copied().collect()
+}

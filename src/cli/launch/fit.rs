@@ -1,0 +1,106 @@
+//! Whether the loader will load the library into a program. Where it will not, it says so in a line
+//! that is easily missed, and the program runs without.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::elf::{Elf, Machine, Version};
+use super::library::Library;
+use crate::failure::Failure;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// What stands against it.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Misfit {
+    Machine { program: Machine, library: Machine },
+    Static,
+    OtherLibc { loader: String },
+    OldLibc { has: Version, wants: Version },
+    OtherRights,
+}
+
+/// Whether the library will be loaded into the program in this file, or why not.
+pub fn check(library: &Library, program: &Path) -> Result<(), Failure> {
+    let elf = match Elf::read(program) {
+        Ok(Some(elf)) => elf,
+        // Text without a first line, which a shell runs; or a file that only the kernel may read.
+        Ok(None) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => {
+            return Err(Failure::new(format!("{} cannot be read: {error}", program.display()))
+                .next("check the file"));
+        }
+    };
+    match misfit(library, program, &elf) {
+        Some(misfit) => Err(misfit.explain(program)),
+        None => Ok(()),
+    }
+}
+
+fn misfit(library: &Library, program: &Path, elf: &Elf) -> Option<Misfit> {
+    if elf.machine != library.elf.machine {
+        return Some(Misfit::Machine { program: elf.machine, library: library.elf.machine });
+    }
+    if has_other_rights(program) {
+        return Some(Misfit::OtherRights);
+    }
+    let Some(loader) = &elf.interpreter else {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let is_loader = elf.is_dynamic && name.starts_with("ld");
+        return (!is_loader).then_some(Misfit::Static);
+    };
+    if loader.contains("ld-musl") {
+        return Some(Misfit::OtherLibc { loader: loader.clone() });
+    }
+    let (wants, has) = (library.elf.wants?, libc_beside(loader)?);
+    (has < wants).then_some(Misfit::OldLibc { has, wants })
+}
+
+/// The version of the C library that lies beside this loader, where it belongs. None: not known.
+fn libc_beside(loader: &str) -> Option<Version> {
+    let loader = std::fs::canonicalize(loader).ok()?;
+    Elf::read(&loader.with_file_name("libc.so.6")).ok()??.offers
+}
+
+/// Runs with rights that its user does not have: the loader then drops `LD_PRELOAD`.
+fn has_other_rights(program: &Path) -> bool {
+    let Ok(facts) = program.metadata() else { return false };
+    let user = nix::unistd::geteuid().as_raw();
+    let group = nix::unistd::getegid().as_raw();
+    facts.mode() & SETUID != 0 && facts.uid() != user
+        || facts.mode() & SETGID != 0 && facts.gid() != group
+}
+
+impl Misfit {
+    fn explain(&self, program: &Path) -> Failure {
+        let shown = program.display();
+        let failure = match self {
+            Misfit::Machine { program, library } => {
+                Failure::new(format!("{shown} is for {program}, and the library for {library}"))
+                    .next(format!("name a library for {program} with --lib"))
+            }
+            Misfit::Static => {
+                Failure::new(format!("{shown} is linked statically: nothing can be preloaded"))
+                    .next("link it without -static (a static CUDA runtime does no harm)")
+            }
+            Misfit::OtherLibc { loader } => {
+                Failure::new(format!("{shown} runs on another C library ({loader})"))
+                    .next("the library needs glibc")
+            }
+            Misfit::OldLibc { has, wants } => {
+                Failure::new(format!("{shown} runs on glibc {has}, and the library needs {wants}"))
+                    .next("build the library on this machine, and name it with --lib")
+            }
+            Misfit::OtherRights => {
+                let what = format!("{shown} runs with another user's rights: nothing is preloaded");
+                let name = program.file_name().unwrap_or_default().to_string_lossy();
+                Failure::new(what)
+                    .next(format!("put this command behind it: {name} cachealloc run -- ./app"))
+            }
+        };
+        failure.also("--force starts it without the library")
+    }
+}

@@ -1,0 +1,160 @@
+//! Every option of the library as a flag, from its one table, and the text that they become.
+
+use std::fmt::Write as _;
+
+use cachealloc_core::options::{self, Config, Effect, OPTIONS, OptionRow, ProblemKind};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use crate::failure::{Failure, USAGE};
+
+pub const VARIABLE: &str = "CACHEALLOC_CONF";
+const HEADING: &str = "Options of the library";
+/// What these flags mean when they stand alone.
+const RECORD: (&str, &str) = ("record", "all");
+const TRUE: &str = "true";
+
+/// The flags that were given: keys of the table, and values.
+#[derive(Clone, Default, Debug)]
+pub struct Flags(Vec<(&'static str, String)>);
+
+impl Flags {
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == key)
+    }
+
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| *given == key).map(|(_, value)| value.as_str())
+    }
+
+    pub fn set(&mut self, key: &'static str, value: &str) {
+        self.0.retain(|(given, _)| *given != key);
+        self.0.push((key, value.to_string()));
+    }
+
+    /// The text for the library: what was set before, then the flags, because the last one of a key
+    /// counts. What is wrong with a flag is said here; with what was set before, by the library.
+    pub fn merge(&self, before: &str) -> Result<(String, Config), Failure> {
+        let mut text = before.trim_end_matches(',').to_string();
+        if text.rfind('[') > text.rfind(']') && !self.0.is_empty() {
+            let what = format!("{VARIABLE} has a [ that nothing closes: {before}");
+            return Err(Failure::new(what).next("correct the variable, or unset it").code(USAGE));
+        }
+        for (key, value) in &self.0 {
+            if value.contains(char::is_whitespace) || has_loose_comma(value) {
+                let what = format!("--{} cannot be {value:?}", flag_of(key));
+                let next = "a value of an option has neither spaces nor, outside of [], commas";
+                return Err(Failure::new(what).next(next).code(USAGE));
+            }
+            let comma = if text.is_empty() { "" } else { "," };
+            let _ = write!(text, "{comma}{key}:{value}");
+        }
+        let (config, problems) = options::parse(&text);
+        let is_ours = |key: &str| self.has(key);
+        let mut wrong = problems.iter().filter(|problem| is_ours(&problem.key));
+        // The library says itself what has no effect.
+        let wrong = wrong.find(|problem| !matches!(problem.kind, ProblemKind::NoEffect { .. }));
+        match wrong {
+            Some(problem) => Err(Failure::new(problem.what()).code(USAGE)),
+            None => Ok((text, config)),
+        }
+    }
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        OPTIONS.iter().fold(command, |command, row| command.arg(flag(row)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
+        let given = |row: &OptionRow| Some((row.key, matches.get_one::<String>(row.key)?.clone()));
+        Ok(Flags(OPTIONS.iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Flags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn flag(row: &'static OptionRow) -> Arg {
+    let OptionRow { key, kind, default, allowed, meaning, .. } = row;
+    let flag = Arg::new(*key)
+        .long(flag_of(key))
+        .alias(*key)
+        .value_name(kind.to_uppercase())
+        .value_parser(Words(words(row)))
+        .overrides_with(*key)
+        .help_heading(HEADING);
+    let alone = match *kind {
+        _ if *key == RECORD.0 => Some(RECORD.1),
+        "boolean" => Some(TRUE),
+        _ => None,
+    };
+    let flag = match alone {
+        Some(value) => flag.num_args(0..=1).require_equals(true).default_missing_value(value),
+        None => flag,
+    };
+    match row.effect {
+        Effect::Never(why) => flag.hide(true).help(format!("PyTorch's, without effect: {why}")),
+        _ => flag
+            .help(format!("{}{} [default: {default}]", &meaning[..1].to_uppercase(), &meaning[1..]))
+            .long_help(format!(
+                "{}{}\n\nAllowed: {allowed}; without it: {default}",
+                &meaning[..1].to_uppercase(),
+                &meaning[1..]
+            )),
+    }
+}
+
+fn flag_of(key: &str) -> String {
+    key.replace('_', "-")
+}
+
+/// The words that an option can be, from the sentence that lists them. None where it is no word.
+fn words(row: &'static OptionRow) -> Vec<&'static str> {
+    if !matches!(row.kind, "word" | "boolean") {
+        return Vec::new();
+    }
+    row.allowed.split(", ").flat_map(|part| part.split(" or ")).collect()
+}
+
+fn has_loose_comma(value: &str) -> bool {
+    let mut depth = 0;
+    value.chars().any(|letter| {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        letter == ',' && depth <= 0
+    })
+}
+
+/// Any text: what is allowed is the table's business. The words are for completions and help.
+#[derive(Clone)]
+struct Words(Vec<&'static str>);
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        clap::builder::StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = || self.0.iter().map(|word| PossibleValue::new(*word));
+        (!self.0.is_empty()).then(|| Box::new(values()) as Box<dyn Iterator<Item = PossibleValue>>)
+    }
+}

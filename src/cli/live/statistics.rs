@@ -1,0 +1,80 @@
+//! What a process says of itself: the JSON of `cachealloc_core::report`, read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Clone, Deserialize, Debug)]
+pub struct Statistics {
+    /// The library's version.
+    #[serde(rename = "cachealloc")]
+    pub version: String,
+    pub process: u32,
+    pub free_mode: String,
+    pub allocations_served: u64,
+    pub hits: u64,
+    /// None before the first allocation.
+    pub hit_rate: Option<f64>,
+    pub barriers: u64,
+    pub driver_calls: BTreeMap<String, Timed>,
+    pub waits: BTreeMap<String, Timed>,
+    pub counts: BTreeMap<String, u64>,
+    /// By number of the device: PyTorch's keys.
+    pub devices: BTreeMap<i32, BTreeMap<String, i64>>,
+    /// None where nothing is recorded.
+    pub libraries: Option<Vec<Library>>,
+    /// None where nothing is recorded, or nobody asked.
+    pub call_sites: Option<Vec<CallSite>>,
+    pub snapshots: Snapshots,
+}
+
+#[derive(Clone, Copy, Deserialize, Debug)]
+pub struct Timed {
+    pub count: u64,
+    pub nanoseconds: Option<u64>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub struct Library {
+    pub device: i32,
+    pub library: String,
+    pub bytes: u64,
+    pub bytes_at_peak: u64,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub struct CallSite {
+    pub device: i32,
+    pub library: String,
+    pub bytes: u64,
+    pub bytes_at_peak: u64,
+    pub blocks: u64,
+    pub allocations: u64,
+    /// Innermost first.
+    pub frames: Vec<String>,
+}
+
+#[derive(Clone, Default, Deserialize, Debug)]
+pub struct Snapshots {
+    pub signal: Option<i32>,
+    pub written: u64,
+    pub failed: u64,
+    pub last: Option<String>,
+    pub last_problem: Option<String>,
+}
+
+impl Statistics {
+    /// A number of a device, by PyTorch's key.
+    pub fn of_device(&self, device: i32, key: &str) -> u64 {
+        let number = self.devices.get(&device).and_then(|keys| keys.get(key));
+        number.copied().unwrap_or(0).max(0) as u64
+    }
+
+    /// How often the program waited inside the library, and for how long.
+    pub fn waited(&self) -> (u64, u64) {
+        let waits = self.waits.values();
+        waits.fold((0, 0), |(count, time), wait| {
+            (count + wait.count, time + wait.nanoseconds.unwrap_or(0))
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! Why a process has no statistics for us, in a sentence with the next step.
+
+use std::io;
+
+use super::Problem;
+use crate::failure::Failure;
+use crate::processes::Process;
+
+/// The file that is mapped into every process that runs under us.
+pub const LIBRARY_NAME: &str = "libcachealloc.so";
+
+pub fn explain(process: Process, problem: &Problem) -> Failure {
+    let Process(number) = process;
+    match problem {
+        Problem::NoFile => without_file(process),
+        Problem::Ended => Failure::new(format!("process {number} has ended")),
+        Problem::Silent if process.is_stopped() => {
+            Failure::new(format!("process {number} is stopped and cannot answer"))
+                .next(format!("let it go on with: kill -CONT {number}"))
+        }
+        Problem::Silent => Failure::new(format!("process {number} does not answer"))
+            .next("it may be writing a large snapshot: try again in a while"),
+        Problem::OtherLayout => {
+            Failure::new(format!("process {number} runs under a library of another version"))
+                .next("use the command that came with that library")
+        }
+        Problem::Refused(error) => {
+            Failure::new(format!("the statistics of process {number} cannot be read: {error}"))
+                .next("run the command as the user whose process it is")
+        }
+        Problem::Garbled(what) => {
+            Failure::new(format!("what process {number} says is not understood ({what})"))
+                .next("use the command that came with its library")
+        }
+    }
+}
+
+fn without_file(process: Process) -> Failure {
+    let Process(number) = process;
+    if !process.exists() || process.has_ended() {
+        return Failure::new(format!("there is no process {number}"))
+            .next("`cachealloc top` lists those that run under cachealloc");
+    }
+    let command = process.command();
+    match process.maps(LIBRARY_NAME) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let own = nix::unistd::geteuid().as_raw();
+            match process.user().filter(|user| *user != own) {
+                Some(user) => Failure::new(format!("process {number} belongs to user {user}"))
+                    .next("run the command as that user"),
+                None => Failure::new(format!("process {number} ({command}) is not open to others"))
+                    .next("run the command as root, outside of containers"),
+            }
+        }
+        Ok(true) => under_us(process),
+        _ => Failure::new(format!("process {number} ({command}) does not run under cachealloc"))
+            .next(format!("start it with: cachealloc run -- {command}")),
+    }
+}
+
+/// The library is there, and its file is not.
+fn under_us(process: Process) -> Failure {
+    let Process(number) = process;
+    if process.variable("CACHEALLOC").as_deref() == Some("0") {
+        return Failure::new(format!(
+            "process {number} runs with CACHEALLOC=0, the library is off"
+        ))
+        .next("start it without that variable");
+    }
+    let settings = process.variable("CACHEALLOC_CONF").unwrap_or_default();
+    let (config, _) = cachealloc_core::options::parse(&settings);
+    if !config.live {
+        return Failure::new(format!("process {number} runs with live:false"))
+            .next("start it without that option to see its statistics");
+    }
+    if config.history.signal.is_none() {
+        return Failure::new(format!(
+            "process {number} runs with signal:off, so nobody can ask it"
+        ))
+        .next("start it without that option");
+    }
+    Failure::new(format!("process {number} runs under cachealloc and has not used CUDA yet"))
+        .next("try again once it has allocated GPU memory")
+}

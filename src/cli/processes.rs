@@ -1,0 +1,130 @@
+//! What `/proc` says of a process.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cachealloc_core::report::page::{Owner, start_of};
+
+/// What a process does with a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    Caught,
+    Ignored,
+    /// Which ends most programs.
+    Default,
+}
+
+/// A process, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Process(pub u32);
+
+impl Process {
+    pub fn exists(self) -> bool {
+        self.folder().exists()
+    }
+
+    /// Who it is; another process of the same number is another one.
+    pub fn owner(self) -> io::Result<Owner> {
+        owner_at(&self.folder())
+    }
+
+    /// Whose rights it has.
+    pub fn user(self) -> Option<u32> {
+        self.status("Uid:")?.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// The command line, as one would type it; in brackets where it has none.
+    pub fn command(self) -> String {
+        let line = fs::read(self.folder().join("cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let line = words.join(" ");
+        match line.trim() {
+            "" => format!("[{}]", self.status("Name:").unwrap_or_default()),
+            line => plain(line),
+        }
+    }
+
+    /// A variable of the environment that it was started with.
+    pub fn variable(self, name: &str) -> Option<String> {
+        let environment = fs::read(self.folder().join("environ")).ok()?;
+        let begin = format!("{name}=");
+        let found = environment.split(|byte| *byte == 0);
+        let mut found = found.filter_map(|word| word.strip_prefix(begin.as_bytes()));
+        found.next().map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// Whether a file of this name is mapped into it.
+    pub fn maps(self, file_name: &str) -> io::Result<bool> {
+        let maps = fs::read(self.folder().join("maps"))?;
+        let maps = String::from_utf8_lossy(&maps);
+        let end = format!("/{file_name}");
+        Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&end)))
+    }
+
+    pub fn disposition(self, signal: i32) -> Option<Disposition> {
+        let has = |key| Some(mask(&self.status(key)?)? >> (signal - 1) & 1 != 0);
+        Some(match (has("SigCgt:")?, has("SigIgn:")?) {
+            (true, _) => Disposition::Caught,
+            (_, true) => Disposition::Ignored,
+            _ => Disposition::Default,
+        })
+    }
+
+    /// Whether no thread of it takes this signal.
+    pub fn blocks(self, signal: i32) -> bool {
+        let threads = fs::read_dir(self.folder().join("task")).into_iter().flatten().flatten();
+        let mut masks = threads.filter_map(|thread| {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            mask(&field(&status, "SigBlk:")?)
+        });
+        masks.all(|mask| mask >> (signal - 1) & 1 != 0)
+    }
+
+    /// Stopped by a signal or a debugger.
+    pub fn is_stopped(self) -> bool {
+        self.status("State:").is_some_and(|state| state.starts_with(['T', 't']))
+    }
+
+    /// Ended, whether or not anybody has noticed.
+    pub fn has_ended(self) -> bool {
+        self.status("State:").is_none_or(|state| state.starts_with(['Z', 'X']))
+    }
+
+    pub fn folder(self) -> PathBuf {
+        Path::new("/proc").join(self.0.to_string())
+    }
+
+    fn status(self, key: &str) -> Option<String> {
+        field(&fs::read_to_string(self.folder().join("status")).ok()?, key)
+    }
+}
+
+/// Who we are.
+pub fn own() -> io::Result<Owner> {
+    owner_at(Path::new("/proc/self"))
+}
+
+fn owner_at(folder: &Path) -> io::Result<Owner> {
+    let stat = fs::read(folder.join("stat"))?;
+    let stat = String::from_utf8_lossy(&stat);
+    let number = stat.split(' ').next().and_then(|number| number.parse().ok());
+    let (process_id, start) =
+        number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
+    Ok(Owner { process_id, start, namespace: fs::metadata(folder.join("ns/pid"))?.ino() })
+}
+
+fn field(status: &str, key: &str) -> Option<String> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    line.map(|value| value.trim().to_string())
+}
+
+fn mask(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// Text of others, for a terminal: without what would do something there.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}

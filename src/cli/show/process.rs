@@ -1,0 +1,94 @@
+//! One process: its memory, what the driver was asked for, where it waited, who holds what.
+
+use std::fmt::Write as _;
+
+use super::{Column, Table, bytes, count, share, time};
+use crate::live::{Library, Statistics, Timed};
+use crate::processes::plain;
+
+/// What of a device is shown: a name, and PyTorch's key.
+const MEMORY: [(&str, &str); 4] = [
+    ("requested", "requested_bytes"),
+    ("allocated", "allocated_bytes"),
+    ("reserved", "reserved_bytes"),
+    ("inactive split", "inactive_split_bytes"),
+];
+/// Where values begin.
+const VALUE_COLUMN: usize = 44;
+
+pub fn process(statistics: &Statistics, command: &str) -> String {
+    let Statistics { version, process, free_mode, .. } = statistics;
+    let mut text = format!("process {process}: {command}\n");
+    let _ = writeln!(text, "cachealloc {version}, free_mode {free_mode}");
+    for device in statistics.devices.keys() {
+        memory(&mut text, statistics, *device);
+    }
+    text += "\n";
+    line(&mut text, "allocations", &count(statistics.allocations_served));
+    line(&mut text, "of these without the driver", &count(statistics.hits));
+    if let Some(rate) = statistics.hit_rate {
+        line(&mut text, "hit rate", &share(rate));
+    }
+    line(&mut text, "barriers", &count(statistics.barriers));
+    for (name, call) in &statistics.driver_calls {
+        timed(&mut text, &format!("driver: {name}"), call);
+    }
+    for (name, wait) in statistics.waits.iter().filter(|(_, wait)| wait.count != 0) {
+        timed(&mut text, &format!("waits, {name}"), wait);
+    }
+    for (name, number) in statistics.counts.iter().filter(|(_, number)| **number != 0) {
+        line(&mut text, name, &count(*number));
+    }
+    text += "\n";
+    text + &holders(statistics)
+}
+
+/// Who holds the memory, by library.
+pub fn holders(statistics: &Statistics) -> String {
+    let Some(libraries) = &statistics.libraries else {
+        return "who holds the memory: not recorded, start it with: cachealloc run --record=state\n"
+            .to_string();
+    };
+    let mut table = Table::new([
+        Column::text("LIBRARY"),
+        Column::number("GPU"),
+        Column::number("BYTES"),
+        Column::number("AT THE PEAK"),
+    ]);
+    for Library { device, library, bytes: now, bytes_at_peak } in libraries {
+        table.row([plain(library), device.to_string(), bytes(*now), bytes(*bytes_at_peak)]);
+    }
+    table.text()
+}
+
+fn memory(text: &mut String, statistics: &Statistics, device: i32) {
+    let number = |key: &str| statistics.of_device(device, key);
+    let title = format!("device {device}");
+    let _ = writeln!(text, "\n{title:<16} {:>10} {:>12}", "now", "at the peak");
+    for (name, key) in MEMORY {
+        let now = bytes(number(&format!("{key}.all.current")));
+        let peak = bytes(number(&format!("{key}.all.peak")));
+        let _ = writeln!(text, "  {name:<14} {now:>10} {peak:>12}");
+    }
+    for (name, key) in [("blocks", "allocation"), ("segments", "segment")] {
+        let now = count(number(&format!("{key}.all.current")));
+        let peak = count(number(&format!("{key}.all.peak")));
+        let _ = writeln!(text, "  {name:<14} {now:>10} {peak:>12}");
+    }
+    match number("num_ooms") {
+        0 => {}
+        refused => _ = writeln!(text, "  {:<14} {:>10}", "out of memory", count(refused)),
+    }
+}
+
+fn timed(text: &mut String, name: &str, what: &Timed) {
+    let times = count(what.count);
+    match what.nanoseconds {
+        None => line(text, name, &times),
+        Some(nanoseconds) => line(text, name, &format!("{times} ({})", time(nanoseconds))),
+    }
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "{name:<VALUE_COLUMN$}{value}");
+}
