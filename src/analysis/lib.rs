@@ -16,13 +16,32 @@ pub use read::{ReadError, read};
 // From the model to what happened.
 mod lives;
 mod moment;
+mod segments;
+mod series;
+
+// Whom it concerns.
+mod shortages;
 mod sites;
 mod temporary;
+pub mod waste;
 
 // What a person is shown of it.
 pub mod names;
 
+// In the words of other tools.
+pub mod export;
+pub mod json;
+
+// Several files at once.
+mod difference;
+mod gather;
+
+pub use difference::{Change, difference};
+pub use gather::{DeviceSums, Gathered, Group};
 pub use lives::{Life, Lives, Moment};
 pub use moment::{WHEN_ALLOWED, When};
-pub use sites::{Site, Totals, sites};
+pub use segments::{Usage, reserved_over_time};
+pub use series::{by_group, telling_moments};
+pub use shortages::{Shortage, shortages};
+pub use sites::{By, Site, Totals, sites};
 pub use temporary::{OTHERS_BETWEEN_MAX, temporary};

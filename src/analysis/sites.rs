@@ -37,6 +37,38 @@ pub struct Totals {
     pub whole_us: u64,
 }
 
+/// What makes a site a large one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Bytes held at the moment that was asked for.
+    Live,
+    /// Bytes held at the peak.
+    Peak,
+    /// Bytes allocated, whether or not they were freed.
+    Allocated,
+    /// Allocations.
+    Count,
+    /// Temporary allocations.
+    Temporary,
+}
+
+impl By {
+    pub fn weight(self, totals: &Totals) -> u64 {
+        match self {
+            By::Live => totals.live_bytes,
+            By::Peak => totals.peak_bytes,
+            By::Allocated => totals.allocated_bytes,
+            By::Count => totals.allocated_count,
+            By::Temporary => totals.temporary_count,
+        }
+    }
+
+    /// Of what the weights are a number.
+    pub fn is_bytes(self) -> bool {
+        matches!(self, By::Live | By::Peak | By::Allocated)
+    }
+}
+
 impl Totals {
     pub fn average_life_us(&self) -> Option<u64> {
         self.whole_us.checked_div(self.whole_count)

@@ -1,0 +1,67 @@
+//! What has changed from one snapshot to another, by call site.
+
+use std::collections::HashMap;
+
+use crate::gather::{Gathered, Group, Key};
+use crate::model::Snapshot;
+use crate::names::Names;
+use crate::sites::{Site, Totals};
+
+/// A site in both files. One that is missing from a file has nothing there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// With the totals of the second file.
+    pub site: Site,
+    pub before: Totals,
+}
+
+impl Change {
+    /// Nothing was held in the first file.
+    pub fn is_new(&self) -> bool {
+        self.before.live_count == 0
+    }
+
+    /// Nothing is held in the second file.
+    pub fn is_gone(&self) -> bool {
+        self.site.totals.live_count == 0
+    }
+
+    /// Of what `live` is in both.
+    pub fn growth_bytes(&self) -> i128 {
+        i128::from(self.site.totals.live_bytes) - i128::from(self.before.live_bytes)
+    }
+
+    pub fn growth_count(&self) -> i128 {
+        i128::from(self.site.totals.live_count) - i128::from(self.before.live_count)
+    }
+}
+
+/// The sites whose live memory differs: those that changed most first, then as in the second file.
+pub fn difference(
+    common: &Snapshot,
+    names: &Names,
+    group: Group,
+    before: &Gathered,
+    after: &Gathered,
+) -> Vec<Change> {
+    let weight = |totals: &Totals| totals.live_bytes;
+    let mut changes: Vec<Change> = after
+        .grouped(common, names, group, weight)
+        .into_iter()
+        .map(|site| Change { site, before: Totals::default() })
+        .collect();
+    let key = |site: &Site| (Key::of(site.stack, common, names, group), site.category);
+    let mut indices: HashMap<_, usize> =
+        changes.iter().enumerate().map(|(index, change)| (key(&change.site), index)).collect();
+    for site in before.grouped(common, names, group, weight) {
+        let index = *indices.entry(key(&site)).or_insert_with(|| {
+            let gone = Site { totals: Totals::default(), ..site };
+            changes.push(Change { site: gone, before: Totals::default() });
+            changes.len() - 1
+        });
+        changes[index].before = site.totals;
+    }
+    changes.retain(|change| change.growth_bytes() != 0 || change.growth_count() != 0);
+    changes.sort_by_key(|change| std::cmp::Reverse(change.growth_bytes().abs()));
+    changes
+}

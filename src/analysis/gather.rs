@@ -1,0 +1,177 @@
+//! Several files, or several devices, as one table: the sites of all under common names.
+//!
+//! Stacks of different files are the same if their frames say the same. For two versions of a
+//! program lines move, so sites may also be grouped by less than the whole stack ([`Group`]).
+
+use std::collections::HashMap;
+
+use crate::lives::{Lives, Moment};
+use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
+use crate::names::{self, Names};
+use crate::sites::{Site, Totals, sites};
+use crate::{When, reserved_over_time};
+
+/// What counts as one site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// The whole stack.
+    Stack,
+    /// The line that a stack's site frame is at, whoever called it.
+    Line,
+    /// Its function.
+    Function,
+}
+
+/// Sites of one or more files.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    /// Categories are the library's name, never empty.
+    pub sites: Vec<Site>,
+    pub devices: Vec<DeviceSums>,
+}
+
+/// What a device of a file comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceSums {
+    pub device: u32,
+    pub entries_count: u64,
+    /// The moment that was asked for, and when it was: since the first entry.
+    pub at: Moment,
+    pub at_us: u64,
+    pub at_bytes: u64,
+    pub at_reserved_bytes: u64,
+    pub peak: Moment,
+    pub peak_us: u64,
+    pub peak_bytes: u64,
+    pub end_bytes: u64,
+    pub end_reserved_bytes: u64,
+    pub disagreements_count: u64,
+}
+
+impl Snapshot {
+    /// Makes another file's texts and stacks known here. Answers which stack is which: its stack `i`
+    /// is the `i`-th.
+    pub fn adopt_names(&mut self, other: &Snapshot) -> Vec<StackId> {
+        let mut texts: Vec<Option<TextId>> = vec![None; other.texts.len()];
+        let mut text = |id: TextId| {
+            *texts[id.0 as usize].get_or_insert_with(|| self.texts.add(other.texts.get(id)))
+        };
+        let frames: Vec<FrameId> = other
+            .frames
+            .all()
+            .iter()
+            .map(|frame| {
+                let (name, filename) = (text(frame.name), text(frame.filename));
+                self.frames.add(Frame { name, filename, line: frame.line })
+            })
+            .collect();
+        let mut stack = |id| {
+            let of_stack: Vec<FrameId> =
+                other.stacks.get(id).iter().map(|frame| frames[frame.0 as usize]).collect();
+            self.stacks.add(&of_stack)
+        };
+        other.stacks.ids().map(&mut stack).collect()
+    }
+}
+
+impl Gathered {
+    /// Adds the devices of a file that have anything, or the one that is asked for. The sites' stacks
+    /// and categories are names in `common`.
+    pub fn add(
+        &mut self,
+        common: &mut Snapshot,
+        snapshot: &Snapshot,
+        when: When,
+        only_device: Option<u32>,
+    ) {
+        let stacks = common.adopt_names(snapshot);
+        for (ordinal, device) in (0..).zip(&snapshot.devices) {
+            let is_wanted = only_device.is_none_or(|wanted| wanted == ordinal);
+            if !is_wanted || (device.entries.is_empty() && device.segments.is_empty()) {
+                continue;
+            }
+            let lives = Lives::of(device);
+            let Some(at) = when.resolve(device, &lives) else { continue };
+            for mut site in sites(device, &lives, at) {
+                site.stack = stacks[site.stack.0 as usize];
+                site.category = common.texts.add(names::library(snapshot, site.category));
+                self.sites.push(site);
+            }
+            let reserved = reserved_over_time(device);
+            let since_us = |moment: Moment| {
+                let time_us = |index: usize| device.entries.get(index).map_or(0, |it| it.time_us);
+                time_us((moment as usize).saturating_sub(1)).saturating_sub(time_us(0))
+            };
+            self.devices.push(DeviceSums {
+                device: ordinal,
+                entries_count: device.entries.len() as u64,
+                at,
+                at_us: since_us(at),
+                at_bytes: lives
+                    .live_at(at)
+                    .fold(0, |sum: u64, life| sum.saturating_add(life.bytes)),
+                at_reserved_bytes: reserved[at as usize],
+                peak: lives.peak,
+                peak_us: since_us(lives.peak),
+                peak_bytes: lives.peak_bytes,
+                end_bytes: lives.end_bytes,
+                end_reserved_bytes: reserved[lives.last as usize],
+                disagreements_count: lives.disagreements_count,
+            });
+        }
+    }
+
+    pub fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        self.sites.iter().for_each(|site| sum.add(&site.totals));
+        sum
+    }
+
+    /// The sites with what belongs together added up, each with the stack that has most of
+    /// `weight`.
+    pub fn grouped(
+        &self,
+        common: &Snapshot,
+        names: &Names,
+        group: Group,
+        weight: impl Fn(&Totals) -> u64,
+    ) -> Vec<Site> {
+        let mut grouped: Vec<(u64, Site)> = Vec::new();
+        let mut indices = HashMap::new();
+        for site in &self.sites {
+            let key = (Key::of(site.stack, common, names, group), site.category);
+            let index = *indices.entry(key).or_insert_with(|| {
+                grouped.push((0, Site { totals: Totals::default(), ..*site }));
+                grouped.len() - 1
+            });
+            let (most, sum) = &mut grouped[index];
+            if weight(&site.totals) > *most {
+                *most = weight(&site.totals);
+                sum.stack = site.stack;
+            }
+            sum.totals.add(&site.totals);
+        }
+        grouped.into_iter().map(|(_, site)| site).collect()
+    }
+}
+
+/// By what a site is the same as another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Key {
+    Stack(StackId),
+    Line(FrameId),
+    Function(TextId, TextId),
+}
+
+impl Key {
+    pub fn of(stack: StackId, common: &Snapshot, names: &Names, group: Group) -> Key {
+        match (group, names.site(common, stack)) {
+            (Group::Stack, _) | (_, None) => Key::Stack(stack),
+            (Group::Line, Some(frame)) => Key::Line(frame),
+            (Group::Function, Some(frame)) => {
+                let frame = common.frames.get(frame);
+                Key::Function(frame.name, frame.filename)
+            }
+        }
+    }
+}

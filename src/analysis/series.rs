@@ -1,0 +1,47 @@
+//! Amounts over time, for a drawing: as many moments as there is room for, and a line for each group.
+
+use crate::lives::{Lives, Moment};
+
+/// Moments that show the shape of `values`, which has one value for each moment: the first, the last,
+/// and of each of `parts` equal parts where it is lowest and where it is highest. Ascending.
+pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
+    let part = values.len().div_ceil(parts.max(1)).max(1);
+    let mut moments: Vec<Moment> = vec![0, values.len().saturating_sub(1) as Moment];
+    for (number, values) in values.chunks(part).enumerate() {
+        let begin = number * part;
+        let lowest = (0..values.len()).min_by_key(|&index| values[index]);
+        // The first of the highest: `max_by_key` would answer the last.
+        let highest = (0..values.len()).rev().max_by_key(|&index| values[index]);
+        moments.extend([lowest, highest].into_iter().flatten().map(|at| (begin + at) as Moment));
+    }
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
+
+/// What each group holds at these moments, which ascend: `[group][moment]`. `groups[i]` is the group
+/// of the life `lives.all[i]`, below `groups_count`.
+pub fn by_group(
+    lives: &Lives,
+    groups: &[usize],
+    groups_count: usize,
+    moments: &[Moment],
+) -> Vec<Vec<u64>> {
+    let mut series = vec![vec![0u64; moments.len() + 1]; groups_count];
+    for (life, &group) in lives.all.iter().zip(groups) {
+        let first_from = |moment| moments.partition_point(|&it| it < moment);
+        let (begin, end) = (first_from(life.begin), first_from(life.end));
+        let values = &mut series[group];
+        values[begin] = values[begin].wrapping_add(life.bytes);
+        values[end] = values[end].wrapping_sub(life.bytes);
+    }
+    for values in &mut series {
+        values.pop();
+        let mut sum = 0u64;
+        for value in values {
+            sum = sum.wrapping_add(*value);
+            *value = sum;
+        }
+    }
+    series
+}

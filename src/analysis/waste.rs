@@ -1,0 +1,93 @@
+//! Memory that may be held for nothing, under the names of DrGPUM, as far as allocations and frees tell.
+//!
+//! What they do not tell is who reads and writes memory. So a [leak](Pattern::Leak) and a [temporary
+//! allocation](Pattern::Temporary) are facts, and [early allocation](Pattern::Early) and [late
+//! deallocation](Pattern::Late) are where to look: the block was held at the peak, and came or went
+//! with many others, which is how one writes a program that allocates before it needs and frees
+//! after it needed. The rest of DrGPUM's patterns ([`NEEDS_ACCESSES`]) cannot be known from a snapshot.
+
+use crate::lives::{Life, Lives, Moment};
+use crate::model::{Action, Device};
+use crate::temporary;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pattern {
+    /// Held when the history ends. A leak if that is the end of the program.
+    Leak,
+    /// Freed before anything else happened: see [`temporary`](crate::temporary()).
+    Temporary,
+    /// Held at the peak, and there since before the first free: allocated with all that a program
+    /// sets up. Could be allocated later, if it is first used after the peak.
+    Early,
+    /// Held at the peak, and freed after the last allocation, with all that a program takes down.
+    /// Could be freed earlier, if it is last used before the peak.
+    Late,
+}
+
+/// What nobody can say who does not see the program's reads and writes.
+pub const NEEDS_ACCESSES: [&str; 7] = [
+    "unused allocation",
+    "redundant allocation",
+    "temporary idleness",
+    "dead write",
+    "overallocation",
+    "non-uniform access frequency",
+    "structured access",
+];
+
+impl Pattern {
+    pub const ALL: [Pattern; 4] =
+        [Pattern::Leak, Pattern::Temporary, Pattern::Early, Pattern::Late];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Leak => "memory leak",
+            Pattern::Temporary => "temporary allocation",
+            Pattern::Early => "early allocation",
+            Pattern::Late => "late deallocation",
+        }
+    }
+}
+
+/// Finds the patterns of the lives of a device.
+pub struct Waste {
+    temporary: Vec<bool>,
+    /// The first free, and the last allocation, as moments after them.
+    first_free: Moment,
+    last_alloc: Moment,
+    peak: Moment,
+    last: Moment,
+}
+
+impl Waste {
+    pub fn of(device: &Device, lives: &Lives) -> Waste {
+        let is_free = |action| matches!(action, Action::Free | Action::FreeRequested);
+        let first_free = device.entries.iter().position(|entry| is_free(entry.action));
+        let last_alloc = device.entries.iter().rposition(|entry| entry.action == Action::Alloc);
+        let after = |index: usize| index as Moment + 1;
+        Waste {
+            temporary: temporary::flags(device, lives).collect(),
+            first_free: first_free.map_or(Moment::MAX, after),
+            last_alloc: last_alloc.map_or(0, after),
+            peak: lives.peak,
+            last: lives.last,
+        }
+    }
+
+    /// Whether the life `lives.all[index]`, which is `life`, shows the pattern.
+    pub fn shows(&self, pattern: Pattern, index: usize, life: &Life) -> bool {
+        match pattern {
+            Pattern::Leak => life.is_live_at(self.last),
+            Pattern::Temporary => self.temporary[index],
+            Pattern::Early => {
+                life.is_live_at(self.peak)
+                    && life.begin_known
+                    && life.begin < self.first_free
+                    && life.begin < self.peak
+            }
+            Pattern::Late => {
+                life.is_live_at(self.peak) && life.end_known && life.end > self.last_alloc
+            }
+        }
+    }
+}
