@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use cachealloc_analysis::OTHERS_BETWEEN_MAX;
 use cachealloc_analysis::model::{BlockState, Dropped, PoolId, Snapshot};
 use serde_json::{Value, json};
 
@@ -9,13 +10,10 @@ use crate::Input;
 use crate::columns::Columns;
 use crate::findings;
 use crate::tables::{Tables, Translation};
-use crate::track::Track;
+use crate::track::{Oom, Row, Track};
 
 /// The page reads this version, and no other.
 const VERSION: u32 = 1;
-
-/// A block is temporary if at most so many other allocations came before its free.
-pub const TEMPORARY_BETWEEN_MAX: u32 = 1;
 
 pub struct Layout {
     pub title: String,
@@ -40,22 +38,21 @@ impl Layout {
         let mut columns = Columns::default();
         let mut segments = Segments::default();
         let mut places = Vec::new();
+        let mut translations: Vec<Translation> =
+            inputs.iter().map(|input| Translation::of(&input.snapshot)).collect();
         for (file, input) in inputs.iter().enumerate() {
-            let mut translation = Translation::of(&input.snapshot);
+            let translation = &mut translations[file];
             for (device, content) in input.snapshot.devices.iter().enumerate() {
                 if content.entries.is_empty() && content.segments.is_empty() {
                     continue;
                 }
-                let track = Track::of(content, !input.snapshot.is_ours());
-                let stack = |row: &crate::track::Row| {
-                    tables.stack(&mut translation, row.stack, row.category)
-                };
+                let track = Track::of(content);
+                let stack = |row: &Row| tables.stack(translation, row.stack, row.category);
                 let stacks = track.rows.iter().map(stack).collect();
-                let oom_stack = |oom: &crate::track::Oom| {
-                    tables.stack(&mut translation, oom.stack, Default::default())
-                };
+                let oom_stack =
+                    |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
-                segments.add(&input.snapshot, device, places.len(), &mut translation, &mut tables);
+                segments.add(&input.snapshot, device, places.len(), translation, &mut tables);
                 places.push(Place { file, device, track, stacks, oom_stacks });
             }
         }
@@ -63,14 +60,14 @@ impl Layout {
             write_track(&mut columns, number, place);
         }
         segments.write(&mut columns);
+        let findings = findings::of(inputs, &places, &mut translations, &mut tables);
         tables.write(&mut columns);
-        let findings = findings::of(inputs, &places, &tables);
         let title = title(inputs);
         let same_process = same_process(inputs);
         let head = json!({
             "version": VERSION,
             "title": title,
-            "temporary_between_max": TEMPORARY_BETWEEN_MAX,
+            "temporary_between_max": OTHERS_BETWEEN_MAX,
             "same_process": same_process,
             "files": inputs.iter().map(file).collect::<Vec<_>>(),
             "tracks": places.iter().map(track_head).collect::<Vec<_>>(),
@@ -123,7 +120,7 @@ fn write_track(columns: &mut Columns, number: usize, place: &Place) {
     let begin_us = track.times_us.first().copied().unwrap_or(0);
     columns.delta(&name("time"), track.times_us.iter().map(|time| time - begin_us));
     columns.delta(&name("from"), track.rows.iter().map(|row| row.from.into()));
-    let life = |row: &crate::track::Row| match row.until {
+    let life = |row: &Row| match row.until {
         Some(until) => u64::from(until) + 1 - u64::from(row.from),
         None => 0,
     };

@@ -15,7 +15,6 @@ mod layout;
 mod tables;
 mod text;
 mod track;
-mod who;
 
 // The page around them.
 mod html;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use cachealloc_analysis::model::{Frame, FrameId, Snapshot, StackId, TextId};
+use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
 
 use crate::columns::Columns;
-use crate::who;
 
 /// Things that are numbered in the order in which they come, each once.
 pub struct Numbered<T> {
@@ -42,8 +42,13 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FrameRow {
     name: u32,
+    /// The name without what nobody reads.
+    short: u32,
     file: u32,
     line: u64,
+    /// Whether the line is one, and not an offset in a library.
+    source: bool,
+    /// Whether the Python interpreter ran it.
     python: bool,
 }
 
@@ -51,15 +56,15 @@ pub struct FrameRow {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StackRow {
     node: u32,
-    pub site: u32,
-    pub library: u32,
+    site: u32,
+    library: u32,
 }
 
 /// What the page calls a call site: "train.py:88" and "step".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SiteRow {
-    pub place: u32,
-    pub function: u32,
+    place: u32,
+    function: u32,
     file: u32,
 }
 
@@ -77,6 +82,7 @@ pub struct Tables {
 /// The numbers that the stacks of one file have in the tables.
 pub struct Translation<'a> {
     snapshot: &'a Snapshot,
+    names: Names,
     frames: HashMap<FrameId, u32>,
     stacks: HashMap<(StackId, TextId), u32>,
     /// The category of a stack, learnt from entries: blocks have none.
@@ -89,6 +95,7 @@ impl<'a> Translation<'a> {
         let known = entries.filter(|entry| !entry.category.is_empty() && !entry.stack.is_none());
         Translation {
             snapshot,
+            names: Names::of(snapshot),
             frames: HashMap::new(),
             stacks: HashMap::new(),
             categories: known.map(|entry| (entry.stack, entry.category)).collect(),
@@ -116,12 +123,8 @@ impl Tables {
             let frame = self.frame(file, frame);
             node = self.nodes.number((node, frame)) + 1;
         }
-        let site = self.site(file.snapshot, stack);
-        let library = match file.snapshot.texts.get(category) {
-            "" => UNKNOWN,
-            category => category,
-        };
-        let library = self.text(library);
+        let site = self.site(file, stack);
+        let library = self.text(names::library(file.snapshot, category));
         let library = self.libraries.number(library);
         let number = self.stacks.number(StackRow { node, site, library });
         file.stacks.insert((stack, category), number);
@@ -133,36 +136,43 @@ impl Tables {
             return number;
         }
         let frame = file.snapshot.frames.get(id);
+        let name = file.snapshot.texts.get(frame.name);
+        let filename = file.snapshot.texts.get(frame.filename);
         let row = FrameRow {
-            name: self.text(file.snapshot.texts.get(frame.name)),
-            file: self.text(file.snapshot.texts.get(frame.filename)),
+            name: self.text(name),
+            short: self.text(&short_name(name)),
+            file: self.text(filename),
             line: frame.line,
-            python: who::is_python(file.snapshot, frame),
+            source: is_source(filename),
+            python: filename.ends_with(".py") || filename.starts_with('<'),
         };
         let number = self.frames.number(row);
         file.frames.insert(id, number);
         number
     }
 
-    fn site(&mut self, snapshot: &Snapshot, stack: StackId) -> u32 {
-        let row = match who::site_frame(snapshot, stack) {
+    fn site(&mut self, file: &Translation, stack: StackId) -> u32 {
+        let snapshot = file.snapshot;
+        let row = match file.names.site(snapshot, stack) {
             Some(frame) => {
+                let frame = snapshot.frames.get(frame);
                 let filename = snapshot.texts.get(frame.filename);
                 SiteRow {
-                    place: self.text(&place(filename, &frame)),
-                    function: self.text(snapshot.texts.get(frame.name)),
+                    place: self.text(&place(filename, frame)),
+                    function: self.text(&short_name(snapshot.texts.get(frame.name))),
                     file: self.text(filename),
                 }
             }
             None => {
-                SiteRow { place: self.text(NO_STACK), function: self.text(""), file: self.text("") }
+                let nothing = self.text("");
+                SiteRow { place: self.text(NO_STACK), function: nothing, file: nothing }
             }
         };
         self.sites.number(row)
     }
 
-    pub fn stack_row(&self, stack: u32) -> StackRow {
-        self.stacks.all()[stack as usize]
+    pub fn site_of(&self, stack: u32) -> u32 {
+        self.stacks.all()[stack as usize].site
     }
 
     /// The call site of a stack, in words.
@@ -178,8 +188,10 @@ impl Tables {
     pub fn write(&self, columns: &mut Columns) {
         let frames = self.frames.all();
         columns.unsigned("frame.name", frames.iter().map(|frame| frame.name.into()));
+        columns.unsigned("frame.short", frames.iter().map(|frame| frame.short.into()));
         columns.unsigned("frame.file", frames.iter().map(|frame| frame.file.into()));
         columns.unsigned("frame.line", frames.iter().map(|frame| frame.line));
+        columns.unsigned("frame.source", frames.iter().map(|frame| frame.source.into()));
         columns.unsigned("frame.python", frames.iter().map(|frame| frame.python.into()));
         let nodes = self.nodes.all();
         columns.unsigned("node.parent", nodes.iter().map(|node| node.0.into()));
@@ -198,16 +210,13 @@ impl Tables {
     }
 }
 
-const UNKNOWN: &str = "unknown";
 const NO_STACK: &str = "(no stack)";
 
-/// "train.py:88"; where the line is an offset in a library, "libcuda.so +0x1f40".
+/// "model/train.py:88"; of a library without lines "libcublas.so.12+0x3f2".
 fn place(filename: &str, frame: &Frame) -> String {
-    let name = filename.rsplit('/').next().unwrap_or(filename);
-    let is_library = name.contains(".so") || !name.contains('.');
-    match frame.line {
-        _ if name.is_empty() => "??".to_string(),
-        offset if is_library && offset > 4096 => format!("{name} +{offset:#x}"),
-        line => format!("{name}:{line}"),
+    match (short_path(filename), is_source(filename)) {
+        ("", _) => "??".to_string(),
+        (path, true) => format!("{path}:{}", frame.line),
+        (path, false) => format!("{path}+{:#x}", frame.line),
     }
 }

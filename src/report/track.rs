@@ -1,26 +1,27 @@
-//! What happened on one device, as blocks with a begin and an end.
+//! What happened on one device, as the page wants it: each event changes one thing.
 //!
-//! Moments are counted in events: at moment 0 nothing has happened, at moment n the first n events
-//! have. A block that event e (from 0) allocates is alive from moment e + 1; one that event f frees is
-//! alive until moment f. Each event changes one thing, so the sums at all moments follow from the rows.
+//! The page counts its own events. At its moment 0 nothing has happened, at moment n the first n
+//! events have. A block that event e (from 0) allocates is alive from moment e + 1; one that event f frees
+//! is alive until moment f. So the sums at all moments follow from the rows alone. Entries that
+//! change nothing (a snapshot, an annotation) are no events; one that ends a block and begins another is two.
 
-use std::collections::HashMap;
+use cachealloc_analysis::model::{Action, Device, StackId, TextId};
+use cachealloc_analysis::{Life, Lives, Moment};
 
-use cachealloc_analysis::model::{Action, BlockState, Device, StackId, TextId};
-
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Track {
     /// Microseconds since 1970 of each event. Never falls.
     pub times_us: Vec<u64>,
-    /// Blocks from before the recording first, then by their begin.
+    /// By the moment at which they begin.
     pub rows: Vec<Row>,
     /// What was reserved before the first event.
     pub reserved_before: u64,
     /// By how many bytes an event changed what is reserved.
     pub reserves: Vec<(u32, i64)>,
     pub ooms: Vec<Oom>,
-    /// How many entries the file has.
-    pub entries_count: usize,
+    pub lives: Lives,
+    /// After how many entries each event has happened. Never falls.
+    after_entries: Vec<Moment>,
 }
 
 /// One block.
@@ -39,133 +40,120 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oom {
     pub event: u32,
+    /// Of entries, just before.
+    pub moment: Moment,
     pub requested_bytes: u64,
     pub free_bytes: u64,
     pub stack: StackId,
 }
 
+/// What an entry changes, in this order where it changes several things.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    /// The life of this index.
+    Ends(u32),
+    Begins(u32),
+    /// The entry itself.
+    Reserve,
+    Oom,
+}
+
 impl Track {
-    /// `frees_name_the_allocation`: the stack of a free is that of the block's allocation, as in
-    /// PyTorch's own files.
-    pub fn of(device: &Device, frees_name_the_allocation: bool) -> Track {
-        let mut replay = Replay {
-            track: Track { entries_count: device.entries.len(), ..Track::default() },
-            alive: HashMap::new(),
-            before: Vec::new(),
-            frees_name_the_allocation,
-        };
-        for entry in &device.entries {
-            replay.entry(entry);
-        }
-        replay.remaining(device);
-        let mut track = replay.track;
-        track.rows.splice(0..0, replay.before);
-        track
-    }
-
-    pub fn events_count(&self) -> u32 {
-        self.times_us.len() as u32
-    }
-}
-
-struct Replay {
-    track: Track,
-    /// The row of the block at an address.
-    alive: HashMap<u64, usize>,
-    before: Vec<Row>,
-    frees_name_the_allocation: bool,
-}
-
-impl Replay {
-    fn entry(&mut self, entry: &cachealloc_analysis::model::Entry) {
-        let bytes = i64::try_from(entry.bytes).unwrap_or(i64::MAX);
-        match entry.action {
-            Action::Alloc => {
-                // Its free is missing: two blocks cannot be in one place.
-                if let Some(row) = self.alive.remove(&entry.address) {
-                    self.end(row, entry.time_us);
+    pub fn of(device: &Device) -> Track {
+        let lives = Lives::of(device);
+        let mut track = Track::default();
+        let mut rows: Vec<Row> = lives.all.iter().map(row).collect();
+        for (moment, change) in changes(device, &lives) {
+            let entry = &device.entries[moment as usize - 1];
+            let event = track.event(entry.time_us, moment);
+            let bytes = i64::try_from(entry.bytes).unwrap_or(i64::MAX);
+            match change {
+                Change::Ends(life) => rows[life as usize].until = Some(event),
+                Change::Begins(life) => rows[life as usize].from = event + 1,
+                Change::Reserve => {
+                    let gone = matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
+                    track.reserves.push((event, if gone { -bytes } else { bytes }));
                 }
-                let event = self.event(entry.time_us);
-                self.alive.insert(entry.address, self.track.rows.len());
-                self.track.rows.push(Row {
-                    from: event + 1,
-                    until: None,
-                    bytes: entry.bytes,
-                    stack: entry.stack,
-                    category: entry.category,
-                    stream: entry.stream,
-                });
-            }
-            Action::Free | Action::FreeCompleted => match self.alive.remove(&entry.address) {
-                Some(row) => self.end(row, entry.time_us),
-                None => {
-                    let event = self.event(entry.time_us);
-                    let known = self.frees_name_the_allocation;
-                    self.before.push(Row {
-                        from: 0,
-                        until: Some(event),
-                        bytes: entry.bytes,
-                        stack: if known { entry.stack } else { StackId::NONE },
-                        category: entry.category,
-                        stream: entry.stream,
-                    });
-                }
-            },
-            Action::SegmentAlloc | Action::SegmentMap => self.reserve(entry.time_us, bytes),
-            Action::SegmentFree | Action::SegmentUnmap => self.reserve(entry.time_us, -bytes),
-            Action::OutOfMemory => {
-                let event = self.event(entry.time_us);
-                self.track.ooms.push(Oom {
+                Change::Oom => track.ooms.push(Oom {
                     event,
+                    moment: moment - 1,
                     requested_bytes: entry.bytes,
                     free_bytes: entry.address,
                     stack: entry.stack,
-                });
-            }
-            // Still in use until the free is complete; the others change nothing.
-            Action::FreeRequested | Action::Snapshot | Action::Annotate | Action::Other => {}
-        }
-    }
-
-    fn event(&mut self, time_us: u64) -> u32 {
-        let last = self.track.times_us.last().copied().unwrap_or(0);
-        self.track.times_us.push(time_us.max(last));
-        self.track.events_count() - 1
-    }
-
-    fn end(&mut self, row: usize, time_us: u64) {
-        let event = self.event(time_us);
-        self.track.rows[row].until = Some(event);
-    }
-
-    fn reserve(&mut self, time_us: u64, bytes: i64) {
-        let event = self.event(time_us);
-        self.track.reserves.push((event, bytes));
-    }
-
-    /// Blocks that are there although no entry tells of them, and what was reserved at first.
-    fn remaining(&mut self, device: &Device) {
-        let mut reserved: i128 = 0;
-        for segment in &device.segments {
-            reserved += i128::from(segment.bytes);
-            for block in &segment.blocks {
-                if block.state != BlockState::Free && !self.alive.contains_key(&block.address) {
-                    self.before.push(Row {
-                        from: 0,
-                        until: None,
-                        bytes: if block.requested_bytes > 0 {
-                            block.requested_bytes
-                        } else {
-                            block.bytes
-                        },
-                        stack: block.stack,
-                        category: TextId::EMPTY,
-                        stream: segment.stream,
-                    });
-                }
+                }),
             }
         }
-        reserved -= self.track.reserves.iter().map(|&(_, bytes)| i128::from(bytes)).sum::<i128>();
-        self.track.reserved_before = u64::try_from(reserved.max(0)).unwrap_or(u64::MAX);
+        let mut shown = lives.all.iter().map(|life| life.begin < life.end);
+        rows.retain(|_| shown.next().unwrap_or(false));
+        rows.sort_by_key(|row| row.from);
+        track.rows = rows;
+        track.reserved_before = reserved_before(device, &track.reserves);
+        track.lives = lives;
+        track
     }
+
+    fn event(&mut self, time_us: u64, moment: Moment) -> u32 {
+        let last = self.times_us.last().copied().unwrap_or(0);
+        self.times_us.push(time_us.max(last));
+        self.after_entries.push(moment);
+        self.times_us.len() as u32 - 1
+    }
+
+    /// The page's moment when so many entries have happened.
+    pub fn page_moment(&self, moment: Moment) -> u32 {
+        self.after_entries.partition_point(|&after| after <= moment) as u32
+    }
+
+    /// What was reserved at a moment of the page.
+    pub fn reserved_at(&self, page_moment: u32) -> u64 {
+        let changes = self.reserves.iter().filter(|change| change.0 < page_moment);
+        let change: i128 = changes.map(|change| i128::from(change.1)).sum();
+        unsigned(i128::from(self.reserved_before) + change)
+    }
+}
+
+/// Not yet with its begin and end.
+fn row(life: &Life) -> Row {
+    let Life { bytes, stack, category, stream, .. } = *life;
+    Row { from: 0, until: None, bytes, stack, category, stream }
+}
+
+/// Everything that changes, in the order in which it does.
+fn changes(device: &Device, lives: &Lives) -> Vec<(Moment, Change)> {
+    let mut changes = Vec::with_capacity(device.entries.len());
+    for (index, life) in (0..).zip(&lives.all) {
+        // A block that only waits for a stream is not the program's.
+        if life.begin >= life.end {
+            continue;
+        }
+        if life.begin > 0 {
+            changes.push((life.begin, Change::Begins(index)));
+        }
+        if life.end <= lives.last {
+            changes.push((life.end, Change::Ends(index)));
+        }
+    }
+    for (moment, entry) in (1..).zip(&device.entries) {
+        match entry.action {
+            Action::SegmentAlloc
+            | Action::SegmentMap
+            | Action::SegmentFree
+            | Action::SegmentUnmap => changes.push((moment, Change::Reserve)),
+            Action::OutOfMemory => changes.push((moment, Change::Oom)),
+            _ => {}
+        }
+    }
+    changes.sort_unstable();
+    changes
+}
+
+/// What is reserved at the end is in the file; the changes lead back to the begin.
+fn reserved_before(device: &Device, reserves: &[(u32, i64)]) -> u64 {
+    let end: i128 = device.segments.iter().map(|segment| i128::from(segment.bytes)).sum();
+    let change: i128 = reserves.iter().map(|change| i128::from(change.1)).sum();
+    unsigned(end - change)
+}
+
+fn unsigned(number: i128) -> u64 {
+    u64::try_from(number.max(0)).unwrap_or(u64::MAX)
 }

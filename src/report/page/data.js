@@ -63,7 +63,7 @@ class Data {
     this.strings = JSON.parse(columns.text('strings'));
     const table = (name, fields, Kind = Uint32Array) => Object.fromEntries(
       fields.map(field => [field, columns.numbers(`${name}.${field}`, Kind)]));
-    this.frames = table('frame', ['name', 'file', 'line', 'python'], Float64Array);
+    this.frames = table('frame', ['name', 'short', 'file', 'line', 'source', 'python'], Float64Array);
     this.nodes = table('node', ['parent', 'frame']);
     this.stacks = table('stack', ['node', 'site', 'library']);
     this.sites = table('site', ['place', 'function', 'file']);
@@ -97,19 +97,20 @@ class Data {
     return frames;
   }
 
+  // The whole name, and the one that fits on a line.
   frame_name(frame) {
     return this.strings[this.frames.name[frame]];
   }
 
-  // "train.py:88"; where the line is not known, the library and the offset in it.
+  frame_short(frame) {
+    return this.strings[this.frames.short[frame]];
+  }
+
+  // "train.py:88"; where there is no line, the library and the offset in it.
   frame_place(frame) {
     const file = file_name(this.strings[this.frames.file[frame]]);
     const line = this.frames.line[frame];
-    return /\.so(\.|$)|^[^.]*$/.test(file) && line > 4096 ? `${file} +0x${line.toString(16)}` : file ? `${file}:${line}` : '';
-  }
-
-  frame_text(frame) {
-    return `${this.frame_name(frame)}  ${this.frame_place(frame)}`;
+    return file === '' ? '' : this.frames.source[frame] ? `${file}:${line}` : `${file}+0x${line.toString(16)}`;
   }
 
   site_place(site) {

@@ -1,7 +1,8 @@
 // The flame graph: who holds, or asked for, how much, from the outermost frame (above) to the innermost.
 //
 // The stacks of the file are one tree already (a node names its parent, parents come first), so the
-// widths are one pass over it.
+// widths are one pass over it. Where the reader leaves frames out, what they called moves up to who
+// called them, and equal frames become one: `tree` is that.
 
 const FRAME_HEIGHT = 18;
 const ROWS_MOST = 120;
@@ -15,6 +16,14 @@ class Flame {
       ['allocated', 'allocated in all'], ['temporary', 'temporary']], value => this.choose(value));
     what.select.id = 'flame-what';
     this.what_select = what.select;
+    this.frames = 'all';
+    this.trees = {};
+    const frames = chooser('Frames', [['all', 'all'], ['named', 'with a name'], ['python', 'Python only']], value => {
+      this.frames = value;
+      this.add_up();
+    });
+    frames.select.id = 'flame-frames';
+    this.frames_select = frames.select;
     const measure = chooser('by', [['bytes', 'bytes'], ['blocks', 'number of blocks']], value => {
       this.measure = value;
       this.add_up();
@@ -32,7 +41,7 @@ class Flame {
     this.legend = element('ul', {class: 'legend'});
     this.path = element('p', {class: 'soft', id: 'flame-path'});
     const chart = element('div', {class: 'chart'});
-    section.append(element('div', {class: 'controls'}, what.label, measure.label, this.search, this.found,
+    section.append(element('div', {class: 'controls'}, what.label, measure.label, frames.label, this.search, this.found,
       element('button', {click: () => this.zoom(ROOT)}, 'Show all')), this.path, chart, this.legend,
     element('p', {class: 'soft'}, 'Click on a frame to widen it, on one above to go back. With the keyboard: arrows, Enter, Escape.'));
     this.surface = new Surface(chart, 100, 'Flame graph');
@@ -42,6 +51,7 @@ class Flame {
   set(story) {
     this.story = story;
     this.moment = null;
+    this.frames_select.options[2].disabled = !story.data.frames.python.includes(1);
     this.what_select.options[2].disabled = true;
     this.choose(this.what === 'chosen' ? 'peak' : this.what);
   }
@@ -62,19 +72,23 @@ class Flame {
     const {story, what} = this;
     const moment = what === 'peak' ? story.peak : what === 'end' ? story.events : this.moment;
     const sums = story.by_stack(what === 'allocated' || what === 'temporary' ? what : 'alive', moment)[this.measure];
-    const {nodes, stacks} = story.data;
-    // Number 0 is the root; the node after the last stands for blocks without a stack.
-    this.no_stack = nodes.parent.length + 1;
-    this.sums = new Float64Array(nodes.parent.length + 2);
-    stacks.node.forEach((node, stack) => { this.sums[node === 0 ? this.no_stack : node] += sums[stack]; });
-    for (let node = nodes.parent.length; node > 0; node--) {
-      this.sums[nodes.parent[node - 1]] += this.sums[node];
+    const tree = this.tree = this.trees[this.frames] ??= shown_tree(story.data, this.frames);
+    const {node: node_of} = story.data.stacks;
+    // Number 0 is the root; the node after the last stands for blocks of which no frame is shown.
+    this.no_stack = tree.parent.length + 1;
+    this.sums = new Float64Array(tree.parent.length + 2);
+    node_of.forEach((node, stack) => {
+      const shown = tree.shown_of[node];
+      this.sums[shown === ROOT ? this.no_stack : shown] += sums[stack];
+    });
+    for (let node = tree.parent.length; node > 0; node--) {
+      this.sums[tree.parent[node - 1]] += this.sums[node];
     }
     this.sums[ROOT] += this.sums[this.no_stack];
     this.children = new Map();
     for (let node = 1; node <= this.no_stack; node++) {
       if (this.sums[node] > 0) {
-        const parent = node === this.no_stack ? ROOT : nodes.parent[node - 1];
+        const parent = node === this.no_stack ? ROOT : tree.parent[node - 1];
         const list = this.children.get(parent);
         list ? list.push(node) : this.children.set(parent, [node]);
       }
@@ -90,7 +104,7 @@ class Flame {
   }
 
   parent(node) {
-    return node === ROOT || node === this.no_stack ? ROOT : this.story.data.nodes.parent[node - 1];
+    return node === ROOT || node === this.no_stack ? ROOT : this.tree.parent[node - 1];
   }
 
   amount(node) {
@@ -98,8 +112,7 @@ class Flame {
   }
 
   name(node) {
-    const {data} = this.story;
-    return node === ROOT ? 'all' : node === this.no_stack ? '(no stack)' : data.frame_name(data.nodes.frame[node - 1]);
+    return node === ROOT ? 'all' : node === this.no_stack ? '(no frame)' : this.story.data.frame_short(this.tree.frame[node - 1]);
   }
 
   // The rectangles that are wide enough to see: [node, depth, left, width].
@@ -146,7 +159,7 @@ class Flame {
       this.matching = {needle: this.needle, frames: Uint8Array.from(data.frames.name, (_, frame) =>
         `${data.frame_name(frame)} ${data.frame_place(frame)}`.toLowerCase().includes(this.needle))};
     }
-    return this.matching.frames[this.story.data.nodes.frame[node - 1]] === 1;
+    return this.matching.frames[this.tree.frame[node - 1]] === 1;
   }
 
   // How much the matching frames hold together; a frame below a matching one is in it already.
@@ -174,3 +187,28 @@ class Flame {
 }
 
 const ROOT = 0;
+
+// The tree of the frames that are shown; `shown_of` says where each node of the whole tree went.
+function shown_tree(data, which) {
+  const {nodes, frames} = data;
+  const is_shown = frame => which === 'all' || (which === 'python' ? frames.python[frame] === 1 : data.frame_name(frame) !== '??');
+  const shown_of = new Uint32Array(nodes.parent.length + 1);
+  const tree = {parent: [], frame: [], shown_of};
+  const known = new Map();
+  for (let node = 1; node <= nodes.parent.length; node++) {
+    const above = shown_of[nodes.parent[node - 1]];
+    const frame = nodes.frame[node - 1];
+    if (!is_shown(frame)) {
+      shown_of[node] = above;
+      continue;
+    }
+    const key = above * frames.name.length + frame;
+    if (!known.has(key)) {
+      tree.parent.push(above);
+      tree.frame.push(frame);
+      known.set(key, tree.parent.length);
+    }
+    shown_of[node] = known.get(key);
+  }
+  return tree;
+}

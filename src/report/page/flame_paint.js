@@ -3,7 +3,7 @@
 function paint_flame(flame, pen) {
   const {story, boxes} = flame;
   const {data} = story;
-  const [ink, soft, ground, mark] = [css('--ink'), css('--soft'), css('--ground'), css('--mark')];
+  const [ink, soft, mark] = [css('--ink'), css('--soft'), css('--mark')];
   if (boxes.length === 0) {
     pen.fillStyle = soft;
     pen.fillText('Nothing to show: no block is of this kind.', 4, 10);
@@ -14,7 +14,7 @@ function paint_flame(flame, pen) {
     const is_frame = node !== ROOT && node !== flame.no_stack;
     const found = flame.needle !== '' && flame.matches(node);
     pen.globalAlpha = depth < depth_of_top ? 0.55 : flame.needle !== '' && !found ? 0.4 : 1;
-    pen.fillStyle = is_frame ? frame_color(data, data.nodes.frame[node - 1]) : other_color();
+    pen.fillStyle = is_frame ? frame_color(data, flame.tree.frame[node - 1]) : other_color();
     pen.fillRect(left, y, Math.max(0.4, width - 0.6), FRAME_HEIGHT - 1);
     pen.globalAlpha = 1;
     if (found) {
@@ -24,7 +24,7 @@ function paint_flame(flame, pen) {
     }
     if (width > 24) {
       pen.fillStyle = ink;
-      const frame = is_frame ? data.frame_place(data.nodes.frame[node - 1]) : '';
+      const frame = is_frame ? data.frame_place(flame.tree.frame[node - 1]) : '';
       const name = node === ROOT ? `${flame.what_select.selectedOptions[0].text}: ${flame.amount(ROOT)}` : flame.name(node);
       pen.fillText(fitted(pen, frame && width > 140 ? `${name}  ${frame}` : name, width - 8), left + 4, y + FRAME_HEIGHT / 2);
     }
@@ -34,7 +34,6 @@ function paint_flame(flame, pen) {
       pen.strokeRect(left + 1, y + 1, Math.max(1, width - 2.6), FRAME_HEIGHT - 3);
     }
   }
-  pen.fillStyle = ground;
 }
 
 function flame_text(flame, node) {
@@ -43,7 +42,7 @@ function flame_text(flame, node) {
   if (node === ROOT || node === flame.no_stack) {
     return [flame.name(node), whole, ''];
   }
-  const frame = data.nodes.frame[node - 1];
+  const frame = flame.tree.frame[node - 1];
   const file = data.strings[data.frames.file[frame]];
   return [data.frame_name(frame), whole, `${data.frame_place(frame)}   ${file}`];
 }

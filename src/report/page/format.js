@@ -76,7 +76,7 @@ function chooser(label, choices, changed) {
 function frame_list(data, stack, most = Infinity) {
   const frames = data.frames_of(stack);
   const items = frames.slice(0, most).map(frame => element('li', {style: `border-color: ${frame_color(data, frame)}`},
-    `${data.frame_name(frame)} `, element('span', {class: 'at'}, data.frame_place(frame))));
+    `${data.frame_short(frame)} `, element('span', {class: 'at'}, data.frame_place(frame))));
   if (frames.length > most) {
     items.push(element('li', {class: 'at'}, `and ${frames.length - most} more`));
   }

@@ -130,7 +130,8 @@ class Timeline {
     const sums = this.groups.at(moment);
     this.legend.replaceChildren(...this.groups.names.map((name, group) => element('li', {title: name},
       element('i', {class: 'swatch', style: `background: ${this.groups.color(group)}`}),
-      element('span', {}, name), element('b', {}, bytes_text(sums[group])))));
+      element('span', {}, name), element('b', {}, bytes_text(sums[group])))),
+    element('li', {}, element('i', {class: 'dashes'}), element('span', {}, 'reserved'), element('b', {}, bytes_text(this.story.reserved[moment]))));
   }
 
   // The block whose part of the band is at this height, if there is one.

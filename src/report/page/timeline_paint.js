@@ -109,12 +109,6 @@ function paint_reserved(timeline, pen, moments, y_of) {
   pen.setLineDash([5, 3]);
   pen.stroke();
   pen.setLineDash([]);
-  if (moments.length > 150 && story.reserved[moments[moments.length - 1]] > 0) {
-    const y = y_of(story.reserved[moments[moments.length - 1]]);
-    pen.textAlign = 'right';
-    label(pen, `reserved ${bytes_text(story.reserved[moments[moments.length - 1]])}`, LEFT + moments.length - 4, Math.max(8, y - 8), css('--ink'));
-    pen.textAlign = 'left';
-  }
 }
 
 // Text with a rim of the ground, readable on whatever is below.
@@ -173,7 +167,7 @@ function paint_time_axis(timeline, pen, bottom) {
 
 function paint_marks(timeline, pen, bottom) {
   const {story, chosen} = timeline;
-  const line = (moment, color, text, dash) => {
+  const line = (moment, color, text, dash, y = 7) => {
     const x = timeline.x_of(timeline.value_of_moment(moment));
     if (x < LEFT - 1 || x > timeline.surface.width) {
       return;
@@ -187,14 +181,14 @@ function paint_marks(timeline, pen, bottom) {
     pen.stroke();
     pen.setLineDash([]);
     const wide = pen.measureText(text).width;
-    label(pen, text, Math.max(LEFT + 2, Math.min(x + 4, timeline.surface.width - wide - 4)), 7, color);
+    label(pen, text, Math.max(LEFT + 2, Math.min(x + 4, timeline.surface.width - wide - 4)), y, color);
   };
   if (story.events > 0) {
     line(story.peak, css('--ink'), `peak ${bytes_text(story.total[story.peak])}`, [2, 3]);
   }
   const ooms = story.ooms.slice(0, 200);
-  ooms.forEach((oom, index) => line(oom.event + 1, css('--alarm'), index === 0 ? 'out of memory' : '', []));
+  ooms.forEach((oom, index) => line(oom.event + 1, css('--alarm'), index === 0 ? 'out of memory' : '', [], 35));
   if (chosen !== null) {
-    line(chosen, css('--mark'), 'chosen', []);
+    line(chosen, css('--mark'), 'chosen', [], 21);
   }
 }
