@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{Result, completions, man, report, run, snapshot, stats, top};
+use crate::commands::{
+    Result, completions, convert, diff, man, report, run, snapshot, stats, top, top_sites,
+};
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
 #[derive(Parser)]
@@ -20,6 +22,9 @@ pub enum Command {
     Stats(stats::Arguments),
     Top(top::Arguments),
     Report(report::Arguments),
+    TopSites(top_sites::Arguments),
+    Diff(diff::Arguments),
+    Convert(convert::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
     Man(man::Arguments),
@@ -33,6 +38,9 @@ impl Command {
             Command::Stats(arguments) => stats::run(arguments),
             Command::Top(arguments) => top::run(arguments),
             Command::Report(arguments) => report::run(arguments),
+            Command::TopSites(arguments) => top_sites::run(arguments),
+            Command::Diff(arguments) => diff::run(arguments),
+            Command::Convert(arguments) => convert::run(arguments),
             Command::Completions(arguments) => completions::run(arguments),
             Command::Man(arguments) => man::run(arguments),
         }

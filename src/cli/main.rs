@@ -17,6 +17,7 @@ mod show;
 mod failure;
 mod processes;
 mod progress;
+mod snapshots;
 
 #[allow(unsafe_code)]
 mod kernel;

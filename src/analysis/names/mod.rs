@@ -47,7 +47,8 @@ impl Names {
         self.site_index(frames).map(|index| frames[index])
     }
 
-    /// The callers of the site that say something, innermost first.
+    /// The callers of the site that say something, innermost first: where the site is the program's
+    /// own, only what is its own as well.
     pub fn callers<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -55,8 +56,10 @@ impl Names {
     ) -> impl Iterator<Item = FrameId> + 'a {
         let frames = snapshot.stacks.get(stack);
         let from = self.site_index(frames).map_or(0, |index| index + 1);
-        let callers = frames[from..].iter().copied();
-        callers.filter(|frame| self.kinds[frame.0 as usize] != Kind::Plumbing)
+        let kind_of = |frame: FrameId| self.kinds[frame.0 as usize];
+        let is_own = from > 0 && kind_of(frames[from - 1]) == Kind::Own;
+        let least = if is_own { Kind::Own } else { Kind::Code };
+        frames[from..].iter().copied().filter(move |&frame| kind_of(frame) >= least)
     }
 }
 

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 
 pub mod completions;
+pub mod convert;
+pub mod diff;
 pub mod man;
 pub mod report;
 pub mod run;
 pub mod snapshot;
 pub mod stats;
 pub mod top;
+pub mod top_sites;
 
 /// What a subcommand comes to.
 pub type Result<T = ExitCode> = std::result::Result<T, Failure>;

@@ -1,6 +1,7 @@
 //! Statistics as text for people.
 
 mod process;
+pub mod sites;
 mod table;
 mod units;
 

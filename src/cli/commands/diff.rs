@@ -1,0 +1,132 @@
+//! `cachealloc diff`: what has changed from one snapshot to another.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::{Change, Gathered, When, difference};
+use clap::Args;
+
+use super::Result;
+use super::top_sites::{Unit, moment};
+use crate::failure::Failure;
+use crate::processes::plain;
+use crate::show::sites::{others, place};
+use crate::show::{Column, Table, bytes, count};
+use crate::snapshots;
+
+/// Compare two snapshots: which call sites hold more, which hold less.
+///
+/// Of one process at two moments, or of two runs. For two versions of a program, --group function joins
+/// what has moved.
+#[derive(Args)]
+pub struct Arguments {
+    /// The earlier snapshot.
+    #[arg(value_name = "A")]
+    before: PathBuf,
+    /// The later one.
+    #[arg(value_name = "B")]
+    after: PathBuf,
+    /// When in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry (#1200).
+    #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
+    at: When,
+    /// What is one site: the whole stack, the line that allocates, or its function.
+    #[arg(long, value_enum, default_value_t = Unit::Stack)]
+    group: Unit,
+    /// How many sites to list; 0 for all.
+    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
+    number: usize,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let mut common = Snapshot::default();
+    let mut gather = |path: &Path| -> Result<Gathered> {
+        let mut gathered = Gathered::default();
+        gathered.add(&mut common, &snapshots::read(path)?, arguments.at, None);
+        if gathered.devices.is_empty() && arguments.at == When::Shortage {
+            let problem = format!("{}: no request was refused in this history", path.display());
+            return Err(Failure::new(problem).next("--at peak compares what was held at most"));
+        }
+        Ok(gathered)
+    };
+    let before = gather(&arguments.before)?;
+    let after = gather(&arguments.after)?;
+    let names = Names::of(&common);
+    let changes = difference(&common, &names, arguments.group.group(), &before, &after);
+    super::print(&text(&arguments, &common, &names, &before, &after, &changes))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(
+    arguments: &Arguments,
+    common: &Snapshot,
+    names: &Names,
+    before: &Gathered,
+    after: &Gathered,
+    changes: &[Change],
+) -> String {
+    let [held_before, held_after] = [before, after].map(|it| it.totals().live_bytes);
+    let growth = i128::from(held_after) - i128::from(held_before);
+    let when = match arguments.at {
+        When::End => "at the end",
+        When::Peak => "at the peak",
+        When::Shortage => "when the last request was refused",
+        When::Entry(_) | When::AfterUs(_) => "at that time",
+    };
+    let [a, b] = [held_before, held_after].map(bytes);
+    let mut text = format!("held {when}: {a}, then {b}: {}\n", signed_bytes(growth));
+    if held_before == 0 && held_after == 0 && arguments.at == When::End {
+        text += "nothing is held at the end of either; --at peak compares what was held at most\n";
+    }
+    if changes.is_empty() {
+        return text + "no call site holds more or less\n";
+    }
+    let mut table = Table::new([
+        Column::number("CHANGE"),
+        Column::number("BEFORE"),
+        Column::number("AFTER"),
+        Column::number("BLOCKS"),
+        Column::text(""),
+        Column::text("LIBRARY"),
+        Column::text("WHERE"),
+    ]);
+    let shown = if arguments.number == 0 { changes.len() } else { arguments.number };
+    for change in changes.iter().take(shown) {
+        let state = match (change.is_new(), change.is_gone()) {
+            (true, _) => "new",
+            (_, true) => "gone",
+            _ => "",
+        };
+        table.row([
+            signed_bytes(change.growth_bytes()),
+            bytes(change.before.live_bytes),
+            bytes(change.site.totals.live_bytes),
+            signed(change.growth_count(), count),
+            state.to_string(),
+            plain(common.texts.get(change.site.category)),
+            plain(&place(common, names, change.site.stack)),
+        ]);
+    }
+    let _ = write!(text, "\n{}", table.text());
+    if shown < changes.len() {
+        let rest = changes[shown..].iter().map(Change::growth_bytes).sum();
+        let _ = writeln!(text, "{} at {}", signed_bytes(rest), others(changes.len() - shown));
+    }
+    text
+}
+
+fn signed_bytes(change: i128) -> String {
+    signed(change, bytes)
+}
+
+fn signed(change: i128, show: impl Fn(u64) -> String) -> String {
+    let sign = match change {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    let amount = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", show(amount))
+}

@@ -1,0 +1,153 @@
+//! `cachealloc top-sites`: who allocates, as a table.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::{By, Gathered, Group, Site, When};
+use clap::{Args, ValueEnum};
+
+use super::Result;
+use crate::failure::{Failure, USAGE};
+use crate::show::sites::{self, Titles, device_line};
+use crate::snapshots;
+
+/// List the call sites that hold or allocate most, from one or more snapshots.
+///
+/// Several files are added up: the ranks of a job. At the peak means at the peak of each device.
+#[derive(Args)]
+pub struct Arguments {
+    /// Snapshots, our own or PyTorch's.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What to order by: bytes held at --at, or at the peak; bytes allocated in all; number of allocations;
+    /// number of temporary allocations. The default is peak, or live where --at is given.
+    #[arg(long, value_enum)]
+    by: Option<Order>,
+    /// How many to list; 0 for all.
+    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
+    number: usize,
+    /// When `live` is: end, peak, oom (the last request that was refused), a time since the first entry
+    /// (2.5s, 300ms), or an entry (#1200).
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    at: Option<When>,
+    /// What is one site: the whole stack, the line that allocates, or its function.
+    #[arg(long, value_enum, default_value_t = Unit::Stack)]
+    group: Unit,
+    /// Only this device.
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+    /// Print JSON, with whole stacks.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    Live,
+    Peak,
+    Allocated,
+    Count,
+    Temporary,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Unit {
+    Stack,
+    Line,
+    Function,
+}
+
+impl Order {
+    pub fn by(self) -> By {
+        match self {
+            Order::Live => By::Live,
+            Order::Peak => By::Peak,
+            Order::Allocated => By::Allocated,
+            Order::Count => By::Count,
+            Order::Temporary => By::Temporary,
+        }
+    }
+}
+
+impl Unit {
+    pub fn group(self) -> Group {
+        match self {
+            Unit::Stack => Group::Stack,
+            Unit::Line => Group::Line,
+            Unit::Function => Group::Function,
+        }
+    }
+}
+
+/// For the arguments of all commands that ask for a moment.
+pub fn moment(text: &str) -> std::result::Result<When, String> {
+    When::parse(text).ok_or_else(|| format!("allowed: {}", cachealloc_analysis::WHEN_ALLOWED))
+}
+
+/// What `--by` and `--at` mean together.
+pub fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
+    match (by.map(Order::by), at) {
+        (None, None) => Ok((By::Peak, When::Peak)),
+        (None | Some(By::Live), Some(at)) => Ok((By::Live, at)),
+        (Some(By::Live), None) => Ok((By::Live, When::End)),
+        (Some(by), None) => Ok((by, When::Peak)),
+        (Some(_), Some(_)) => {
+            let failure = Failure::new("--at says when what is held is asked for, with --by live");
+            Err(failure.next("leave one of them out").code(USAGE))
+        }
+    }
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let (by, at) = order(arguments.by, arguments.at)?;
+    let mut common = Snapshot::default();
+    let mut gathered = Gathered::default();
+    let mut head = String::new();
+    for path in &arguments.files {
+        let snapshot = snapshots::read(path)?;
+        let begin = gathered.devices.len();
+        gathered.add(&mut common, &snapshot, at, arguments.device);
+        let file = (arguments.files.len() > 1).then(|| path.display().to_string());
+        for device in &gathered.devices[begin..] {
+            let _ = writeln!(head, "{}", device_line(file.as_deref(), device));
+        }
+        head += &sites::notes(&snapshot, &gathered.devices[begin..]);
+    }
+    if gathered.devices.is_empty() {
+        return Err(nothing(at, arguments.device));
+    }
+    let names = Names::of(&common);
+    let weight = |site: &Site| by.weight(&site.totals);
+    let mut sites = gathered.grouped(&common, &names, arguments.group.group(), |it| by.weight(it));
+    sites.retain(|site| weight(site) > 0);
+    // The sort is stable: among equals, who allocated first.
+    sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
+    let shown = if arguments.number == 0 { sites.len() } else { arguments.number.min(sites.len()) };
+    if arguments.json {
+        super::print(&sites::json(&common, &names, &gathered, by, &sites[..shown]))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let title = Titles::of(by, at);
+    if sites.is_empty() {
+        let _ = writeln!(head, "\n{}: nothing", title.what);
+    } else {
+        let _ = writeln!(head, "\n{}, by call site:\n", title.what);
+        head += &sites::table(&common, &names, by, &sites, shown);
+    }
+    super::print(&head)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn nothing(at: When, device: Option<u32>) -> Failure {
+    match (at, device) {
+        (When::Shortage, _) => Failure::new("no request was refused in this history")
+            .next("--at peak shows what was held at most"),
+        (_, Some(device)) => Failure::new(format!("nothing is known of device {device}"))
+            .next("leave --device out to see all"),
+        (_, None) => Failure::new("the snapshot has neither segments nor entries")
+            .next("start the program with: cachealloc run --record"),
+    }
+}

@@ -1,0 +1,196 @@
+//! Call sites as a table, and as JSON.
+
+use std::fmt::Write as _;
+
+use cachealloc_analysis::json::Json;
+use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
+use cachealloc_analysis::names::{self, Names};
+use cachealloc_analysis::{By, DeviceSums, Gathered, Site, Totals, When};
+
+use super::{Column, Table, bytes, count, share, time};
+use crate::processes::plain;
+
+/// What a list is called.
+pub struct Titles {
+    pub what: &'static str,
+    columns: [&'static str; 4],
+}
+
+impl Titles {
+    pub fn of(by: By, at: When) -> Titles {
+        let what = match (by, at) {
+            (By::Peak, _) | (By::Live, When::Peak) => "held at the peak",
+            (By::Live, When::End) => "held at the end",
+            (By::Live, When::Shortage) => "held when the last request was refused",
+            (By::Live, _) => "held at that time",
+            (By::Allocated, _) => "allocated in all",
+            (By::Count, _) => "allocations",
+            (By::Temporary, _) => "temporary allocations",
+        };
+        let columns = match by {
+            By::Live | By::Peak => ["BYTES", "SHARE", "BLOCKS", "LIFE"],
+            By::Allocated => ["BYTES", "SHARE", "ALLOCATIONS", "LIFE"],
+            By::Count => ["ALLOCATIONS", "SHARE", "BYTES", "LIFE"],
+            By::Temporary => ["TEMPORARY", "SHARE", "ALLOCATIONS", "LIFE"],
+        };
+        Titles { what, columns }
+    }
+}
+
+/// `GPU 0: 1.50 GiB at the peak (...), 20.0 MiB at the end`
+pub fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
+    let file = file.map(|file| format!("{}, ", plain(file))).unwrap_or_default();
+    let DeviceSums { device, peak_bytes, end_bytes, entries_count, .. } = *sums;
+    let (peak, end) = (bytes(peak_bytes), bytes(end_bytes));
+    if entries_count == 0 {
+        return format!("{file}GPU {device}: {end}, without history");
+    }
+    let after = time(sums.peak_us.saturating_mul(1000));
+    let (entry, all) = (count(sums.peak.into()), count(entries_count));
+    format!(
+        "{file}GPU {device}: {peak} at the peak (after {after}, entry {entry} of {all}), {end} at the end"
+    )
+}
+
+/// What a reader has to know about the history.
+pub fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
+    let mut notes = String::new();
+    if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
+        let dropped = count(dropped);
+        let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
+    }
+    let disagreements: u64 = devices.iter().map(|device| device.disagreements_count).sum();
+    if disagreements > 0 {
+        let blocks = count(disagreements);
+        let _ = writeln!(notes, "the history does not explain {blocks} blocks: it has gaps");
+    }
+    notes
+}
+
+/// The first `shown`, and the rest in one line.
+pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: usize) -> String {
+    let [first, second, third, fourth] = Titles::of(by, When::End).columns;
+    let mut table = Table::new([
+        Column::number(first),
+        Column::number(second),
+        Column::number(third),
+        Column::number(fourth),
+        Column::text("LIBRARY"),
+        Column::text("WHERE"),
+    ]);
+    let all: u128 = sites.iter().map(|site| u128::from(by.weight(&site.totals))).sum();
+    let mut add = |totals: &Totals, library: &str, place: String| {
+        let [first, third] = match by {
+            By::Live => [bytes(totals.live_bytes), count(totals.live_count)],
+            By::Peak => [bytes(totals.peak_bytes), count(totals.peak_count)],
+            By::Allocated => [bytes(totals.allocated_bytes), count(totals.allocated_count)],
+            By::Count => [count(totals.allocated_count), bytes(totals.allocated_bytes)],
+            By::Temporary => [count(totals.temporary_count), count(totals.allocated_count)],
+        };
+        let life = totals.average_life_us();
+        let life = life.map_or("-".into(), |life_us| time(life_us.saturating_mul(1000)));
+        let part = share(by.weight(totals) as f64 / all as f64);
+        table.row([first, part, third, life, plain(library), plain(&place)]);
+    };
+    for site in &sites[..shown] {
+        let library = common.texts.get(site.category);
+        add(&site.totals, library, place(common, names, site.stack));
+    }
+    if shown < sites.len() {
+        let mut rest = Totals::default();
+        sites[shown..].iter().for_each(|site| rest.add(&site.totals));
+        add(&rest, "", format!("({})", others(sites.len() - shown)));
+    }
+    table.text()
+}
+
+pub fn others(sites: usize) -> String {
+    match sites {
+        1 => "1 other site".into(),
+        sites => format!("{} other sites", count(sites as u64)),
+    }
+}
+
+/// Callers of the site that are named in a line.
+const CALLERS_SHOWN: usize = 3;
+
+/// `forward model.py:52 < step train.py:80 < main train.py:101`
+pub fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
+    let label = |frame: FrameId| names::label(&common.texts, common.frames.get(frame));
+    let Some(site) = names.site(common, stack) else {
+        return "(no stack)".into();
+    };
+    let callers = names.callers(common, stack).take(CALLERS_SHOWN).map(label);
+    std::iter::once(label(site)).chain(callers).collect::<Vec<_>>().join(" < ")
+}
+
+pub fn json(
+    common: &Snapshot,
+    names: &Names,
+    gathered: &Gathered,
+    by: By,
+    sites: &[Site],
+) -> String {
+    let mut text = Vec::new();
+    let mut json = Json::new(&mut text);
+    let written = json.object(|json| {
+        json.key("by")?.text(match by {
+            By::Live => "live",
+            By::Peak => "peak",
+            By::Allocated => "allocated",
+            By::Count => "count",
+            By::Temporary => "temporary",
+        })?;
+        json.key("devices")?.list(&gathered.devices, |json, sums| {
+            json.object(|json| {
+                json.key("device")?.number(sums.device)?;
+                json.key("entries")?.number(sums.entries_count)?;
+                json.key("live_bytes")?.number(sums.at_bytes)?;
+                json.key("reserved_bytes")?.number(sums.at_reserved_bytes)?;
+                json.key("peak_bytes")?.number(sums.peak_bytes)?;
+                json.key("peak_entry")?.number(sums.peak)?;
+                json.key("end_bytes")?.number(sums.end_bytes)?;
+                json.key("unexplained_blocks")?.number(sums.disagreements_count)
+            })
+        })?;
+        json.key("sites")?.list(sites, |json, site| {
+            json.line()?;
+            json.object(|json| {
+                json.key("library")?.text(common.texts.get(site.category))?;
+                json.key("where")?.text(&place(common, names, site.stack))?;
+                totals(json, &site.totals)?;
+                json.key("stack")?.list(common.frames_of(site.stack), |json, frame| {
+                    json.object(|json| {
+                        json.key("name")?.text(common.texts.get(frame.name))?;
+                        json.key("filename")?.text(common.texts.get(frame.filename))?;
+                        json.key("line")?.number(frame.line)
+                    })
+                })
+            })
+        })
+    });
+    written.and_then(|()| json.end()).expect("memory takes it");
+    String::from_utf8(text).expect("JSON of texts is text")
+}
+
+fn totals<W: std::io::Write>(json: &mut Json<W>, totals: &Totals) -> std::io::Result<()> {
+    for (key, number) in [
+        ("live_bytes", totals.live_bytes),
+        ("live_blocks", totals.live_count),
+        ("peak_bytes", totals.peak_bytes),
+        ("peak_blocks", totals.peak_count),
+        ("end_bytes", totals.end_bytes),
+        ("end_blocks", totals.end_count),
+        ("allocated_bytes", totals.allocated_bytes),
+        ("allocations", totals.allocated_count),
+        ("temporary_bytes", totals.temporary_bytes),
+        ("temporary_allocations", totals.temporary_count),
+    ] {
+        json.key(key)?.number(number)?;
+    }
+    json.key("average_life_us")?;
+    match totals.average_life_us() {
+        Some(us) => json.number(us),
+        None => json.null(),
+    }
+}
