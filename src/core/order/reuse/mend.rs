@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::Look;
 use super::nodes::{Edge, EdgeKind};
+use super::{Look, Reuse, Stream};
 use crate::rules::{Rule, rule_holds};
 
 /// What is to be done to a stream of the capture.
@@ -24,6 +24,9 @@ impl Look<'_> {
     pub fn mend(&self, stream_id: u64) -> Mend {
         let reuse = &*self.reuse;
         let Some(stream) = reuse.find(stream_id) else { return Mend::Nothing };
+        if reuse.blind {
+            return reuse.mend_blindly(stream);
+        }
         let (everywhere, here, reach) = (&reuse.proven, &stream.proven, &stream.reach);
         let proven = everywhere.terminals().chain(here.terminals());
         let mut missing: Vec<u32> = proven.filter(|number| !reach.is_complete(*number)).collect();
@@ -49,5 +52,21 @@ impl Look<'_> {
         let edges = kept.chain(marked.map(|number| (number, EdgeKind::Full)));
         let edge = |(number, kind)| Edge { from: reuse.nodes.handle(number), kind };
         Mend::Set(edges.map(edge).collect())
+    }
+}
+
+impl Reuse {
+    /// Nothing is known of what comes before the terminals.
+    fn mend_blindly(&self, stream: &Stream) -> Mend {
+        let proven = self.proven.terminals().chain(stream.proven.terminals());
+        let full = |number| Edge { from: self.nodes.handle(number), kind: EdgeKind::Full };
+        let proven: Vec<Edge> = proven.map(full).collect();
+        if proven.iter().all(|edge| stream.terminals.contains(edge)) {
+            return if proven.is_empty() { Mend::Nothing } else { Mend::FullOrder };
+        }
+        let mut edges = stream.terminals.clone();
+        edges.retain(|edge| proven.iter().all(|marker| marker.from != edge.from));
+        edges.extend(proven);
+        Mend::Set(edges)
     }
 }

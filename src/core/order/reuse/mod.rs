@@ -17,7 +17,7 @@
 //! * U5: what was proven for a stream stays true when its terminals are set elsewhere; what was proven
 //!   for every stream, for those that join later, from an event recorded before the free: `Look::mend`.
 //! * U6: a marker that is a terminal itself is complete for the next node unless that starts early.
-//! * U7: in an opaque capture nothing is reused.
+//! * U7: in an opaque capture nothing is reused. What was handed out before stays proven (U5).
 //! * U8: a stream whose terminals are all complete for an older stream of the capture, which the
 //!   block is proven for, has been joined. It need not be proven for, it is mended (U5). Otherwise a
 //!   side stream that was joined would keep its last terminal, and with it all blocks, to the end.
@@ -75,12 +75,16 @@ pub struct Reuse {
     proven: Reach,
     waiting: Waiting,
     opaque: bool,
+    /// The graph cannot be searched: the driver does not say, or it is too large. Opaque as well.
+    blind: bool,
     looks_count: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Stream {
     id: u64,
+    /// As shown last.
+    terminals: Vec<Edge>,
     reach: Reach,
     /// Markers that were proven for this stream (U5).
     proven: Reach,
@@ -149,8 +153,15 @@ impl Reuse {
         ask: &mut impl FnMut(Node, &mut Vec<Edge>) -> bool,
     ) {
         for number in terminals {
-            self.opaque |= self.dropped.add(&mut self.nodes, *number, ask).is_err();
+            if self.dropped.add(&mut self.nodes, *number, ask).is_err() {
+                self.turns_blind();
+            }
         }
+    }
+
+    fn turns_blind(&mut self) {
+        self.blind = true;
+        self.opaque = true;
     }
 
     /// Whether the look that is under way shows the capture whole.
@@ -182,9 +193,6 @@ impl Look<'_> {
         mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,
     ) {
         let reuse = &mut *self.reuse;
-        if reuse.opaque {
-            return;
-        }
         let known = reuse.streams.iter().position(|stream| stream.id == stream_id);
         let index = known.unwrap_or_else(|| {
             reuse.streams.push(Stream::new(stream_id));
@@ -192,11 +200,16 @@ impl Look<'_> {
         });
         let stream = &mut reuse.streams[index];
         stream.shown = reuse.looks_count;
+        stream.terminals.clear();
+        stream.terminals.extend_from_slice(terminals);
+        if reuse.blind {
+            return;
+        }
         let before: Vec<u32> = stream.reach.terminals().collect();
         match stream.reach.advance(&mut reuse.nodes, terminals, &mut ask) {
             Ok(Advance::Forward) => {}
             Ok(Advance::Elsewhere) => reuse.drop_terminals(&before, &mut ask),
-            Err(NotKnown) => reuse.opaque = true,
+            Err(NotKnown) => reuse.turns_blind(),
         }
     }
 
@@ -255,6 +268,7 @@ impl Look<'_> {
 impl Stream {
     fn new(id: u64) -> Stream {
         let (reach, proven) = (Reach::default(), Reach::default());
-        Stream { id, reach, proven, watched: BTreeMap::new(), shown: 0 }
+        let (terminals, watched) = (Vec::new(), BTreeMap::new());
+        Stream { id, terminals, reach, proven, watched, shown: 0 }
     }
 }

@@ -96,11 +96,11 @@ impl Reach {
             return Ok(());
         }
         self.visit(terminal, true);
-        self.follow(nodes, ask)?;
+        let followed = self.follow(nodes, ask);
         let flags = &self.flags;
         self.terminals.retain(|(known, _)| !has(flags, *known, COMPLETE));
         self.terminals.push((terminal, EdgeKind::Full));
-        Ok(())
+        followed
     }
 
     pub(crate) fn terminals(&self) -> impl Iterator<Item = u32> {

@@ -170,8 +170,12 @@ impl Reuse {
                 &mut stream.proven
             }
         };
+        let mut known = true;
         for number in markers.iter() {
-            self.opaque |= proven.add(&mut self.nodes, number, ask).is_err();
+            known &= proven.add(&mut self.nodes, number, ask).is_ok();
+        }
+        if !known {
+            self.turns_blind();
         }
     }
 }

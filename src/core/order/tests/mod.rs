@@ -9,6 +9,7 @@
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
 //! * `programs`: all small programs, then many random ones, under both.
+//! * `reuse`: what a capture may use again.
 //! * `small`: captures, debts, the sticky facts, the routes one by one.
 //! * `broken`: each rule switched off is caught by one of the above.
 
@@ -26,6 +27,7 @@ mod ours;
 mod world;
 
 mod programs;
+mod reuse;
 mod small;
 
 #[cfg(feature = "break-rules")]
