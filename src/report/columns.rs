@@ -2,6 +2,10 @@
 //! bytes, seven bits of a number in each byte, lowest first, the eighth bit says that more follow.
 //! What comes after is deflated, so only what a compressor cannot see is done here: differences.
 
+use std::io::{self, Write};
+
+use cachealloc_analysis::json::Json;
+
 /// What stands in a column, in the words of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -71,19 +75,21 @@ impl Columns {
     }
 
     /// Where each column is, for the head of the page.
-    pub fn index(&self) -> serde_json::Value {
-        let columns = self.index.iter().map(|column| {
+    pub fn write_index<W: Write>(&self, json: &mut Json<W>) -> io::Result<()> {
+        json.list(&self.index, |json, column| {
             let kind = match column.kind {
                 Kind::Unsigned => "uint",
                 Kind::Delta => "delta",
                 Kind::Signed => "int",
                 Kind::Text => "text",
             };
-            serde_json::json!({
-                "name": column.name, "kind": kind, "count": column.count, "bytes": column.bytes,
+            json.object(|json| {
+                json.key("name")?.text(&column.name)?;
+                json.key("kind")?.text(kind)?;
+                json.key("count")?.number(column.count)?;
+                json.key("bytes")?.number(column.bytes)
             })
-        });
-        columns.collect()
+        })
     }
 
     pub fn deflated(&self) -> Vec<u8> {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use cachealloc_analysis::model::{BlockState, Dropped};
-use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, sites};
+use cachealloc_analysis::model::Dropped;
+use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 
 use crate::Input;
 use crate::layout::Place;
@@ -59,6 +59,7 @@ impl Found<'_, '_> {
             self.peak(&sites),
             self.out_of_memory(),
             self.never_freed(&sites),
+            self.grows(),
             self.temporary(&sites),
             self.fragmentation(),
         ];
@@ -143,6 +144,30 @@ impl Found<'_, '_> {
         Some(format!("{blocks}, {held}, were never freed: {share} from {from}."))
     }
 
+    /// The call site that leaves blocks behind in nearly all parts of the run.
+    fn grows(&mut self) -> Option<String> {
+        let track = &self.place.track;
+        let (begin, end) = (*track.times_us.first()?, *track.times_us.last()?);
+        let part_us = (end - begin) / PARTS + 1;
+        let mut by_site: HashMap<u32, Left> = HashMap::new();
+        let rows = track.rows.iter().zip(&self.place.stacks);
+        for (row, &stack) in rows.filter(|(row, _)| row.until.is_none() && row.from > 0) {
+            let left = by_site.entry(self.tables.site_of(stack)).or_default();
+            left.bytes = left.bytes.saturating_add(row.bytes);
+            left.blocks += 1;
+            left.parts |= 1 << ((track.times_us[row.from as usize - 1] - begin) / part_us);
+        }
+        let growing = by_site.into_iter().filter(|(_, left)| {
+            left.parts.count_ones() >= GROWING_PARTS_LEAST && left.blocks >= GROWING_BLOCKS_LEAST
+        });
+        let (site, left) = growing.max_by_key(|&(site, Left { bytes, .. })| (bytes, site))?;
+        let (site, held) = (self.tables.site_text(site), bytes(left.bytes));
+        let blocks = plural(left.blocks, "block");
+        Some(format!(
+            "{site} keeps growing: {blocks}, {held}, through all of the run, and none freed."
+        ))
+    }
+
     fn temporary(&self, sites: &[Site]) -> Option<String> {
         let most = most(sites, |totals| totals.temporary_count)?;
         let (_, number) = sum(sites, |totals| (totals.temporary_bytes, totals.temporary_count));
@@ -164,16 +189,8 @@ impl Found<'_, '_> {
 
     fn fragmentation(&self) -> Option<String> {
         let segments = &self.inputs[self.place.file].snapshot.devices[self.place.device].segments;
-        let mut reserved = 0u64;
-        let mut split = 0u64;
-        for segment in segments {
-            let used = segment.blocks.iter().filter(|block| block.state != BlockState::Free);
-            let used = used.fold(0u64, |sum, block| sum.saturating_add(block.bytes));
-            reserved = reserved.saturating_add(segment.bytes);
-            if used > 0 {
-                split = split.saturating_add(segment.bytes.saturating_sub(used));
-            }
-        }
+        let usage = Usage::of_all(segments);
+        let (split, reserved) = (usage.stuck_bytes, usage.reserved_bytes);
         (split > reserved / FRAGMENTATION_SHARE_LEAST).then(|| {
             let (free, all, share) = (bytes(split), bytes(reserved), share(split, reserved));
             format!(
@@ -183,6 +200,20 @@ impl Found<'_, '_> {
         })
     }
 }
+
+/// What a call site has left behind.
+#[derive(Default)]
+struct Left {
+    bytes: u64,
+    blocks: u64,
+    /// A bit for each part of the run in which one of the blocks was allocated.
+    parts: u32,
+}
+
+/// A run is looked at in so many parts of equal time.
+const PARTS: u64 = 16;
+const GROWING_PARTS_LEAST: u32 = 14;
+const GROWING_BLOCKS_LEAST: u64 = 16;
 
 /// Less is no news.
 const TEMPORARY_COUNT_LEAST: u64 = 10;

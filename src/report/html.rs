@@ -51,7 +51,7 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
             }
             write!(out, "</ul>")
         }
-        "HEAD" => write!(out, "{}", in_script(&layout.head.to_string())),
+        "HEAD" => write!(out, "{}", in_script(&layout.head)),
         "BLOB" => write!(out, "{}", base64(&layout.columns.deflated())),
         "SCRIPT" => SCRIPTS.iter().try_for_each(|script| write!(out, "{script}")),
         _ => unreachable!("the template has no place {place}"),

@@ -11,7 +11,9 @@
 // From snapshots to the data of the page.
 mod columns;
 mod findings;
+mod head;
 mod layout;
+mod segments;
 mod tables;
 mod text;
 mod track;

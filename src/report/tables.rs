@@ -8,6 +8,7 @@ use cachealloc_analysis::model::{Frame, FrameId, Snapshot, StackId, TextId};
 use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
 
 use crate::columns::Columns;
+use crate::head::json;
 
 /// Things that are numbered in the order in which they come, each once.
 pub struct Numbered<T> {
@@ -205,8 +206,10 @@ impl Tables {
         columns.unsigned("site.function", sites.iter().map(|site| site.function.into()));
         columns.unsigned("site.file", sites.iter().map(|site| site.file.into()));
         columns.unsigned("library.name", self.libraries.all().iter().map(|&name| name.into()));
-        let texts = serde_json::Value::from(self.texts.all().to_vec());
-        columns.text("strings", &texts.to_string());
+        columns.text(
+            "strings",
+            &json(|json| json.list(self.texts.all(), |json, text| json.text(text))),
+        );
     }
 }
 

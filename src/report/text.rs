@@ -10,13 +10,15 @@ pub fn bytes(bytes: u64) -> String {
         amount /= 1024.0;
         unit += 1;
     }
-    let digits = match amount {
+    let digits: usize = match amount {
         _ if unit == 0 => 0,
         amount if amount >= 99.95 => 0,
         amount if amount >= 9.995 => 1,
         _ => 2,
     };
-    format!("{amount:.digits$} {}", UNITS[unit])
+    // As in the page, a half is rounded up.
+    let ten = 10f64.powi(digits as i32);
+    format!("{:.digits$} {}", (amount * ten).round() / ten, UNITS[unit])
 }
 
 /// With a comma between thousands.

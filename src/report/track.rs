@@ -6,6 +6,7 @@
 //! change nothing (a snapshot, an annotation) are no events; one that ends a block and begins another is two.
 
 use cachealloc_analysis::model::{Action, Device, StackId, TextId};
+use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{Life, Lives, Moment};
 
 #[derive(Debug, Default)]
@@ -35,7 +36,12 @@ pub struct Row {
     pub stack: StackId,
     pub category: TextId,
     pub stream: u64,
+    /// A bit for each of [`PATTERNS`] that it shows.
+    pub patterns: u8,
 }
+
+/// What the page is told of each block; that one was never freed it sees itself.
+pub const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oom {
@@ -62,7 +68,9 @@ impl Track {
     pub fn of(device: &Device) -> Track {
         let lives = Lives::of(device);
         let mut track = Track::default();
-        let mut rows: Vec<Row> = lives.all.iter().map(row).collect();
+        let waste = Waste::of(device, &lives);
+        let rows = lives.all.iter().enumerate().map(|(index, life)| row(&waste, index, life));
+        let mut rows: Vec<Row> = rows.collect();
         for (moment, change) in changes(device, &lives) {
             let entry = &device.entries[moment as usize - 1];
             let event = track.event(entry.time_us, moment);
@@ -113,9 +121,12 @@ impl Track {
 }
 
 /// Not yet with its begin and end.
-fn row(life: &Life) -> Row {
+fn row(waste: &Waste, index: usize, life: &Life) -> Row {
     let Life { bytes, stack, category, stream, .. } = *life;
-    Row { from: 0, until: None, bytes, stack, category, stream }
+    let bit =
+        |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
+    let patterns = PATTERNS.iter().enumerate().map(bit).sum();
+    Row { from: 0, until: None, bytes, stack, category, stream, patterns }
 }
 
 /// Everything that changes, in the order in which it does.

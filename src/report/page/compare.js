@@ -67,11 +67,11 @@ class Compare {
   sums(value) {
     const [, story, place] = this.moments.get(value);
     if (story) {
-      return story.by_stack('alive', place);
+      return story.alive_by_stack(place);
     }
     const tracks = this.data.tracks.filter(track => track.file === place);
     const all = this.stories[place] ??= tracks.length > 0 ? new Story(this.data, tracks) : null;
-    return all ? all.by_stack('alive', all.events) : {bytes: new Float64Array(this.data.stacks.node.length), blocks: new Float64Array(this.data.stacks.node.length)};
+    return all ? all.alive_by_stack(all.events) : {bytes: new Float64Array(this.data.stacks.node.length), blocks: new Float64Array(this.data.stacks.node.length)};
   }
 
   fill() {

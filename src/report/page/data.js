@@ -83,6 +83,7 @@ class Data {
       track.bytes = columns.numbers(`${prefix}.bytes`, Float64Array);
       track.stack = columns.numbers(`${prefix}.stack`, Uint32Array);
       track.stream = columns.numbers(`${prefix}.stream`, Float64Array);
+      track.patterns = columns.numbers(`${prefix}.patterns`, Uint8Array);
       track.reserve = table(`${prefix}.reserve`, ['event', 'bytes'], Float64Array);
       track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack'], Float64Array);
     });

@@ -71,7 +71,9 @@ class Flame {
   add_up() {
     const {story, what} = this;
     const moment = what === 'peak' ? story.peak : what === 'end' ? story.events : this.moment;
-    const sums = story.by_stack(what === 'allocated' || what === 'temporary' ? what : 'alive', moment)[this.measure];
+    const all = what === 'allocated' ? story.allocated_by_stack()
+      : what === 'temporary' ? story.by_stack(row => story.shows(row, TEMPORARY)) : story.alive_by_stack(moment);
+    const sums = all[this.measure];
     const tree = this.tree = this.trees[this.frames] ??= shown_tree(story.data, this.frames);
     const {node: node_of} = story.data.stacks;
     // Number 0 is the root; the node after the last stands for blocks of which no frame is shown.

@@ -46,8 +46,8 @@ class Groups {
     const {story} = this;
     const peak = new Float64Array(keys);
     const all = new Float64Array(keys);
-    const alive = story.by_stack('alive', story.peak).bytes;
-    const allocated = story.by_stack('allocated').bytes;
+    const alive = story.alive_by_stack(story.peak).bytes;
+    const allocated = story.allocated_by_stack().bytes;
     of_stack.forEach((key, stack) => {
       peak[key] += alive[stack];
       all[key] += allocated[stack];

@@ -62,7 +62,7 @@ function offer_tracks(data, show) {
 }
 
 const EMPTY_TRACK = {
-  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [],
+  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [],
   reserve: {event: [], bytes: []}, oom: {event: [], requested: [], free: [], stack: []},
 };
 
@@ -83,8 +83,8 @@ function tell_facts(data, story) {
 // What the files say of themselves; several values are shown together.
 function facts_of_files(data) {
   const settings = name => [...new Set(data.files.flatMap(file => file.settings.filter(([key]) => key === name).map(([, value]) => value)))].join(', ');
-  const taken = Math.max(...data.files.map(file => file.taken_us ?? 0));
-  const dropped = data.files.reduce((sum, file) => sum + (file.dropped ?? 0), 0);
+  const taken = Math.max(...data.files.map(file => file.taken_us));
+  const dropped = data.files.reduce((sum, file) => sum + file.dropped, 0);
   const devices = new Set(data.tracks.map(track => track.device)).size;
   return [
     ['Program', settings('program')],

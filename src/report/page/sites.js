@@ -79,12 +79,16 @@ function column_class(column) {
   return [column.text ? 'text' : '', column.hide ? 'narrow-hide' : ''].join(' ').trim() || undefined;
 }
 
+function known(name) {
+  return name === '??' ? '' : name;
+}
+
 // What every table of sites begins with.
 function site_column(data) {
   return {
     key: 'site', title: 'Call site', text: true,
     show: row => data.site_place(row.site),
-    cell: row => [element('span', {class: 'place'}, data.site_place(row.site)), element('span', {class: 'function'}, data.site_function(row.site))],
+    cell: row => [element('span', {class: 'place'}, data.site_place(row.site)), element('span', {class: 'function'}, known(data.site_function(row.site)))],
   };
 }
 
@@ -150,7 +154,7 @@ class Sites {
         site.allocated += bytes;
         site.allocations++;
       }
-      site.temporary += story.is_temporary(row) ? 1 : 0;
+      site.temporary += story.shows(row, TEMPORARY) ? 1 : 0;
       site.largest = Math.max(site.largest, bytes);
       this.sums[stack] += bytes;
       this.blocks[stack]++;

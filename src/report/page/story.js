@@ -20,6 +20,7 @@ class Story {
     this.until = new Uint32Array(rows);
     this.bytes = new Float64Array(rows);
     this.stack = new Uint32Array(rows);
+    this.patterns = new Uint8Array(rows);
     const numbers = tracks.length > 1 ? this.merge_order() : [null];
     let row = 0;
     this.reserve = [];
@@ -37,6 +38,7 @@ class Story {
       }
       this.bytes.set(track.bytes, row - track.from.length);
       this.stack.set(track.stack, row - track.from.length);
+      this.patterns.set(track.patterns, row - track.from.length);
       track.reserve.event.forEach((event, i) => this.reserve.push([after(event), track.reserve.bytes[i]]));
       track.oom.event.forEach((event, i) => this.ooms.push({
         event: after(event), track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
@@ -127,35 +129,36 @@ class Story {
     }
   }
 
-  // How many other allocations came between a block's allocation and its free. Infinity: never freed.
-  between(row) {
-    return this.until[row] >= this.events ? Infinity : this.allocations[this.until[row]] - this.allocations[this.from[row]];
+  // Whether a block is temporary, early, late: bits that src/report/track.rs has set.
+  shows(row, pattern) {
+    return (this.patterns[row] & pattern) !== 0;
   }
 
-  is_temporary(row) {
-    return this.between(row) <= this.data.temporary_between_max;
-  }
-
-  // For each stack its bytes and blocks, of the rows that `what` names.
-  by_stack(what, moment) {
+  // For each stack its bytes and blocks, of the rows that `counts(row)`.
+  by_stack(counts) {
     const bytes = new Float64Array(this.data.stacks.node.length);
     const blocks = new Float64Array(bytes.length);
-    const add = row => {
-      bytes[this.stack[row]] += this.bytes[row];
-      blocks[this.stack[row]]++;
-    };
-    if (what === 'alive') {
-      this.each_alive(moment, add);
-    } else {
-      for (let row = 0; row < this.rows; row++) {
-        if (what === 'allocated' ? this.from[row] > 0 : this.is_temporary(row)) {
-          add(row);
-        }
+    for (let row = 0; row < this.rows; row++) {
+      if (counts(row)) {
+        bytes[this.stack[row]] += this.bytes[row];
+        blocks[this.stack[row]]++;
       }
     }
     return {bytes, blocks};
   }
+
+  alive_by_stack(moment) {
+    return this.by_stack(row => this.from[row] <= moment && this.until[row] >= moment);
+  }
+
+  allocated_by_stack() {
+    return this.by_stack(row => this.from[row] > 0);
+  }
 }
+
+const TEMPORARY = 1;
+const EARLY = 2;
+const LATE = 4;
 
 // Where the largest of any range is, without looking at all of it.
 class Highest {

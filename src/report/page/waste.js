@@ -1,70 +1,88 @@
-// Memory that need not have been: blocks that nobody freed, and blocks that lived for no time.
+// Memory that need not have been, under the names of DrGPUM (src/analysis/waste.rs says what each means,
+// and which others a snapshot cannot tell).
 
 class Waste {
   constructor(section, data) {
     this.data = data;
-    this.leaks_text = element('p', {id: 'leaks-text'});
-    section.append(element('h3', {}, 'Never freed'), this.leaks_text);
-    this.leaks = new Table(section, [
-      site_column(data),
-      bytes_column('bytes', 'Bytes'),
-      count_column('blocks', 'Blocks'),
-      {key: 'first', title: 'First', hide: true, number: row => row.first, show: row => row.first < 0 ? 'before' : time_text(row.first)},
-      {key: 'last', title: 'Last', hide: true, number: row => row.last, show: row => row.last < 0 ? 'before' : time_text(row.last)},
-    ], {sort: 'bytes', first: 10, name: 'Never freed', open: row => stacks_of_site(data, row.site, this.alive.bytes, this.alive.blocks)});
-    this.temporary_text = element('p', {id: 'temporary-text'});
-    section.append(element('h3', {}, 'Temporary allocations'), this.temporary_text);
-    this.temporary = new Table(section, [
-      site_column(data),
-      count_column('blocks', 'Allocations'),
+    const part = (id, title, box = section) => {
+      const text = element('p', {id: `${id}-text`});
+      box.append(element('h3', {}, title), text);
+      return {text, table: null};
+    };
+    const table = (part, name, columns, sort, box = section) => {
+      part.table = new Table(box, [site_column(data), ...columns], {
+        sort, first: 10, name, open: row => stacks_of_site(data, row.site, part.sums.bytes, part.sums.blocks),
+      });
+    };
+    const time = (key, title) => ({key, title, hide: true, number: row => row[key], show: row => (row[key] < 0 ? 'before' : time_text(row[key]))});
+    const bytes = bytes_column('bytes', 'Bytes');
+    const blocks = count_column('blocks', 'Blocks');
+    this.leaks = part('leaks', 'Never freed');
+    table(this.leaks, 'Never freed', [bytes, blocks, time('first', 'First'), time('last', 'Last')], 'bytes');
+    this.temporary = part('temporary', 'Temporary allocations');
+    table(this.temporary, 'Temporary allocations', [count_column('blocks', 'Allocations'),
       {key: 'share', title: 'Of the site', hide: true, number: row => row.share, show: row => share_text(row.share, 1)},
-      bytes_column('bytes', 'Bytes in all'),
-      {key: 'life', title: 'Lived on average', hide: true, number: row => row.life, show: row => time_text(row.life)},
-    ], {sort: 'blocks', first: 10, name: 'Temporary allocations', open: row => stacks_of_site(data, row.site, this.short.bytes, this.short.blocks)});
+      bytes_column('bytes', 'Bytes in all'), time('life', 'Lived on average')], 'blocks');
+    const more = element('details', {id: 'more-waste'}, element('summary', {}, 'Where to look: early allocation and late deallocation'));
+    section.append(more);
+    this.early = part('early', 'Early allocation', more);
+    table(this.early, 'Early allocation', [bytes, blocks, time('first', 'First'), time('last', 'Last')], 'bytes', more);
+    this.late = part('late', 'Late deallocation', more);
+    table(this.late, 'Late deallocation', [bytes, blocks, time('freed', 'Freed')], 'bytes', more);
   }
 
   set(story) {
-    const {data} = this;
-    const of = () => ({bytes: 0, blocks: 0, first: Infinity, last: -1, life: 0});
-    const alive = new Map();
-    const short = new Map();
-    const all = new Map();
-    const at = (map, site) => map.get(site) ?? map.set(site, {site, ...of()}).get(site);
-    for (let row = 0; row < story.rows; row++) {
-      const site = data.stacks.site[story.stack[row]];
-      const begin = story.from[row] === 0 ? -1 : story.time_of(story.from[row]);
-      all.set(site, (all.get(site) ?? 0) + 1);
-      if (story.until[row] >= story.events) {
-        const leak = at(alive, site);
-        leak.bytes += story.bytes[row];
-        leak.blocks++;
-        leak.first = Math.min(leak.first, begin);
-        leak.last = Math.max(leak.last, begin);
-      } else if (begin >= 0 && story.is_temporary(row)) {
-        const brief = at(short, site);
-        brief.bytes += story.bytes[row];
-        brief.blocks++;
-        brief.life += story.time_of(story.until[row] + 1) - begin;
-      }
-    }
-    short.forEach(row => {
-      row.life /= row.blocks;
-      row.share = row.blocks / all.get(row.site);
-    });
-    this.alive = story.by_stack('alive', story.events);
-    this.short = story.by_stack('temporary');
-    const sum = (map, key) => [...map.values()].reduce((total, row) => total + row[key], 0);
-    const blocks = sum(alive, 'blocks');
-    this.leaks_text.textContent = blocks === 0 ? 'Every block was freed.'
-      : `${plural(blocks, 'block')} (${bytes_text(sum(alive, 'bytes'))}) were alive when the snapshot was taken. ` +
+    const {events} = story;
+    const leaked = this.fill(this.leaks, story, row => story.until[row] >= events);
+    this.leaks.text.textContent = leaked.blocks === 0 ? 'Every block was freed.'
+      : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were alive when the snapshot was taken. ` +
         'If it was taken when the program ended, nobody freed them; a site whose first and last are far apart keeps growing.';
-    const many = sum(short, 'blocks');
-    this.temporary_text.textContent = many === 0 ? 'No block was freed as soon as it was allocated.'
-      : `${plural(many, 'block')} (${share_text(many, story.allocations[story.events])} of all allocations) were freed with at most ` +
-        `${plural(data.temporary_between_max, 'other allocation')} in between: a buffer that is kept would do.`;
-    this.leaks.set([...alive.values()]);
-    this.temporary.set([...short.values()]);
-    this.leaks.body.closest('.table').hidden = blocks === 0;
-    this.temporary.body.closest('.table').hidden = many === 0;
+    const short = this.fill(this.temporary, story, row => story.shows(row, TEMPORARY));
+    this.temporary.text.textContent = short.blocks === 0 ? 'No block was freed as soon as it was allocated.'
+      : `${plural(short.blocks, 'block')} (${share_text(short.blocks, story.allocations[events])} of all allocations) were freed with at most ` +
+        `${plural(this.data.temporary_between_max, 'other allocation')} in between: a buffer that is kept would do.`;
+    const early = this.fill(this.early, story, row => story.shows(row, EARLY));
+    this.early.text.textContent = early.blocks === 0 ? 'No block was held at the peak and allocated before the first free.'
+      : `${plural(early.blocks, 'block')} (${bytes_text(early.bytes)}) were held at the peak, and there since before the first free. ` +
+        'Those that are first used after the peak could be allocated later. A snapshot does not know who uses memory: you do.';
+    const late = this.fill(this.late, story, row => story.shows(row, LATE));
+    this.late.text.textContent = late.blocks === 0 ? 'No block was held at the peak and freed after the last allocation.'
+      : `${plural(late.blocks, 'block')} (${bytes_text(late.bytes)}) were held at the peak, and freed after the last allocation. ` +
+        'Those that are last used before the peak could be freed earlier.';
+  }
+
+  // Adds up by call site the blocks that `counts(row)`.
+  fill(part, story, counts) {
+    const {stacks} = this.data;
+    const sites = new Map();
+    const all = new Map();
+    const sum = {bytes: 0, blocks: 0};
+    for (let row = 0; row < story.rows; row++) {
+      const site = stacks.site[story.stack[row]];
+      all.set(site, (all.get(site) ?? 0) + 1);
+      if (!counts(row)) {
+        continue;
+      }
+      const line = sites.get(site) ?? sites.set(site, {site, bytes: 0, blocks: 0, first: Infinity, last: -1, freed: -1, life: 0}).get(site);
+      const begin = story.from[row] === 0 ? -1 : story.time_of(story.from[row]);
+      line.bytes += story.bytes[row];
+      line.blocks++;
+      line.first = Math.min(line.first, begin);
+      line.last = Math.max(line.last, begin);
+      if (story.until[row] < story.events) {
+        line.freed = Math.max(line.freed, story.time_of(story.until[row] + 1));
+        line.life += story.time_of(story.until[row] + 1) - Math.max(0, begin);
+      }
+      sum.bytes += story.bytes[row];
+      sum.blocks++;
+    }
+    sites.forEach(line => {
+      line.life /= line.blocks;
+      line.share = line.blocks / all.get(line.site);
+    });
+    part.sums = story.by_stack(counts);
+    part.table.set([...sites.values()]);
+    part.table.body.closest('.table').hidden = sum.blocks === 0;
+    return sum;
   }
 }

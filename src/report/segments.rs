@@ -1,0 +1,63 @@
+//! The segments of all files, and their blocks one after the other: they tile the segment, so only
+//! their sizes are needed.
+
+use cachealloc_analysis::model::{BlockState, PoolId, Snapshot};
+
+use crate::columns::Columns;
+use crate::tables::{Tables, Translation};
+
+#[derive(Default)]
+pub struct Segments {
+    segments: Vec<[u64; 9]>,
+    blocks: Vec<[u64; 4]>,
+}
+
+const SEGMENT_FIELDS: [&str; 9] =
+    ["track", "address", "bytes", "stream", "small", "pool", "private", "expandable", "blocks"];
+const BLOCK_FIELDS: [&str; 4] = ["bytes", "requested", "state", "stack"];
+
+impl Segments {
+    pub fn add(
+        &mut self,
+        snapshot: &Snapshot,
+        device: usize,
+        track: usize,
+        translation: &mut Translation,
+        tables: &mut Tables,
+    ) {
+        for segment in &snapshot.devices[device].segments {
+            let pool = snapshot.pools.get(segment.pool.0 as usize).copied().unwrap_or_default();
+            self.segments.push([
+                track as u64,
+                segment.address,
+                segment.bytes,
+                segment.stream,
+                segment.small.into(),
+                tables.text(&format!("{}.{}", pool.0, pool.1)).into(),
+                (segment.pool != PoolId::DEFAULT).into(),
+                segment.expandable.into(),
+                segment.blocks.len() as u64,
+            ]);
+            for block in &segment.blocks {
+                let (state, stack) = match block.state {
+                    BlockState::Free => (0, Default::default()),
+                    BlockState::Allocated => (1, block.stack),
+                    BlockState::Pending => (2, block.stack),
+                };
+                let stack = tables.stack(translation, stack, Default::default());
+                self.blocks.push([block.bytes, block.requested_bytes, state, stack.into()]);
+            }
+        }
+    }
+
+    pub fn write(&self, columns: &mut Columns) {
+        for (index, field) in SEGMENT_FIELDS.iter().enumerate() {
+            let numbers = self.segments.iter().map(|segment| segment[index]);
+            columns.unsigned(&format!("segment.{field}"), numbers);
+        }
+        for (index, field) in BLOCK_FIELDS.iter().enumerate() {
+            let numbers = self.blocks.iter().map(|block| block[index]);
+            columns.unsigned(&format!("block.{field}"), numbers);
+        }
+    }
+}
