@@ -21,6 +21,8 @@
 //! * U8: a stream whose terminals are all complete for an older stream of the capture, which the
 //!   block is proven for, has been joined. It need not be proven for, it is mended (U5). Otherwise a
 //!   side stream that was joined would keep its last terminal, and with it all blocks, to the end.
+//!   Not so one that has only waited so far (`Look::waited`): a branch is about to begin there, which
+//!   would lose its place beside the others.
 //!
 //! What cannot be proven waits for the end of the capture. Nothing here adds a node: an empty node
 //! on a stream that was joined before would be a branch that nobody joins, and EndCapture fails.
@@ -34,8 +36,8 @@
 //! allocate   look; look.ready(): these blocks are free, for a stream or for anyone; mend all;
 //!            look.birth(stream that the block was free for, or None), kept with the block
 //! free       look; look.freed(block, ..)
-//! a stream joins, or its terminals are set
-//!            look before and after; mend all
+//! a stream waits for a captured event, or its terminals are set
+//!            look before and after; look.waited(stream) if it waited; mend all
 //! a stream is destroyed
 //!            look before; reuse.leaves(stream)
 //! nodes or edges added or removed by hand, conditional nodes, an error of the driver
@@ -90,6 +92,10 @@ struct Stream {
     proven: Reach,
     /// Blocks to look at again when a node is complete for this stream.
     watched: BTreeMap<u32, BTreeSet<BlockId>>,
+    /// And when it captures something.
+    watched_branch: BTreeSet<BlockId>,
+    /// It has waited, and captured nothing since, if all its terminals have smaller numbers (U8).
+    branch_from: u32,
     /// The last look in which it was shown.
     shown: u64,
 }
@@ -143,7 +149,8 @@ impl Reuse {
             let stream = self.streams.remove(index);
             let terminals: Vec<u32> = stream.reach.terminals().collect();
             self.drop_terminals(&terminals, &mut ask);
-            self.waiting.ask_again(stream.watched.into_values().flatten());
+            let watched = stream.watched.into_values().flatten();
+            self.waiting.ask_again(watched.chain(stream.watched_branch));
         }
     }
 
@@ -213,6 +220,15 @@ impl Look<'_> {
         }
     }
 
+    /// This stream has just waited for an event: what it captures next is a branch of its own.
+    pub fn waited(&mut self, stream_id: u64) {
+        let count = self.reuse.nodes.count();
+        let mut streams = self.reuse.streams.iter_mut();
+        if let Some(stream) = streams.find(|stream| stream.id == stream_id) {
+            stream.branch_from = count;
+        }
+    }
+
     /// What is to be remembered of a block that is handed out now. `free_for` is the stream in whose
     /// order it was free; None if it was free for anyone, or is fresh memory.
     pub fn birth(&self, free_for: Option<u64>) -> Birth {
@@ -267,8 +283,15 @@ impl Look<'_> {
 
 impl Stream {
     fn new(id: u64) -> Stream {
-        let (reach, proven) = (Reach::default(), Reach::default());
-        let (terminals, watched) = (Vec::new(), BTreeMap::new());
-        Stream { id, terminals, reach, proven, watched, shown: 0 }
+        Stream {
+            id,
+            terminals: Vec::new(),
+            reach: Reach::default(),
+            proven: Reach::default(),
+            watched: BTreeMap::new(),
+            watched_branch: BTreeSet::new(),
+            branch_from: 0,
+            shown: 0,
+        }
     }
 }

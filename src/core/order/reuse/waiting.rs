@@ -26,11 +26,13 @@ struct Freed {
     streams: [Option<u64>; 2],
 }
 
-/// That this node is not complete for this stream stands in the way.
+/// What stands in the way of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Obstacle {
-    stream_id: u64,
-    number: u32,
+enum Obstacle {
+    /// For a stream, a node is not complete.
+    Node { stream_id: u64, number: u32 },
+    /// A stream has not begun its branch.
+    Branch { stream_id: u64 },
 }
 
 impl Waiting {
@@ -63,6 +65,9 @@ impl Look<'_> {
         for stream in &mut reuse.streams {
             for number in stream.reach.take_news() {
                 reuse.waiting.due.extend(stream.watched.remove(&number).into_iter().flatten());
+            }
+            if !stream.is_at_branch() {
+                reuse.waiting.due.append(&mut stream.watched_branch);
             }
         }
         for block in core::mem::take(&mut reuse.waiting.due) {
@@ -110,7 +115,7 @@ impl Reuse {
         for stream in streams.filter_map(|stream_id| self.find(*stream_id)) {
             match freed.markers.first_not_complete(&stream.reach) {
                 None => return Ok(Scope::Stream(stream.id)),
-                Some(number) => obstacles.push(Obstacle { stream_id: stream.id, number }),
+                Some(number) => obstacles.push(stream.lacks(number)),
             }
         }
         Err(obstacles)
@@ -126,19 +131,15 @@ impl Reuse {
                 proven.push(stream);
                 continue;
             };
-            if proven.iter().any(|older| stream.first_ahead_of(older).is_none()) {
+            if proven.iter().any(|older| stream.ahead_of(older).is_none()) {
                 continue;
             }
             if !rule_holds(Rule::CaptureReuseForEveryStream) {
                 continue;
             }
-            let mut obstacles = alloc::vec![Obstacle { stream_id: stream.id, number }];
+            let mut obstacles = alloc::vec![stream.lacks(number)];
             // Most streams are joined by the one that the capture began on.
-            let ahead = proven.first().and_then(|older| {
-                let number = stream.first_ahead_of(older)??;
-                Some(Obstacle { stream_id: older.id, number })
-            });
-            obstacles.extend(ahead);
+            obstacles.extend(proven.first().and_then(|older| stream.ahead_of(older)));
             return Err(obstacles);
         }
         match proven.is_empty() {
@@ -148,10 +149,17 @@ impl Reuse {
     }
 
     fn watch(&mut self, block: BlockId, obstacle: Obstacle) {
+        let (Obstacle::Node { stream_id, .. } | Obstacle::Branch { stream_id }) = obstacle;
         let mut streams = self.streams.iter_mut();
-        if let Some(stream) = streams.find(|stream| stream.id == obstacle.stream_id) {
-            stream.reach.watch(obstacle.number);
-            stream.watched.entry(obstacle.number).or_default().insert(block);
+        let Some(stream) = streams.find(|stream| stream.id == stream_id) else { return };
+        match obstacle {
+            Obstacle::Node { number, .. } => {
+                stream.reach.watch(number);
+                stream.watched.entry(number).or_default().insert(block);
+            }
+            Obstacle::Branch { .. } => {
+                stream.watched_branch.insert(block);
+            }
         }
     }
 
@@ -181,16 +189,23 @@ impl Reuse {
 }
 
 impl Stream {
-    /// The first terminal that is not complete for an older stream, if any is; Some(None) if this
-    /// stream cannot be behind another one, because it has no terminals (U8).
-    fn first_ahead_of(&self, older: &Stream) -> Option<Option<u32>> {
-        let mut terminals = self.reach.terminals().peekable();
-        if terminals.peek().is_none() {
-            return Some(None);
+    fn lacks(&self, number: u32) -> Obstacle {
+        Obstacle::Node { stream_id: self.id, number }
+    }
+
+    /// It has waited, and captured nothing since; or nothing at all (U8).
+    fn is_at_branch(&self) -> bool {
+        self.reach.terminals().all(|number| number < self.branch_from)
+    }
+
+    /// What keeps this stream from being behind an older one; None if it is.
+    fn ahead_of(&self, older: &Stream) -> Option<Obstacle> {
+        if self.is_at_branch() {
+            return Some(Obstacle::Branch { stream_id: self.id });
         }
         let ahead = |number: &u32| {
             !older.reach.is_complete(*number) && !older.reach.is_full_terminal(*number)
         };
-        terminals.find(ahead).map(Some)
+        self.reach.terminals().find(ahead).map(|number| older.lacks(number))
     }
 }

@@ -1,1 +1,247 @@
-//! The cases by name.
+//! The cases that the rules were drawn from: those of PyTorch's pull request 158352, with block x used
+//! on two streams and freed on both (here: a free that is made on no stream), and our own.
+
+use std::vec::Vec;
+
+use super::super::{std, whole};
+use super::graph::Graph;
+use crate::order::reuse::{Edge, Mend, Node, Reuse, Scope};
+use crate::types::BlockId;
+
+const X: BlockId = BlockId(7);
+const S1: u64 = 0;
+const S2: u64 = 1;
+
+struct Case {
+    graph: Graph,
+    reuse: Reuse,
+}
+
+impl Case {
+    /// Stream 2 forks from stream 1 behind a kernel; x is allocated on stream 1 before, used on both.
+    fn used_on_both() -> Case {
+        let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
+        case.kernel(S1);
+        case.wait(S2, S1);
+        case
+    }
+
+    fn kernel(&mut self, stream: u64) -> Node {
+        Node(self.graph.capture(stream as usize, None).expect("a stream that captures") as u64)
+    }
+
+    /// One stream waits for what the other has captured so far.
+    fn wait(&mut self, stream: u64, for_stream: u64) {
+        self.graph.record(0, for_stream as usize).expect("it captures");
+        self.graph.wait(stream as usize, 0).expect("the event is recorded");
+        self.look(|look, _| look.waited(stream));
+    }
+
+    fn look<T>(&mut self, then: impl FnOnce(&mut crate::order::reuse::Look<'_>, &Graph) -> T) -> T {
+        let graph = &self.graph;
+        let mut look = self.reuse.look();
+        for stream in [S1, S2] {
+            if graph.streams[stream as usize].is_some() {
+                let shown = graph.shown(stream as usize);
+                look.stream(stream, &shown, |node, edges| graph.ask(node, edges));
+            }
+        }
+        then(&mut look, graph)
+    }
+
+    fn free_x(&mut self, scope: Scope) {
+        self.look(|look, _| {
+            // It was fresh memory before anything was captured.
+            let birth = Reuse::new().look().birth(None);
+            look.freed(X, &birth, scope, Some(S1));
+        });
+    }
+
+    fn ready(&mut self) -> Vec<Scope> {
+        let ready = self.look(|look, graph| look.ready(|node, edges| graph.ask(node, edges)));
+        ready.into_iter().map(|(_, scope)| scope).collect()
+    }
+
+    fn mends(&mut self) -> [Mend; 2] {
+        self.look(|look, _| [S1, S2].map(|stream| look.mend(stream)))
+    }
+
+    fn set(&mut self, stream: u64, edges: &[Edge]) {
+        let links = edges.iter().map(|edge| super::graph::Link::full(edge.from.0 as usize));
+        self.graph.streams[stream as usize] = Some(links.collect());
+    }
+}
+
+#[test]
+fn case_0_the_frees_are_not_ordered() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.kernel(S1);
+    assert_eq!(case.ready(), []);
+}
+
+#[test]
+fn case_1_stream_1_is_behind_both_frees() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.wait(S1, S2);
+    // Before anything else is captured: the next node hangs on both terminals.
+    assert_eq!(case.ready(), [Scope::Everywhere], "stream 2 was joined");
+}
+
+#[test]
+fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    let used_1 = case.kernel(S1);
+    let used_2 = case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.wait(S1, S2);
+    case.kernel(S1);
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+    // Whoever gets x may use it on stream 2 as well, so that one is put behind the free.
+    let [first, second] = case.mends();
+    assert_eq!(first, Mend::Nothing);
+    let Mend::Set(edges) = second else { panic!("stream 2 is not mended: {second:?}") };
+    let from: Vec<Node> = edges.iter().map(|edge| edge.from).collect();
+    assert_eq!(from, [used_1, used_2]);
+    case.set(S2, &edges);
+    assert_eq!(case.mends()[1], Mend::FullOrder);
+    case.kernel(S2);
+    assert_eq!(case.mends()[1], Mend::Nothing);
+}
+
+#[test]
+fn case_2_while_stream_2_runs_on() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.wait(S1, S2);
+    case.kernel(S1);
+    // It is no longer behind stream 1. To put it there would take its place beside that.
+    case.kernel(S2);
+    assert_eq!(case.ready(), [Scope::Stream(S1)]);
+}
+
+#[test]
+fn case_3_all_streams_are_behind_both_frees() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.wait(S1, S2);
+    case.kernel(S1);
+    case.wait(S2, S1);
+    case.kernel(S2);
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+    assert_eq!(case.mends(), [Mend::Nothing, Mend::Nothing]);
+}
+
+/// The last use lies long before the join, but only the free says so, and the free comes after
+/// it: the markers are what the streams had captured by then.
+#[test]
+fn case_4_freed_after_a_join() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.wait(S1, S2);
+    case.kernel(S1);
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.kernel(S1);
+    assert_eq!(case.ready(), [], "the missed opportunity");
+    case.wait(S1, S2);
+    assert_eq!(case.ready(), [Scope::Everywhere], "the next join");
+}
+
+#[test]
+fn freed_after_a_join_in_the_order_of_a_stream() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.kernel(S2);
+    case.wait(S1, S2);
+    case.kernel(S1);
+    case.kernel(S2);
+    // The free is behind the join, so what stream 2 did after it is not behind a use of x.
+    case.free_x(Scope::Stream(S1));
+    assert_eq!(case.ready(), [Scope::Stream(S1)]);
+}
+
+#[test]
+fn a_branch_that_is_about_to_begin_keeps_its_place() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.free_x(Scope::Everywhere);
+    case.kernel(S1);
+    assert_eq!(
+        case.ready(),
+        [Scope::Stream(S1)],
+        "stream 2 is behind stream 1, but has only waited"
+    );
+}
+
+#[test]
+fn what_was_freed_on_a_joined_stream_is_for_anyone() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S2);
+    case.free_x(Scope::Stream(S2));
+    assert_eq!(case.ready(), [Scope::Stream(S2)]);
+    let joined =
+        |case: &mut Case| case.look(|look, graph| look.is_joined(S2, |n, e| graph.ask(n, e)));
+    assert!(!joined(&mut case));
+    case.wait(S1, S2);
+    assert!(joined(&mut case));
+}
+
+#[test]
+fn a_block_without_a_use_is_free_at_once() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    let birth = case.look(|look, _| look.birth(None));
+    case.look(|look, _| look.freed(X, &birth, Scope::Everywhere, None));
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+}
+
+#[test]
+fn a_stream_that_is_not_shown_stops_everything() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S1);
+    case.free_x(Scope::Stream(S1));
+    let graph = &case.graph;
+    let mut look = case.reuse.look();
+    look.stream(S1, &graph.shown(0), |node, edges| graph.ask(node, edges));
+    assert_eq!(look.ready(|node, edges| graph.ask(node, edges)), []);
+    assert_eq!(case.ready(), [Scope::Stream(S1)]);
+}
+
+#[test]
+fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    let used = case.kernel(S1);
+    case.free_x(Scope::Stream(S1));
+    assert_eq!(case.ready(), [Scope::Stream(S1)]);
+    case.kernel(S1);
+    let shown = case.graph.shown(0);
+    case.reuse.look().stream(S1, &shown, |_, _| false);
+    assert!(case.reuse.is_opaque());
+    case.free_x(Scope::Stream(S1));
+    assert_eq!(case.ready(), []);
+    assert_eq!(case.reuse.waiting_count(), 0, "it waits for the end");
+    let [Mend::Set(edges), Mend::Nothing] = case.mends() else { panic!("{:?}", case.mends()) };
+    assert!(edges.iter().any(|edge| edge.from == used));
+}

@@ -95,6 +95,8 @@ pub struct World {
     ours: Graph,
     /// The next node of a stream must not start early.
     in_order: [bool; STREAMS],
+    /// A stream that has waited, and captured nothing since.
+    branches: [bool; STREAMS],
     reuse: Reuse,
     vars: [Option<usize>; VARS],
     blocks: Vec<Block>,
@@ -115,6 +117,7 @@ impl World {
             native: Graph::new(),
             ours: Graph::new(),
             in_order: [false; STREAMS],
+            branches: [false; STREAMS],
             reuse: Reuse::new(),
             vars: [None; VARS],
             blocks: vec![],
@@ -136,6 +139,9 @@ impl World {
             Op::Record { event, stream } => self.both(|graph| graph.record(event, stream)),
             Op::Wait { stream, event } => {
                 self.both(|graph| graph.wait(stream, event))?;
+                self.branches[stream] = true;
+                let id = self.ids[stream];
+                self.look(|look, _| look.waited(id));
                 self.mend();
                 Ok(())
             }
@@ -211,6 +217,7 @@ impl World {
         let early = early.filter(|_| !self.in_order[stream]);
         let ours = self.ours.capture(stream, early).expect("a stream of both");
         self.in_order[stream] = false;
+        self.branches[stream] = false;
         self.used(var, native, ours)
     }
 
@@ -244,6 +251,7 @@ impl World {
         };
         self.look(|_, _| ());
         self.both(set)?;
+        self.branches[stream] = false;
         self.mend();
         Ok(())
     }
@@ -316,7 +324,7 @@ impl World {
             let terminals = self.ours.streams[stream].iter().flatten();
             let terminals: Vec<usize> = terminals.map(|link| link.from).collect();
             let joined = |by: usize| terminals.iter().all(|node| self.is_behind(*node, by));
-            let idle = !terminals.is_empty() && (0..STREAMS).any(|by| by != stream && joined(by));
+            let idle = !self.branches[stream] && (0..STREAMS).any(|by| by != stream && joined(by));
             if waits && !idle {
                 return Err(Stop::Violation(std::format!("stream {stream} has to wait")));
             }
