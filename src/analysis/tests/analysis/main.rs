@@ -1,5 +1,7 @@
 //! The analysis against naive models, real files and hostile ones.
 
+mod hostile;
+mod large;
 mod made;
 mod python;
 mod reading;

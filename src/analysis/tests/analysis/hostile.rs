@@ -1,0 +1,279 @@
+//! Files that are no snapshots, or no longer: a sentence each, never a panic, and whatever can still be
+//! read can be analysed.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::waste::{Pattern, Waste};
+use cachealloc_analysis::{
+    By, Gathered, Group, Lives, ReadError, Usage, When, by_group, difference, export, read,
+    reserved_over_time, shortages, sites, telling_moments,
+};
+use proptest::prelude::*;
+
+use crate::made::{self, Directory};
+use crate::python;
+
+/// By our writer, and by Python with all protocols that share things differently.
+static REAL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    const REWRITE: &str = "import pickle, sys
+for path in sys.argv[1:]:
+    snapshot = pickle.load(open(path, 'rb'))
+    snapshot['external_annotations'] = [dict(name='step', stage='START', device=0, time_us=5)]
+    snapshot['host_traces'] = [dict(action='alloc', addr=1, size=2, stream=0, time_us=3)]
+    snapshot['device_traces'][0].append(dict(action='oom', device_free=7, size=9, stream=0, time_us=4))
+    snapshot['device_traces'][0].append(
+        dict(action='annotate', addr=7, size=0, stream=0, user_metadata=dict(a=1, b='x')))
+    for protocol in (2, 4):
+        pickle.dump(snapshot, open(f'{path}.{protocol}', 'wb'), protocol)
+";
+    let directory = Directory::new("real");
+    let mut files = Vec::new();
+    for seed in [3, 4] {
+        let path = directory.0.join(seed.to_string());
+        files.push(made::pickled(&made::history(seed, 30)));
+        fs::write(&path, files.last().expect("one")).expect("a file");
+        python::expect(&["-c", REWRITE], &[&path]);
+        for protocol in [2, 4] {
+            let path = format!("{}.{protocol}", path.display());
+            files.push(fs::read(path).expect("Python wrote it"));
+        }
+    }
+    files
+});
+
+/// Does everything with it that can be done.
+fn analyse(snapshot: &Snapshot) {
+    for device in snapshot.devices.iter().chain([&snapshot.host]) {
+        let lives = Lives::of(device);
+        let held = lives.bytes_over_time();
+        assert_eq!(held.len(), device.entries.len() + 1);
+        let _ = reserved_over_time(device);
+        let _ = Usage::of_all(&device.segments).fragmentation();
+        let waste = Waste::of(device, &lives);
+        for (index, life) in lives.all.iter().enumerate() {
+            let _ = Pattern::ALL.map(|pattern| waste.shows(pattern, index, life));
+        }
+        let _ = by_group(&lives, &vec![0; lives.all.len()], 1, &telling_moments(&held, 10));
+        let _ = shortages(device, &lives);
+        for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
+            let at = when.resolve(device, &lives).expect("there is always one");
+            let _ = sites(device, &lives, at);
+        }
+    }
+    let mut common = Snapshot::default();
+    let mut gathered = Gathered::default();
+    gathered.add(&mut common, snapshot, When::Peak, None);
+    let names = Names::of(&common);
+    for group in [Group::Stack, Group::Line, Group::Function] {
+        let _ = difference(&common, &names, group, &Gathered::default(), &gathered);
+    }
+    let mut out = Vec::new();
+    export::folded(snapshot, By::Live, When::Peak, &mut out).expect("memory takes it");
+    export::speedscope(snapshot, "x", &mut out).expect("memory takes it");
+    export::perfetto(snapshot, &mut out).expect("memory takes it");
+    export::json(snapshot, &mut out).expect("memory takes it");
+}
+
+#[test]
+fn whole_files_can_be_analysed() {
+    REAL.iter().for_each(|file| analyse(&made::read(file)));
+    let read = made::read(&REAL[1]);
+    assert_eq!((read.annotations.len(), read.host.entries.len()), (1, 1));
+    let said = read.devices[0].entries.last().expect("the annotation").user_metadata;
+    assert_eq!(read.texts.get(said), "a=1 b=x");
+}
+
+#[test]
+fn cut_anywhere() {
+    for file in [&REAL[0], &REAL[1], &REAL[2]] {
+        assert!(matches!(read(&file[..0]), Err(ReadError::Empty)));
+        for end in 1..file.len() {
+            match read(&file[..end]) {
+                Err(ReadError::Truncated { at }) => assert_eq!(at, end as u64),
+                Err(error) => panic!("cut at {end}, the file {error}"),
+                Ok(_) => panic!("cut at {end}, the file is read"),
+            }
+        }
+        // What comes after the pickle is not looked at.
+        analyse(&made::read(&[file, &b"more"[..]].concat()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_changed(
+        file in 0..6usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut file = REAL[file].clone();
+        for (at, byte) in changes {
+            let at = at.index(file.len());
+            file[at] = byte;
+        }
+        if let Ok(snapshot) = read(&file[..]) {
+            analyse(&snapshot);
+        }
+    }
+
+    #[test]
+    fn pieces_moved(
+        file in 0..6usize,
+        (from, to, length) in (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..200usize),
+        removed in any::<bool>(),
+    ) {
+        let file = &REAL[file];
+        let (from, to) = (from.index(file.len()), to.index(file.len()));
+        let piece = &file[from..file.len().min(from + length)];
+        let rest = if removed { &file[file.len().min(to + piece.len())..] } else { &file[to..] };
+        if let Ok(snapshot) = read(&[&file[..to], piece, rest].concat()[..]) {
+            analyse(&snapshot);
+        }
+    }
+
+    /// Programs for the machine out of nothing but its opcodes: underflows, marks, containers in
+    /// themselves.
+    #[test]
+    fn opcodes_in_any_order(
+        opcodes in prop::collection::vec(prop::sample::select(&OPCODES[..]), 0..60)
+    ) {
+        let mut file = vec![0x80, 2];
+        opcodes.iter().for_each(|opcode| file.extend_from_slice(opcode));
+        file.push(b'.');
+        if let Ok(snapshot) = read(&file[..]) {
+            analyse(&snapshot);
+        }
+    }
+}
+
+const OPCODES: [&[u8]; 30] = [
+    b"(",
+    b"(",
+    b"}",
+    b"]",
+    b")",
+    b"u",
+    b"e",
+    b"s",
+    b"a",
+    b"d",
+    b"l",
+    b"t",
+    b"0",
+    b"N",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"\x88",
+    b"\x94",
+    b"q\x00",
+    b"h\x00",
+    b"h\x01",
+    b"K\x05",
+    b"J\xff\xff\xff\xff",
+    b"\x8a\x00",
+    b"\x8c\x08segments",
+    b"\x8c\x0ddevice_traces",
+    b"\x8c\x06blocks",
+    b"\x8c\x04size",
+    b"\x8c\x06action",
+];
+
+#[track_caller]
+fn refused(file: &[u8], says: &str) {
+    let error = read(file).map(|_| ()).expect_err(says).to_string();
+    assert!(error.contains(says), "{error:?} does not say {says:?}");
+    assert!(!error.contains('\n') && error.len() < 200, "{error:?} is no sentence");
+}
+
+#[test]
+fn foreign_files() {
+    refused(b"", "is empty");
+    refused(b"\x1f\x8b\x08\x00", "gunzip");
+    refused(b"\x28\xb5\x2f\xfd", "unzstd");
+    refused(b"\xfd7zXZ", "unxz");
+    refused(b"PK\x03\x04", "torch.save");
+    refused(b"{\"segments\": []}", "is JSON");
+    refused(b"hello, world", "does not begin as a pickle");
+    refused(b"\x7fELF", "does not begin as a pickle");
+    refused(b"\x80", "truncated");
+    refused(b"\x80\x09", "version is 9");
+    refused(b"\x80\x02.", "not there");
+    refused(b"\x80\x02N.", "it holds None");
+    refused(b"\x80\x02}.", "it holds a dict");
+    refused(b"\x80\x02\xff", "0xff is no opcode");
+}
+
+/// What people confuse with snapshots.
+#[test]
+fn foreign_pickles() {
+    const WRITE: &str = "
+import collections, datetime, pickle, sys
+class Tensor:
+    def __reduce__(self): return (print, ('this must never run',))
+for number, value in enumerate([
+    Tensor(), collections.OrderedDict(a=1), datetime.datetime.now(), {1, 2}, b'bytes',
+    {'a': 1}, [1, 2], 'text', 1 << 200, {'segments': 5}, {'device_traces': [[1]]},
+    {'segments': [dict(address=1, total_size='x', blocks=[])]},
+    {'device_traces': [[dict(action='alloc', size=-1)]]},
+    {'segments': [dict(device=1 << 40, address=1, total_size=1, stream=0, blocks=[])]},
+]):
+    pickle.dump(value, open(f'{sys.argv[1]}/{number}', 'wb'), 2 + number % 3)
+";
+    let says = [
+        "a Python object",
+        "a Python object",
+        "a Python object",
+        // A set, which needs a class in protocol 3.
+        "a Python object",
+        "raw bytes",
+        "without `segments` and `device_traces`",
+        "a number is in the list of segments",
+        "it holds a text",
+        "a number has 26 bytes",
+        "in `segments`, a number is where a list should be",
+        "a number is in the list of entries",
+        "`total_size` is a text",
+        "`size` is a number, not a number from 0",
+        "there is a device 1099511627776",
+    ];
+    let directory = Directory::new("foreign");
+    python::expect(&["-c", WRITE], &[&directory.0]);
+    for (number, says) in says.into_iter().enumerate() {
+        refused(&fs::read(directory.0.join(number.to_string())).expect("Python wrote it"), says);
+    }
+}
+
+/// Numbers that announce more than there is, and small files that would be large things.
+#[test]
+fn bombs() {
+    refused(b"\x80\x02X\xff\xff\xff\xff", "a text has 4294967295 bytes");
+    refused(b"\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "a text has");
+    refused(b"\x80\x02X\xff\xff\xff\x03abc", "truncated");
+    refused(b"\x80\x02Nr\xff\xff\xff\xff.", "place 4294967295 is out of order");
+    refused(b"\x80\x02j\xff\xff\xff\xff.", "nothing is there");
+    // Nested as deep as the file is long.
+    refused(&[&b"\x80\x02"[..], &b"]".repeat(1_000_000), &b"a".repeat(999_999), b"."].concat(), "");
+    refused(&[&b"\x80\x02"[..], &b"(".repeat(1_000_000), b"."].concat(), "not there");
+    // Lists of the same list, each ten times as long as the one before.
+    let mut bomb = b"\x80\x02]q\x00(K\x01K\x02e".to_vec();
+    for level in 0..20 {
+        bomb.extend([b']', b'q', level + 1, b'(']);
+        bomb.extend([b'h', level].repeat(10));
+        bomb.push(b'e');
+    }
+    refused(&[&bomb[..], b"."].concat(), "in the list of segments");
+    // One list of entries for a thousand devices.
+    let entry = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01\x8c\x06streamK\x00u";
+    let traces = [&b"]q\x00("[..], &entry.repeat(10), b"e0](", &b"h\x00".repeat(1000), b"e"];
+    let file = [&b"\x80\x02}\x8c\x0ddevice_traces"[..], &traces.concat(), b"s."].concat();
+    refused(&file, "the same list is used twice");
+    // A dict in itself.
+    refused(b"\x80\x02}q\x00\x8c\x01ah\x00s.", "without `segments`");
+    let own = b"\x80\x02}q\x00(\x8c\x12allocator_settingsh\x00\x8c\x08segments]u.";
+    analyse(&made::read(own));
+}
