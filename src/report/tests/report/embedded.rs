@@ -1,0 +1,110 @@
+//! The data of the page, against a file that people can read, and against the analyses.
+
+use std::fs;
+use std::path::Path;
+
+use cachealloc_analysis::Lives;
+use cachealloc_analysis::model::Action;
+use serde_json::{Value, json};
+
+use crate::made::{MIB, Made, small};
+use crate::page::{columns, head, written};
+
+/// `UPDATE_GOLDEN=1 cargo test -p cachealloc-report` writes the file.
+#[test]
+fn small_snapshot_as_in_the_file() {
+    let page = written(&[small().input("small.pickle")]);
+    let mut head = head(&page);
+    head.as_object_mut().expect("an object").remove("columns");
+    let lines = columns(&page).into_iter().map(|(name, column)| format!("{name}: {column}\n"));
+    let found = format!("{head:#}\n{}", lines.collect::<String>());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report/small.golden");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &found).expect("the sources are writable");
+    }
+    let wanted = fs::read_to_string(&path).expect("the golden file");
+    assert_eq!(found, wanted, "UPDATE_GOLDEN=1 writes it");
+}
+
+/// The bytes that are alive at each of the page's moments, as the page adds them up.
+fn alive(columns: &std::collections::BTreeMap<String, Value>) -> Vec<u64> {
+    let numbers = |name: &str| -> Vec<u64> {
+        let list = columns[&format!("track0.{name}")].as_array().expect("a list");
+        list.iter().map(|number| number.as_u64().expect("a number")).collect()
+    };
+    let mut sums = vec![0; numbers("time").len() + 1];
+    let rows = numbers("from").into_iter().zip(numbers("life")).zip(numbers("bytes"));
+    for ((from, life), bytes) in rows {
+        let until = if life == 0 { sums.len() as u64 - 1 } else { from + life - 1 };
+        (from..=until).for_each(|moment| sums[moment as usize] += bytes);
+    }
+    sums
+}
+
+#[test]
+fn peak_and_end_are_those_of_the_analysis() {
+    let made = small();
+    let lives = Lives::of(&made.snapshot.devices[0]);
+    assert_eq!((lives.peak_bytes, lives.end_bytes), (13 * MIB, 3 * MIB), "as it is made");
+    let sums = alive(&columns(&written(&[made.input("small.pickle")])));
+    assert_eq!(sums.iter().max(), Some(&lives.peak_bytes));
+    assert_eq!(sums.last(), Some(&lives.end_bytes));
+}
+
+/// The free of the first is missing: one entry ends it and begins the second.
+#[test]
+fn one_entry_that_ends_and_begins_is_two_events() {
+    let mut made = Made::new();
+    let stack = made.stack(&[("f", "a.c", 1)]);
+    made.entry(Action::Alloc, 4096, 5, stack);
+    made.entry(Action::Alloc, 4096, 7, stack);
+    made.entry(Action::Free, 4096, 7, stack);
+    let columns = columns(&written(&[made.input("two")]));
+    assert_eq!(columns["track0.time"], json!([0, 10, 10, 20]));
+    assert_eq!(alive(&columns), [0, 5, 0, 7, 0]);
+}
+
+#[test]
+fn times_never_fall() {
+    let mut made = Made::new();
+    for address in 1..4 {
+        made.keep(address << 20, 1, Default::default());
+    }
+    made.snapshot.devices[0].entries[1].time_us -= 1_000_000;
+    let columns = columns(&written(&[made.input("clock")]));
+    assert_eq!(columns["track0.time"], json!([0, 0, 20]));
+}
+
+#[test]
+fn moments_of_one_process_are_told_from_ranks() {
+    let of = |other: fn(&mut Made)| {
+        let mut second = small();
+        other(&mut second);
+        let page = written(&[small().input("a"), second.input("b")]);
+        head(&page)["same_process"] == json!(true)
+    };
+    assert!(of(|_| ()), "they have an entry in common");
+    let later = |made: &mut Made| {
+        made.snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
+    };
+    assert!(!of(later), "they have none in common");
+    let page = written(&[small().input("a")]);
+    assert_eq!(head(&page)["same_process"], json!(false), "there is but one");
+}
+
+#[test]
+fn equal_stacks_of_two_files_are_one() {
+    let one = columns(&written(&[small().input("a")]));
+    let two = columns(&written(&[small().input("a"), small().input("b")]));
+    assert_eq!(one["stack.node"], two["stack.node"]);
+    assert_eq!(one["strings"], two["strings"]);
+    assert_eq!(two["track0.stack"], two["track1.stack"]);
+}
+
+#[test]
+fn empty_snapshot_makes_a_page() {
+    let mut nothing = Made::new();
+    nothing.snapshot.devices.clear();
+    let page = written(&[nothing.input("nothing")]);
+    assert_eq!(head(&page)["tracks"], json!([]));
+}
