@@ -64,6 +64,20 @@ fn one_entry_that_ends_and_begins_is_two_events() {
     assert_eq!(alive(&columns), [0, 5, 0, 7, 0]);
 }
 
+/// Freed twice, so another block must have been there since the first free.
+#[test]
+fn what_ends_goes_before_what_begins() {
+    let mut made = Made::new();
+    let stack = made.stack(&[("f", "a.c", 1)]);
+    made.entry(Action::Alloc, 4096, 5, stack);
+    made.entry(Action::Free, 4096, 5, stack);
+    made.entry(Action::Free, 4096, 7, stack);
+    let lives = Lives::of(&made.snapshot.devices[0]);
+    let sums = alive(&columns(&written(&[made.input("twice")])));
+    assert_eq!(sums, [0, 5, 0, 7, 0]);
+    assert_eq!(sums.iter().max(), Some(&lives.peak_bytes));
+}
+
 #[test]
 fn times_never_fall() {
     let mut made = Made::new();

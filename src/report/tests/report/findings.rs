@@ -27,14 +27,16 @@ fn small_snapshot_in_words() {
     assert_eq!(found, wanted);
 }
 
-/// A site holds little, but always more; another holds much, and was allocated at once.
+/// A site holds little, but always more; another holds much, and was allocated at first.
 #[test]
 fn what_grows_is_named() {
     let mut made = Made::new();
     let large = made.stack(&[("build", "/home/user/model.py", 3)]);
     let leak = made.stack(&[("log", "/home/user/train.py", 9)]);
-    made.keep(1 << 40, 900 * MIB, large);
-    for step in 1..100 {
+    for block in 1..30 {
+        made.keep(block << 40, 900 * MIB, large);
+    }
+    for step in 1..400 {
         made.keep(step << 30, MIB, leak);
     }
     let found = sentences(&written(&[made.input("growing")]));
@@ -42,7 +44,7 @@ fn what_grows_is_named() {
     assert_eq!(
         growing,
         [
-            "user/train.py:9 (log) keeps growing: 99 blocks, 99.0 MiB, through all of the run, and none freed."
+            "user/train.py:9 (log) keeps growing: 399 blocks, 399 MiB, through all of the run, and none freed."
         ]
     );
 }
