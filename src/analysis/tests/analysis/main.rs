@@ -1,5 +1,6 @@
 //! The analysis against naive models, real files and hostile ones.
 
+mod answers;
 mod hostile;
 mod large;
 mod made;

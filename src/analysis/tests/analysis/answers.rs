@@ -1,0 +1,353 @@
+//! The answers about random histories against naive ones: entries undone one by one from the end,
+//! and everything counted anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cachealloc_analysis::model::{Action, BlockState, Device, Entry, Snapshot, StackId};
+use cachealloc_analysis::waste::{Pattern, Waste};
+use cachealloc_analysis::{
+    Lives, Moment, OTHERS_BETWEEN_MAX, Usage, When, by_group, reserved_over_time, sites,
+    telling_moments, temporary,
+};
+
+use crate::made::{self, random::Random};
+
+/// What the program holds, by address, at every moment from the last to the first.
+fn undone(device: &Device) -> Vec<(Moment, BTreeMap<u64, u64>)> {
+    let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = blocks.filter(|block| block.state == BlockState::Allocated);
+    let mut held: BTreeMap<u64, u64> =
+        live.map(|block| (block.address, block.requested_bytes)).collect();
+    let mut moments = vec![(device.entries.len() as Moment, held.clone())];
+    for (moment, entry) in device.entries.iter().enumerate().rev() {
+        match entry.action {
+            Action::Alloc => _ = held.remove(&entry.address),
+            Action::Free | Action::FreeRequested => _ = held.insert(entry.address, entry.bytes),
+            _ => {}
+        }
+        moments.push((moment as Moment, held.clone()));
+    }
+    moments
+}
+
+fn snapshots() -> impl Iterator<Item = (u64, Snapshot)> {
+    (0..150).map(|seed| (seed, made::read(&made::pickled(&made::history(seed, seed % 60 * 5)))))
+}
+
+#[test]
+fn what_is_live_at_every_moment() {
+    let mut late = 0;
+    for (seed, snapshot) in snapshots() {
+        for device in &snapshot.devices {
+            let lives = Lives::of(device);
+            assert_eq!(lives.disagreements_count, 0, "seed {seed}");
+            let bytes = lives.bytes_over_time();
+            late += lives.all.iter().filter(|life| !life.begin_known).count();
+            for (moment, held) in undone(device) {
+                let live: BTreeMap<u64, u64> =
+                    lives.live_at(moment).map(|life| (life.address, life.bytes)).collect();
+                assert_eq!(live, held, "seed {seed}, moment {moment}");
+                assert_eq!(bytes[moment as usize], held.values().sum::<u64>());
+            }
+            let peak = *bytes.iter().max().expect("one at least");
+            assert_eq!(lives.peak_bytes, peak);
+            assert_eq!(bytes.iter().position(|&it| it == peak), Some(lives.peak as usize));
+            let usage = Usage::of_all(&device.segments);
+            assert_eq!(lives.end_bytes, usage.requested_bytes, "seed {seed}");
+        }
+    }
+    assert!(late > 100, "some histories began late: {late}");
+}
+
+/// The entries of a life are its own, and say what it says.
+#[test]
+fn lives_are_their_entries() {
+    for (seed, snapshot) in snapshots() {
+        for device in &snapshot.devices {
+            let mut told = BTreeSet::new();
+            for life in &Lives::of(device).all {
+                let of = |index: Option<usize>| index.map(|index| (index, &device.entries[index]));
+                if let Some((index, entry)) = of(life.allocated_by()) {
+                    let of_life = (Action::Alloc, life.stack, life.category, life.stream);
+                    assert_eq!((entry.action, entry.stack, entry.category, entry.stream), of_life);
+                    assert_eq!((entry.address, entry.bytes), (life.address, life.bytes));
+                    told.insert(index);
+                }
+                if let Some((index, entry)) = of(life.freed_by()) {
+                    assert!(matches!(entry.action, Action::Free | Action::FreeRequested));
+                    assert_eq!((entry.address, entry.bytes), (life.address, life.bytes));
+                    told.insert(index);
+                }
+                assert!(
+                    life.begin <= life.end && life.end <= life.reusable,
+                    "seed {seed}: {life:?}"
+                );
+            }
+            let is_of_block = |entry: &Entry| {
+                matches!(entry.action, Action::Alloc | Action::Free | Action::FreeRequested)
+            };
+            let all = device.entries.iter().enumerate().filter(|(_, entry)| is_of_block(entry));
+            assert_eq!(told, all.map(|(index, _)| index).collect(), "seed {seed}");
+        }
+    }
+}
+
+/// A recording that was off for a while: what is live at the end is still what the segments say.
+#[test]
+fn gaps() {
+    let mut disagreements = 0;
+    for (seed, mut snapshot) in snapshots() {
+        let mut random = Random(seed);
+        for device in &mut snapshot.devices {
+            let count = device.entries.len() as u64;
+            let (from, to) = (random.below(count), random.below(count));
+            device.entries.drain(from.min(to) as usize..from.max(to) as usize);
+            let lives = Lives::of(device);
+            disagreements += lives.disagreements_count;
+            let end: BTreeMap<u64, u64> =
+                lives.live_at(lives.last).map(|life| (life.address, life.bytes)).collect();
+            assert_eq!(end, undone(device)[0].1, "seed {seed}");
+            assert_eq!(lives.end_bytes, end.values().sum::<u64>(), "seed {seed}");
+            reserved_over_time(device);
+        }
+    }
+    assert!(disagreements > 100, "gaps are noticed: {disagreements}");
+}
+
+#[test]
+fn what_is_reserved_at_every_moment() {
+    for (seed, snapshot) in snapshots() {
+        for device in &snapshot.devices {
+            let reserved = reserved_over_time(device);
+            let held = Lives::of(device).bytes_over_time();
+            let segments: u64 = device.segments.iter().map(|segment| segment.bytes).sum();
+            assert_eq!(reserved.last(), Some(&segments), "seed {seed}");
+            for (index, entry) in device.entries.iter().enumerate() {
+                let change = match entry.action {
+                    Action::SegmentAlloc | Action::SegmentMap => entry.bytes as i64,
+                    Action::SegmentFree | Action::SegmentUnmap => -(entry.bytes as i64),
+                    _ => 0,
+                };
+                assert_eq!(reserved[index + 1] as i64 - reserved[index] as i64, change);
+            }
+            assert!(held.iter().zip(&reserved).all(|(held, reserved)| held <= reserved));
+        }
+    }
+}
+
+/// Of each stack: every total counted from the entries alone.
+#[test]
+fn totals_of_sites() {
+    let mut temporary_count = 0;
+    for (seed, snapshot) in snapshots() {
+        let from_start = snapshot.settings.dropped == cachealloc_analysis::model::Dropped::Count(0);
+        for device in &snapshot.devices {
+            let lives = Lives::of(device);
+            let at = Random(seed).below(u64::from(lives.last) + 1) as Moment;
+            let all = sites(device, &lives, at);
+            let sum = |of: fn(&cachealloc_analysis::Totals) -> u64| -> u64 {
+                all.iter().map(|site| of(&site.totals)).sum()
+            };
+            let held = lives.bytes_over_time();
+            assert_eq!(sum(|totals| totals.live_bytes), held[at as usize], "seed {seed}");
+            assert_eq!(sum(|totals| totals.peak_bytes), lives.peak_bytes);
+            assert_eq!(sum(|totals| totals.end_bytes), lives.end_bytes);
+            for site in &all {
+                let allocs: Vec<usize> = (0..device.entries.len())
+                    .filter(|&index| {
+                        let entry = &device.entries[index];
+                        entry.action == Action::Alloc
+                            && (entry.stack, entry.category) == (site.stack, site.category)
+                    })
+                    .collect();
+                let frees = allocs.iter().map(|&index| naive_free(device, index));
+                let frees: Vec<Option<usize>> = frees.collect();
+                let totals = &site.totals;
+                assert_eq!(totals.allocated_count, allocs.len() as u64, "seed {seed}");
+                let bytes = |&index: &usize| device.entries[index].bytes;
+                assert_eq!(totals.allocated_bytes, allocs.iter().map(bytes).sum::<u64>());
+                let whole: Vec<u64> = allocs
+                    .iter()
+                    .zip(&frees)
+                    .filter_map(|(&from, to)| {
+                        Some(device.entries[(*to)?].time_us - device.entries[from].time_us)
+                    })
+                    .collect();
+                assert_eq!(totals.whole_count, whole.len() as u64);
+                assert_eq!(totals.whole_us, whole.iter().sum::<u64>());
+                let short = allocs.iter().zip(&frees).filter(|&(&from, &to)| {
+                    to.is_some_and(|to| {
+                        let between = &device.entries[from + 1..to];
+                        let others = between.iter().filter(|it| it.action == Action::Alloc);
+                        others.count() as u32 <= OTHERS_BETWEEN_MAX
+                    })
+                });
+                assert_eq!(totals.temporary_count, short.count() as u64, "seed {seed}");
+                temporary_count += totals.temporary_count;
+                let is_live = |moment: Moment| {
+                    allocs.iter().zip(&frees).filter(move |&(&from, &to)| {
+                        from < moment as usize && to.is_none_or(|to| to >= moment as usize)
+                    })
+                };
+                if from_start && !site.stack.is_none() {
+                    let live = |moment| is_live(moment).map(|(from, _)| bytes(from)).sum::<u64>();
+                    assert_eq!(totals.live_bytes, live(at), "seed {seed}");
+                    assert_eq!(totals.peak_bytes, live(lives.peak));
+                    assert_eq!(totals.end_bytes, live(lives.last));
+                    assert_eq!(totals.end_count, is_live(lives.last).count() as u64);
+                }
+            }
+        }
+    }
+    assert!(temporary_count > 100, "some were temporary: {temporary_count}");
+}
+
+/// The entry that frees what this one allocates.
+fn naive_free(device: &Device, alloc: usize) -> Option<usize> {
+    let address = device.entries[alloc].address;
+    (alloc + 1..device.entries.len()).find(|&index| {
+        let entry = &device.entries[index];
+        entry.address == address && matches!(entry.action, Action::Free | Action::FreeRequested)
+    })
+}
+
+#[test]
+fn groups_over_time() {
+    for (seed, snapshot) in snapshots() {
+        for device in &snapshot.devices {
+            let lives = Lives::of(device);
+            let held = lives.bytes_over_time();
+            let moments = telling_moments(&held, 7);
+            assert!(moments.len() <= 2 + 2 * 7 && moments.is_sorted_by(|a, b| a < b));
+            assert!(moments.contains(&0) && moments.contains(&lives.last), "seed {seed}");
+            assert!(moments.contains(&lives.peak), "seed {seed}: the peak is shown");
+            let groups: Vec<usize> = lives.all.iter().map(|it| it.stack.0 as usize % 3).collect();
+            let series = by_group(&lives, &groups, 3, &moments);
+            for (index, &moment) in moments.iter().enumerate() {
+                for (group, values) in series.iter().enumerate() {
+                    let live = lives.live_at(moment).filter(|it| it.stack.0 as usize % 3 == group);
+                    assert_eq!(values[index], live.map(|it| it.bytes).sum::<u64>(), "seed {seed}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_add_up() {
+    let mut fragmented = 0;
+    for (seed, snapshot) in snapshots() {
+        for segment in snapshot.devices.iter().flat_map(|device| &device.segments) {
+            let usage = Usage::of(segment);
+            let blocks = usage.allocated_bytes + usage.pending_bytes + usage.free_bytes;
+            assert_eq!((usage.reserved_bytes, segment.bytes), (blocks, blocks), "seed {seed}");
+            let free = segment.blocks.iter().filter(|block| block.state == BlockState::Free);
+            assert_eq!(usage.free_bytes_max, free.clone().map(|it| it.bytes).max().unwrap_or(0));
+            assert_eq!(usage.free_count, free.count() as u64);
+            let is_free = usage.free_bytes == segment.bytes;
+            assert_eq!(usage.stuck_bytes, if is_free { 0 } else { usage.free_bytes });
+            let share = usage.fragmentation();
+            assert!((0.0..1.0).contains(&share));
+            assert_eq!(share > 0.0, usage.free_count > 1);
+            fragmented += u32::from(share > 0.0);
+        }
+    }
+    assert!(fragmented > 10);
+}
+
+/// One program with each pattern, planted.
+#[test]
+fn waste_is_found() {
+    let entry = |action, address, bytes| Entry {
+        time_us: 0,
+        address,
+        bytes,
+        stream: 0,
+        stack: StackId::NONE,
+        category: Default::default(),
+        compile_context: Default::default(),
+        user_metadata: Default::default(),
+        pool: Default::default(),
+        action,
+    };
+    let alloc = |address, bytes| entry(Action::Alloc, address, bytes);
+    let free = |address, bytes| entry(Action::Free, address, bytes);
+    let mut entries = vec![alloc(1, 10), alloc(2, 10)]; // early
+    entries.extend([alloc(3, 5), free(3, 5), alloc(3, 5), free(3, 5)]); // temporary
+    entries.extend([alloc(4, 100), alloc(5, 7), alloc(6, 7), alloc(7, 1)]); // 7 is the peak
+    entries.extend([free(6, 7), free(5, 7), free(1, 10), alloc(8, 20), free(8, 20)]);
+    entries.extend([free(4, 100), free(2, 10)]); // late; 7 leaks
+    let device = Device { entries, segments: Vec::new() };
+    // The segments would have 7.
+    let block = cachealloc_analysis::model::Block {
+        address: 7,
+        bytes: 1,
+        requested_bytes: 1,
+        state: BlockState::Allocated,
+        stack: StackId::NONE,
+    };
+    let segment = cachealloc_analysis::model::Segment {
+        address: 7,
+        bytes: 1,
+        stream: 0,
+        small: false,
+        pool: Default::default(),
+        expandable: false,
+        stack: StackId::NONE,
+        blocks: vec![block],
+    };
+    let device = Device { segments: vec![segment], ..device };
+    let lives = Lives::of(&device);
+    assert_eq!((lives.peak_bytes, lives.end_bytes), (135, 1));
+    let waste = Waste::of(&device, &lives);
+    let found = |pattern| {
+        let shows = lives.all.iter().enumerate().filter(|(i, life)| waste.shows(pattern, *i, life));
+        shows.map(|(_, life)| life.address).collect::<Vec<_>>()
+    };
+    assert_eq!(found(Pattern::Leak), [7]);
+    assert_eq!(found(Pattern::Early), [1, 2]);
+    assert_eq!(found(Pattern::Late), [2, 4]);
+    // 7 alone comes between the begin of 6 and its end.
+    assert_eq!(found(Pattern::Temporary), [3, 3, 6, 8]);
+    assert_eq!(temporary(&device, &lives).iter().filter(|it| **it).count(), 4);
+}
+
+#[test]
+fn moments_by_name() {
+    for (text, wanted) in [
+        ("end", Some(When::End)),
+        ("peak", Some(When::Peak)),
+        ("oom", Some(When::Shortage)),
+        ("#12", Some(When::Entry(12))),
+        ("2.5s", Some(When::AfterUs(2_500_000))),
+        ("2.5", Some(When::AfterUs(2_500_000))),
+        ("300ms", Some(When::AfterUs(300_000))),
+        ("7us", Some(When::AfterUs(7))),
+        ("", None),
+        ("#", None),
+        ("-1s", None),
+        ("nan", None),
+        ("infs", None),
+        ("s", None),
+        ("END", None),
+    ] {
+        assert_eq!(When::parse(text), wanted, "{text:?}");
+    }
+    let (_, snapshot) = snapshots().nth(59).expect("there are more");
+    let device = &snapshot.devices[0];
+    let lives = Lives::of(device);
+    let resolve = |when: When| when.resolve(device, &lives);
+    assert_eq!(resolve(When::End), Some(device.entries.len() as Moment));
+    assert_eq!(resolve(When::Peak), Some(lives.peak));
+    let refused = device.entries.iter().rposition(|it| it.action == Action::OutOfMemory);
+    assert_eq!(resolve(When::Shortage), refused.map(|index| index as Moment));
+    assert_eq!(When::Shortage.resolve(&Device::default(), &Lives::default()), None);
+    assert_eq!(resolve(When::Entry(5)), Some(5));
+    assert_eq!(resolve(When::Entry(u64::MAX)), Some(lives.last));
+    assert_eq!(resolve(When::AfterUs(u64::MAX)), Some(lives.last));
+    let first_us = device.entries[0].time_us;
+    let us = device.entries[7].time_us - first_us;
+    let after = resolve(When::AfterUs(us)).expect("it is there") as usize;
+    assert!(device.entries[after - 1].time_us == first_us + us && after >= 8);
+    assert!(device.entries[after].time_us > first_us + us);
+}
