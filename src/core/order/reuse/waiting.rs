@@ -105,6 +105,12 @@ impl Look<'_> {
 }
 
 impl Reuse {
+    /// Whether some block is free although nobody was told.
+    #[cfg(test)]
+    pub(crate) fn overlooks(&self) -> bool {
+        self.is_whole() && self.waiting.blocks.values().any(|freed| self.scope_of(freed).is_ok())
+    }
+
     /// For whom a block is free, or what stands in the way.
     fn scope_of(&self, freed: &Freed) -> Result<Scope, Vec<Obstacle>> {
         let mut obstacles = match self.obstacles_everywhere(&freed.markers) {

@@ -296,6 +296,7 @@ impl World {
 
     fn ready(&mut self) {
         let ready = self.look(|look, graph| look.ready(|node, edges| graph.ask(node, edges)));
+        assert!(!self.reuse.overlooks(), "a block waits for nothing");
         for (block, scope) in ready {
             let id = match scope {
                 Scope::Stream(id) => Some(id),
