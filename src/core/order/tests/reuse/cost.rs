@@ -124,7 +124,9 @@ fn fan(count: usize) -> Capture {
     capture
 }
 
-const SHAPES: [(&str, fn(usize) -> Capture); 4] =
+type Shape = fn(usize) -> Capture;
+
+const SHAPES: [(&str, Shape); 4] =
     [("chain", chain), ("wide", wide), ("forks", forks), ("fan", fan)];
 
 fn run(counts: &[usize]) {
