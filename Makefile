@@ -5,7 +5,7 @@ LIBRARY = target/release/libcachealloc.so
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build check test core-test record-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build check test core-test command-test record-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: ## build the library: target/release/libcachealloc.so
 	cargo build --release -p cachealloc-preload
@@ -13,11 +13,14 @@ build: ## build the library: target/release/libcachealloc.so
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
 
-test: check build core-test record-test sim-test black-box-test ## everything that needs no GPU; what CI runs
+test: check build core-test command-test record-test sim-test black-box-test ## everything that needs no GPU; what CI runs
 
 core-test: ## the allocator and the ordering rules, exhaustively on small programs
 	cargo test -q $(CHECKED) -p cachealloc-core
 	cargo test -q $(CHECKED) -p cachealloc-core --features break-rules
+
+command-test: ## the command's own parts; the black-box tests run it as people do
+	cargo test -q $(CHECKED) -p cachealloc-cli
 
 record-test: ## history, native stacks and Python stacks
 	cargo test -q $(CHECKED) -p cachealloc-history -p cachealloc-stacks -p cachealloc-python
@@ -28,6 +31,7 @@ sim-test: ## the simulated driver
 
 black-box-test: build ## real programs under the library, on the simulated driver
 	cargo build $(CHECKED) -p simulated-driver -p cachealloc-preload --features cachealloc-preload/break-rules
+	cargo build $(CHECKED) -p cachealloc-cli
 	cargo test -q $(CHECKED) -p cachealloc-tests
 
 viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOTS="..."] [D3=node_modules/d3]

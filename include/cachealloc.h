@@ -20,6 +20,9 @@ extern "C" {
 
 #define CACHEALLOC_WEAK __attribute__((weak))
 
+/* The version of this header. */
+#define CACHEALLOC_VERSION "0.1.0"
+
 /* The version of the library, such as "0.1.0". Never NULL; constant. */
 const char *cachealloc_version(void) CACHEALLOC_WEAK;
 

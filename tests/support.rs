@@ -225,6 +225,11 @@ pub fn library() -> PathBuf {
     built("libcachealloc.so")
 }
 
+/// The `cachealloc` command: beside the test's executable, with the library.
+pub fn command() -> PathBuf {
+    built("cachealloc")
+}
+
 /// The library as users get it; its shape is tested, not the one with assertions.
 pub fn release_library() -> PathBuf {
     let beside = target_folder().join("release/libcachealloc.so");

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -63,6 +65,13 @@ impl Drop for Page {
         // SAFETY: our own mapping, which nothing refers to any longer.
         unsafe { libc::munmap(self.address.cast(), self.bytes) };
     }
+}
+
+/// Has the program that this command starts begin with these signals blocked, and no others: it would
+/// inherit ours.
+pub fn start_with(command: &mut Command, blocked: SigSet) {
+    // SAFETY: the closure makes one system call, which is allowed after a fork.
+    unsafe { command.pre_exec(move || Ok(blocked.thread_set_mask()?)) };
 }
 
 /// Ends this process by the default action of a signal, as it has ended another one; without a core

@@ -3,6 +3,7 @@
 mod answers;
 mod bad_input;
 mod broken;
+mod command;
 mod deep;
 mod doors;
 mod faults;

@@ -12,12 +12,12 @@ use cachealloc_tests::{Run, compile, root};
 
 use crate::snapshots::{Place, trigger};
 
-fn statistics(way: &str) -> Run {
+pub fn statistics(way: &str) -> Run {
     way.split(' ').fold(Run::c("statistics.c"), |run, word| run.arg(word))
 }
 
 #[track_caller]
-fn check(options: &[&str], file: &Path) -> String {
+pub fn check(options: &[&str], file: &Path) -> String {
     let checker = Command::new("python3")
         .arg(root().join("scripts/check-statistics.py"))
         .args(options)
@@ -110,13 +110,13 @@ fn who_holds_how_much() {
 }
 
 /// A program that runs until it is told to end.
-struct Running {
-    child: Child,
-    file: PathBuf,
+pub struct Running {
+    pub child: Child,
+    pub file: PathBuf,
 }
 
 impl Running {
-    fn new(run: Run) -> Running {
+    pub fn new(run: Run) -> Running {
         let mut command = run.plain_command();
         let mut child = command
             .stdin(Stdio::piped())
@@ -134,7 +134,7 @@ impl Running {
     }
 
     /// The file is made by a thread, a moment after the first call.
-    fn wait_for_file(&self) {
+    pub fn wait_for_file(&self) {
         for _ in 0..500 {
             if self.file.exists() {
                 return;
@@ -151,7 +151,7 @@ impl Running {
     }
 
     /// How it ended, as a shell says it.
-    fn end(mut self) -> Option<i32> {
+    pub fn end(mut self) -> Option<i32> {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("it ends");
         status.code().or(status.signal().map(|signal| 128 + signal))

@@ -31,7 +31,6 @@ pub struct Arguments {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM",
         value_hint = clap::ValueHint::CommandWithArguments
     )]
@@ -51,12 +50,15 @@ pub struct Arguments {
     flags: Flags,
 }
 
+/// What `env` and `timeout` answer where they fail themselves, so that nobody takes it for the program's.
+const NOT_THE_PROGRAM: u8 = 125;
+
 pub fn run(arguments: Arguments) -> Result {
     let Arguments { command, lib, report, force, mut flags } = arguments;
-    let library = library::find(lib)?;
+    let library = library::find(lib).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;
     if !force {
-        fit::check(&library, &executable)?;
+        fit::check(&library, &executable).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     }
     let report = report.map(|path| Wanted::prepare(path, &mut flags)).transpose()?;
     let before = env::var(settings::VARIABLE).unwrap_or_default();

@@ -80,7 +80,7 @@ impl Misfit {
         let failure = match self {
             Misfit::Machine { program, library } => {
                 Failure::new(format!("{shown} is for {program}, and the library for {library}"))
-                    .next(format!("name a library for {program} with --lib"))
+                    .next(format!("only programs for {library} can run under it"))
             }
             Misfit::Static => {
                 Failure::new(format!("{shown} is linked statically: nothing can be preloaded"))
@@ -96,9 +96,9 @@ impl Misfit {
             }
             Misfit::OtherRights => {
                 let what = format!("{shown} runs with another user's rights: nothing is preloaded");
-                let name = program.file_name().unwrap_or_default().to_string_lossy();
-                Failure::new(what)
-                    .next(format!("put this command behind it: {name} cachealloc run -- ./app"))
+                Failure::new(what).next(
+                    "if it starts another program, go behind it: sudo cachealloc run -- ./app",
+                )
             }
         };
         failure.also("--force starts it without the library")

@@ -41,10 +41,16 @@ fn find(command: &OsStr) -> Result<PathBuf, Failure> {
         let path = PathBuf::from(command);
         return match fs::metadata(&path) {
             Ok(facts) if facts.is_file() && facts.permissions().mode() & 0o111 != 0 => Ok(path),
-            Ok(facts) if facts.is_dir() => Err(not_executable(&shown, "it is a directory")),
-            Ok(_) => Err(not_executable(&shown, "make it executable with: chmod +x")),
+            Ok(facts) if facts.is_dir() => Err(Failure::new(format!("{shown} is a folder"))
+                .next("name a program")
+                .code(NOT_EXECUTABLE)),
+            Ok(_) => Err(Failure::new(format!("{shown} is not executable"))
+                .next(format!("if it is a program: chmod +x {shown}"))
+                .code(NOT_EXECUTABLE)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                Err(not_executable(&shown, "its folder is closed to this user"))
+                Err(Failure::new(format!("the folder of {shown} is closed to this user"))
+                    .next("check its permissions")
+                    .code(NOT_EXECUTABLE))
             }
             Err(_) => Err(Failure::new(format!("{shown} does not exist"))
                 .next("check the path")
@@ -61,10 +67,6 @@ fn find(command: &OsStr) -> Result<PathBuf, Failure> {
         };
         Failure::new(format!("no program {shown} in PATH")).next(next).code(NOT_FOUND)
     })
-}
-
-fn not_executable(shown: &str, why: &str) -> Failure {
-    Failure::new(format!("{shown} cannot be executed")).next(why).code(NOT_EXECUTABLE)
 }
 
 fn is_executable(file: &Path) -> bool {

@@ -25,6 +25,9 @@ pub use why::{LIBRARY_NAME, explain};
 const FOLDER: &str = "/dev/shm";
 /// Longer texts are none of ours.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
+/// What an answer says where somebody else's request took the call sites.
+const NO_SITES: &str = "\"call_sites\": null";
+const NOT_RECORDED: &str = "\"libraries\": null";
 /// So often it is looked whether the process is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -92,8 +95,20 @@ impl Live {
         all
     }
 
-    /// Asks the process for its statistics, as JSON. `sites`: with call sites.
+    /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
     pub fn ask(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
+        let begun = Instant::now();
+        loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            let text = self.ask_once(sites, left)?;
+            let taken = sites && text.contains(NO_SITES) && !text.contains(NOT_RECORDED);
+            if !taken || begun.elapsed() > patience {
+                return Ok(text);
+            }
+        }
+    }
+
+    fn ask_once(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
         let begun = Instant::now();
         if sites {
             self.page.ring(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;

@@ -3,7 +3,8 @@
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
 //!    and wakes whoever waits for `bell` (a futex that is not private); one that wants the call sites,
-//!    whose names take time to find, adds 1 to `site_requests` before;
+//!    whose names take time to find, adds 1 to `site_requests` before, and asks again where the answer
+//!    has none because somebody else's request took them;
 //! 2. the process, which sleeps on `bell`, writes the report, and `answered` becomes the number of
 //!    requests that it has seen; it wakes whoever waits for `answered`;
 //! 3. the reader copies head and text, and once more the head: what it has is one report if

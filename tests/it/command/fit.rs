@@ -1,0 +1,157 @@
+//! What stands against loading the library is said before the program starts.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use cachealloc_tests::{Ran, library};
+
+use super::{cachealloc, under};
+use crate::snapshots::Place;
+
+/// A program that exits with 3, built in this place.
+fn build(place: &Place, name: &str, flags: &[&str]) {
+    let source = place.path.join("three.c");
+    fs::write(&source, "int main(void) { return 3; }\n").expect("target/ is writable");
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-o").arg(place.path.join(name)).args(flags).arg(&source);
+    assert!(gcc.status().expect("gcc is installed: see .ci/run").success());
+}
+
+/// The same file with other bytes in one place.
+fn change(from: &Path, to: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(from).expect("a file");
+    change(&mut bytes);
+    fs::write(to, bytes).expect("target/ is writable");
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("our file");
+}
+
+fn replace(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+    let place = bytes.windows(old.len()).position(|window| window == old).expect("the old bytes");
+    bytes[place..place + old.len()].fill(0);
+    bytes[place..place + new.len()].copy_from_slice(new);
+}
+
+#[track_caller]
+fn refused(place: &Place, program: &str, code: i32, wanted: &str) -> Ran {
+    let ran = place.run(&under("", program, ""));
+    assert_eq!(ran.stderr, format!("cachealloc: {wanted}\n"));
+    assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(code)), "{program}");
+    ran
+}
+
+const FORCE: &str = "--force starts it without the library";
+
+#[test]
+fn programs_that_cannot_load_it() {
+    let place = Place::new();
+    let path = |name: &str| place.path.join(name);
+    build(&place, "plain", &[]);
+    assert_eq!(place.run(&under("", "./plain", "")).code, Some(3));
+    build(&place, "static", &["-static"]);
+    build(&place, "static-pie", &["-static-pie"]);
+    for name in ["./static", "./static-pie"] {
+        let why = "is linked statically: nothing can be preloaded; link it without -static (a static \
+                   CUDA runtime does no harm)";
+        refused(&place, name, 125, &format!("{name} {why}; {FORCE}"));
+        assert_eq!(place.run(&under("--force", name, "")).code, Some(3));
+    }
+    change(&path("plain"), &path("arm"), |bytes| bytes[18] = 183);
+    let why =
+        "is for AArch64, and the library for x86-64; only programs for x86-64 can run under it";
+    refused(&place, "./arm", 125, &format!("./arm {why}; {FORCE}"));
+    change(&path("plain"), &path("x86"), |bytes| (bytes[4], bytes[18]) = (1, 3));
+    refused(&place, "./x86", 125, &format!("./x86 {}; {FORCE}", why.replace("AArch64", "x86")));
+    change(&path("plain"), &path("musl"), |bytes| {
+        replace(bytes, b"/lib64/ld-linux-x86-64.so.2", b"/lib/ld-musl-x86_64.so.1");
+    });
+    let why = "runs on another C library (/lib/ld-musl-x86_64.so.1); the library needs glibc";
+    refused(&place, "./musl", 125, &format!("./musl {why}; {FORCE}"));
+}
+
+/// Scripts are judged by what their first line names, as often as it takes.
+#[test]
+fn scripts_are_followed() {
+    let place = Place::new();
+    build(&place, "static", &["-static"]);
+    let script = |name: &str, text: &str| {
+        let path = place.path.join(name);
+        fs::write(&path, text).expect("target/ is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our file");
+    };
+    script("good", "#!/usr/bin/env -S A=b sh\nexit 4\n");
+    script("plain", "exit 5\n");
+    script("first", &format!("#!{}/second -x\n", place.path.display()));
+    script("second", &format!("#! {}/static\n", place.path.display()));
+    script("lost", "#!/no/such/shell -e\n");
+    assert_eq!(place.run(&under("", "./good", "")).code, Some(4));
+    assert_eq!(place.run(&under("", "./plain", "")).code, Some(5));
+    let ran = place.run(&under("", "./first", ""));
+    assert!(
+        ran.stderr.contains("/static is linked statically") && ran.code == Some(125),
+        "{ran:?}"
+    );
+    let why = "./lost wants /no/such/shell, which is missing; correct its first line";
+    refused(&place, "./lost", 126, why);
+}
+
+#[test]
+fn programs_that_are_not_there() {
+    let place = Place::new();
+    fs::write(place.path.join("data"), "1").expect("target/ is writable");
+    refused(&place, "./no", 127, "./no does not exist; check the path");
+    let why = "no program surely-not-here in PATH; check its name, or give its path";
+    refused(&place, "surely-not-here", 127, why);
+    refused(&place, "data", 127, "no program data in PATH; did you mean ./data?");
+    refused(&place, "/tmp", 126, "/tmp is a folder; name a program");
+    let why = "./data is not executable; if it is a program: chmod +x ./data";
+    refused(&place, "./data", 126, why);
+}
+
+/// The loader drops `LD_PRELOAD` where the rights are not the user's. Only root can show that here.
+#[test]
+fn programs_with_other_rights() {
+    let place = Place::new();
+    build(&place, "other", &[]);
+    let path = place.path.join("other");
+    if chown(&path, Some(65534), None).is_err() {
+        return;
+    }
+    assert_eq!(place.run(&under("", "./other", "")).code, Some(3));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("our file");
+    let why = "runs with another user's rights: nothing is preloaded; if it starts another program, go \
+               behind it: sudo cachealloc run -- ./app";
+    refused(&place, "./other", 125, &format!("./other {why}; {FORCE}"));
+}
+
+#[test]
+fn libraries_that_are_none() {
+    let place = Place::new();
+    build(&place, "plain", &[]);
+    let newer = place.path.join("newer.so");
+    change(&library(), &newer, |bytes| replace(bytes, b"GLIBC_2.17\0", b"GLIBC_9.17\0"));
+    let spaced = place.path.join("a b.so");
+    fs::copy(library(), &spaced).expect("target/ is writable");
+    for (name, wanted) in [
+        ("no.so", "the library no.so does not exist; name libcachealloc.so with --lib or"),
+        ("plain", "plain is not the library of cachealloc; name libcachealloc.so with --lib or"),
+        (
+            "three.c",
+            "three.c is not the library of cachealloc; name libcachealloc.so with --lib or",
+        ),
+        (
+            "newer.so",
+            ", and the library needs 9.17; build the library on this machine, and name it",
+        ),
+        (
+            "a b.so",
+            "a b.so: colons and spaces separate its paths; copy the library to a path without",
+        ),
+    ] {
+        let run = cachealloc("run --lib").arg(name).args("-- ./plain");
+        let ran = place.run(&run);
+        assert!(ran.stderr.contains(wanted) && ran.code == Some(125), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! What comes from the definitions of the command: help, completions, manual pages, versions.
+
+use std::fs;
+use std::process::Command;
+
+use cachealloc_core::options::OPTIONS;
+use cachealloc_tests::root;
+
+use super::cachealloc;
+use crate::snapshots::Place;
+
+const SUBCOMMANDS: [&str; 5] = ["run", "snapshot", "stats", "top", "report"];
+
+#[test]
+fn completions_know_everything() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = cachealloc(&format!("completions {shell}")).output().ok().stdout;
+        for word in SUBCOMMANDS.into_iter().chain(["free-mode", "relaxed", "--json", "interval"]) {
+            let word = if shell == "fish" { word.trim_start_matches('-') } else { word };
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let place = Place::new();
+            let file = place.path.join("completions");
+            fs::write(&file, text).expect("target/ is writable");
+            let checked = Command::new("bash").arg("-n").arg(file).status();
+            assert!(checked.expect("bash").success());
+        }
+    }
+    let ran = cachealloc("completions tcsh").output();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+}
+
+#[test]
+fn manual_pages_know_everything() {
+    let page = cachealloc("man").output().ok().stdout;
+    assert!(page.contains(".TH cachealloc 1"), "{page}");
+    let place = Place::new();
+    place.run(&cachealloc("man --folder .")).ok();
+    for name in SUBCOMMANDS {
+        assert!(page.contains(&format!("cachealloc\\-{name}(1)")), "{name}: {page}");
+        assert!(place.names().contains(&format!("cachealloc-{name}.1")), "{:?}", place.names());
+    }
+    let run = fs::read_to_string(place.path.join("cachealloc-run.1")).expect("the page");
+    for row in OPTIONS.iter().filter(|row| !row.meaning.is_empty()) {
+        assert!(run.contains(&row.key.replace('_', "\\-")), "{}: {run}", row.key);
+    }
+}
+
+#[test]
+fn subcommands_have_help() {
+    let help = cachealloc("--help").output().ok().stdout;
+    for name in SUBCOMMANDS {
+        assert!(help.contains(&format!("\n  {name} ")), "{help}");
+        cachealloc(&format!("{name} --help")).output().ok();
+    }
+    assert_eq!(cachealloc("").output().code, Some(2));
+}
+
+/// Library (`header::versions`), command, header, change log and package say the same.
+#[test]
+fn there_is_one_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let said = cachealloc("--version").output().ok().stdout;
+    assert_eq!(said, format!("cachealloc {version}\n"));
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("a file");
+    let header = read("include/cachealloc.h");
+    assert!(header.contains(&format!("#define CACHEALLOC_VERSION \"{version}\"")), "the header");
+    let changes = read("CHANGELOG.md");
+    let latest = changes.lines().find(|line| line.starts_with("## ")).expect("a release");
+    assert!(latest.starts_with(&format!("## {version}")), "{latest}");
+}

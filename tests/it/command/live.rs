@@ -1,0 +1,265 @@
+//! `cachealloc stats` and `cachealloc top`: programs that run, seen from outside.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+
+use cachealloc_tests::{Ran, Run, command, scratch_file};
+
+use super::{cachealloc, masked};
+use crate::snapshots::Place;
+use crate::statistics::{Running, check, statistics};
+
+/// A busy program under the library, once its file is there.
+pub fn busy(conf: &str) -> Running {
+    let running = Running::new(statistics("busy 2 exit").conf(conf));
+    running.wait_for_file();
+    running
+}
+
+pub fn kill(signal: &str, process: u32) {
+    let kill = Command::new("kill").args([signal, &process.to_string()]).status();
+    assert!(kill.expect("kill").success());
+}
+
+/// One sentence on stderr, and nothing else.
+#[track_caller]
+pub fn failed(ran: &Ran, wanted: &str) {
+    assert_eq!(ran.stderr, format!("cachealloc: {wanted}\n"));
+    assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(1)));
+}
+
+#[test]
+fn statistics_of_one() {
+    let running = busy("free_mode:strict");
+    let process = running.child.id();
+    let ran = cachealloc(&format!("stats {process}")).output().ok();
+    let program = masked(&running_command(process));
+    let wanted = format!(
+        "process #: {}
+cachealloc #, free_mode strict
+
+device # now at the peak
+ requested # MiB # MiB
+ allocated # MiB # MiB
+ reserved # MiB # MiB
+ inactive split # MiB # MiB
+ blocks #
+ segments #
+
+allocations #
+of these without the driver #
+hit rate # %
+barriers #
+driver: release # (# ms)
+driver: reserve # (# ms)
+",
+        program.trim_end()
+    );
+    let found = masked(&ran.stdout);
+    // Sizes change while the program runs; units with them.
+    let found = found.replace("KiB", "MiB").replace("# B", "# MiB");
+    assert!(found.starts_with(&wanted), "{found}\n{wanted}");
+    let end = "who holds the memory: not recorded, start it with: cachealloc run --record=state\n";
+    assert!(found.ends_with(end), "{found}");
+    // The same numbers as in the file at the end, all of them.
+    let json = cachealloc(&format!("stats --json {process}")).output().ok().stdout;
+    let file = scratch_file("stats");
+    fs::write(&file, json).expect("target/ is writable");
+    assert!(check(&[], &file).contains("1 sound reports"));
+    let _ = fs::remove_file(file);
+    assert_eq!(running.end(), Some(0), "the program did not notice");
+}
+
+fn running_command(process: u32) -> String {
+    let line = fs::read(format!("/proc/{process}/cmdline")).expect("the process");
+    String::from_utf8_lossy(&line).replace('\0', " ").trim().to_string()
+}
+
+#[test]
+fn a_table_of_all_and_of_one() {
+    let place = Place::new();
+    let conf = "record:all,max_entries:1000,snapshot:/dev/null/no";
+    let (plain, recording) = (busy("log:quiet"), busy(&format!("{conf},log:quiet")));
+    let ran = place.run(&cachealloc("top")).ok();
+    let title = ran.stdout.lines().next().expect("a title");
+    let columns = "PID GPU ALLOCATED PEAK RESERVED BLOCKS ALLOC/S HITS WAITS/S COMMAND";
+    assert_eq!(title.split_whitespace().collect::<Vec<_>>().join(" "), columns);
+    for running in [&plain, &recording] {
+        let process = running.child.id().to_string();
+        let mut rows = ran.stdout.lines().filter(|row| row.trim_start().starts_with(&process));
+        let row = rows.next().unwrap_or_else(|| panic!("{process} is missing: {ran:?}"));
+        assert!(
+            row.ends_with("busy 2 exit") && row.contains(" k ") || row.contains(" M "),
+            "{row}"
+        );
+    }
+    assert_eq!(place.run(&cachealloc("top -n 1")).ok().stdout.lines().count(), 2);
+    // One: its libraries, and the lines of its program that allocate.
+    let ran = place.run(&cachealloc(&format!("top {}", recording.child.id()))).ok();
+    let sites = "BYTES AT THE PEAK BLOCKS ALLOC/S GPU LIBRARY CALL SITE";
+    let text = masked(&ran.stdout);
+    for wanted in
+        [sites, "LIBRARY GPU BYTES AT THE PEAK\napp #", "allocate_until_stopped statistics.c:#"]
+    {
+        assert!(text.contains(wanted), "{text}");
+    }
+    let ran = place.run(&cachealloc(&format!("top {}", plain.child.id()))).ok();
+    assert!(ran.stdout.contains("not recorded, start it with"), "{ran:?}");
+    // As JSON: a list, all keys of each, and the call sites where somebody asks for one.
+    let json = place.run(&cachealloc(&format!("top --json {}", recording.child.id()))).ok().stdout;
+    assert!(
+        json.starts_with("[{\"cachealloc\":\"") && json.contains("\"frames\":[\"allocate_until")
+    );
+    assert!(json.trim_end().ends_with("\"}]") && json.contains("\"command\":\"/"), "{json}");
+    let all = place.run(&cachealloc("top --json")).ok().stdout;
+    assert!(all.contains("\"call_sites\":null"), "{all}");
+    for running in [plain, recording] {
+        assert_eq!(running.end(), Some(0));
+    }
+}
+
+/// With an interval a table follows the other, until the program ends.
+#[test]
+fn again_and_again() {
+    let running = busy("log:quiet");
+    let arguments = format!("top --interval 0.1 {}", running.child.id());
+    let mut command = cachealloc(&arguments).plain_command();
+    let top = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    assert_eq!(running.end(), Some(0));
+    let output = top.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.matches("COMMAND").count() >= 2, "{output:?}");
+    // A rate needs two looks.
+    let rates: Vec<_> = text.lines().filter(|line| line.ends_with("busy 2 exit")).collect();
+    assert!(rates[0].contains(" - ") && !rates[1].contains(" - "), "{text}");
+}
+
+#[test]
+fn processes_that_say_nothing() {
+    let stats = |process: u32| cachealloc(&format!("stats {process}")).output();
+    failed(
+        &stats(4_000_000),
+        "there is no process 4000000; `cachealloc top` lists those that run under cachealloc",
+    );
+    let sleeper = |run: Run| run.arg("60").plain_command().spawn().expect("it starts");
+    let end = |mut child: Child| {
+        let _ = child.kill();
+        let _ = child.wait();
+    };
+    let child = sleeper(Run::program("sleep").native());
+    let id = child.id();
+    failed(
+        &wait_for_exec(id, || stats(id)),
+        &format!(
+            "process {id} (sleep 60) does not run under cachealloc; start it with: cachealloc run -- \
+             sleep 60"
+        ),
+    );
+    end(child);
+    for (name, value, wanted) in [
+        (
+            "A",
+            "",
+            "runs under cachealloc and has not used CUDA yet; try again once it has allocated GPU memory",
+        ),
+        (
+            "CACHEALLOC",
+            "0",
+            "runs with CACHEALLOC=0, the library is off; start it without that variable",
+        ),
+        (
+            "CACHEALLOC_CONF",
+            "live:false",
+            "runs with live:false; start it without that option to see its statistics",
+        ),
+        (
+            "CACHEALLOC_CONF",
+            "signal:off",
+            "runs with signal:off, so nobody can ask it; start it without that option",
+        ),
+    ] {
+        let mut command = Run::program("sleep").arg("60").plain_command();
+        let child = command.env(name, value).spawn().expect("it starts");
+        let id = child.id();
+        failed(&wait_for_exec(id, || stats(id)), &format!("process {id} {wanted}"));
+        end(child);
+    }
+    let running = busy("log:quiet");
+    let id = running.child.id();
+    kill("-STOP", id);
+    let ran = cachealloc(&format!("snapshot --timeout 1 {id}")).output();
+    let wanted =
+        format!("process {id} is stopped and cannot answer; let it go on with: kill -CONT {id}");
+    failed(&ran, &wanted);
+    kill("-CONT", id);
+    assert_eq!(running.end(), Some(0));
+}
+
+/// `spawn` returns when the child has become the program, and its libraries are mapped a moment later.
+fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
+    let state = || fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
+    for _ in 0..200 {
+        if state().contains("nanosleep") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    look()
+}
+
+/// Files of dead processes go; what is no file of ours, or another's, stays and harms nobody.
+#[test]
+fn files_of_nobody() {
+    let user = fs::metadata("/proc/self").expect("/proc").uid();
+    let file =
+        |process: u32| std::path::PathBuf::from(format!("/dev/shm/cachealloc-{user}-{process}"));
+    let killed = Running::new(statistics("busy 2 kill"));
+    killed.wait_for_file();
+    let left = killed.file.clone();
+    let bytes = fs::read(&left).expect("the file");
+    let id = killed.child.id();
+    assert_eq!(killed.end(), Some(137));
+    let ran = cachealloc("top").output().ok();
+    assert!(!left.exists() && !ran.stdout.contains(&format!("{id} ")), "{ran:?}");
+    // The number of a living process that is another one: of its file nothing is left either.
+    let own = file(std::process::id());
+    fs::write(&own, &bytes).expect("/dev/shm");
+    let ran = cachealloc(&format!("stats {}", std::process::id())).output();
+    assert!(ran.stderr.contains("does not run under cachealloc"), "{ran:?}");
+    // Text, an empty file, a pipe, a link to somewhere.
+    fs::write(&own, "no head at all").expect("/dev/shm");
+    let ran = cachealloc(&format!("stats {}", std::process::id())).output();
+    assert!(ran.stderr.contains("runs under a library of another version"), "{ran:?}");
+    let (empty, pipe, link) = (file(4_000_001), file(4_000_002), file(4_000_003));
+    fs::write(&empty, "").expect("/dev/shm");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    std::os::unix::fs::symlink("/etc/hostname", &link).expect("/dev/shm");
+    cachealloc("top").output().ok();
+    for path in [own, empty, pipe, link] {
+        assert!(fs::remove_file(&path).is_ok(), "{}", path.display());
+    }
+}
+
+/// Only root can be another user here.
+#[test]
+fn processes_of_others() {
+    let running = busy("log:quiet");
+    let id = running.child.id();
+    let place = Place::new();
+    let copy = std::path::PathBuf::from(format!("/tmp/cachealloc-test-{id}"));
+    fs::copy(command(), &copy).expect("/tmp");
+    let other = Run::program("setpriv")
+        .native()
+        .args("--reuid 65534 --regid 65534 --clear-groups")
+        .arg(&copy)
+        .args(&format!("stats {id}"));
+    let ran = place.run(&other.folder("/tmp"));
+    if !ran.stderr.contains("setpriv") {
+        let user = fs::metadata("/proc/self").expect("/proc").uid();
+        failed(&ran, &format!("process {id} belongs to user {user}; run the command as that user"));
+    }
+    let _ = fs::remove_file(copy);
+    assert_eq!(running.end(), Some(0));
+}

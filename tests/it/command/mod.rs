@@ -1,0 +1,47 @@
+//! The `cachealloc` command, as people type it.
+
+use std::path::PathBuf;
+
+use cachealloc_tests::{Run, command};
+
+mod fit;
+mod generated;
+mod live;
+mod run;
+mod snapshot;
+
+/// The command with these arguments, separated by spaces; nothing is preloaded by others.
+pub fn cachealloc(arguments: &str) -> Run {
+    Run::program(command()).native().args(arguments)
+}
+
+/// `cachealloc run` with these flags, and a program.
+pub fn under(flags: &str, program: impl Into<PathBuf>, arguments: &str) -> Run {
+    cachealloc(&format!("run {flags} --")).arg(program.into()).args(arguments)
+}
+
+/// Every number as `#`, and one space where there are several: what is the same every time.
+pub fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            digit if digit.is_ascii_digit() => {
+                while let Some(next) = letters.peek()
+                    && (next.is_ascii_digit() || matches!(next, '.'))
+                {
+                    letters.next();
+                }
+                // `1 234` is one number.
+                if !masked.ends_with("# ") {
+                    masked.push('#');
+                } else {
+                    masked.pop();
+                }
+            }
+            ' ' if masked.ends_with(' ') => {}
+            letter => masked.push(letter),
+        }
+    }
+    masked.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

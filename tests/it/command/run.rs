@@ -1,0 +1,207 @@
+//! `cachealloc run`: the program is alone with its terminal, its signals and its exit code.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use cachealloc_core::options::OPTIONS;
+use cachealloc_tests::{Run, command, compile, compile_library, library, link};
+
+use super::{cachealloc, under};
+use crate::snapshots::{Place, trigger};
+
+fn shell(flags: &str, script: &str) -> Run {
+    cachealloc(&format!("run {flags} -- sh -c")).arg(script)
+}
+
+#[test]
+fn the_program_takes_the_place_of_the_command() {
+    let ran = shell("", "echo out; echo err >&2; exit 7").output();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.code), ("out\n", "err\n", Some(7)));
+    assert_eq!(shell("", "kill -TERM $$").output().code, Some(143));
+    let mut child = shell("", "echo $$").plain_command();
+    let child = child.stdout(Stdio::piped()).spawn().expect("it starts");
+    let process = child.id();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{process}\n"));
+}
+
+#[test]
+fn the_library_is_in_front_and_flags_count_more() {
+    let print = "printf '%s\\n' \"$LD_PRELOAD\" \"$CACHEALLOC_CONF\"";
+    let library = library().display().to_string();
+    let ran = shell("", print).output().ok();
+    assert_eq!(ran.stdout, format!("{library}\n\n"));
+    // In front of what others preload, and once.
+    let other = compile_library("scope_below.c", "plugins/libbeside.so", &[]);
+    for before in [format!("{}", other.display()), format!("{}:{library}", other.display())] {
+        let ran = shell("--free-mode strict --only=[a,b]", print)
+            .preload(&[before.into()])
+            .conf("free_mode:relaxed,log:info,")
+            .output();
+        let settings = "free_mode:relaxed,log:info,free_mode:strict,only:[a,b]";
+        assert_eq!(ran.stdout, format!("{library}:{}\n{settings}\n", other.display()), "{ran:#?}");
+    }
+}
+
+/// The settings reach the library, by the library's own account.
+#[test]
+fn a_program_runs_under_the_library() {
+    let ran = under("--stats-on-exit stderr", compile("statistics.c"), "api").output().ok();
+    assert!(ran.stderr.contains("allocations served"), "{}", ran.stderr);
+    let strict = "--free-mode strict --waits-on-exit stderr";
+    let ran = under(strict, env!("CARGO_BIN_EXE_hello"), "").output().ok();
+    assert!(ran.stderr.contains("free: mode strict"), "{}", ran.stderr);
+}
+
+/// Installed, the library lies in `lib` beside `bin`; `--lib` and the variable count more.
+#[test]
+fn the_library_is_found() {
+    let place = Place::new();
+    let (bin, lib) = (place.path.join("bin"), place.path.join("lib"));
+    fs::create_dir_all(&bin).expect("target/ is writable");
+    fs::copy(command(), bin.join("cachealloc")).expect("target/ is writable");
+    let installed = |flags: &str| {
+        let run = Run::program(bin.join("cachealloc")).native().args("run").args(flags);
+        run.args("-- sh -c").arg("echo $LD_PRELOAD")
+    };
+    let ran = installed("").output();
+    assert_eq!(ran.code, Some(125));
+    let said = "is neither in";
+    assert!(ran.stderr.contains(said) && ran.stderr.contains("--lib or CACHEALLOC_LIB"), "{ran:?}");
+    for found in [
+        installed(&format!("--lib {}", library().display())),
+        installed(&format!("--lib {}", library().parent().unwrap().display())),
+        installed("").env("CACHEALLOC_LIB", library()),
+    ] {
+        assert_eq!(found.output().ok().stdout, format!("{}\n", library().display()));
+    }
+    link(&lib, "libcachealloc.so", &library());
+    assert_eq!(installed("").output().ok().stdout, format!("{}\n", library().display()));
+}
+
+#[test]
+fn every_option_is_a_flag() {
+    let mut flags = String::new();
+    for row in OPTIONS {
+        let value = if row.key == "hook" { "/no/hook.so" } else { row.default };
+        flags += &format!("--{}={value} ", row.key.replace('_', "-"));
+    }
+    let ran = shell(&flags, "echo $CACHEALLOC_CONF").output();
+    for row in OPTIONS {
+        assert!(ran.stdout.contains(&format!("{}:", row.key)), "{}: {ran:?}", row.key);
+    }
+    let help = cachealloc("run --help").output().ok().stdout;
+    let alone = "--record --expandable-segments --free_mode strict";
+    let ran = shell(alone, "echo $CACHEALLOC_CONF").output().ok();
+    assert_eq!(ran.stdout, "free_mode:strict,expandable_segments:true,record:all\n");
+    assert!(help.contains("--expandable-segments[=<BOOLEAN>]"), "{help}");
+    assert!(help.contains("[possible values: ordered, strict, relaxed]"), "{help}");
+}
+
+/// A program never starts with settings that it would not get.
+#[test]
+fn bad_settings_are_refused() {
+    for (flags, wanted) in [
+        (
+            "--free-mode odered",
+            "option free_mode:odered is malformed, allowed is ordered, strict or relaxed",
+        ),
+        (
+            "--max-split-size-mb 5",
+            "option max_split_size_mb:5 is malformed, allowed is a whole number, at least \
+             large_segment_size_mb, or unlimited",
+        ),
+        (
+            "--snapshot a,b",
+            "--snapshot cannot be \"a,b\"; a value of an option has neither spaces nor, outside of \
+             [], commas",
+        ),
+        (
+            "--report /no/such/a.html",
+            "the folder /no/such does not exist; make it, or give another name with --report",
+        ),
+        (
+            "--report a.html --snapshot b-%n",
+            "--report and --snapshot do not go together: a report has its own snapshots; record \
+             with --record --snapshot, then make it with: cachealloc report",
+        ),
+    ] {
+        let ran = shell(flags, "echo started").output();
+        assert_eq!(ran.stderr, format!("cachealloc: {wanted}\n"));
+        assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(2)), "{flags}");
+    }
+    let ran = shell("--free-moed strict", "echo started").output();
+    assert!(ran.stderr.contains("--free-mode") && ran.code == Some(2), "{ran:?}");
+    let ran = shell("--log info", "echo started").conf("only:[a").output();
+    assert!(ran.stderr.contains("has a [ that nothing closes") && ran.code == Some(2), "{ran:?}");
+    // What was set before is the library's to judge, which goes on with a default.
+    shell("--log info", "true").conf("free_mode:odered").output().ok();
+}
+
+#[test]
+fn off_is_said() {
+    let ran = shell("", "true").env("CACHEALLOC", "0").output().ok();
+    assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library will do nothing\n");
+}
+
+#[test]
+fn a_report_follows_and_the_end_is_the_programs() {
+    let place = Place::new();
+    let program = compile("triggers.c");
+    for (way, rank, name) in [("return", None, "a.html"), ("_exit", Some("3"), "a-3.html")] {
+        let native = place.run(&trigger(way).native());
+        let mut run = under("--report a.html", &program, way);
+        if let Some(rank) = rank {
+            run = run.env("OMPI_COMM_WORLD_RANK", rank);
+        }
+        let ran = place.run(&run);
+        assert_eq!((&ran.stdout, ran.code), (&native.stdout, native.code), "{ran:#?}");
+        assert!(ran.stderr.contains(&format!("cachealloc: report: {name}\n")), "{ran:#?}");
+        let text = fs::read_to_string(place.path.join(name)).expect("the report");
+        assert!(text.contains("<html") && text.len() > 1000, "{name}");
+    }
+    // Nothing else is left, here or where the snapshots were.
+    assert_eq!(place.names(), ["a-3.html", "a.html"]);
+}
+
+#[test]
+fn without_snapshots_there_is_no_report() {
+    let place = Place::new();
+    for (script, code) in [("exit 9", 9), ("kill -SEGV $$", 139), ("kill -PIPE $$", 141)] {
+        let ran = place.run(&shell("--report a.html", script).env("TMPDIR", &place.path));
+        assert!(ran.stderr.contains("no report: the program left no snapshot"), "{ran:#?}");
+        assert_eq!(ran.code, Some(code), "{script}");
+    }
+    assert_eq!(place.names(), [""; 0]);
+}
+
+/// Beside a program, the command passes on what is sent to it, and dies as the program did.
+#[test]
+fn signals_are_for_the_program() {
+    let place = Place::new();
+    for (script, code, signal) in [
+        ("trap 'exit 5' TERM; echo ready; while :; do sleep 0.02; done", Some(5), None),
+        ("echo ready; exec sleep 60", None, Some(15)),
+    ] {
+        let run = shell("--report a.html", script).folder(&place.path);
+        let mut child =
+            run.plain_command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).expect("it runs");
+        let kill = std::process::Command::new("kill").arg(child.id().to_string()).status();
+        assert!(kill.expect("kill").success());
+        let status = child.wait().expect("it ends");
+        assert_eq!((status.code(), status.signal()), (code, signal), "{script}");
+    }
+}
+
+#[test]
+fn ranks_leave_snapshots_of_their_own() {
+    let place = Place::new();
+    for rank in ["0", "1"] {
+        let run = under("--record --snapshot r%r.pickle", compile("triggers.c"), "return");
+        assert_eq!(place.run(&run.env("PMI_RANK", rank)).code, Some(3));
+    }
+    assert_eq!(place.names(), ["r0.pickle", "r1.pickle"]);
+}
