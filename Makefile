@@ -5,7 +5,7 @@ LIBRARY = target/release/libcachealloc.so
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build check test core-test command-test record-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: ## build the library: target/release/libcachealloc.so
 	cargo build --release -p cachealloc-preload
@@ -13,7 +13,7 @@ build: ## build the library: target/release/libcachealloc.so
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
 
-test: check build core-test command-test record-test sim-test black-box-test ## everything that needs no GPU; what CI runs
+test: check build core-test command-test record-test report-test sim-test black-box-test ## everything that needs no GPU; what CI runs
 
 core-test: ## the allocator and the ordering rules, exhaustively on small programs
 	cargo test -q $(CHECKED) -p cachealloc-core
@@ -24,6 +24,11 @@ command-test: ## the command's own parts; the black-box tests run it as people d
 
 record-test: ## history, native stacks and Python stacks
 	cargo test -q $(CHECKED) -p cachealloc-history -p cachealloc-stacks -p cachealloc-python
+
+report-test: ## the report: its data, and its page in headless Chromium
+	cargo test -q $(CHECKED) -p cachealloc-report
+	cargo build -q $(CHECKED) -p cachealloc-cli
+	scripts/report-test.py target/checked/cachealloc
 
 sim-test: ## the simulated driver
 	cargo build $(CHECKED) -p simulated-driver

@@ -101,7 +101,7 @@ class Maker:
                 'allocator_settings': {'PYTORCH_CUDA_ALLOC_CONF': '', 'max_split_size': -1}}
 
 
-def train(steps, seed=1, hostile=False, deep=4):
+def train(steps, seed=1, hostile=False, deep=20):
     """A run of a model whose losses are kept by mistake, and which asks for scratch memory in a loop."""
     maker = Maker(seed, hostile)
     init = (('__init__', '/home/user/model.py', 31), ('build', '/home/user/train.py', 40))
@@ -133,7 +133,8 @@ def train(steps, seed=1, hostile=False, deep=4):
     return maker.snapshot()
 
 
-ENTRIES_OF_STEP = 3 * (LAYERS * 7 + LAYERS * 4)
+# As the report counts them: a free, which is two in the file, is one.
+ENTRIES_OF_STEP = 2 * LAYERS * (4 + 3 + 4)
 
 
 def main():
