@@ -27,6 +27,7 @@ pub mod waste;
 
 // What a person is shown of it.
 pub mod names;
+pub mod symbols;
 
 // In the words of other tools.
 pub mod export;

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::symbols::{self, DebugFolders};
 
 use crate::commands::Result;
 use crate::failure::Failure;
@@ -26,7 +27,22 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     }
     let progress = Progress::new(&format!("reading {name}"), about.len());
     let counted = Counted { file, progress, done: 0 };
-    cachealloc_analysis::read(counted).map_err(|error| Failure::new(format!("{name} {error}")))
+    let snapshot = cachealloc_analysis::read(counted);
+    let mut snapshot = snapshot.map_err(|error| Failure::new(format!("{name} {error}")))?;
+    name_frames(&mut snapshot);
+    Ok(snapshot)
+}
+
+/// What has no name and no line, and can be found out now. What cannot, stays a library and an offset.
+fn name_frames(snapshot: &mut Snapshot) {
+    if !symbols::lack_names(snapshot) {
+        return;
+    }
+    let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
+    let mut progress = None;
+    symbols::symbolise(snapshot, &folders, |done, all| {
+        progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);
+    });
 }
 
 struct Counted {

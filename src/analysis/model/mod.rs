@@ -9,6 +9,8 @@
 mod stacks;
 mod texts;
 
+use std::collections::HashMap;
+
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
@@ -173,6 +175,32 @@ impl Snapshot {
     /// The frames of a stack, innermost first.
     pub fn frames_of(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame> + Clone {
         self.stacks.get(stack).iter().map(|&frame| self.frames.get(frame))
+    }
+
+    /// Puts other frames, innermost first, in the place of each of these. Frames and stacks get other
+    /// ids by that.
+    pub fn replace_frames(&mut self, better: &HashMap<FrameId, Vec<Frame>>) {
+        let (mut frames, mut stacks) = (Frames::default(), Stacks::default());
+        let mut ids = Vec::with_capacity(self.stacks.len());
+        for stack in self.stacks.ids() {
+            let old = self.stacks.get(stack).iter();
+            let new = old.flat_map(|id| match better.get(id) {
+                Some(better) => better.as_slice(),
+                None => std::slice::from_ref(self.frames.get(*id)),
+            });
+            let of_stack: Vec<FrameId> = new.map(|frame| frames.add(*frame)).collect();
+            ids.push(stacks.add(&of_stack));
+        }
+        (self.frames, self.stacks) = (frames, stacks);
+        for device in self.devices.iter_mut().chain([&mut self.host]) {
+            let of_entries = device.entries.iter_mut().map(|entry| &mut entry.stack);
+            of_entries.for_each(|stack| *stack = ids[stack.0 as usize]);
+            for segment in &mut device.segments {
+                let of_blocks = segment.blocks.iter_mut().map(|block| &mut block.stack);
+                let all = of_blocks.chain([&mut segment.stack]);
+                all.for_each(|stack| *stack = ids[stack.0 as usize]);
+            }
+        }
     }
 
     /// How many entries there are on all devices.

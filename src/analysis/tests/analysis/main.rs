@@ -4,5 +4,6 @@ mod answers;
 mod hostile;
 mod large;
 mod made;
+mod naming;
 mod python;
 mod reading;

@@ -1,0 +1,159 @@
+//! Names for frames of which a snapshot knows no more than a library and an offset in it.
+//!
+//! Snapshots have names already, where there were any to be found on the machine that wrote them. But
+//! a program may run where it is stripped, and be looked at where its debug information is: beside the
+//! library, where a debug link points, or by build-id where distributions put it and where debuginfod
+//! keeps what it fetched.
+//!
+//! A snapshot of ours says the build-id of each library that it could not name. A file with another
+//! one is another build, and never asked: a wrong name is worse than none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use blazesym::helper::read_elf_build_id;
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+
+use crate::model::{Frame, FrameId, Snapshot, Texts};
+use crate::names::is_source;
+
+/// The setting of ours that holds the build-id of a library, before its path.
+pub const BUILD_ID_SETTING: &str = "build_id ";
+
+/// Where debug information lies by build-id: `.build-id/ab/cdef.debug`, or `abcdef/debuginfo`.
+#[derive(Clone, Debug, Default)]
+pub struct DebugFolders {
+    pub build_id: Vec<PathBuf>,
+    pub debuginfod: Vec<PathBuf>,
+}
+
+/// What became of a library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// So many of its frames got a name.
+    Named(usize),
+    /// There is no such file, and no debug information by its build-id.
+    Missing,
+    /// The file is of another build.
+    OtherBuild,
+}
+
+impl DebugFolders {
+    /// Where they are on this machine. `lookup` reads a variable of the environment.
+    pub fn usual(lookup: impl Fn(&str) -> Option<String>) -> DebugFolders {
+        let cache = lookup("DEBUGINFOD_CACHE_PATH").map(PathBuf::from);
+        let home = |variable, below: &str| lookup(variable).map(|it| Path::new(&it).join(below));
+        let xdg = home("XDG_CACHE_HOME", "debuginfod_client");
+        let old = home("HOME", ".debuginfod_client_cache");
+        let usual = home("HOME", ".cache/debuginfod_client");
+        DebugFolders {
+            build_id: vec!["/usr/lib/debug/.build-id".into()],
+            debuginfod: [cache, xdg, usual, old].into_iter().flatten().collect(),
+        }
+    }
+
+    fn find(&self, build_id: &str) -> Option<PathBuf> {
+        let is_hex = build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_hex {
+            return None;
+        }
+        let (first, rest) = build_id.split_at(2);
+        let by_id = self.build_id.iter().map(|it| it.join(first).join(format!("{rest}.debug")));
+        let fetched = self.debuginfod.iter().map(|it| it.join(build_id).join("debuginfo"));
+        by_id.chain(fetched).find(|path| path.is_file())
+    }
+}
+
+/// Whether anything lacks a name: then [`symbolise`] has work to do.
+pub fn lack_names(snapshot: &Snapshot) -> bool {
+    !unnamed(snapshot).is_empty()
+}
+
+/// Gives names, source files and lines to frames that have none, and adds the functions that were
+/// inlined there. Answers what became of each library. `progress` hears how many of how many are done.
+pub fn symbolise(
+    snapshot: &mut Snapshot,
+    folders: &DebugFolders,
+    mut progress: impl FnMut(u64, u64),
+) -> BTreeMap<String, Outcome> {
+    let symbolizer = Symbolizer::new();
+    let unnamed = unnamed(snapshot);
+    let count = unnamed.len() as u64;
+    let mut better: HashMap<FrameId, Vec<Frame>> = HashMap::new();
+    let mut outcomes = BTreeMap::new();
+    for (done, (library, frames)) in (0..).zip(unnamed) {
+        progress(done, count);
+        let outcome = match file_of(snapshot, folders, &library) {
+            Err(outcome) => outcome,
+            Ok(file) => {
+                let source = Source::Elf(Elf::new(file));
+                let before = better.len();
+                // The call, not what follows it.
+                let calls: Vec<u64> = frames
+                    .iter()
+                    .map(|&frame| snapshot.frames.get(frame).line.wrapping_sub(1))
+                    .collect();
+                let found = symbolizer.symbolize(&source, Input::VirtOffset(&calls));
+                for (&frame, symbol) in frames.iter().zip(found.unwrap_or_default()) {
+                    if let Symbolized::Sym(symbol) = symbol {
+                        let old = *snapshot.frames.get(frame);
+                        better.insert(frame, named(&mut snapshot.texts, old, &symbol));
+                    }
+                }
+                Outcome::Named(better.len() - before)
+            }
+        };
+        outcomes.insert(library, outcome);
+    }
+    if !better.is_empty() {
+        snapshot.replace_frames(&better);
+    }
+    outcomes
+}
+
+/// Frames without a name, by library.
+fn unnamed(snapshot: &Snapshot) -> BTreeMap<String, Vec<FrameId>> {
+    let mut libraries: BTreeMap<String, Vec<FrameId>> = BTreeMap::new();
+    for (number, frame) in (0..).zip(snapshot.frames.all()) {
+        let file = snapshot.texts.get(frame.filename);
+        let is_unnamed = matches!(snapshot.texts.get(frame.name), "??" | "");
+        // A path, as the loader has it; nothing that would be looked for in the current folder.
+        if is_unnamed && file.starts_with('/') && !is_source(file) {
+            libraries.entry(file.to_string()).or_default().push(FrameId(number));
+        }
+    }
+    libraries
+}
+
+/// The file to look into: the library's debug information by its build-id, or the library.
+fn file_of(snapshot: &Snapshot, folders: &DebugFolders, library: &str) -> Result<PathBuf, Outcome> {
+    let path = Path::new(library);
+    let expected = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
+    let there = if path.is_file() { read_elf_build_id(path).ok().flatten() } else { None };
+    let there = there.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let debug_file = expected.or(there.as_deref()).and_then(|id| folders.find(id));
+    match (debug_file, expected) {
+        (Some(file), _) => Ok(file),
+        _ if !path.is_file() => Err(Outcome::Missing),
+        (None, Some(expected)) if there.as_deref() != Some(expected) => Err(Outcome::OtherBuild),
+        (None, _) => Ok(path.to_path_buf()),
+    }
+}
+
+/// The frames of one address, innermost first.
+fn named(texts: &mut Texts, old: Frame, symbol: &Sym) -> Vec<Frame> {
+    let mut frame = |name: &str, place: Option<&CodeInfo>| {
+        let place = place.and_then(|it| Some((it.to_path(), it.line?)));
+        let (filename, line) = match &place {
+            Some((path, line)) => (texts.add(&path.to_string_lossy()), u64::from(*line)),
+            None => (old.filename, old.line),
+        };
+        Frame { name: texts.add(name), filename, line }
+    };
+    let inlined = symbol.inlined.iter().rev();
+    let mut frames: Vec<Frame> =
+        inlined.map(|function| frame(&function.name, function.code_info.as_ref())).collect();
+    frames.push(frame(&symbol.name, symbol.code_info.as_deref()));
+    frames
+}

@@ -1,0 +1,272 @@
+//! Names for people: which frame says where, what is short, and what is found out late.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use cachealloc_analysis::model::{Device, Entry, Frame, FrameId, Snapshot, StackId};
+use cachealloc_analysis::names::{Names, label, short_name, short_path};
+use cachealloc_analysis::symbols::{
+    BUILD_ID_SETTING, DebugFolders, Outcome, lack_names, symbolise,
+};
+
+use crate::made::Directory;
+
+fn frame(snapshot: &mut Snapshot, (name, filename, line): (&str, &str, u64)) -> FrameId {
+    let (name, filename) = (snapshot.texts.add(name), snapshot.texts.add(filename));
+    snapshot.frames.add(Frame { name, filename, line })
+}
+
+fn stack(snapshot: &mut Snapshot, frames: &[(&str, &str, u64)]) -> StackId {
+    let frames: Vec<FrameId> = frames.iter().map(|it| frame(snapshot, *it)).collect();
+    snapshot.stacks.add(&frames)
+}
+
+#[track_caller]
+fn site(frames: &[(&str, &str, u64)], wanted: &str, callers: &str) {
+    let mut snapshot = Snapshot::default();
+    let stack = stack(&mut snapshot, frames);
+    let names = Names::of(&snapshot);
+    let label = |frame| label(&snapshot.texts, snapshot.frames.get(frame));
+    assert_eq!(names.site(&snapshot, stack).map(label), Some(wanted.to_string()));
+    let found: Vec<String> = names.callers(&snapshot, stack).map(label).collect();
+    assert_eq!(found.join(" < "), callers);
+}
+
+#[test]
+fn the_frame_that_says_where() {
+    const START: (&str, &str, u64) = ("_start", "/work/app", 9);
+    const MAIN: (&str, &str, u64) = ("__libc_start_main", "./csu/../csu/libc-start.c", 360);
+    site(
+        &[("fill", "/home/me/src/a.cu", 5), ("main", "/home/me/src/a.cu", 9), MAIN, START],
+        "fill src/a.cu:5",
+        "main src/a.cu:9",
+    );
+    // Through a container of somebody else.
+    site(
+        &[
+            ("cudaMalloc", "/work/app", 4660),
+            ("void thrust::detail::get<int>(int)", "/usr/local/cuda/include/thrust/a.h", 3),
+            ("run", "./src/run.cpp", 7),
+            START,
+        ],
+        "run src/run.cpp:7",
+        "",
+    );
+    // PyTorch: its C++ has no lines, its Python is not the program's.
+    site(
+        &[
+            ("c10::cuda::CUDACachingAllocator::malloc", "/x/torch/lib/libc10_cuda.so", 1),
+            ("at::empty", "/x/site-packages/torch/lib/libtorch_cpu.so", 2),
+            ("forward", "/x/site-packages/torch/nn/modules/linear.py", 114),
+            ("forward", "/home/me/model.py", 52),
+            ("<module>", "/home/me/train.py", 80),
+        ],
+        "forward me/model.py:52",
+        "<module> me/train.py:80",
+    );
+    // No Python of its own: that of the library, before machine code.
+    site(
+        &[
+            ("??", "/x/libtorch_cpu.so", 2),
+            ("forward", "/x/site-packages/torch/nn/modules/linear.py", 114),
+            ("_start", "/usr/bin/python3", 9),
+        ],
+        "forward torch/nn/modules/linear.py:114",
+        "",
+    );
+    // Nothing but machine code.
+    site(
+        &[("cuMemAlloc_v2", "/x/libcuda.so.1", 1), ("??", "/opt/app", 4660), START],
+        "app+0x1234",
+        "",
+    );
+    site(&[START], "_start app+0x9", "");
+    site(&[("f", "<stdin>", 1)], "f <stdin>:1", "");
+    let empty = Snapshot::default();
+    assert_eq!(Names::of(&empty).site(&empty, StackId::NONE), None);
+}
+
+#[test]
+fn short_texts() {
+    for (name, short) in [
+        ("main", "main"),
+        ("f(int, float)", "f"),
+        ("void ns::f<int, std::vector<char> >(int) const", "void ns::f"),
+        ("ns::(anonymous namespace)::f(int)", "ns::{anonymous}::f"),
+        ("a::operator()(int) const", "a::operator()"),
+        ("a::operator<<(std::ostream&)", "a::operator<<"),
+        ("core::f::h0123456789abcdef", "core::f"),
+        ("<module>", "<module>"),
+        ("f.<locals>.g", "f.<locals>.g"),
+        (
+            "<a::B as c::D>::method_of_a_trait_with_a_name",
+            "<a::B as c::D>::method_of_a_trait_with_a_name",
+        ),
+        ("", ""),
+        ("((((", "(((("),
+        (">>>)))]", ">>>)))]"),
+    ] {
+        assert_eq!(short_name(name), short, "{name}");
+    }
+    let long = short_name(&"größe".repeat(100)).into_owned();
+    assert!(long.ends_with("...") && long.chars().count() == 83, "{long}");
+    for (path, short) in [
+        ("/home/me/src/a.py", "src/a.py"),
+        ("a.py", "a.py"),
+        ("/a.py", "/a.py"),
+        ("/x/site-packages/torch/nn/a.py", "torch/nn/a.py"),
+        ("/usr/lib/x86_64-linux-gnu/libfoo.so.1.2", "libfoo.so.1.2"),
+        ("<frozen importlib>", "<frozen importlib>"),
+        ("", ""),
+    ] {
+        assert_eq!(short_path(path), short, "{path}");
+    }
+}
+
+const SOURCE: &str = "
+__attribute__((noinline)) int leaf(volatile int *x) { return *x + 1; }
+static inline __attribute__((always_inline)) int inner(volatile int *x) {
+    return leaf(x) + 2;
+}
+static inline __attribute__((always_inline)) int middle(volatile int *x) {
+    int y = inner(x);
+    return y + *x;
+}
+__attribute__((noinline)) int outer(volatile int *x) {
+    int z = middle(x);
+    return z * *x;
+}
+int main(int argc, char **argv) { volatile int x = argc; return outer(&x); }
+";
+
+fn tool(folder: &Path, command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().expect("a tool"))
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .expect("gcc and its binutils are installed: see .ci/run");
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The return address of the call of `leaf`, which is in `outer`.
+fn call_of_leaf(folder: &Path, program: &str) -> u64 {
+    let code = tool(folder, &format!("objdump -d --no-show-raw-insn {program}"));
+    let mut lines = code.lines().skip_while(|line| !line.contains("<outer>:"));
+    lines.find(|line| line.contains("call") && line.contains("<leaf>")).expect("the call");
+    let next = lines.next().expect("what follows it");
+    u64::from_str_radix(next.split(':').next().expect("an address").trim(), 16).expect("hex")
+}
+
+/// A snapshot whose only frame is at that address.
+fn snapshot_of(path: &Path, address: u64) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let library = path.to_str().expect("text");
+    let stack = stack(&mut snapshot, &[("??", library, address), ("main", "/x/a.c", 1)]);
+    let entry = Entry {
+        time_us: 0,
+        address: 0,
+        bytes: 1,
+        stream: 0,
+        stack,
+        category: Default::default(),
+        compile_context: Default::default(),
+        user_metadata: Default::default(),
+        pool: Default::default(),
+        action: cachealloc_analysis::model::Action::Alloc,
+    };
+    snapshot.devices.push(Device { entries: vec![entry], segments: Vec::new() });
+    snapshot
+}
+
+fn frames(snapshot: &Snapshot) -> Vec<String> {
+    let stack = snapshot.devices[0].entries[0].stack;
+    snapshot.frames_of(stack).map(|frame| label(&snapshot.texts, frame)).collect()
+}
+
+fn outcome(snapshot: &mut Snapshot, folders: &DebugFolders) -> Outcome {
+    assert!(lack_names(snapshot));
+    let outcomes = symbolise(snapshot, folders, |done, all| assert!(done < all));
+    outcomes.into_values().next().expect("one library")
+}
+
+#[test]
+fn names_are_found_late() {
+    let directory = Directory::new("late");
+    let folder = &directory.0;
+    fs::write(folder.join("late.c"), SOURCE).expect("a file");
+    tool(folder, "gcc -g -O2 -Wl,--build-id=sha1 -o whole late.c");
+    tool(folder, "objcopy --only-keep-debug whole whole.debug");
+    tool(folder, "cp whole stripped");
+    tool(folder, "strip stripped");
+    let path = |name: &str| folder.join(name);
+    let address = call_of_leaf(folder, "whole");
+    let nowhere = DebugFolders::default();
+
+    // addr2line of the same toolchain is the judge: functions and lines, innermost first.
+    let said = tool(folder, &format!("addr2line -f -i -e whole {:#x}", address - 1));
+    let said: Vec<&str> = said.lines().collect();
+    let judged: Vec<String> = said
+        .chunks(2)
+        .map(|it| {
+            let place = it[1].split(" (").next().expect("a place");
+            let (file, line) = place.rsplit_once(':').expect("a line");
+            format!("{} {}:{line}", it[0], short_path(file))
+        })
+        .chain(["main x/a.c:1".to_string()])
+        .collect();
+    assert!(judged[0].starts_with("inner ") && judged.len() == 4, "{judged:?}");
+
+    let mut snapshot = snapshot_of(&path("whole"), address);
+    assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Named(1));
+    assert_eq!(frames(&snapshot), judged);
+    assert!(!lack_names(&snapshot));
+
+    // Stripped, and nothing else there: it stays what it was.
+    let mut snapshot = snapshot_of(&path("stripped"), address);
+    assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Named(0));
+    assert_eq!(frames(&snapshot)[0], format!("stripped+{address:#x}"));
+
+    // Its debug information by build-id, where distributions put it, and debuginfod.
+    let notes = tool(folder, "readelf -n whole");
+    let build_id = notes.split("Build ID: ").nth(1).expect("it has one");
+    let build_id = build_id.split_whitespace().next().expect("it has one");
+    let by_id = folder.join("debug").join(&build_id[..2]);
+    let fetched = folder.join("cache").join(build_id);
+    fs::create_dir_all(&by_id).expect("a folder");
+    fs::create_dir_all(&fetched).expect("a folder");
+    fs::copy(path("whole.debug"), by_id.join(format!("{}.debug", &build_id[2..]))).expect("a copy");
+    fs::copy(path("whole.debug"), fetched.join("debuginfo")).expect("a copy");
+    let of = |build_id, debuginfod| DebugFolders { build_id, debuginfod };
+    let folders = [of(vec![path("debug")], vec![]), of(vec![], vec![path("x"), path("cache")])];
+    for folders in &folders {
+        let mut snapshot = snapshot_of(&path("stripped"), address);
+        assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
+        assert_eq!(frames(&snapshot), judged);
+        // On another machine, where only the debug information is.
+        let gone = path("gone");
+        let mut snapshot = snapshot_of(&gone, address);
+        assert_eq!(outcome(&mut snapshot.clone(), folders), Outcome::Missing);
+        let setting = format!("{BUILD_ID_SETTING}{}", gone.display());
+        snapshot.settings.ours.push((setting, build_id.to_string()));
+        assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
+        assert_eq!(frames(&snapshot), judged);
+    }
+
+    // Another build lies there now.
+    let mut snapshot = snapshot_of(&path("whole"), address);
+    let setting = format!("{BUILD_ID_SETTING}{}", path("whole").display());
+    snapshot.settings.ours.push((setting, "00".repeat(20)));
+    assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::OtherBuild);
+
+    // What is no library.
+    fs::write(path("text"), "hello").expect("a file");
+    for name in ["text", "."] {
+        let mut snapshot = snapshot_of(&path(name), address);
+        assert!(matches!(outcome(&mut snapshot, &nowhere), Outcome::Named(0) | Outcome::Missing));
+    }
+    let mut snapshot = snapshot_of(Path::new("/dev/zero"), address);
+    assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Missing);
+}
