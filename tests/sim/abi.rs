@@ -27,6 +27,7 @@ codes! {
     FILE_NOT_FOUND = 301,
     INVALID_HANDLE = 400,
     ILLEGAL_STATE = 401,
+    LOSSY_QUERY = 402,
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
@@ -187,6 +188,17 @@ pub struct AllocNodeParams {
     pub access_count: usize,
     pub bytes: usize,
     pub address: DevicePtr,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ConditionalNodeParams {
+    pub handle: u64,
+    pub kind: u32,
+    pub size: u32,
+    /// Where the driver keeps the handles of the bodies.
+    pub bodies: *const Handle,
+    pub context: Handle,
 }
 
 #[repr(C)]

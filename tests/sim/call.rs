@@ -66,6 +66,9 @@ impl Call {
             return Err(Code::NOT_SUPPORTED);
         }
         if inside && !allowed_inside_host_functions(name) {
+            if callbacks::inside_destructor() {
+                world.report.problem(format!("sim: {name} was called inside a destructor"));
+            }
             return Err(Code::NOT_PERMITTED);
         }
         if !world.initialized && !allowed_before_init(name) {

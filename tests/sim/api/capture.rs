@@ -153,7 +153,7 @@ fn put_terminals(
     let (of, terminals) = found;
     // Who does not ask for edge data must not overlook that there is some.
     if data.is_null() && terminals.iter().any(|edge| edge.programmatic) {
-        return Err(LOSSY_QUERY);
+        return Err(Code::LOSSY_QUERY);
     }
     graph.put_if_asked(of);
     count.put_if_asked(terminals.len());
@@ -168,18 +168,8 @@ fn put_terminals(
 
 fn update(call: &mut Call, stream: Handle, edges: Vec<Edge>, flags: u32) -> Outcome {
     let stream = call.stream(stream)?;
-    let world = call.world();
-    world.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
-    let member = world.streams.get_mut(stream)?.capture.as_mut().ok_or(Code::ILLEGAL_STATE)?;
-    if flags == SET_DEPENDENCIES {
-        member.terminals.clear();
+    if flags > SET_DEPENDENCIES {
+        return Err(Code::INVALID_VALUE);
     }
-    for edge in edges {
-        if member.terminals.iter().all(|known| known.node != edge.node) {
-            member.terminals.push(edge);
-        }
-    }
-    Ok(())
+    call.world().update_terminals(stream, edges, flags == SET_DEPENDENCIES)
 }
-
-const LOSSY_QUERY: Code = Code(402);

@@ -117,7 +117,7 @@ driver! {
     }
 }
 
-use crate::model::graph::{Executable, Step};
+use crate::model::executable::{Executable, Step};
 
 fn find(call: &mut Call, executable: Handle) -> Outcome<&mut Executable> {
     call.world().graphs.executables.find_mut(executable).ok_or(Code::INVALID_VALUE)
@@ -137,20 +137,23 @@ fn set(call: &mut Call, executable: Handle, node: Handle, kind: NodeKind) -> Out
     Ok(())
 }
 
-/// Takes over the work of a graph of the same shape; a different one changes nothing.
+/// Takes over the work of a graph of the same shape, and what that graph keeps alive in place of
+/// what kept the old work alive; a different one changes nothing.
 fn update(call: &mut Call, executable: Handle, graph: Handle) -> Outcome {
     let made = call.world().instantiate(graph, 0)?;
-    let steps = std::mem::take(&mut find(call, made)?.steps);
+    let new = find(call, made)?;
+    let (steps, objects) = (std::mem::take(&mut new.steps), new.objects.clone());
     call.world().destroy_executable(made)?;
     let shape = |steps: &[Step]| -> Vec<_> {
         steps.iter().map(|step| (step.kind.type_number(), step.before.clone())).collect()
     };
-    let own = &mut find(call, executable)?.steps;
-    if shape(own) != shape(&steps) {
+    let own = find(call, executable)?;
+    if shape(&own.steps) != shape(&steps) {
         return Err(Code::GRAPH_EXEC_UPDATE_FAILURE);
     }
-    for (mine, new) in own.iter_mut().zip(steps) {
+    for (mine, new) in own.steps.iter_mut().zip(steps) {
         mine.kind = new.kind;
     }
+    own.objects = objects;
     Ok(())
 }

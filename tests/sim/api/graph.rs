@@ -132,6 +132,12 @@ pub fn put_list<T: Copy>(items: Out<T>, count: Out<usize>, found: &[T]) -> Outco
     count.put(found.len().min(room))
 }
 
+/// Who does not ask for edge data must not overlook that there is some.
+pub fn refuse_lossy<'a>(data: Out<EdgeData>, mut edges: impl Iterator<Item = &'a Edge>) -> Outcome {
+    let lossy = data.is_null() && edges.any(|edge| edge.programmatic);
+    if lossy { Err(Code::LOSSY_QUERY) } else { Ok(()) }
+}
+
 fn edges(
     call: &mut Call,
     graph: Handle,
@@ -148,6 +154,7 @@ fn edges(
     if from.is_null() || to.is_null() {
         return count.put(found.len());
     }
+    refuse_lossy(data, found.iter().map(|(edge, _)| edge))?;
     let room = count.get()?;
     for (index, (edge, node)) in found.iter().take(room).enumerate() {
         from.put_at(index, edge.node);

@@ -1,14 +1,14 @@
 //! Nodes of graphs: adding them, and what may be asked about them.
 
 use super::capture::read_edges;
-use super::graph::put_list;
+use super::graph::{put_list, refuse_lossy};
 use super::pointers::{In, Out};
 use crate::abi::{
-    AllocNodeParams, Code, Copy3D, DevicePtr, EdgeData, GraphNodeParams, Handle, HostNodeParams,
-    KernelNodeParams, MemsetNodeParams, Outcome,
+    AllocNodeParams, Code, ConditionalNodeParams, Copy3D, DevicePtr, EdgeData, GraphNodeParams,
+    Handle, HostNodeParams, KernelNodeParams, MemsetNodeParams, Outcome,
 };
 use crate::call::Call;
-use crate::model::graph::NodeKind;
+use crate::model::graph::{Edge, NodeKind};
 use crate::model::memory::Kind;
 use crate::model::op::{FillWork, HostWork, Work};
 
@@ -104,6 +104,17 @@ driver! {
         add(call, node, graph, (before, data, count), kind)
     }
 
+    fn cuGraphConditionalHandleCreate: (
+        handle: Out<u64>, graph: Handle, context: Handle, value: u32, flags: u32
+    ) |call| {
+        call.world().graphs.graphs.find(graph).ok_or(Code::INVALID_VALUE)?;
+        let id = call.world().fresh_id();
+        // Without the flag the value stands nowhere before a kernel sets it.
+        let runs = value != 0 && flags & ASSIGN_DEFAULT != 0;
+        call.world().graphs.conditions.insert(id, runs);
+        handle.put(id)
+    }
+
     fn cuGraphNodeGetType: (node: Handle, kind: Out<u32>) |call| {
         let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
         kind.put(found.kind.type_number())
@@ -111,32 +122,26 @@ driver! {
 
     fn cuGraphNodeGetDependencies: (node: Handle, nodes: Out<Handle>, count: Out<usize>) |call| {
         let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
-        let before: Vec<Handle> = found.before.iter().map(|edge| edge.node).collect();
-        put_list(nodes, count, &before)
+        put_edges(nodes, Out::at(0), count, &found.before.clone())
     }
 
     fn cuGraphNodeGetDependencies_v2: (
         node: Handle, nodes: Out<Handle>, data: Out<EdgeData>, count: Out<usize>
     ) |call| {
         let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
-        let (before, edges): (Vec<_>, Vec<_>) =
-            found.before.iter().map(|edge| (edge.node, edge.data())).unzip();
-        put_both(nodes, data, count, (&before, &edges))
+        put_edges(nodes, data, count, &found.before.clone())
     }
 
     fn cuGraphNodeGetDependentNodes: (node: Handle, nodes: Out<Handle>, count: Out<usize>) |call| {
         let later = call.world().graphs.dependents(node);
-        let later: Vec<Handle> = later.iter().map(|edge| edge.node).collect();
-        put_list(nodes, count, &later)
+        put_edges(nodes, Out::at(0), count, &later)
     }
 
     fn cuGraphNodeGetDependentNodes_v2: (
         node: Handle, nodes: Out<Handle>, data: Out<EdgeData>, count: Out<usize>
     ) |call| {
         let later = call.world().graphs.dependents(node);
-        let (later, edges): (Vec<_>, Vec<_>) =
-            later.iter().map(|edge| (edge.node, edge.data())).unzip();
-        put_both(nodes, data, count, (&later, &edges))
+        put_edges(nodes, data, count, &later)
     }
 
     fn cuGraphNodeFindInClone: (found: Out<Handle>, original: Handle, clone: Handle) |call| {
@@ -172,6 +177,9 @@ driver! {
     fn cuGraphDestroyNode: (node: Handle) |call| {
         let world = call.world();
         let gone = world.graphs.nodes.remove(node).ok_or(Code::INVALID_VALUE)?;
+        if let Some(inner) = gone.kind.inner() {
+            world.destroy_graph(inner)?;
+        }
         let graph = world.graphs.graphs.get_mut(gone.graph)?;
         graph.nodes.retain(|known| *known != node);
         for other in graph.nodes.clone() {
@@ -180,6 +188,8 @@ driver! {
         Ok(())
     }
 }
+
+const ASSIGN_DEFAULT: u32 = 1;
 
 type Before = (In<Handle>, In<EdgeData>, usize);
 
@@ -194,18 +204,22 @@ fn add(
     node.put(call.world().graphs.add_node(graph, kind, edges)?)
 }
 
-fn put_both(
+fn put_edges(
     nodes: Out<Handle>,
     data: Out<EdgeData>,
     count: Out<usize>,
-    found: (&[Handle], &[EdgeData]),
+    found: &[Edge],
 ) -> Outcome {
-    if !nodes.is_null() && !data.is_null() {
-        for (index, edge) in found.1.iter().take(count.get()?).enumerate() {
-            data.put_at(index, *edge);
+    if !nodes.is_null() {
+        refuse_lossy(data, found.iter())?;
+        if !data.is_null() {
+            for (index, edge) in found.iter().take(count.get()?).enumerate() {
+                data.put_at(index, edge.data());
+            }
         }
     }
-    put_list(nodes, count, found.0)
+    let handles: Vec<Handle> = found.iter().map(|edge| edge.node).collect();
+    put_list(nodes, count, &handles)
 }
 
 fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
@@ -236,8 +250,20 @@ fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
             Ok(kind)
         }
         11 => Ok(NodeKind::Free { address: In::at(body).get()? }),
+        13 => conditional(call, Out::at(body)),
         _ => Err(Code::NOT_SUPPORTED),
     }
+}
+
+/// A node with a graph inside, which is the node's and may be filled, or captured into, later.
+fn conditional(call: &mut Call, params: Out<ConditionalNodeParams>) -> Outcome<NodeKind> {
+    let known = params.get()?;
+    let runs = *call.world().graphs.conditions.get(&known.handle).ok_or(Code::INVALID_VALUE)?;
+    let body = call.world().create_graph();
+    // The driver owns the list; here it lives as long as the process.
+    let bodies = Box::leak(Box::new([body])).as_ptr();
+    params.put(ConditionalNodeParams { bodies, ..known })?;
+    Ok(NodeKind::Conditional { body, runs })
 }
 
 pub fn kernel(call: &mut Call, params: KernelNodeParams) -> Outcome<NodeKind> {

@@ -25,11 +25,17 @@ thread_local! {
     /// The operation whose host function this thread is running.
     static RUNNING: RefCell<Option<OpRef>> = const { RefCell::new(None) };
     static INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static DESTRUCTS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Whether this thread is inside a host function or destructor, where calls are refused.
 pub fn inside() -> bool {
     INSIDE.get()
+}
+
+/// Whether it is a destructor: no program has a reason to call from one.
+pub fn inside_destructor() -> bool {
+    DESTRUCTS.get()
 }
 
 pub fn running_op() -> Option<OpRef> {
@@ -91,11 +97,13 @@ fn run(job: Job) {
     INSIDE.set(true);
     match job {
         Job::Destructor { function, data } => {
+            DESTRUCTS.set(true);
             // SAFETY: the program gave this destructor, of this signature, for this pointer.
             unsafe {
                 let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(function);
                 function(data as *mut u8);
             }
+            DESTRUCTS.set(false);
         }
         Job::Host { op, work } => {
             RUNNING.set(Some(op.clone()));

@@ -144,9 +144,38 @@ impl World {
             before[0].programmatic = true;
         }
         let node = self.graphs.add_node(graph, kind, before)?;
+        self.graphs.nodes.get_mut(node)?.to_be_joined = true;
         let member = self.streams.get_mut(stream)?.capture.as_mut().expect("it captures");
         member.terminals = vec![Edge::full(node)];
         Ok(node)
+    }
+
+    /// The program says itself what the next node of a stream comes after.
+    pub fn update_terminals(&mut self, stream: Handle, edges: Vec<Edge>, set: bool) -> Outcome {
+        let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
+        let capture = &self.captures.active[&id];
+        if !capture.valid {
+            return Err(Code::STREAM_CAPTURE_INVALIDATED);
+        }
+        let graph = capture.graph;
+        let of_graph =
+            |edge: &Edge| self.graphs.nodes.find(edge.node).is_some_and(|node| node.graph == graph);
+        if !edges.iter().all(of_graph) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let member = self.streams.get_mut(stream)?.capture.as_mut().ok_or(Code::ILLEGAL_STATE)?;
+        let dropped = if set { std::mem::take(&mut member.terminals) } else { Vec::new() };
+        for edge in &edges {
+            if member.terminals.iter().all(|known| known.node != edge.node) {
+                member.terminals.push(*edge);
+            }
+        }
+        for (edges, to_be_joined) in [(dropped, false), (edges, true)] {
+            for edge in edges {
+                self.graphs.nodes.get_mut(edge.node)?.to_be_joined = to_be_joined;
+            }
+        }
+        Ok(())
     }
 
     /// A stream waits for an event where either of them captures. True if that was the case.
@@ -249,7 +278,7 @@ impl World {
         if concerned.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    /// Whether some captured node is neither a terminal of the origin nor before one.
+    /// Whether some captured node is neither a terminal of the origin nor before another node.
     fn has_unjoined_work(&self, id: u64, origin: Handle) -> bool {
         let capture = &self.captures.active[&id];
         let Some(graph) = self.graphs.graphs.find(capture.graph) else { return false };
@@ -260,6 +289,9 @@ impl World {
             let before = self.graphs.nodes.find(*node).map(|node| &node.before);
             used.extend(before.into_iter().flatten().map(|edge| edge.node));
         }
-        graph.nodes.iter().skip(capture.older_nodes).any(|node| !used.contains(node))
+        let to_be_joined =
+            |node: &Handle| self.graphs.nodes.find(*node).is_some_and(|node| node.to_be_joined);
+        let mut nodes = graph.nodes.iter().skip(capture.older_nodes);
+        nodes.any(|node| !used.contains(node) && to_be_joined(node))
     }
 }

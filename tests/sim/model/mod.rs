@@ -24,6 +24,7 @@ pub mod module;
 pub mod stream;
 
 pub mod capture;
+pub mod executable;
 pub mod graph;
 pub mod user_object;
 
