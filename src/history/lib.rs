@@ -29,6 +29,7 @@ mod snapshot;
 pub mod file;
 pub mod name;
 mod pickle;
+mod program;
 mod torch;
 
 // What a person reads at once.
@@ -42,6 +43,7 @@ pub use check::Problem;
 pub use entry::{Action, Entry, StackId};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX};
 pub use oom_report::{OomLimit, OomReport, oom_report};
+pub use program::program;
 pub use ring::Ring;
 pub use sites::{Site, live_sites, sites};
 pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};

@@ -36,10 +36,11 @@ static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
 /// Writes a snapshot of the whole process. Answers how many entries the history lacks.
 pub fn write(path: &Path) -> io::Result<u64> {
-    let snapshot = take();
+    let mut snapshot = take();
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     names.prepare(stacks_of(&snapshot), writer::sign_of_life);
+    add_build_ids(&mut snapshot.settings.more, names);
     write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
     Ok(snapshot.dropped_count())
 }
@@ -246,8 +247,32 @@ fn settings() -> Settings {
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
             ("free_mode".to_string(), stats::mode_name(config.free_mode).to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
-        ],
+            ("recorded_from_start".to_string(), record::is_from_start().to_string()),
+        ]
+        .into_iter()
+        .chain(whose())
+        .collect(),
     }
+}
+
+/// Which process this is, for whoever reads several snapshots.
+fn whose() -> impl Iterator<Item = (String, String)> {
+    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let arguments = String::from_utf8_lossy(&arguments);
+    let rank = name::rank(|variable| std::env::var(variable).ok());
+    let facts = [
+        ("program", Some(history::program(arguments.split('\0')))),
+        ("process", Some(std::process::id().to_string())),
+        ("host", Some(host())),
+        ("rank", rank.map(|rank| rank.to_string())),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?)))
+}
+
+/// What a reader of the file may want to find out late.
+fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
+    let facts = names.build_ids();
+    more.extend(facts.map(|(path, build_id)| (format!("build_id {path}"), build_id.to_string())));
 }
 
 fn clock() -> Clock {

@@ -1,6 +1,7 @@
 //! Names of files from templates.
 
 use cachealloc_history::name::{Facts, Template, rank};
+use cachealloc_history::program;
 
 fn check(template: &str, rank: Option<u32>, expected: &str) {
     let facts = Facts { process_id: 17, host: "node-3.example", rank, sequence: 4 };
@@ -82,5 +83,22 @@ fn ranks() {
         ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"]
     {
         assert_eq!(found(&[(variable, "9")]), Some(9));
+    }
+}
+
+/// Arguments in, name out; what may be a secret stays out.
+#[test]
+fn programs() {
+    for (arguments, expected) in [
+        ("", ""),
+        ("./app --token secret", "app"),
+        ("/usr/bin/python3.12 /home/user/train.py --lr 3", "train.py"),
+        ("python -u -X dev -W ignore train.py", "train.py"),
+        ("python3 -m torch.distributed.run --nproc 2", "torch.distributed.run"),
+        ("python3 -c print('secret') train.py", "python3"),
+        ("python3", "python3"),
+        ("/opt/pythonista/app x", "app"),
+    ] {
+        assert_eq!(program(arguments.split(' ')), expected, "{arguments}");
     }
 }

@@ -1,0 +1,26 @@
+//! What people call a process: the program, or the script that an interpreter runs.
+
+/// From the process's arguments, the first of which is the program. Names only: arguments may hold
+/// secrets, and snapshots are passed on.
+pub fn program<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
+    let mut arguments = arguments.into_iter();
+    let program = file_name(arguments.next().unwrap_or_default());
+    if !program.starts_with("python") {
+        return program.to_string();
+    }
+    while let Some(argument) = arguments.next() {
+        match argument {
+            "-m" => return arguments.next().unwrap_or(program).to_string(),
+            "-c" => break,
+            // These two have a value of their own.
+            "-W" | "-X" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            script => return file_name(script).to_string(),
+        }
+    }
+    program.to_string()
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
