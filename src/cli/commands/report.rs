@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::Result;
 use crate::failure::Failure;
+use crate::snapshots;
 
 /// Make one self-contained HTML file from snapshots.
 ///
@@ -41,10 +42,7 @@ pub fn write(files: &[PathBuf], output: &Path) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Input> {
-    let problem =
-        |error: &dyn std::fmt::Display| Failure::new(format!("{} {error}", path.display()));
-    let file = File::open(path).map_err(|error| problem(&format!("cannot be read: {error}")))?;
-    let snapshot = cachealloc_analysis::read(file).map_err(|error| problem(&error))?;
+    let snapshot = snapshots::read(path)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     Ok(Input { name, snapshot })
 }
