@@ -5,6 +5,8 @@
 
 #![allow(dead_code, unused_imports)]
 
+pub mod graphs;
+
 use std::path::PathBuf;
 use std::process::Command;
 
