@@ -1,11 +1,11 @@
-//! Names for frames of which a snapshot knows no more than a library and an offset in it.
+//! Names and lines for frames of which a snapshot knows no more than a library and an offset in it.
 //!
 //! Snapshots have names already, where there were any to be found on the machine that wrote them. But
 //! a program may run where it is stripped, and be looked at where its debug information is: beside the
 //! library, where a debug link points, or by build-id where distributions put it and where debuginfod
 //! keeps what it fetched.
 //!
-//! A snapshot of ours says the build-id of each library that it could not name. A file with another
+//! A snapshot of ours says the build-id of each library of which it had no lines. A file with another
 //! one is another build, and never asked: a wrong name is worse than none.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use crate::model::{Frame, FrameId, Snapshot, Texts};
+use crate::model::{Frame, FrameId, Snapshot, TextId, Texts};
 use crate::names::is_source;
 
 /// The setting of ours that holds the build-id of a library, before its path.
@@ -65,9 +65,9 @@ impl DebugFolders {
     }
 }
 
-/// Whether anything lacks a name: then [`symbolise`] has work to do.
-pub fn lack_names(snapshot: &Snapshot) -> bool {
-    !unnamed(snapshot).is_empty()
+/// Whether [`symbolise`] has work to do.
+pub fn lack_names(snapshot: &Snapshot, folders: &DebugFolders) -> bool {
+    !unnamed(snapshot, folders).is_empty()
 }
 
 /// Gives names, source files and lines to frames that have none, and adds the functions that were
@@ -78,7 +78,7 @@ pub fn symbolise(
     mut progress: impl FnMut(u64, u64),
 ) -> BTreeMap<String, Outcome> {
     let symbolizer = Symbolizer::new();
-    let unnamed = unnamed(snapshot);
+    let unnamed = unnamed(snapshot, folders);
     let count = unnamed.len() as u64;
     let mut better: HashMap<FrameId, Vec<Frame>> = HashMap::new();
     let mut outcomes = BTreeMap::new();
@@ -112,12 +112,22 @@ pub fn symbolise(
     outcomes
 }
 
-/// Frames without a name, by library.
-fn unnamed(snapshot: &Snapshot) -> BTreeMap<String, Vec<FrameId>> {
+/// Frames without a name, by library; and those without a line, where there is debug information by
+/// build-id: to open all others for it would cost seconds, and seldom find any.
+fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<FrameId>> {
     let mut libraries: BTreeMap<String, Vec<FrameId>> = BTreeMap::new();
+    let mut promising: HashMap<TextId, bool> = HashMap::new();
+    let ours = snapshot.settings.ours.iter();
+    for (key, build_id) in ours {
+        let library = key.strip_prefix(BUILD_ID_SETTING).and_then(|it| snapshot.texts.find(it));
+        if let Some(library) = library {
+            promising.insert(library, folders.find(build_id).is_some());
+        }
+    }
     for (number, frame) in (0..).zip(snapshot.frames.all()) {
         let file = snapshot.texts.get(frame.filename);
-        let is_unnamed = matches!(snapshot.texts.get(frame.name), "??" | "");
+        let is_unnamed = matches!(snapshot.texts.get(frame.name), "??" | "")
+            || promising.get(&frame.filename).copied().unwrap_or(false);
         // A path, as the loader has it; nothing that would be looked for in the current folder.
         if is_unnamed && file.starts_with('/') && !is_source(file) {
             libraries.entry(file.to_string()).or_default().push(FrameId(number));

@@ -35,10 +35,10 @@ pub fn read(path: &Path) -> Result<Snapshot> {
 
 /// What has no name and no line, and can be found out now. What cannot, stays a library and an offset.
 fn name_frames(snapshot: &mut Snapshot) {
-    if !symbols::lack_names(snapshot) {
+    let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
+    if !symbols::lack_names(snapshot, &folders) {
         return;
     }
-    let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
     let mut progress = None;
     symbols::symbolise(snapshot, &folders, |done, all| {
         progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);

@@ -2,11 +2,12 @@
 //! library, because looking into one library after the other a thousand times over takes a thousand
 //! times as long. What was found out once is kept for the next snapshot.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
 use cachealloc_history::{Describe, Frame, StackId};
+use cachealloc_stacks::{ModuleInfo, Symbol};
 
 use crate::record::capture::{self, Words};
 use crate::record::category;
@@ -22,6 +23,9 @@ pub struct Names {
     python: HashMap<u64, Option<Arc<Frame>>>,
     /// The main program's file, whose memory is the application's own.
     program: String,
+    /// By path, of the modules that have an address without a line: whoever reads the snapshot may
+    /// have the debug information that is not here.
+    build_ids: BTreeMap<String, String>,
 }
 
 #[derive(Clone)]
@@ -48,9 +52,12 @@ impl Names {
         for some in wanted.chunks(PLACES_AT_ONCE) {
             sign_of_life();
             for (place, symbols) in some.iter().zip(cachealloc_stacks::symbolise(some)) {
-                let path = cachealloc_stacks::module_at(place.0, place.1);
+                let module = cachealloc_stacks::module_at(place.0, place.1);
+                if let Some(module) = &module {
+                    self.note_build_id(module, &symbols);
+                }
                 self.modules
-                    .insert(*place, path.map(|module| module.path).unwrap_or_default().into());
+                    .insert(*place, module.map(|module| module.path).unwrap_or_default().into());
                 self.native.insert(*place, symbols.into_iter().map(named).collect());
             }
         }
@@ -68,6 +75,19 @@ impl Names {
             }
         }
         self.find_program();
+    }
+
+    /// The build-ids that a reader may need, by path.
+    pub fn build_ids(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.build_ids.iter().map(|(path, build_id)| (path.as_str(), build_id.as_str()))
+    }
+
+    fn note_build_id(&mut self, module: &ModuleInfo, symbols: &[Symbol]) {
+        let lacks_line = symbols.iter().any(|symbol| symbol.filename == module.path);
+        if lacks_line && !module.build_id.is_empty() && !self.build_ids.contains_key(&module.path) {
+            let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.build_ids.insert(module.path.clone(), build_id);
+        }
     }
 
     fn find_program(&mut self) {
@@ -110,7 +130,7 @@ impl Describe for Names {
 /// So many that libraries are looked into once or twice, so few that a slow one shows life.
 const PLACES_AT_ONCE: usize = 4096;
 
-fn named(symbol: cachealloc_stacks::Symbol) -> Named {
+fn named(symbol: Symbol) -> Named {
     let evaluation = merge::is_evaluation(&symbol.name);
     let frame = Frame::from_bytes(symbol.name.as_bytes(), symbol.filename.as_bytes(), symbol.line);
     Named { frame: Arc::new(frame), evaluation }

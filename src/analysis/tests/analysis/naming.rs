@@ -162,9 +162,13 @@ fn call_of_leaf(folder: &Path, program: &str) -> u64 {
 
 /// A snapshot whose only frame is at that address.
 fn snapshot_of(path: &Path, address: u64) -> Snapshot {
+    snapshot_named("??", path, address)
+}
+
+fn snapshot_named(name: &str, path: &Path, address: u64) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let library = path.to_str().expect("text");
-    let stack = stack(&mut snapshot, &[("??", library, address), ("main", "/x/a.c", 1)]);
+    let stack = stack(&mut snapshot, &[(name, library, address), ("main", "/x/a.c", 1)]);
     let entry = Entry {
         time_us: 0,
         address: 0,
@@ -187,7 +191,7 @@ fn frames(snapshot: &Snapshot) -> Vec<String> {
 }
 
 fn outcome(snapshot: &mut Snapshot, folders: &DebugFolders) -> Outcome {
-    assert!(lack_names(snapshot));
+    assert!(lack_names(snapshot, folders));
     let outcomes = symbolise(snapshot, folders, |done, all| assert!(done < all));
     outcomes.into_values().next().expect("one library")
 }
@@ -222,7 +226,7 @@ fn names_are_found_late() {
     let mut snapshot = snapshot_of(&path("whole"), address);
     assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Named(1));
     assert_eq!(frames(&snapshot), judged);
-    assert!(!lack_names(&snapshot));
+    assert!(!lack_names(&snapshot, &nowhere));
 
     // Stripped, and nothing else there: it stays what it was.
     let mut snapshot = snapshot_of(&path("stripped"), address);
@@ -251,6 +255,14 @@ fn names_are_found_late() {
         assert_eq!(outcome(&mut snapshot.clone(), folders), Outcome::Missing);
         let setting = format!("{BUILD_ID_SETTING}{}", gone.display());
         snapshot.settings.ours.push((setting, build_id.to_string()));
+        assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
+        assert_eq!(frames(&snapshot), judged);
+        // With a name from the symbol table, and no line.
+        let mut snapshot = snapshot_named("outer", &gone, address);
+        assert!(!lack_names(&snapshot, folders), "nobody knows which build it is");
+        let setting = format!("{BUILD_ID_SETTING}{}", gone.display());
+        snapshot.settings.ours.push((setting, build_id.to_string()));
+        assert!(!lack_names(&snapshot, &nowhere), "nothing would be found");
         assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
         assert_eq!(frames(&snapshot), judged);
     }
