@@ -46,17 +46,9 @@ run LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr
 mkdir -p "$target/demo"
 cd "$target/demo"
 run LD_PRELOAD="$library" CACHEALLOC_CONF=record:all,snapshot:loop.pickle
-command -v python3 >/dev/null || exit 0
-python3 - loop.pickle <<'PY'
-import collections, pickle, sys
-trace = [entry for device in pickle.load(open(sys.argv[1], "rb"))["device_traces"] for entry in device]
-sites = collections.Counter()
-for entry in trace:
-    if entry["action"] == "alloc":
-        frame = (entry["frames"] + [{"name": "??", "filename": "", "line": 0}])[0]
-        sites[f"{frame['name']}  {frame['filename'].rsplit('/', 1)[-1]}:{frame['line']}"] += 1
-print(f"  {len(trace)} entries; allocations by call site:")
-for site, count in sites.most_common(5):
-    print(f"  {count:8}  {site}")
-PY
-echo "  open it at https://pytorch.org/memory_viz"
+cargo build -q --release -p cachealloc-cli
+"$target/release/cachealloc" top-sites loop.pickle | sed 's/^/  /'
+"$target/release/cachealloc" report loop.pickle -o loop.html
+echo
+echo "  report:   $PWD/loop.html (open it in a browser)"
+echo "  snapshot: $PWD/loop.pickle (opens at https://pytorch.org/memory_viz as well)"
