@@ -1,19 +1,38 @@
 # `make` builds the library; `make help` lists what else there is.
 
 LIBRARY = target/release/libcachealloc.so
+PREFIX ?= /usr/local
 # The library as the tests run it: every assertion on, and rules that a test may switch off.
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
-build: ## build the library: target/release/libcachealloc.so
+build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
+
+library: ## build the library only
 	cargo build --release -p cachealloc-preload
+
+command: ## build the command only
+	cargo build --release -p cachealloc-cli
+
+# Built before, by whoever may build: `make && sudo make install`.
+install: ## put both where they are found: PREFIX=/usr/local, DESTDIR= for packages
+	scripts/install.sh "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## take them away again
+	scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"
+
+dist: build ## a tarball that runs where it is unpacked: target/dist/*.tar.gz
+	scripts/dist.sh
+
+deb: build ## a Debian package: target/dist/*.deb
+	scripts/deb.sh
 
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
 
-test: check build core-test command-test record-test report-test sim-test black-box-test ## everything that needs no GPU; what CI runs
+test: check library core-test command-test record-test report-test sim-test black-box-test ## everything that needs no GPU; what CI runs
 
 core-test: ## the allocator and the ordering rules, exhaustively on small programs
 	cargo test -q $(CHECKED) -p cachealloc-core
@@ -34,7 +53,7 @@ sim-test: ## the simulated driver
 	cargo build $(CHECKED) -p simulated-driver
 	cargo test -q $(CHECKED) -p simulated-driver
 
-black-box-test: build ## real programs under the library, on the simulated driver
+black-box-test: library ## real programs under the library, on the simulated driver
 	cargo build $(CHECKED) -p simulated-driver -p cachealloc-preload --features cachealloc-preload/break-rules
 	cargo build $(CHECKED) -p cachealloc-cli
 	cargo test -q $(CHECKED) -p cachealloc-tests
@@ -44,14 +63,14 @@ viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOT
 		--features cachealloc-preload/break-rules)
 	scripts/viewer-test.mjs --viewer "$(VIEWER)" --d3 "$(D3)" $(SNAPSHOTS)
 
-gpu-test: build ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
+gpu-test: library ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
 	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
 
-bench: build bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
+bench: library bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
 	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS); \
 	else echo "bench: no nvcc here, so no times on a GPU"; fi
 
-bench-traces: build ## peak reserved / peak live of real traces, beside PyTorch's allocator
+bench-traces: library ## peak reserved / peak live of real traces, beside PyTorch's allocator
 	cargo build --release -p simulated-driver -p cachealloc-tests
 	scripts/bench-traces.py --sim "$$(scripts/sim-dir.sh release)"
 

@@ -17,10 +17,11 @@ use std::process::Command;
 use std::{env, fs};
 
 /// A file of the C library, and the symbols of it that we may use, by version. The versions are
-/// those of x86-64, where a symbol's first is 2.2.5 or later; on aarch64 the first is 2.17.
-struct Library {
-    soname: &'static str,
-    versions: &'static [(&'static str, &'static str)],
+/// those of x86-64, where a symbol's first is 2.2.5 or later; on aarch64 the first is 2.17. A symbol
+/// of the version `""` binds to whatever version there is, or to none; `=environ` is data.
+pub struct Library<'a> {
+    pub soname: &'a str,
+    pub versions: &'a [(&'a str, &'a str)],
 }
 
 const LIBRARIES: [Library; 3] = [
@@ -91,11 +92,7 @@ pub fn link_against_old(out: &Path) {
 }
 
 fn write_all(folder: &Path) -> Result<(), String> {
-    let oldest = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("x86_64") => None,
-        Ok("aarch64") => Some("GLIBC_2.17"),
-        _ => return Err("its oldest versions are not known for this target".to_string()),
-    };
+    let oldest = oldest()?;
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let mut files = String::new();
     for library in &LIBRARIES {
@@ -111,17 +108,38 @@ fn write_all(folder: &Path) -> Result<(), String> {
     fs::write(folder.join("libc.so"), script).map_err(|error| error.to_string())
 }
 
+/// The first version of this architecture, where it is later than all in the lists.
+pub fn oldest() -> Result<Option<&'static str>, String> {
+    match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => Ok(None),
+        Ok("aarch64") => Ok(Some("GLIBC_2.17")),
+        _ => Err("its oldest versions are not known for this target".to_string()),
+    }
+}
+
 /// A shared object with the names and versions of `library`.
-fn stand_in(folder: &Path, library: &Library, oldest: Option<&str>) -> Result<PathBuf, String> {
+pub fn stand_in(folder: &Path, library: &Library, oldest: Option<&str>) -> Result<PathBuf, String> {
     let mut code = String::new();
     let mut versions: BTreeMap<&str, String> = BTreeMap::new();
     for (version, names) in library.versions {
         let list = versions.entry(oldest.unwrap_or(version)).or_default();
-        for name in names.split(' ') {
-            writeln!(code, "void {name}(void) {{}}").unwrap();
-            write!(list, "{name}; ").unwrap();
+        for name in names.split_whitespace() {
+            let name = match name.strip_prefix('=') {
+                None => {
+                    writeln!(code, "void {name}(void) {{}}").unwrap();
+                    name
+                }
+                Some(name) => {
+                    writeln!(code, "void *{name};").unwrap();
+                    name
+                }
+            };
+            if !version.is_empty() {
+                write!(list, "{name}; ").unwrap();
+            }
         }
     }
+    versions.remove("");
     let map: String = versions.iter().map(|(v, list)| format!("{v} {{ {list}}};\n")).collect();
     let file = |ending| folder.join(format!("{}{ending}", library.soname));
     fs::write(file(".c"), code).map_err(|error| error.to_string())?;

@@ -6,6 +6,7 @@ use cachealloc_tests::{Run, command};
 
 mod fit;
 mod generated;
+mod install;
 mod live;
 mod run;
 mod snapshot;

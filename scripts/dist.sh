@@ -1,0 +1,23 @@
+#!/bin/sh
+# Makes target/dist/cachealloc-VERSION-ARCHITECTURE-linux-glibcFLOOR.tar.gz of what was built: to be unpacked anywhere.
+#
+#   scripts/dist.sh [--built FOLDER]
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+built=$target/release
+[ "${1:-}" != --built ] || built=$2
+floor=$("$root/scripts/glibc-floor.sh" "$built/libcachealloc.so" "$built/cachealloc")
+name=cachealloc-$("$root/scripts/version.sh")-$(uname -m)-linux-glibc$floor
+folder=$target/dist/$name
+rm -rf "$folder"
+"$root/scripts/install.sh" --built "$built" "$folder" >&2
+mv "$folder/share/doc/cachealloc"/* "$folder"
+rm -r "$folder/share/doc"
+"$root/scripts/third-party.py" >"$folder/THIRD-PARTY"
+# The same bytes for the same commit, whoever makes them and when.
+date=$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)
+tar -C "$target/dist" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -cf - "$name" |
+    gzip -9n >"$folder.tar.gz"
+rm -rf "$folder"
+echo "$folder.tar.gz"

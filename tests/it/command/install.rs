@@ -1,0 +1,135 @@
+//! Installing, and the packages, with the files that the tests run.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use cachealloc_tests::{Run, command, compile, root};
+
+use crate::snapshots::{Place, trigger};
+
+/// A script of ours, on what was built for the tests; what it makes goes into this place.
+fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
+    let built = command().parent().expect("it has a folder").to_path_buf();
+    Command::new(root().join("scripts").join(name))
+        .args(arguments)
+        .arg("--built")
+        .arg(built)
+        .env("CARGO_TARGET_DIR", &place.path)
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "none") // the tests' files are large
+        .output()
+        .expect("the script is there")
+}
+
+#[track_caller]
+fn ok(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The command under this prefix finds the library there, and a program runs under it.
+#[track_caller]
+fn works(prefix: &Path) {
+    let run = Run::program(prefix.join("bin/cachealloc")).native();
+    let ran = run.clone().args("run -- sh -c").arg("echo $LD_PRELOAD").output().ok();
+    let library = fs::canonicalize(prefix.join("lib/libcachealloc.so")).expect("the library");
+    assert_eq!(ran.stdout, format!("{}\n", library.display()));
+    let program = run.args("run --stats-on-exit stderr --").arg(compile("triggers.c"));
+    let ran = program.arg("return").output();
+    let native = trigger("return").native().output();
+    assert_eq!((ran.stdout, ran.code), (native.stdout, native.code));
+    assert!(ran.stderr.contains("allocations served"), "{}", ran.stderr);
+    for file in [
+        "include/cachealloc.h",
+        "share/man/man1/cachealloc.1",
+        "share/man/man1/cachealloc-run.1",
+        "share/bash-completion/completions/cachealloc",
+        "share/fish/vendor_completions.d/cachealloc.fish",
+    ] {
+        let there = |end: &str| prefix.join(format!("{file}{end}")).is_file();
+        assert!(there("") || there(".gz"), "{file}");
+    }
+}
+
+/// Files only: folders may be others' as well.
+fn files(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).expect("a folder").flatten();
+    entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
+}
+
+#[test]
+fn installed_it_works_and_goes_again() {
+    let place = Place::new();
+    let prefix = place.path.join("usr");
+    let prefix_text = prefix.display().to_string();
+    let install = |arguments: &[&str]| {
+        let built = command().parent().expect("it has a folder").display().to_string();
+        let arguments = [arguments, &["--built", &built, &prefix_text]].concat();
+        ok(&Command::new(root().join("scripts/install.sh")).args(arguments).output().unwrap())
+    };
+    install(&[]);
+    works(&prefix);
+    assert!(prefix.join("share/doc/cachealloc/LICENSE-APACHE").is_file());
+    assert!(prefix.join("share/zsh/site-functions/_cachealloc").is_file());
+    install(&["--remove"]);
+    assert_eq!(files(&prefix), 0);
+}
+
+#[test]
+fn the_tarball_runs_where_it_is_unpacked() {
+    let place = Place::new();
+    let made = ok(&script(&place, "dist.sh", &[]));
+    let name = made.trim_end().rsplit('/').next().expect("a name").replace(".tar.gz", "");
+    let version = env!("CARGO_PKG_VERSION");
+    let machine = std::env::consts::ARCH;
+    assert_eq!(name, format!("cachealloc-{version}-{machine}-linux-glibc2.17"));
+    let mut tar = Command::new("tar");
+    let unpacked = tar.arg("-xzf").arg(made.trim_end()).current_dir(&place.path).status();
+    assert!(unpacked.expect("tar").success());
+    let folder = place.path.join(name);
+    works(&folder);
+    for (file, wanted) in [
+        ("LICENSE-MIT", "The cachealloc authors"),
+        ("LICENSE-APACHE", "Apache License"),
+        ("README.md", "# cachealloc"),
+        ("THIRD-PARTY", "redhook 2"),
+        ("THIRD-PARTY", "Redistributions in binary form must reproduce"),
+    ] {
+        let text = fs::read_to_string(folder.join(file)).expect(file);
+        assert!(text.contains(wanted), "{file}");
+    }
+}
+
+#[test]
+fn the_package_is_one_of_debians() {
+    let place = Place::new();
+    let made = ok(&script(&place, "deb.sh", &[]));
+    let package = made.trim_end();
+    let field = |name: &str| {
+        let output = Command::new("dpkg-deb").args(["--field", package, name]).output();
+        ok(&output.expect("dpkg-deb")).trim_end().to_string()
+    };
+    assert_eq!(field("Version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(field("Depends"), "libc6 (>= 2.17), libgcc-s1");
+    let root = place.path.join("root");
+    let extract = Command::new("dpkg-deb").arg("-x").arg(package).arg(&root).status();
+    assert!(extract.expect("dpkg-deb").success());
+    works(&root.join("usr"));
+    for file in ["copyright", "changelog.gz"] {
+        assert!(root.join("usr/share/doc/cachealloc").join(file).is_file(), "{file}");
+    }
+}
+
+/// What any program of this machine's compiler needs is more than the README promises.
+#[test]
+fn the_promised_glibc_is_held_to() {
+    let floor = |file: &Path| {
+        Command::new(root().join("scripts/glibc-floor.sh")).arg(file).output().expect("the script")
+    };
+    assert_eq!(ok(&floor(&command())), "2.17\n");
+    let output = floor(&compile("triggers.c"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let newer = said.contains("and README.md promises 2.17");
+    // On a machine with so old a glibc there is nothing to refuse.
+    assert_eq!(output.status.success(), !newer, "{said}");
+}
