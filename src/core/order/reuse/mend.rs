@@ -13,14 +13,15 @@ pub enum Mend {
     Nothing,
     /// Its next node does not start early.
     FullOrder,
-    /// Its terminals are set to these, and its next node does not start early.
+    /// Its terminals are set to these, by ordinary edges, and its next node does not start early.
     Set(Vec<Edge>),
 }
 
 impl Look<'_> {
     /// What is to be done to this stream.
     ///
-    /// Set, not added: a side stream that was joined would else gather a terminal with each reuse.
+    /// Set, not added: a side stream that was joined would else gather a terminal with each reuse. And
+    /// all as ordinary edges: the next node does not start early anyway.
     pub fn mend(&self, stream_id: u64) -> Mend {
         let reuse = &*self.reuse;
         let Some(stream) = reuse.find(stream_id) else { return Mend::Nothing };
@@ -49,9 +50,8 @@ impl Look<'_> {
             .edges()
             .filter(|(number, _)| says_more(number) && missing.binary_search(number).is_err());
         let marked = missing.iter().copied().filter(says_more);
-        let edges = kept.chain(marked.map(|number| (number, EdgeKind::Full)));
-        let edge = |(number, kind)| Edge { from: reuse.nodes.handle(number), kind };
-        Mend::Set(edges.map(edge).collect())
+        let numbers = kept.map(|(number, _)| number).chain(marked);
+        Mend::Set(numbers.map(|number| reuse.full_edge(number)).collect())
     }
 }
 
@@ -59,14 +59,20 @@ impl Reuse {
     /// Nothing is known of what comes before the terminals.
     fn mend_blindly(&self, stream: &Stream) -> Mend {
         let proven = self.proven.terminals().chain(stream.proven.terminals());
-        let full = |number| Edge { from: self.nodes.handle(number), kind: EdgeKind::Full };
-        let proven: Vec<Edge> = proven.map(full).collect();
+        let proven: Vec<Edge> = proven.map(|number| self.full_edge(number)).collect();
         if proven.iter().all(|edge| stream.terminals.contains(edge)) {
             return if proven.is_empty() { Mend::Nothing } else { Mend::FullOrder };
         }
-        let mut edges = stream.terminals.clone();
-        edges.retain(|edge| proven.iter().all(|marker| marker.from != edge.from));
-        edges.extend(proven);
+        let mut edges = proven;
+        for Edge { from, .. } in &stream.terminals {
+            if edges.iter().all(|known| known.from != *from) {
+                edges.push(Edge { from: *from, kind: EdgeKind::Full });
+            }
+        }
         Mend::Set(edges)
+    }
+
+    fn full_edge(&self, number: u32) -> Edge {
+        Edge { from: self.nodes.handle(number), kind: EdgeKind::Full }
     }
 }

@@ -41,7 +41,7 @@
 //! a stream is destroyed
 //!            look before; reuse.leaves(stream)
 //! nodes or edges added or removed by hand, conditional nodes, an error of the driver
-//!            reuse.turns_opaque()
+//!            reuse.turns_opaque(), and go on looking and mending
 //! the end    drop it: what still waits has waited for that
 //! ```
 
@@ -132,7 +132,8 @@ impl Reuse {
         self.opaque = rule_holds(Rule::CaptureOpaqueWaits);
     }
 
-    /// Whether nothing is reused any more.
+    /// Whether nothing is reused any more. Streams are still to be shown and mended: what was handed
+    /// out before has to stay true.
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
@@ -213,14 +214,20 @@ impl Look<'_> {
             return;
         }
         let before: Vec<u32> = stream.reach.terminals().collect();
-        match stream.reach.advance(&mut reuse.nodes, terminals, &mut ask) {
+        let advance = stream.reach.advance(&mut reuse.nodes, terminals, &mut ask);
+        // All but the first have become part of the capture by waiting.
+        if known.is_none() && index > 0 {
+            stream.branch_from = reuse.nodes.count();
+        }
+        match advance {
             Ok(Advance::Forward) => {}
             Ok(Advance::Elsewhere) => reuse.drop_terminals(&before, &mut ask),
             Err(NotKnown) => reuse.turns_blind(),
         }
     }
 
-    /// This stream has just waited for an event: what it captures next is a branch of its own.
+    /// This stream has just waited for an event: what it captures next is a branch of its own. One
+    /// that is shown for the first time need not be named.
     pub fn waited(&mut self, stream_id: u64) {
         let count = self.reuse.nodes.count();
         let mut streams = self.reuse.streams.iter_mut();
