@@ -51,6 +51,10 @@ rules! {
     PrivateWaitsForPool = "private_waits_for_pool",
     /// A capture is given only memory that nobody has used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
+    /// The memory of a capture is its graph's as long as that, or anything made from it, lives.
+    PoolLivesWithGraph = "pool_lives_with_graph",
+    /// And everybody's only when an event behind its last work is complete.
+    PoolEndsBehindEvent = "pool_ends_behind_event",
     /// As idle goes back only what nobody has used since the mark.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

@@ -62,9 +62,13 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like: `limits.rs` and `idle.rs` show them, and of the reuse in
-/// captures `core/order/tests/reuse`.
+/// Of what there is natively nothing like: `limits.rs`, `idle.rs` and `graphs.rs` show them, and of the
+/// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
+    Rule::PrivateWaitsForPool,
+    Rule::AdoptOnlyIdle,
+    Rule::PoolLivesWithGraph,
+    Rule::PoolEndsBehindEvent,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,
     Rule::CaptureDroppedNodesMark,

@@ -7,6 +7,7 @@ mod command;
 mod deep;
 mod doors;
 mod faults;
+mod graphs;
 mod hazards;
 mod header;
 mod idle;

@@ -242,6 +242,7 @@ functions! {
             (Place<Number>, Number, List, usize);
         cuGraphInstantiate = "cuGraphInstantiateWithFlags" 11040 (Place<Number>, Number, Number);
         cuGraphExecDestroy = "cuGraphExecDestroy" 10000 (Number);
+        cuGraphExecUpdate = "cuGraphExecUpdate_v2" 12000 (Number, Number, *mut u8);
         cuGraphLaunch = "cuGraphLaunch" 10000 (Number, Number);
         cuUserObjectCreate = "cuUserObjectCreate" 11030
             (Place<Number>, *mut c_void, HostFunction, u32, u32);

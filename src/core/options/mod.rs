@@ -39,6 +39,10 @@ pub struct Config {
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
     pub skip_barriers: bool,
+    /// Whether a capture may use again what was freed in it.
+    pub reuse_in_captures: bool,
+    /// Whether `cuMemAllocAsync` in a capture is served without memory nodes.
+    pub graph_pool: bool,
     pub stats_on_exit: StatsOnExit,
     /// Whether other processes may read the statistics while this one runs.
     pub live: bool,
@@ -157,6 +161,8 @@ impl Default for Config {
             free_mode: FREE_MODE_DEFAULT,
             serve_async: true,
             skip_barriers: true,
+            reuse_in_captures: true,
+            graph_pool: false,
             stats_on_exit: StatsOnExit::Off,
             live: true,
             waits_on_exit: false,

@@ -152,6 +152,19 @@ pub(super) fn serve_async(config: &mut Config, value: &str) -> Result<(), Malfor
     Ok(())
 }
 
+pub(super) fn graph_capture_record_stream_reuse(
+    config: &mut Config,
+    value: &str,
+) -> Result<(), Malformed> {
+    config.reuse_in_captures = boolean(value)?;
+    Ok(())
+}
+
+pub(super) fn graph_pool(config: &mut Config, value: &str) -> Result<(), Malformed> {
+    config.graph_pool = boolean(value)?;
+    Ok(())
+}
+
 pub(super) fn skip_barriers(config: &mut Config, value: &str) -> Result<(), Malformed> {
     config.skip_barriers = boolean(value)?;
     Ok(())

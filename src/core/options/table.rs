@@ -237,6 +237,26 @@ pub const OPTIONS: &[OptionRow] = &[
         effect: Effect::Always,
     },
     OptionRow {
+        key: "graph_capture_record_stream_reuse",
+        kind: "boolean",
+        default: "true",
+        on_bad_value: "true",
+        allowed: "true or false",
+        meaning: "what a capture frees is used again in it, as soon as its graph orders that",
+        set: setters::graph_capture_record_stream_reuse,
+        effect: Effect::Always,
+    },
+    OptionRow {
+        key: "graph_pool",
+        kind: "boolean",
+        default: "false",
+        on_bad_value: "false",
+        allowed: "true or false",
+        meaning: "serve cuMemAllocAsync in a capture from the memory of its graph, without memory nodes",
+        set: setters::graph_pool,
+        effect: Effect::Always,
+    },
+    OptionRow {
         key: "stats_on_exit",
         kind: "text",
         default: "off",
@@ -397,7 +417,6 @@ pub const OPTIONS: &[OptionRow] = &[
     // What PyTorch has and nothing here could mean: the same text may serve both.
     without_effect("backend", "native", BACKEND, "the cache is ours in either case"),
     without_effect("release_lock_on_cudamalloc", "true", FLAG, NO_LOCK),
-    without_effect("graph_capture_record_stream_reuse", "false", FLAG, NOT_IN_CAPTURES),
     without_effect("throw_on_cudamalloc_oom", "false", FLAG, ROOM_FIRST),
     without_effect("expandable_segments_reserve", "default", RESERVE, ENOUGH_ADDRESSES),
     without_effect("expandable_segments_reserve_by_class", "default", CLASSES, ENOUGH_ADDRESSES),
@@ -411,7 +430,6 @@ pub const OPTIONS: &[OptionRow] = &[
 ];
 
 const NO_LOCK: &str = "no lock that hits need is held while the driver allocates";
-const NOT_IN_CAPTURES: &str = "memory freed in a capture is used again after it, not in it";
 const ROOM_FIRST: &str = "natively a request fails only where the device has no room, so the cache \
                           makes room first";
 const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";

@@ -196,6 +196,17 @@ pub fn has_context_barrier() -> bool {
     table::has(id::cuCtxRecordEvent) && table::has(id::cuCtxWaitEvent)
 }
 
+/// Which calls of this thread captures forbid: the mode it is in.
+pub fn capture_mode() -> u32 {
+    let mut mode = CAPTURE_MODE_RELAXED;
+    let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
+    let found = mode;
+    if exchanged {
+        thread_exchange_capture_mode(&mut mode);
+    }
+    found
+}
+
 /// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail
 /// because of somebody's capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries
 /// and records on streams that do not capture), and restores the mode.

@@ -36,6 +36,16 @@ pub type GraphHandle = usize;
 /// `CUgraphNode`.
 pub type NodeHandle = usize;
 
+/// `CUgraphEdgeData`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct EdgeData {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
 /// `CUgraphNodeType`.
 pub const NODE_GRAPH: u32 = 4;
 pub const NODE_MEM_ALLOC: u32 = 10;
@@ -43,8 +53,14 @@ pub const NODE_MEM_ALLOC: u32 = 10;
 pub const STREAM_PER_THREAD: StreamHandle = 2;
 pub const STREAM_NON_BLOCKING: u32 = 1;
 pub const EVENT_DISABLE_TIMING: u32 = 2;
+pub const CAPTURE_MODE_GLOBAL: u32 = 0;
 pub const CAPTURE_MODE_RELAXED: u32 = 2;
 pub const CAPTURE_STATUS_NONE: u32 = 0;
+pub const CAPTURE_STATUS_ACTIVE: u32 = 1;
+pub const SET_CAPTURE_DEPENDENCIES: u32 = 1;
+
+pub const USER_OBJECT_NO_DESTRUCTOR_SYNC: u32 = 1;
+pub const GRAPH_USER_OBJECT_MOVE: u32 = 1;
 
 pub const HOST_ALLOC_DEVICEMAP: u32 = 2;
 

@@ -2,10 +2,10 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded, stream_of};
-use crate::runtime::{bypass, captures, lock};
+use crate::runtime::{bypass, captures, lock, open_captures, pool_life};
 
 /// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
 /// that is under way would kill the capture.
@@ -22,8 +22,9 @@ pub fn begin(
         function,
         || {
             let Some(context) = captures::context_of(stream) else { return real() };
+            pool_life::reap();
             let _exclusive = lock(&context.gate);
-            captures::begin(stream, context, real)
+            captures::begin(stream, context, mode_of(function, words), real)
         },
         real,
     )
@@ -64,8 +65,14 @@ pub fn wait_event(
         function,
         || {
             let Some(context) = captures::context_of(stream) else { return submit() };
-            let _exclusive = lock(&context.gate);
-            submit()
+            let exclusive = lock(&context.gate);
+            let joining = open_captures::may_join(stream);
+            let code = submit();
+            drop(exclusive);
+            if let Some(member) = joining.filter(|_| code == SUCCESS) {
+                open_captures::waited(member);
+            }
+            code
         },
         submit,
     )
@@ -79,7 +86,40 @@ pub fn stream_destroy(
 ) -> CuResult {
     if bypass::is_on() && captures::maybe() {
         let stream = stream_of(function, words[0]);
-        beside(function, || captures::stream_destroyed(stream));
+        beside(function, || {
+            open_captures::leaves(stream);
+            captures::stream_destroyed(stream);
+        });
     }
     real()
+}
+
+/// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: nodes and edges
+/// of a graph, perhaps of one that a capture is still making.
+pub fn edit(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    if bypass::is_on() && captures::maybe() {
+        let graph = match function.base {
+            "cuGraphDestroyNode" | "cuStreamUpdateCaptureDependencies" => None,
+            "cuGraphAddDependencies" | "cuGraphRemoveDependencies" => Some(words[0]),
+            _ => Some(words[1]),
+        };
+        beside(function, || open_captures::edited(graph));
+    }
+    common::pass(function, words, real)
+}
+
+/// The mode of a Begin. None: what it captures is no graph.
+fn mode_of(function: &Function, words: &[usize]) -> Option<u32> {
+    match function.base {
+        "cuStreamBeginCaptureToCig" => None,
+        "cuStreamBeginCaptureToGraph" => Some(words[5] as u32),
+        // A graph that was there before: other threads' calls are taken to be none of its.
+        "cuStreamBeginRecaptureToGraph" => Some(CAPTURE_MODE_RELAXED),
+        _ if words.len() > 1 => Some(words[1] as u32),
+        _ => Some(CAPTURE_MODE_GLOBAL),
+    }
 }

@@ -11,7 +11,9 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded, stream_of};
-use crate::runtime::{LEDGER, bypass, captures, early_start, graph_memory, kernels, pinned};
+use crate::runtime::{
+    LEDGER, bypass, captures, early_start, graph_memory, kernels, open_captures, pinned,
+};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
 /// `cuLaunchCooperativeKernel` is the same without `extra`.
@@ -62,15 +64,17 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
     };
     attributes.iter().find(|attribute| early(attribute))?;
     let stream = stream_of(function, config.hStream as usize);
-    // A capture takes no memory of ours, and must not be asked for its stream's id.
+    let in_order =
+        || Some(attributes.iter().filter(|attribute| !early(attribute)).copied().collect());
+    // A stream that captures must not be asked for its id.
     if captures::maybe() && captures::is_capturing(stream) {
-        return None;
+        return if open_captures::takes_full_order(stream) { in_order() } else { None };
     }
     let mut id = 0;
     if api::stream_get_id(stream, &mut id) != SUCCESS || early_start::allowed(id) {
         return None;
     }
-    Some(attributes.iter().filter(|attribute| !early(attribute)).copied().collect())
+    in_order()
 }
 
 /// Launches whose arguments were set by earlier calls, or lie in an array of structs.

@@ -8,7 +8,10 @@ use crate::functions::Function;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
 use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{alloc, bypass, contents, contexts, debts, extents, free, idle, limits, lock};
+use crate::runtime::{
+    alloc, bypass, captures, contents, contexts, debts, extents, free, idle, limits, lock,
+    pool_life, private_pools,
+};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
@@ -35,7 +38,13 @@ pub fn alloc(
         |thread| {
             let allocated = contexts::current().and_then(|context| {
                 let bytes = bytes as u64;
-                let allocated = alloc::allocate(thread, context, bytes, Requester::Context)?;
+                let captured = captures::maybe()
+                    .then(|| private_pools::allocate(thread, context, bytes))
+                    .flatten();
+                let allocated = match captured {
+                    Some(allocated) => allocated?,
+                    None => alloc::allocate(thread, context, bytes, Requester::Context)?,
+                };
                 contents::prepare(context, allocated, bytes, None);
                 Ok(allocated)
             });
@@ -144,6 +153,7 @@ pub fn info(
         function,
         || {
             let Ok(context) = contexts::current() else { return code };
+            pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
             // What goes back meanwhile is neither here nor there.
             if Some(idle::departures()) != departures {

@@ -3,6 +3,7 @@
 
 use cachealloc_core::{Requester, StreamId};
 
+use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
@@ -13,7 +14,7 @@ use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::Thread;
 use crate::runtime::{
     alloc as cache, bypass, captures, contents, early_start, extents, free as frees, memory_hooks,
-    pools, settle, shortage,
+    pools, private_pools, settle, shortage,
 };
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -56,6 +57,9 @@ pub fn free(
         function,
         |thread| {
             if captures::maybe() && captures::is_capturing(stream) {
+                if let Some(code) = frees::in_capture(thread, address, stream) {
+                    return code;
+                }
                 return refused_in_capture(thread, address, stream);
             }
             frees::on_stream(thread, address, stream).unwrap_or_else(|| native(function, real))
@@ -98,6 +102,11 @@ fn served(
     guarded_with(
         function,
         |thread| {
+            if let Some(address) = served_in_capture(stream, pool, bytes as u64) {
+                // SAFETY: the program gave it for this.
+                unsafe { pointer.write(address) };
+                return SUCCESS;
+            }
             let Some((context, stream_id)) = server(stream, pool) else {
                 stats::count(Count::AsyncNative);
                 return by_driver();
@@ -140,12 +149,26 @@ fn captured(function: &'static Function, stream: StreamHandle) -> bool {
     captured
 }
 
+/// With `graph_pool`: memory of the capture's own. None: the driver serves it, by a memory node.
+fn served_in_capture(stream: StreamHandle, pool: Option<PoolHandle>, bytes: u64) -> Option<u64> {
+    if !captures::maybe() || !config::get().graph_pool || !captures::is_capturing(stream) {
+        return None;
+    }
+    let context = contexts::current().ok().filter(|context| is_default(context, pool))?;
+    let address = private_pools::allocate_on(stream, bytes)?.ok()?;
+    contents::prepare(context, address, bytes, None);
+    Some(address)
+}
+
+fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
+    pools::is_ours(context.device)
+        && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
+}
+
 /// Who serves this request; none if it is the driver's.
 fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
     let context = contexts::current().ok()?;
-    let ours = pools::is_ours(context.device)
-        && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
-        && !(captures::maybe() && captures::is_capturing(stream));
+    let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
     let mut id = 0;
     (ours && api::stream_get_id(stream, &mut id) == SUCCESS).then_some((context, id))
 }

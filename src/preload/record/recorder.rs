@@ -239,7 +239,7 @@ impl Recorder {
                     Pool::Small => history::PoolKind::Small,
                     Pool::Large => history::PoolKind::Large,
                 },
-                pool_id: (0, 0),
+                pool_id: (view.private.map_or(0, |private| private.0), 0),
                 expandable: view.expandable,
                 stack: origin.unwrap_or_default().stack,
                 blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),

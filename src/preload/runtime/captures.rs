@@ -17,7 +17,7 @@ use crate::driver::sys::{
 };
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{lock, process};
+use crate::runtime::{lock, open_captures, process};
 
 struct Set {
     captures: Captures,
@@ -45,20 +45,31 @@ pub fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// The real Begin of a capture. Call inside the exclusive gate.
-pub fn begin(stream: StreamHandle, context: &Context, real: impl FnOnce() -> CuResult) -> CuResult {
+/// The real Begin of a capture, in this mode; None: of a kind that is given no memory. Call inside the exclusive gate.
+pub fn begin(
+    stream: StreamHandle,
+    context: &'static Context,
+    mode: Option<u32>,
+    real: impl FnOnce() -> CuResult,
+) -> CuResult {
     // One that captures already keeps its capture, and must not be asked for its id.
     let capture = if is_capturing(stream) { None } else { identify(stream, context.id) };
     // Where the driver did not say, the capture must be known all the same.
     let capture = capture.or_else(|| unidentified(stream, context.id));
     let _changing = Changing::new(stream, capture);
-    real()
+    let code = real();
+    if let (SUCCESS, Some(capture), Some(mode)) = (code, capture, mode) {
+        open_captures::begun(stream, capture.stream_id, context, mode);
+    }
+    code
 }
 
 /// The real End of a capture, which may fail and end it nevertheless.
 pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
-    let _changing = Changing::new(stream, None);
-    real()
+    open_captures::ending(stream, || {
+        let _changing = Changing::new(stream, None);
+        real()
+    })
 }
 
 /// The stream is about to be destroyed; its capture goes with it. Found by its handle: asking a
@@ -129,6 +140,7 @@ impl Set {
 
     fn publish(&mut self) {
         let Set { captures, owners, .. } = self;
+        open_captures::keep(|id| captures.iter().any(|capture| capture.stream_id == id));
         owners.retain(|(id, _)| captures.iter().any(|capture| capture.stream_id == *id));
         ANY.store(!captures.is_empty(), Ordering::Release);
     }

@@ -14,7 +14,7 @@
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -44,8 +44,8 @@ pub struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
     context: AtomicPtr<Context>,
-    /// A block of the segment was exported: none is kept back in a list from then on.
-    exported: AtomicBool,
+    /// Why none of its blocks is kept back in a list.
+    special: AtomicU8,
     /// Addresses of an arena: not all have memory behind them, and none can be exported.
     expandable: AtomicBool,
     slots: *const Slot,
@@ -87,6 +87,9 @@ pub struct LiveBlock {
     pub block: BlockId,
     word: u64,
 }
+
+const EXPORTED: u8 = 1;
+const PRIVATE: u8 = 2;
 
 const FREE: u64 = 0;
 const OF_CONTEXT: u64 = 1;
@@ -171,7 +174,7 @@ pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     let Some(extent) = take_extent(&mut spare, bytes) else { return false };
     extent.base.store(base, Ordering::Relaxed);
     extent.bytes.store(bytes, Ordering::Relaxed);
-    extent.exported.store(false, Ordering::Relaxed);
+    extent.special.store(0, Ordering::Relaxed);
     extent.expandable.store(false, Ordering::Relaxed);
     extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
     let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
@@ -234,8 +237,21 @@ impl Extent {
         unsafe { &*self.context.load(Ordering::Relaxed) }
     }
 
+    /// A block of the segment was exported.
     pub fn note_exported(&self) {
-        self.exported.store(true, Ordering::Release);
+        self.special.fetch_or(EXPORTED, Ordering::Release);
+    }
+
+    /// The segment belongs to a capture, or does so no more. Only the core knows for certain.
+    pub fn note_private(&self, private: bool) {
+        match private {
+            true => self.special.fetch_or(PRIVATE, Ordering::Release),
+            false => self.special.fetch_and(!PRIVATE, Ordering::Release),
+        };
+    }
+
+    pub fn is_private(&self) -> bool {
+        self.special.load(Ordering::Acquire) & PRIVATE != 0
     }
 
     pub fn note_expandable(&self) {
@@ -246,9 +262,10 @@ impl Extent {
         self.expandable.load(Ordering::Acquire)
     }
 
+    /// Whether a freed block may be kept back in a list.
     #[inline]
-    pub fn is_exported(&self) -> bool {
-        self.exported.load(Ordering::Acquire)
+    pub fn may_list(&self) -> bool {
+        self.special.load(Ordering::Acquire) == 0
     }
 
     /// The slot of a block that starts at this address; none off the 512-byte grid.
@@ -441,7 +458,7 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         base: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         context: AtomicPtr::new(null_mut()),
-        exported: AtomicBool::new(false),
+        special: AtomicU8::new(0),
         expandable: AtomicBool::new(false),
         slots,
         slots_count: wanted,

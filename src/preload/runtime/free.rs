@@ -3,6 +3,7 @@
 //! The order is the contract (DESIGN 3.1): a block is published only after the barrier's wait is
 //! in. Another thread may take it the moment it is published.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cachealloc_core::order::{
@@ -27,7 +28,10 @@ use crate::runtime::lookaside::Held;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, alloc, captures, contents, debts, exports, lock, tags, widen};
+use crate::runtime::{
+    LEDGER, alloc, captures, contents, debts, exports, lock, open_captures, private_pools, tags,
+    widen,
+};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
@@ -49,6 +53,27 @@ pub fn parked(thread: &Thread, address: u64) -> CuResult {
         Some(Ok(free)) => free.park_for_barrier(),
         _ => INVALID_VALUE,
     }
+}
+
+/// `cuMemFreeAsync` on a stream that captures, of a block that its capture was given. None: of no such
+/// block.
+pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+    let Place::Block(block) = extents::place(address) else { return None };
+    let pool = lock(&block.context().allocator).private_pool_of(block.block)?;
+    let (capture, _) = open_captures::of_stream(stream)?;
+    if private_pools::comes_back(&block) {
+        return Some(SUCCESS);
+    }
+    let here = open_captures::of_pool(pool).is_some_and(|own| Arc::ptr_eq(&own, &capture));
+    if !here {
+        return None;
+    }
+    let free = match Free::claim(thread, address)? {
+        Ok(free) => free,
+        Err(code) => return Some(code),
+    };
+    private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, Some(stream));
+    Some(SUCCESS)
 }
 
 /// Bypass: the block is taken from the program and never used again. The wait stays: the program
@@ -80,7 +105,7 @@ impl Drop for InProgress<'_> {
 
 impl<'a> Free<'a> {
     /// `None`: in no segment of ours. `Err`: no block that the program holds starts there, or
-    /// another thread's free of the same block was first.
+    /// another thread's free of the same block was first; or the next launch hands it out again.
     #[inline]
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
         let block = match extents::place(address) {
@@ -88,6 +113,9 @@ impl<'a> Free<'a> {
             Place::Inside => return Some(Err(INVALID_VALUE)),
             Place::Block(block) => block,
         };
+        if block.kind == Kind::Stream && private_pools::comes_back(&block) {
+            return Some(Err(SUCCESS));
+        }
         if !block.claim() {
             return Some(Err(INVALID_VALUE));
         }
@@ -231,6 +259,11 @@ impl<'a> Free<'a> {
     }
 
     fn park_for_barrier(&self) -> CuResult {
+        if self.block.extent.is_private() {
+            let Free { thread, context, .. } = *self;
+            private_pools::free(thread, context, self.freed(), Ready::NextBarrier, None);
+            return SUCCESS;
+        }
         tags::free(self.context, self.freed(), Ready::NextBarrier, None);
         SUCCESS
     }
@@ -291,11 +324,10 @@ impl<'a> Free<'a> {
     /// The block may be handed out from here on.
     #[inline]
     fn publish(&self) {
-        if contents::zone_bytes() != 0 {
-            let stack = self.context.recorder.stack_of(self.block.block);
-            let LiveBlock { address, requested_bytes, .. } = self.block;
-            contents::look_behind(self.context, address, requested_bytes, stack);
+        if !self.block.extent.may_list() {
+            return self.publish_past_lists();
         }
+        self.look_behind();
         // An entry is made under the lock of what it tells.
         let mut recording = record::is_on().then(|| lock(&self.context.allocator));
         if let Some(allocator) = &mut recording {
@@ -304,17 +336,34 @@ impl<'a> Free<'a> {
         self.block.hold();
         let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
         let held = Held { address, bytes, block: block.0 };
-        let kept = match self.block.extent.is_exported() {
-            true => Err(held),
-            false => self.context.lookaside.put(self.thread, held, requested_bytes),
-        };
-        if let Err(out) = kept {
+        if let Err(out) = self.context.lookaside.put(self.thread, held, requested_bytes) {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             match out.id() == block {
                 true => alloc::free_past_lists(self.context, &mut allocator, self.freed()),
                 false => alloc::take_back(self.context, &mut allocator, out),
             }
             alloc::note_allocated(self.context, &allocator);
+        }
+    }
+
+    #[cold]
+    fn publish_past_lists(&self) {
+        if self.block.extent.is_private() {
+            let Free { thread, context, .. } = *self;
+            return private_pools::free(thread, context, self.freed(), Ready::Anyone, None);
+        }
+        self.look_behind();
+        let mut allocator = lock(&self.context.allocator);
+        self.context.recorder.freed(&mut allocator, self.freed());
+        alloc::free_past_lists(self.context, &mut allocator, self.freed());
+        alloc::note_allocated(self.context, &allocator);
+    }
+
+    fn look_behind(&self) {
+        if contents::zone_bytes() != 0 {
+            let stack = self.context.recorder.stack_of(self.block.block);
+            let LiveBlock { address, requested_bytes, .. } = self.block;
+            contents::look_behind(self.context, address, requested_bytes, stack);
         }
     }
 

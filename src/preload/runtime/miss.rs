@@ -18,7 +18,7 @@ use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
     agents, arenas, bypass, chunks, extents, foreign_bytes, free, idle, keeper, limits, lock,
-    memory_hooks, shortage, tags,
+    memory_hooks, pool_life, shortage, tags,
 };
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
@@ -48,12 +48,13 @@ fn miss(
     mut request: Request,
     call: Call,
 ) -> Result<u64, CuResult> {
-    let mut growth = Growth::new(thread, context);
+    pool_life::reap();
+    let mut growth = Growth::new(thread, context, &request);
     // No device gives this: the cache is not emptied for it.
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
-    if chunks::prepare(context, &request) {
+    if request.private().is_none() && chunks::prepare(context, &request) {
         return match ask_driver(&mut growth, &request, call) {
             Err(OUT_OF_MEMORY) => last_resort(&mut growth, &request, call),
             answer => answer,
@@ -75,8 +76,10 @@ struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    fn new(thread: &'a Thread, context: &'static Context) -> Growth<'a> {
-        let heard = memory_hooks::heard(thread);
+    fn new(thread: &'a Thread, context: &'static Context, request: &Request) -> Growth<'a> {
+        // In a capture they hear of what the program asks, not of what the driver is asked: the
+        // capture's lock is held.
+        let heard = memory_hooks::heard(thread).filter(|_| request.private().is_none());
         Growth { context, heard, guard: Some(lock(&context.growth)) }
     }
 
@@ -174,6 +177,7 @@ fn map(
 fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
     idle::came_back();
+    pool_life::reap();
     tags::wait_for_plain_frees(context);
     empty_lookaside(context);
     lock(&context.allocator).reserve_failed(request);
@@ -266,7 +270,7 @@ fn wait_for_frees(context: &Context) {
 /// that the driver itself is asked for exactly what the program asked for, and its answer counts.
 fn last_resort(growth: &mut Growth, request: &Request, call: Call) -> Result<u64, CuResult> {
     let context = growth.context;
-    if request.requester() != Requester::Context {
+    if !may_be_the_driver_s(request) {
         return Err(OUT_OF_MEMORY);
     }
     wait_for_frees(context);
@@ -277,7 +281,7 @@ fn last_resort(growth: &mut Growth, request: &Request, call: Call) -> Result<u64
 /// The driver's own allocation and its own answer; not ours to free.
 fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> Result<u64, CuResult> {
     let context = growth.context;
-    if request.requester() != Requester::Context {
+    if !may_be_the_driver_s(request) {
         return Err(OUT_OF_MEMORY);
     }
     let Some(claim) = limits::claim(context.device, request.bytes()) else {
@@ -307,6 +311,11 @@ fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> Result<u64,
         }
         code => Err(code),
     }
+}
+
+/// Not what is freed on a stream, nor what a capture may free.
+fn may_be_the_driver_s(request: &Request) -> bool {
+    request.requester() == Requester::Context && request.private().is_none()
 }
 
 fn succeed(code: CuResult) -> Result<(), CuResult> {

@@ -5,7 +5,9 @@
 //!
 //! | lock | held during driver calls | protects |
 //! |---|---|---|
+//! | `OpenCapture::work` | yes | what one capture has and may use again; its end waits for it |
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
+//! | `pool_life::ENDED` | yes | pools whose graph is gone |
 //! | `Context::idle` | yes | a turn of the keeper, which takes none of the first two |
 //! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
@@ -66,9 +68,12 @@ pub mod agents;
 pub mod early_start;
 pub mod graph_memory;
 pub mod kernels;
+pub mod open_captures;
 pub mod peers;
 pub mod pinned;
+pub mod pool_life;
 pub mod pools;
+pub mod private_pools;
 pub mod streams;
 pub mod tags;
 

@@ -18,7 +18,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, captures, extents, idle, limits, lock, tags};
+use crate::runtime::{arenas, captures, extents, idle, limits, lock, pool_life, tags};
 
 /// The streams on which memory goes back.
 #[derive(Default)]
@@ -230,6 +230,7 @@ fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
+        pool_life::reap();
         tags::query(context);
         if wait {
             tags::wait_for_plain_frees(context);

@@ -45,6 +45,7 @@ pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRe
     }
     // The event is listed under the core's lock: `tidy` drops what the core does not name.
     let mut allocator = lock(&context.allocator);
+    let ready = allocator.ready_if_freed(freed.block, ready);
     match event {
         Some(event) => lock(&context.tagged.events).push(event),
         None => context.tagged.parked.store(true, Ordering::Relaxed),

@@ -23,7 +23,11 @@ pub struct References(Vec<(u64, Arc<UserObject>, u32)>);
 
 impl References {
     pub fn add(&mut self, handle: u64, object: Arc<UserObject>, count: u32) {
-        match self.0.iter_mut().find(|(known, ..)| *known == handle) {
+        // A handle that the program has moved away is given out again.
+        let same = |known: &(u64, Arc<UserObject>, u32)| {
+            known.0 == handle && Arc::ptr_eq(&known.1, &object)
+        };
+        match self.0.iter_mut().find(|known| same(known)) {
             Some((_, _, held)) => *held += count,
             None => self.0.push((handle, object, count)),
         }

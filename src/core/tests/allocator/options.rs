@@ -296,7 +296,7 @@ fn what_pytorch_has_is_accepted() {
         "backend:native",
         "release_lock_on_cudamalloc:True",
         "release_lock_on_hipmalloc:True",
-        "graph_capture_record_stream_reuse:False",
+        "graph_capture_record_stream_reuse:True",
         "pinned_use_hip_host_register:False",
     ] {
         assert_eq!(accepted(silent), Config::default(), "{silent}");
@@ -305,7 +305,6 @@ fn what_pytorch_has_is_accepted() {
         ("backend:cudaMallocAsync", "the cache is ours"),
         ("backend:hipMallocAsync", "the cache is ours"),
         ("release_lock_on_cudamalloc:False", "no lock"),
-        ("graph_capture_record_stream_reuse:True", "after it"),
         ("throw_on_cudamalloc_oom:True", "makes room first"),
         ("expandable_segments_reserve:80G", "addresses for twice"),
         ("expandable_segments_reserve_by_class:[small:0.1,large:2G]", "addresses for twice"),

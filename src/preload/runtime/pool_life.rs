@@ -1,0 +1,174 @@
+//! How long a private pool lives: until its graph, and all that was made from it, is gone.
+//!
+//! The graph keeps a user object for us, and so does whatever is made from the graph: clones, executables,
+//! graphs that have it as a child, launches in flight. An executable that is updated from another graph
+//! exchanges its objects for those of that graph. When the last reference goes, the driver calls us,
+//! from a thread of its own, where nothing of the driver may be called: so a note is left.
+//!
+//! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. An event
+//! behind all work so far is recorded, and once it is complete the pool's memory is everybody's. Never a
+//! barrier, and never a wait: natively nobody waits here.
+//!
+//! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
+//! the pool is kept for ever: a graph that is launched must find its memory.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{IdleMark, PrivatePool};
+use cachealloc_history::StackId;
+
+use crate::driver::api;
+use crate::driver::sys::SUCCESS;
+use crate::log;
+use crate::record::recorder::Freed;
+use crate::runtime::contexts::Context;
+use crate::runtime::events::EventRef;
+use crate::runtime::extents::{self, LiveBlock, Place};
+use crate::runtime::open_captures::OpenCapture;
+use crate::runtime::stats::Wait;
+use crate::runtime::{alloc, barrier, captures, lock, settle, thread};
+
+/// What the driver hands back when the graph is gone.
+struct Note {
+    pool: PrivatePool,
+    context: &'static Context,
+    next: *mut Note,
+}
+
+/// A pool without a graph.
+struct Ended {
+    pool: PrivatePool,
+    context: &'static Context,
+    /// Behind all work until the end was noticed.
+    event: Option<EventRef>,
+}
+
+/// The notes that nobody has read.
+static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+/// Blocks that go when their pool ends.
+static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
+static ENDED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A new pool for this capture.
+pub fn open(capture: &OpenCapture, begun: IdleMark) -> PrivatePool {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let pool = PrivatePool(NEXT.fetch_add(1, Ordering::Relaxed));
+    let context = capture.context;
+    lock(&context.allocator).open_pool(pool, begun);
+    let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
+    if !api::relaxed(|| capture.keep_with_graph(note as usize, graph_is_gone)) {
+        // Perhaps the driver has called us already: the note is not ours any more.
+        log::info(format_args!("a graph keeps nothing: memory of its capture stays reserved"));
+    }
+    pool
+}
+
+/// Called by the driver, perhaps in a thread of its own.
+extern "C" fn graph_is_gone(note: *mut c_void) {
+    let note = note.cast::<Note>();
+    let mut first = LEFT.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: made by `open`, and handed to the driver, which hands it back once.
+        unsafe { (*note).next = first };
+        match LEFT.compare_exchange_weak(first, note, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+}
+
+/// Gives everybody the memory of graphs that are gone. Waits for nothing.
+#[inline]
+pub fn reap() {
+    if !LEFT.load(Ordering::Relaxed).is_null() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
+        look();
+    }
+}
+
+#[cold]
+fn look() {
+    let mut ended = lock(&ENDED);
+    read_notes(&mut ended);
+    ended.retain_mut(|ended| !ended.is_closed());
+    ENDED_COUNT.store(ended.len(), Ordering::Relaxed);
+}
+
+fn read_notes(ended: &mut Vec<Ended>) {
+    let mut note = LEFT.swap(null_mut(), Ordering::Acquire);
+    while !note.is_null() {
+        // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
+        let Note { pool, context, next } = *unsafe { Box::from_raw(note) };
+        lock(&context.allocator).end_pool(pool);
+        ended.push(Ended { pool, context, event: None });
+        note = next;
+    }
+}
+
+impl Ended {
+    /// Whether nothing is left to do for it.
+    fn is_closed(&mut self) -> bool {
+        if self.context.is_dead() {
+            return true;
+        }
+        let over = match &self.event {
+            Some(event) => api::relaxed(|| event.query()) == SUCCESS,
+            None if api::has_context_barrier() => {
+                let recorded = thread::with(|thread| barrier::record(thread, self.context));
+                self.event = recorded.ok().map(|(event, _, _)| event);
+                self.event.as_ref().is_some_and(|event| event.query() == SUCCESS)
+            }
+            // An old driver has nothing but waits.
+            None => {
+                !captures::any() && settle::settle(self.context, Wait::BarrierFailed) == SUCCESS
+            }
+        };
+        if over || !rule_holds(Rule::PoolEndsBehindEvent) {
+            close(self.context, self.pool);
+            return true;
+        }
+        false
+    }
+}
+
+/// The block at this address is freed when the pool ends; see Note [Memory that comes back].
+pub fn free_at_end(pool: PrivatePool, address: u64) {
+    let mut freed = lock(&FREED_AT_END);
+    if !freed.contains(&(pool, address)) {
+        freed.push((pool, address));
+    }
+}
+
+/// The memory of the pool is everybody's.
+pub fn close(context: &'static Context, pool: PrivatePool) {
+    let mut freed = lock(&FREED_AT_END);
+    let here: Vec<u64> = freed.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
+    freed.retain(|(of, _)| *of != pool);
+    drop(freed);
+    let mut allocator = lock(&context.allocator);
+    allocator.end_pool(pool);
+    for address in here {
+        if let Place::Block(block) = extents::place(address)
+            && block.claim()
+        {
+            let LiveBlock { block, .. } = block;
+            let (_, requested_bytes) = allocator.requested(block);
+            let freed = Freed { block, address, requested_bytes, stack: StackId::NONE };
+            context.recorder.freed(&mut allocator, freed);
+            alloc::free_past_lists(context, &mut allocator, freed);
+        }
+    }
+    let segments = allocator.segments().filter(|segment| segment.private == Some(pool));
+    for segment in segments {
+        if let Some(extent) = extents::extent_of(segment.base.0) {
+            extent.note_private(false);
+        }
+    }
+    allocator.close_pool(pool);
+    alloc::note_allocated(context, &allocator);
+    context.recorder.completed(&mut allocator);
+}

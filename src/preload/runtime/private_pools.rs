@@ -1,0 +1,194 @@
+//! Memory for captures: `cuMemAlloc` and `cuMemFree` in a capture, where natively they end it.
+//!
+//! Note [Captured memory]. What a capture is given must be safe twice: now, because the program may
+//! use it at once, outside of the capture; and in every launch, which runs behind whatever was
+//! ordered before it.
+//!
+//! Now: it is fresh from the driver, or a segment that was free for anyone, so behind the barrier of its
+//! last free; or it was freed in this capture by a free that has waited (`settle`), as natively a
+//! free in a relaxed capture does.
+//!
+//! In every launch: nobody else has the segment from now until the graph is gone (`core::private`), so
+//! a launch meets work of this graph only. One launch of a graph waits for the one before; and inside
+//! of a launch the graph orders a later user behind the earlier ones, or the block waits
+//! (`core::order::reuse`). Work from before the segment was the capture's stands before a barrier
+//! that every launch comes behind, as all work of the context does.
+//!
+//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). What it has
+//! no memory for fails, even if an allocation of its own might have served: whoever frees that could
+//! only call the real `cuMemFree`, which ends the capture.
+//!
+//! Note [Memory that comes back]. Of `cuMemAllocAsync` in a capture each launch of the graph is an
+//! allocation of its own, which the program may free after the launch. With `graph_pool` it is the same
+//! block each time, and the next launch uses it whether or not it was freed. So such a free is noted,
+//! and done when the graph is gone.
+
+use std::collections::BTreeMap;
+
+use cachealloc_core::order::reuse::{Birth, Scope};
+use cachealloc_core::{BlockId, PrivatePool, Ready, Request, Requester, StreamId};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, StreamHandle};
+use crate::record::capture as stacks;
+use crate::record::recorder::Freed;
+use crate::runtime::alloc::{self, Call};
+use crate::runtime::contexts::Context;
+use crate::runtime::extents::{self, Kind, LiveBlock};
+use crate::runtime::miss::miss_or_report;
+use crate::runtime::open_captures::{self, Member, OpenCapture, Work};
+use crate::runtime::thread::Thread;
+use crate::runtime::{contents, lock, pool_life};
+
+/// What is remembered of the blocks that a capture holds.
+#[derive(Default)]
+pub struct Births(BTreeMap<BlockId, (Birth, Option<u64>)>);
+
+impl Births {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// `cuMemAlloc` while something captures. None: the call is none of a capture's.
+#[cold]
+pub fn allocate(
+    thread: &Thread,
+    context: &'static Context,
+    bytes: u64,
+) -> Option<Result<u64, CuResult>> {
+    let capture = open_captures::of_call(thread, context)?;
+    serve(&capture, bytes, None)
+}
+
+/// `cuMemAllocAsync` on a stream that captures.
+#[cold]
+pub fn allocate_on(stream: StreamHandle, bytes: u64) -> Option<Result<u64, CuResult>> {
+    let (capture, member) = open_captures::of_stream(stream)?;
+    serve(&capture, bytes, Some(member))
+}
+
+/// The program has freed a block of a private pool, and nobody holds it any more. `ready`: who might have
+/// it if the pool has ended. `stream`: the capturing stream that it was freed on.
+#[cold]
+pub fn free(
+    thread: &Thread,
+    context: &'static Context,
+    freed: Freed,
+    ready: Ready,
+    stream: Option<StreamHandle>,
+) {
+    let pool = lock(&context.allocator).private_pool_of(freed.block);
+    let capture = pool.and_then(|pool| of_free(thread, context, pool, stream));
+    let mut entered = capture.as_ref().and_then(|(capture, scope)| {
+        let mut work = capture.enter()?;
+        let (birth, home) = work.births.0.remove(&freed.block)?;
+        Some((work, birth, home, *scope))
+    });
+    let mut allocator = lock(&context.allocator);
+    let ready = allocator.ready_if_freed(freed.block, ready);
+    extents::vacate(freed.address);
+    match ready.is_pending() {
+        true => context.recorder.free_requested(&mut allocator, freed),
+        false => context.recorder.freed(&mut allocator, freed),
+    }
+    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    allocator.free(freed.block, ready);
+    alloc::note_allocated(context, &allocator);
+    drop(allocator);
+    if let Some((work, birth, home, scope)) = &mut entered {
+        work.look(|look| look.freed(freed.block, birth, *scope, *home));
+    }
+}
+
+/// See Note [Memory that comes back]: whether a free of this block is to wait for the end of its graph.
+#[inline]
+pub fn comes_back(block: &LiveBlock) -> bool {
+    block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)
+}
+
+#[cold]
+fn is_launched(block: &LiveBlock) -> bool {
+    let pool = lock(&block.context().allocator).private_pool_of(block.block);
+    let Some(pool) = pool.filter(|pool| open_captures::of_pool(*pool).is_none()) else {
+        return false;
+    };
+    pool_life::free_at_end(pool, block.address);
+    true
+}
+
+/// The capture in which this free is made, and for whom it comes in order.
+fn of_free(
+    thread: &Thread,
+    context: &Context,
+    pool: PrivatePool,
+    stream: Option<StreamHandle>,
+) -> Option<(std::sync::Arc<OpenCapture>, Scope)> {
+    let capture = open_captures::of_pool(pool)?;
+    let (here, scope) = match stream {
+        Some(stream) => {
+            let (here, member) = open_captures::of_stream(stream)?;
+            (here, Scope::Stream(member.id))
+        }
+        None => (open_captures::of_call(thread, context)?, Scope::Everywhere),
+    };
+    std::sync::Arc::ptr_eq(&capture, &here).then_some((capture, scope))
+}
+
+fn serve(
+    capture: &OpenCapture,
+    bytes: u64,
+    member: Option<Member>,
+) -> Option<Result<u64, CuResult>> {
+    let context = capture.context;
+    let mut work = capture.enter()?;
+    find_free(context, &mut work);
+    let begun = capture.begun;
+    let pool = capture.pool(&mut work, || Some(pool_life::open(capture, begun)))?;
+    let requester =
+        member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
+    let call = Call { requester, stack: stacks::of_allocation() };
+    let with_zone = bytes.saturating_add(contents::zone_bytes());
+    let request = Request::in_pool(with_zone, requester, pool);
+    let mut allocator = lock(&context.allocator);
+    let hit = allocator.hit(&request);
+    let hit = hit.map(|found| alloc::hand_out(context, &mut allocator, found, call));
+    drop(allocator);
+    let served = match hit {
+        Some(address) => Ok(address),
+        None => api::relaxed(|| miss_or_report(context, request, call)),
+    };
+    if let Ok(address) = served {
+        remember(&mut work, address, member.map(|member| member.id));
+    }
+    Some(served)
+}
+
+/// Gives the pool back what the graph orders by now.
+fn find_free(context: &Context, work: &mut Work) {
+    if work.reuse.waiting_count() == 0 {
+        return;
+    }
+    let Some(ready) = work.look(|look| look.ready(crate::driver::graphs::edges_into)) else {
+        return;
+    };
+    let mut allocator = lock(&context.allocator);
+    for (block, scope) in ready {
+        let stream = match scope {
+            Scope::Stream(id) => Some(StreamId(id)),
+            Scope::Everywhere => None,
+        };
+        if allocator.waits_with_pool(block) {
+            allocator.reuse(block, stream);
+        }
+    }
+    context.recorder.completed(&mut allocator);
+}
+
+fn remember(work: &mut Work, address: u64, home: Option<u64>) {
+    let extents::Place::Block(block) = extents::place(address) else { return };
+    block.extent.note_private(true);
+    if let Some(birth) = work.look(|look| look.birth(home)) {
+        work.births.0.insert(block.block, (birth, home));
+    }
+}

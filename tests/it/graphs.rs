@@ -1,0 +1,199 @@
+//! Captures that allocate and free (`runtime/private_pools.rs`).
+
+use std::fmt::Write;
+
+use cachealloc_core::rules::Rule;
+use cachealloc_tests::Run;
+
+use crate::hazards::problems;
+use crate::random;
+
+const CAPTURES: [&str; 3] = ["thread-local", "global", "relaxed"];
+const MODES: [&str; 3] = ["ordered", "strict", "relaxed"];
+
+fn program(name: &str, capture: &str) -> Run {
+    Run::program(env!("CARGO_BIN_EXE_graphs")).arg(name).arg(capture)
+}
+
+/// Ends well and silent, and the simulation found nothing.
+#[track_caller]
+fn clean(run: Run) -> String {
+    let ran = run.output().ok();
+    assert_eq!((problems(&ran), &*ran.stderr), (vec![], ""), "{ran:#?}");
+    ran.stdout.trim().to_string()
+}
+
+/// In every kind of capture and every mode of frees.
+#[track_caller]
+fn everywhere(name: &str, said: &str) {
+    for capture in CAPTURES {
+        for mode in MODES {
+            let run = program(name, capture).conf(&format!("free_mode:{mode}"));
+            assert_eq!(clean(run), said, "{name}, {capture} capture, {mode}");
+        }
+    }
+}
+
+#[test]
+fn launches_find_their_memory() {
+    everywhere("launches", "ok");
+}
+
+#[test]
+fn what_was_freed_in_order_is_used_again() {
+    everywhere("reuse", "again");
+    let off = program("reuse", "global").conf("graph_capture_record_stream_reuse:false");
+    assert_eq!(clean(off), "not again");
+}
+
+#[test]
+fn branches_meet_before_they_share() {
+    everywhere("branches", "apart: false, together: true");
+}
+
+#[test]
+fn a_late_stream_comes_behind_what_was_reused() {
+    everywhere("late_join", "again");
+}
+
+#[test]
+fn memory_lives_as_long_as_any_executable() {
+    everywhere("outlives", "ok");
+}
+
+#[test]
+fn what_a_capture_leaves_is_the_programs() {
+    everywhere("freed_later", "free (0, 1, 1)");
+}
+
+#[test]
+fn frees_of_other_threads_wait_for_the_graph() {
+    everywhere("freed_by_another_thread", "ok");
+}
+
+#[test]
+fn threads_that_a_capture_forbids_to_allocate_are_served_by_it() {
+    let said = clean(program("another_thread", "global"));
+    assert_eq!(said, "own memory: true, kept: true");
+}
+
+#[test]
+fn a_capture_gets_only_what_was_idle_before_it() {
+    for mode in ["ordered", "strict"] {
+        let run = program("freed_before", "global").conf(&format!("free_mode:{mode}"));
+        assert_eq!(clean(run), "right: true, idle memory serves: true, held back: true");
+    }
+    // What waits for an event is not known to be idle.
+    let relaxed = program("freed_before", "relaxed").conf("free_mode:relaxed");
+    assert_eq!(clean(relaxed), "right: true, idle memory serves: false, held back: true");
+}
+
+#[test]
+fn a_dead_capture_loses_nothing() {
+    for capture in CAPTURES {
+        let ran = program("dies", capture).output().ok();
+        let said = ran.stdout.trim();
+        assert!(said.ends_with("memory back") && said.starts_with("killed 9"), "{said}");
+    }
+    everywhere("abandoned", "ok");
+}
+
+#[test]
+fn without_memory_the_capture_lives() {
+    for capture in CAPTURES {
+        let run = program("full", capture).env("SIM_MEMORY_MB", "192");
+        let ran = run.output().ok();
+        assert_eq!(problems(&ran), [""; 0]);
+        assert_eq!(ran.stdout.trim(), "3 served, then 2; right: true; afterwards 3");
+    }
+}
+
+#[test]
+fn an_updated_executable_keeps_the_memory_of_the_other_graph() {
+    everywhere("updated", "right: true, kept: true");
+}
+
+#[test]
+fn stream_ordered_memory_is_the_drivers_or_the_pools() {
+    let nodes = clean(program("ordered_memory", "thread-local"));
+    assert!(nodes.contains("clone 801, second executable 801, right true"), "{nodes}");
+    let pool = clean(program("ordered_memory", "thread-local").conf("graph_pool:true"));
+    assert_eq!(
+        pool, "3 nodes, clone 0, second executable 0, right true true, freed (0, 0)",
+        "natively: {nodes}"
+    );
+}
+
+#[test]
+fn the_memory_of_a_graph_waits_for_its_last_user() {
+    everywhere("freed_in_use", "ok");
+    let ran = program("freed_in_use", "global")
+        .conf("free_mode:relaxed")
+        .env("CACHEALLOC_BREAK", Rule::PoolEndsBehindEvent.name())
+        .output();
+    assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
+}
+
+#[test]
+fn edited_captures_use_nothing_again() {
+    everywhere("edited", "again: false, ended 0");
+}
+
+#[test]
+fn nobody_starts_early_in_what_was_just_freed() {
+    everywhere("early", "again: true, right: true");
+}
+
+#[test]
+fn random_captures() {
+    for mode in ["ordered", "strict", "relaxed", "ordered,graph_capture_record_stream_reuse:false"]
+    {
+        check(mode);
+    }
+    check("ordered,expandable_segments:true");
+    check("ordered,strategy:pre_allocate,initial_gpu_memory_in_mb:64");
+    check("ordered,gpu_memory_limit_mb:160");
+}
+
+fn check(mode: &str) {
+    let mut failures = String::new();
+    for seed in 1..=seeds() {
+        if let Some(problem) = random::problem(&random_run(seed, mode).output()) {
+            writeln!(failures, "graphs random {seed} {OPS}: {problem}").unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "in mode {mode}:\n{failures}");
+}
+
+const OPS: u64 = 60;
+
+fn random_run(seed: u64, mode: &str) -> Run {
+    Run::program(env!("CARGO_BIN_EXE_graphs"))
+        .args(&format!("random {seed} {OPS}"))
+        .env("SIM_MEMORY_MB", if seed.is_multiple_of(3) { "192" } else { "2048" })
+        .conf(&format!("free_mode:{mode}"))
+}
+
+fn seeds() -> u64 {
+    std::env::var("RANDOM_SEEDS").map_or(150, |text| text.parse().expect("a number"))
+}
+
+/// Each rule of captures is needed: without it some random program goes wrong.
+#[test]
+fn without_a_rule_captures_go_wrong() {
+    let caught = |rule: Rule| {
+        (1..=1_000).find_map(|seed| {
+            let run = random_run(seed, "ordered").env("CACHEALLOC_BREAK", rule.name());
+            random::problem(&run.output()).map(|problem| (seed, problem))
+        })
+    };
+    for rule in [
+        Rule::PrivateWaitsForPool,
+        Rule::PoolLivesWithGraph,
+        Rule::CaptureFreeMarks,
+        Rule::CaptureFreeMarksEveryStream,
+    ] {
+        let Some((seed, problem)) = caught(rule) else { panic!("{} is not caught", rule.name()) };
+        println!("{}: seed {seed}, {problem}", rule.name());
+    }
+}

@@ -1,0 +1,208 @@
+//! Who frees what, and when it is gone.
+
+use cachealloc_tests::driver::{Driver, Outcome, check};
+
+use crate::{BYTES, LARGE, LATE, Verdict, code, fill, free_bytes, holds};
+
+/// The memory of a capture that has ended is not for others while its graph lives.
+pub fn outlives(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, mode)?;
+    let inside = d.alloc(LARGE)?;
+    fill(d, stream, inside, 1)?;
+    d.free(inside)?;
+    let graph = d.end_capture(stream)?;
+    let (first, second) = (d.instantiate(graph)?, d.instantiate(graph)?);
+    d.destroy_graph(graph)?;
+    for executable in [first, second] {
+        let outside = d.alloc(LARGE)?;
+        fill(d, stream, outside, 7)?;
+        d.synchronize()?;
+        d.launch_graph(executable, stream)?;
+        if outside == inside || !holds(d, outside, 7)? {
+            return Ok("FAIL, the graph's memory was given to others".into());
+        }
+        d.free(outside)?;
+        d.destroy_executable(executable)?;
+        free_bytes(d)?;
+    }
+    let blocks = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    Ok(if blocks.contains(&inside) { "ok" } else { "FAIL, it is lost" }.into())
+}
+
+/// A block that leaves the capture alive is the program's, before and after the graph.
+pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, mode)?;
+    let (first, second) = (d.alloc(LARGE)?, d.alloc(LARGE)?);
+    fill(d, stream, first, 1)?;
+    fill(d, stream, second, 2)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    if !holds(d, first, 1)? || !holds(d, second, 2)? {
+        return Ok("FAIL, wrong contents".into());
+    }
+    d.free(first)?;
+    let other = d.alloc(LARGE)?;
+    fill(d, stream, other, 7)?;
+    d.launch_graph(executable, stream)?;
+    if !holds(d, other, 7)? {
+        return Ok("FAIL, a launch wrote into memory of others".into());
+    }
+    d.destroy_executable(executable)?;
+    d.destroy_graph(graph)?;
+    free_bytes(d)?;
+    if !holds(d, second, 2)? {
+        return Ok("FAIL, a block that the program holds was given to others".into());
+    }
+    let twice = (code(d.free(second)), code(d.free(second)), code(d.free(first)));
+    Ok(format!("free {twice:?}"))
+}
+
+/// Another thread frees what the capture uses.
+pub fn freed_by_another_thread(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let context = d.context();
+    d.begin_capture(stream, mode)?;
+    let first = d.alloc(LARGE)?;
+    fill(d, stream, first, 1)?;
+    std::thread::scope(|scope| {
+        let free = scope.spawn(|| d.set_context(context).and_then(|()| d.free(first)));
+        free.join().expect("it does not panic")
+    })?;
+    let second = d.alloc(LARGE)?;
+    fill(d, stream, second, 2)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    if holds(d, second, 2)? { Ok("ok".into()) } else { Ok("FAIL, wrong contents".into()) }
+}
+
+/// Another thread allocates for the capture: its memory must live as long.
+pub fn another_thread(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let context = d.context();
+    d.begin_capture(stream, mode)?;
+    let inside = std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            d.set_context(context)?;
+            let inside = d.alloc(LARGE)?;
+            fill(d, stream, inside, 1)?;
+            d.free(inside)?;
+            Ok::<u64, i32>(inside)
+        });
+        work.join().expect("it does not panic")
+    })?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    let outside = d.alloc(LARGE)?;
+    fill(d, stream, outside, 7)?;
+    d.launch_graph(executable, stream)?;
+    let kept = holds(d, outside, 7)?;
+    let own = outside != inside;
+    Ok(format!("own memory: {own}, kept: {kept}"))
+}
+
+/// What was there before the capture and is freed in it serves others, not the capture.
+pub fn freed_before(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    let (before, idle) = (d.alloc(LARGE)?, d.alloc(LARGE)?);
+    d.launch("late_fill", other, &[before, BYTES as u64, 1, LATE])?;
+    d.free(idle)?;
+    d.begin_capture(stream, mode)?;
+    d.free(before)?;
+    let blocks = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    blocks.iter().try_for_each(|block| fill(d, stream, *block, 2))?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    let after = d.alloc(LARGE)?;
+    fill(d, other, after, 3)?;
+    d.launch_graph(executable, stream)?;
+    let good = holds(d, after, 3)? && holds(d, blocks[0], 2)? && holds(d, blocks[1], 2)?;
+    let idle_serves = blocks.contains(&idle);
+    let held_back = !blocks.contains(&before) && after == before;
+    Ok(format!("right: {good}, idle memory serves: {idle_serves}, held back: {held_back}"))
+}
+
+/// The program itself kills its capture. Nothing is lost.
+pub fn dies(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    let event = d.event()?;
+    d.record(event, other)?;
+    let before = free_bytes(d)?;
+    d.begin_capture(stream, mode)?;
+    let inside = d.alloc(LARGE)?;
+    fill(d, stream, inside, 1)?;
+    d.free(inside)?;
+    let killed = code(d.stream_waits(stream, event));
+    let later = d.alloc(BYTES)?;
+    d.free(later)?;
+    let ended = code(d.end_capture(stream));
+    let after = free_bytes(d)?;
+    let fate = if after == before { "back" } else { "FAIL, lost" };
+    Ok(format!("killed {killed}, ended {ended}, memory {fate}"))
+}
+
+/// Nobody ends it: its stream is destroyed.
+pub fn abandoned(d: &Driver, mode: u32) -> Verdict {
+    for _ in 0..3 {
+        let stream = d.stream()?;
+        d.begin_capture(stream, mode)?;
+        let inside = d.alloc(LARGE)?;
+        fill(d, stream, inside, 1)?;
+        d.free(inside)?;
+        d.destroy_stream(stream)?;
+        let block = d.alloc(LARGE)?;
+        d.free(block)?;
+    }
+    Ok("ok".into())
+}
+
+/// An executable is updated from another graph, which is then destroyed.
+pub fn updated(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let capture = |value: u64| -> Outcome<(u64, u64)> {
+        d.begin_capture(stream, mode)?;
+        let inside = d.alloc(LARGE)?;
+        fill(d, stream, inside, value)?;
+        Ok((d.end_capture(stream)?, inside))
+    };
+    let (first, old) = capture(1)?;
+    let executable = d.instantiate(first)?;
+    let (second, new) = capture(2)?;
+    let mut result = [0_u64; 4];
+    // SAFETY: a place larger than the result.
+    check(unsafe {
+        (d.functions.cuGraphExecUpdate)(executable, second, result.as_mut_ptr().cast())
+    })?;
+    d.destroy_graph(first)?;
+    d.destroy_graph(second)?;
+    d.free(old)?;
+    d.free(new)?;
+    free_bytes(d)?;
+    let blocks = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    blocks.iter().try_for_each(|block| fill(d, stream, *block, 7))?;
+    d.launch_graph(executable, stream)?;
+    let good = holds(d, blocks[0], 7)? && holds(d, blocks[1], 7)?;
+    let kept = !blocks.contains(&new);
+    d.destroy_executable(executable)?;
+    Ok(format!("right: {good}, kept: {kept}"))
+}
+
+/// The graph goes while a kernel of nobody's still works in its memory.
+pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    d.begin_capture(stream, mode)?;
+    let inside = d.alloc(LARGE)?;
+    fill(d, stream, inside, 1)?;
+    let graph = d.end_capture(stream)?;
+    d.launch("late_fill", other, &[inside, BYTES as u64, 1, LATE])?;
+    d.free(inside)?;
+    d.destroy_graph(graph)?;
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    // A miss, which finds that the graph is gone.
+    let next = d.alloc(LARGE)?;
+    fill(d, stream, next, 2)?;
+    Ok(if holds(d, next, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
+}

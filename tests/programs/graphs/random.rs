@@ -1,0 +1,421 @@
+//! Random captures among ordinary work: `graphs random SEED OPS`.
+//!
+//! A capture allocates, fills, checks and frees on streams that fork and join; the program orders its own
+//! accesses by events, and leans on nothing but this: memory that it is given is used by nobody else, in
+//! no launch. Every word is checked, inside of the graphs and between them.
+
+use cachealloc_tests::driver::{Driver, Event, GLOBAL, Outcome, RELAXED, Stream, THREAD_LOCAL};
+
+const STREAMS: usize = 4;
+const GRAPHS_MAX: usize = 4;
+const HELD_MAX: usize = 12;
+const OUT_OF_MEMORY: i32 = 2;
+const SIZES: [usize; 7] = [4_096, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20, 24 << 20];
+/// So much of a block is touched, at a place of its own.
+const PART_BYTES: u64 = 4_096;
+
+type Clock = [u32; STREAMS];
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.roll() % limit as u64) as usize
+    }
+}
+
+struct Program<'a> {
+    d: &'a Driver,
+    dice: Dice,
+    streams: [Stream; STREAMS],
+    /// Ordinary blocks: place, value.
+    held: Vec<(u64, u64, u64)>,
+    graphs: Vec<Graph>,
+    values: u64,
+    wrong: u64,
+}
+
+struct Graph {
+    graph: Option<u64>,
+    executables: Vec<u64>,
+    stream: Stream,
+    /// Words that were wrong, for each stream.
+    counts: [u64; STREAMS],
+    /// Blocks that the capture has left to the program, and what they hold after a launch.
+    left: Vec<(u64, u64, u64)>,
+    launched: bool,
+}
+
+/// A block in a capture.
+struct Block {
+    address: u64,
+    at: u64,
+    value: Option<u64>,
+    written: Clock,
+    touched: Clock,
+}
+
+/// The streams of a capture, and how far each knows of all.
+struct Capture {
+    members: Vec<usize>,
+    clocks: [Clock; STREAMS],
+    events: Vec<(Event, Clock)>,
+    blocks: Vec<Block>,
+}
+
+pub fn main(d: &Driver, words: &[String]) {
+    let number = |index: usize| words.get(index).and_then(|word| word.parse().ok()).unwrap_or(1);
+    match run(d, number(0), number(1)) {
+        Ok(wrong) => {
+            println!("{wrong} words were wrong");
+            std::process::exit((wrong != 0).into());
+        }
+        Err(code) => {
+            println!("driver error {code}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn run(d: &Driver, seed: u64, ops: u64) -> Outcome<u64> {
+    let streams = [d.stream()?, d.stream()?, d.blocking_stream()?, d.stream()?];
+    let (held, graphs) = (Vec::new(), Vec::new());
+    let mut program = Program { d, dice: Dice(seed), streams, held, graphs, values: 0, wrong: 0 };
+    for _ in 0..ops {
+        program.step()?;
+    }
+    program.finish()
+}
+
+impl Program<'_> {
+    fn step(&mut self) -> Outcome {
+        match self.dice.below(20) {
+            0..5 => self.hold(),
+            5..9 => self.let_go(),
+            9..11 if self.graphs.len() < GRAPHS_MAX => self.capture(),
+            9..16 => self.launch(),
+            16..18 => self.free_left(),
+            18 => self.destroy(),
+            _ => self.d.synchronize(),
+        }
+    }
+
+    fn fresh_value(&mut self) -> u64 {
+        self.values += 1;
+        self.values
+    }
+
+    fn place(&mut self, address: u64, bytes: usize) -> u64 {
+        let room = (bytes as u64 - PART_BYTES) / 512;
+        address + self.dice.below(room as usize + 1) as u64 * 512
+    }
+
+    fn delay(&mut self) -> u64 {
+        [0, 0, 5_000, 50_000, 400_000][self.dice.below(5)]
+    }
+
+    fn alloc(&mut self) -> Outcome<Option<(u64, u64)>> {
+        let bytes = SIZES[self.dice.below(SIZES.len())];
+        match self.d.alloc(bytes) {
+            Ok(address) => Ok(Some((address, self.place(address, bytes)))),
+            Err(OUT_OF_MEMORY) => Ok(None),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Ordinary memory, which no launch may touch.
+    fn hold(&mut self) -> Outcome {
+        if self.held.len() >= HELD_MAX {
+            return self.let_go();
+        }
+        let Some((address, at)) = self.alloc()? else { return Ok(()) };
+        let (value, delay, on) = (self.fresh_value(), self.delay(), self.dice.below(STREAMS));
+        self.d.launch("late_fill", self.streams[on], &[at, PART_BYTES, value, delay])?;
+        self.held.push((address, at, value));
+        Ok(())
+    }
+
+    fn let_go(&mut self) -> Outcome {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let index = self.dice.below(self.held.len());
+        let (address, at, value) = self.held.swap_remove(index);
+        if self.dice.below(3) != 0 {
+            self.d.synchronize()?;
+            self.look(at, value)?;
+        }
+        self.d.free(address)
+    }
+
+    fn look(&mut self, at: u64, value: u64) -> Outcome {
+        let words = self.d.read_words(at, PART_BYTES as usize / 8)?;
+        self.wrong += words.iter().filter(|word| **word != value).count() as u64;
+        Ok(())
+    }
+
+    fn launch(&mut self) -> Outcome {
+        if self.graphs.is_empty() {
+            return Ok(());
+        }
+        let (index, again) = (self.dice.below(self.graphs.len()), self.dice.below(3));
+        let pick = self.dice.below(2);
+        let graph = &mut self.graphs[index];
+        let executable = graph.executables[pick % graph.executables.len()];
+        for _ in 0..=again {
+            self.d.launch_graph(executable, graph.stream)?;
+        }
+        graph.launched = true;
+        if pick == 0 {
+            self.d.synchronize()?;
+            for (_, at, value) in self.graphs[index].left.clone() {
+                self.look(at, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a capture has left: freed while its graph lives, and never launched again.
+    fn free_left(&mut self) -> Outcome {
+        let some = self.graphs.iter().position(|graph| !graph.left.is_empty());
+        let Some(index) = some else { return Ok(()) };
+        let left = std::mem::take(&mut self.graphs[index].left);
+        left.into_iter().try_for_each(|(address, ..)| self.d.free(address))
+    }
+
+    fn destroy(&mut self) -> Outcome {
+        if self.graphs.is_empty() {
+            return Ok(());
+        }
+        let index = self.dice.below(self.graphs.len());
+        let all = self.dice.below(2) == 0;
+        let graph = &mut self.graphs[index];
+        if let Some(graph) = graph.graph.take() {
+            self.d.destroy_graph(graph)?;
+        }
+        if graph.executables.len() > 1 {
+            self.d.destroy_executable(graph.executables.pop().expect("there are two"))?;
+        }
+        if all {
+            let graph = self.graphs.swap_remove(index);
+            self.end(graph)?;
+        }
+        Ok(())
+    }
+
+    /// Its blocks are the program's to the end.
+    fn end(&mut self, graph: Graph) -> Outcome {
+        graph
+            .executables
+            .iter()
+            .try_for_each(|executable| self.d.destroy_executable(*executable))?;
+        if let Some(graph) = graph.graph {
+            self.d.destroy_graph(graph)?;
+        }
+        self.d.synchronize()?;
+        for (address, at, value) in graph.left {
+            if graph.launched {
+                self.look(at, value)?;
+            }
+            self.d.free(address)?;
+        }
+        for count in graph.counts {
+            self.wrong += self.d.read_words(count, 1)?[0];
+            self.d.free(count)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Outcome<u64> {
+        while let Some(graph) = self.graphs.pop() {
+            self.end(graph)?;
+        }
+        self.d.synchronize()?;
+        for (address, at, value) in std::mem::take(&mut self.held) {
+            self.look(at, value)?;
+            self.d.free(address)?;
+        }
+        Ok(self.wrong)
+    }
+}
+
+/// Captures.
+impl Program<'_> {
+    fn capture(&mut self) -> Outcome {
+        let mut counts = [0; STREAMS];
+        for index in 0..STREAMS {
+            match self.d.alloc(512) {
+                Ok(count) => counts[index] = count,
+                Err(_) => return counts[..index].iter().try_for_each(|count| self.d.free(*count)),
+            }
+            self.d.write_words(counts[index], &[0])?;
+        }
+        let mode = [THREAD_LOCAL, GLOBAL, RELAXED][self.dice.below(3)];
+        let origin = self.dice.below(STREAMS);
+        self.d.begin_capture(self.streams[origin], mode)?;
+        let (clocks, events, blocks) = (Default::default(), Vec::new(), Vec::new());
+        let mut capture = Capture { members: vec![origin], clocks, events, blocks };
+        for _ in 0..self.dice.below(50) + 2 {
+            self.captured(&mut capture, &counts, mode)?;
+        }
+        for member in capture.members.clone() {
+            self.bring(&mut capture, origin, member)?;
+        }
+        let graph = self.d.end_capture(self.streams[origin])?;
+        capture.events.iter().try_for_each(|(event, _)| self.d.destroy_event(*event))?;
+        let mut executables = vec![self.d.instantiate(graph)?];
+        if self.dice.below(3) == 0 {
+            executables.push(self.d.instantiate(graph)?);
+        }
+        let left = capture.blocks.iter().filter_map(|b| Some((b.address, b.at, b.value?)));
+        let left = left.collect();
+        let unfilled = capture.blocks.iter().filter(|block| block.value.is_none());
+        unfilled.map(|block| block.address).try_for_each(|address| self.d.free(address))?;
+        let (graph, stream) = (Some(graph), self.streams[origin]);
+        let launched = false;
+        self.graphs.push(Graph { graph, executables, stream, counts, left, launched });
+        Ok(())
+    }
+
+    fn captured(&mut self, c: &mut Capture, counts: &[u64; STREAMS], mode: u32) -> Outcome {
+        let stream = c.members[self.dice.below(c.members.len())];
+        match self.dice.below(20) {
+            0..5 => {
+                let nothing = Clock::default();
+                if let Some((address, at)) = self.alloc()? {
+                    let (written, touched) = (nothing, nothing);
+                    c.blocks.push(Block { address, at, value: None, written, touched });
+                }
+                Ok(())
+            }
+            5..9 if !c.blocks.is_empty() => {
+                let index = self.dice.below(c.blocks.len());
+                let block = c.blocks.swap_remove(index);
+                self.d.free(block.address)
+            }
+            5..13 if !c.blocks.is_empty() => self.fill(c, stream),
+            13..16 if !c.blocks.is_empty() => self.check(c, stream, counts),
+            16 => self.note_event(c, stream),
+            17 => self.fork(c, stream),
+            18 => {
+                let other = c.members[self.dice.below(c.members.len())];
+                self.bring(c, stream, other)
+            }
+            19 if mode != GLOBAL && self.dice.below(4) == 0 => self.elsewhere(),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, c: &mut Capture, stream: usize) -> Outcome {
+        let index = self.dice.below(c.blocks.len());
+        let touched = c.blocks[index].touched;
+        self.order(c, stream, touched)?;
+        let (value, delay) = (self.fresh_value(), self.delay());
+        let block = &mut c.blocks[index];
+        let arguments = [block.at, PART_BYTES, value, delay];
+        self.d.launch("late_fill", self.streams[stream], &arguments)?;
+        c.clocks[stream][stream] += 1;
+        block.value = Some(value);
+        (block.written, block.touched) = (c.clocks[stream], c.clocks[stream]);
+        Ok(())
+    }
+
+    fn check(&mut self, c: &mut Capture, stream: usize, counts: &[u64; STREAMS]) -> Outcome {
+        let index = self.dice.below(c.blocks.len());
+        let Some(value) = c.blocks[index].value else { return Ok(()) };
+        let written = c.blocks[index].written;
+        self.order(c, stream, written)?;
+        let delay = self.delay();
+        let block = &mut c.blocks[index];
+        let arguments = [block.at, PART_BYTES, value, counts[stream], delay];
+        self.d.launch("check", self.streams[stream], &arguments)?;
+        c.clocks[stream][stream] += 1;
+        for (own, other) in block.touched.iter_mut().zip(c.clocks[stream]) {
+            *own = (*own).max(other);
+        }
+        Ok(())
+    }
+
+    /// What this stream captures next comes after what the clock holds.
+    fn order(&mut self, c: &mut Capture, stream: usize, clock: Clock) -> Outcome {
+        for other in c.members.clone() {
+            if c.clocks[stream][other] < clock[other] {
+                self.bring(c, stream, other)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bring(&mut self, c: &mut Capture, stream: usize, other: usize) -> Outcome {
+        if stream == other {
+            return Ok(());
+        }
+        let event = self.d.event()?;
+        self.d.record(event, self.streams[other])?;
+        self.d.stream_waits(self.streams[stream], event)?;
+        self.d.destroy_event(event)?;
+        let knows = c.clocks[other];
+        c.learn(stream, &knows);
+        Ok(())
+    }
+
+    fn note_event(&mut self, c: &mut Capture, stream: usize) -> Outcome {
+        let event = self.d.event()?;
+        self.d.record(event, self.streams[stream])?;
+        c.events.push((event, c.clocks[stream]));
+        Ok(())
+    }
+
+    /// One stream more, perhaps from an event that is old.
+    fn fork(&mut self, c: &mut Capture, from: usize) -> Outcome {
+        let Some(stream) = (0..STREAMS).find(|stream| !c.members.contains(stream)) else {
+            return Ok(());
+        };
+        if c.events.is_empty() || self.dice.below(3) == 0 {
+            self.note_event(c, from)?;
+        }
+        let (event, knows) = c.events[self.dice.below(c.events.len())];
+        self.d.stream_waits(self.streams[stream], event)?;
+        c.members.push(stream);
+        c.learn(stream, &knows);
+        Ok(())
+    }
+
+    /// Another thread works meanwhile, on nothing of the capture's.
+    fn elsewhere(&mut self) -> Outcome {
+        let context = self.d.context();
+        let (values, delay) = (self.fresh_value(), self.delay());
+        let d = self.d;
+        let work = || {
+            d.set_context(context)?;
+            let stream = d.stream()?;
+            for bytes in SIZES {
+                let block = match d.alloc(bytes) {
+                    Err(OUT_OF_MEMORY) => continue,
+                    block => block?,
+                };
+                d.launch("late_fill", stream, &[block, PART_BYTES, values, delay])?;
+                d.free(block)?;
+            }
+            d.destroy_stream(stream)
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
+    }
+}
+
+impl Capture {
+    fn learn(&mut self, stream: usize, knows: &Clock) {
+        for (own, other) in self.clocks[stream].iter_mut().zip(knows) {
+            *own = (*own).max(*other);
+        }
+    }
+}
