@@ -9,6 +9,7 @@ mod generated;
 mod install;
 mod live;
 mod run;
+mod sites;
 mod snapshot;
 
 /// The command with these arguments, separated by spaces; nothing is preloaded by others.
