@@ -18,9 +18,9 @@ HOSTILE = [
 
 
 class Maker:
-    def __init__(self, seed, hostile):
+    def __init__(self, seed, ours):
         self.random = random.Random(seed)
-        self.hostile = hostile
+        self.ours = ours
         self.entries, self.live, self.free = [], {}, {}
         self.next_address, self.time_us = 0x7F0000000000, 1_795_000_000_000_000
         self.segments, self.stacks = [], {}
@@ -50,8 +50,10 @@ class Maker:
 
     def entry(self, action, address, size, stack):
         where = {'device_free': address} if action == 'oom' else {'addr': address}
-        self.entries.append({'action': action, **where, 'size': size, 'stream': 0, 'time_us': self.tick(),
-                             'frames': stack})
+        names = [frame['name'] for frame in stack]
+        category = {'category': 'cuBLAS' if any('matmul' in name for name in names) else 'PyTorch'} if self.ours else {}
+        self.entries.append({'action': action, **where, 'size': size, 'stream': 0, 'time_us': self.tick(), 'frames': stack,
+                             **category})
 
     def alloc(self, size, stack):
         bytes_ = (size + 511) // 512 * 512
@@ -98,12 +100,15 @@ class Maker:
                              'segment_type': 'small' if bytes_ <= MIB else 'large', 'is_expandable': False,
                              'segment_pool_id': (1, 0) if number % 5 == 4 else (0, 0), 'frames': stack, 'blocks': blocks})
         return {'segments': segments, 'device_traces': [self.entries], 'external_annotations': [],
-                'allocator_settings': {'PYTORCH_CUDA_ALLOC_CONF': '', 'max_split_size': -1}}
+                'allocator_settings': {'PYTORCH_CUDA_ALLOC_CONF': '', 'max_split_size': -1,
+                                       **({'cachealloc': self.ours} if self.ours else {})}}
 
 
-def train(steps, seed=1, hostile=False, deep=20):
-    """A run of a model whose losses are kept by mistake, and which asks for scratch memory in a loop."""
-    maker = Maker(seed, hostile)
+def train(steps, rank=None, hostile=False, deep=20):
+    """A run of a model whose losses are kept by mistake, and which asks for scratch memory in a loop. With a rank, written
+    by our library; without, by PyTorch."""
+    whose = {'version': '0.1.0', 'program': 'train.py', 'process': str(4711 + (rank or 0)), 'host': 'node7', 'rank': str(rank)}
+    maker = Maker(1 + (rank or 0), whose if rank is not None else None)
     init = (('__init__', '/home/user/model.py', 31), ('build', '/home/user/train.py', 40))
     for layer in range(LAYERS):
         for size in (24 * MIB, 8 * MIB, 64 << 10):
@@ -119,7 +124,7 @@ def train(steps, seed=1, hostile=False, deep=20):
                 kept.append(maker.alloc(size, maker.stack(*maker.python(layer, 50 + len(op), 'forward'), op=op, deep=deep)))
             for _ in range(3):
                 maker.drop(maker.alloc(5 * MIB, maker.stack(*maker.python(layer, 77, 'mask'), op='scratch', deep=deep)))
-        maker.alloc(96 * 1024, maker.stack(('log', '/home/user/train.py', 102), ('train_step', '/home/user/train.py', 99), op='clone'))
+        maker.alloc(4 * MIB, maker.stack(('log', '/home/user/train.py', 102), ('train_step', '/home/user/train.py', 99), op='clone'))
         if step == 0:
             for layer in range(LAYERS):
                 maker.alloc(16 * MIB, maker.stack(*optimizer, op='zeros_like', deep=deep))
@@ -142,12 +147,12 @@ def main():
     parser.add_argument('out')
     parser.add_argument('--steps', type=int, default=12)
     parser.add_argument('--entries', type=int, help='as many steps as make about so many entries')
-    parser.add_argument('--rank', type=int, default=0)
+    parser.add_argument('--rank', type=int)
     parser.add_argument('--hostile', action='store_true')
     options = parser.parse_args()
     steps = options.steps if options.entries is None else max(1, options.entries // ENTRIES_OF_STEP)
     with open(options.out, 'wb') as out:
-        pickle.dump(train(steps, 1 + options.rank, options.hostile), out, protocol=4)
+        pickle.dump(train(steps, options.rank, options.hostile), out, protocol=4)
 
 
 if __name__ == '__main__':

@@ -9,6 +9,7 @@ use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path}
 
 use crate::columns::Columns;
 use crate::head::json;
+use crate::text;
 
 /// Things that are numbered in the order in which they come, each once.
 pub struct Numbered<T> {
@@ -176,13 +177,13 @@ impl Tables {
         self.stacks.all()[stack as usize].site
     }
 
-    /// The call site of a stack, in words.
+    /// The call site of a stack, in words, and not in too many.
     pub fn site_text(&self, site: u32) -> String {
         let site = self.sites.all()[site as usize];
-        let texts = self.texts.all();
-        match texts[site.function as usize].as_str() {
-            "" | "??" => texts[site.place as usize].clone(),
-            function => format!("{} ({function})", texts[site.place as usize]),
+        let text = |number: u32| text::cut(&self.texts.all()[number as usize]);
+        match text(site.function).as_str() {
+            "" | "??" => text(site.place),
+            function => format!("{} ({function})", text(site.place)),
         }
     }
 

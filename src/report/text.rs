@@ -55,3 +55,13 @@ pub fn time(us: u64) -> String {
         _ => format!("{} min", count(us / 60_000_000)),
     }
 }
+
+/// A name that is too long for a sentence, cut.
+pub fn cut(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_string(),
+    }
+}
+
+const NAME_CHARS_MAX: usize = 120;

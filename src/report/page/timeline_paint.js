@@ -39,12 +39,19 @@ function paint_bands(timeline, pen, moments, y_of) {
     pen.fill();
   }
   // A thin line of the ground between bands: neighbours stay apart whatever one sees of their colours.
+  // Along the top of bands only: upright it would cover what is one column wide.
   pen.strokeStyle = css('--card');
   pen.lineWidth = 0.75;
+  pen.beginPath();
   for (let group = 1; group < groups.count; group++) {
-    edge_path(pen, edges[group]);
-    pen.stroke();
+    for (let column = 0; column < moments.length; column++) {
+      if (edges[group - 1][column] - edges[group][column] > 1.5) {
+        pen.moveTo(LEFT + column, edges[group][column]);
+        pen.lineTo(LEFT + column + 1, edges[group][column]);
+      }
+    }
   }
+  pen.stroke();
   paint_band_names(timeline, pen, edges);
 }
 
