@@ -18,6 +18,7 @@ mod lives;
 mod moment;
 mod segments;
 mod series;
+mod story;
 
 // Whom it concerns.
 mod shortages;

@@ -3,8 +3,9 @@
 
 use std::mem;
 
+use super::dicts::NO_ADDRESS;
 use super::error::ReadError;
-use super::nodes::{self, NO_ADDRESS, Nodes};
+use super::nodes::{self, Nodes};
 use super::value::Value;
 use super::words;
 use crate::model::{

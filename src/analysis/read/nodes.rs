@@ -10,10 +10,7 @@ use std::mem;
 
 use super::value::{List, Value};
 use super::words;
-use crate::model::{
-    Action, Block, BlockState, Entry, Frame, Frames, PoolId, Segment, StackId, Stacks, TextId,
-    Texts,
-};
+use crate::model::{Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
 
 /// What is wrong, without the place.
 pub(super) type Result<T> = std::result::Result<T, String>;
@@ -30,8 +27,8 @@ pub(super) struct Nodes {
     pub blocks: Vec<Block>,
     /// With the ordinal of the device, which is negative for the host.
     pub segments: Vec<(i64, Segment)>,
-    maps: Vec<Pairs>,
-    lists: Vec<List>,
+    pub(super) maps: Vec<Pairs>,
+    pub(super) lists: Vec<List>,
     slots: Vec<Value>,
 }
 
@@ -126,183 +123,6 @@ impl Nodes {
         }
     }
 
-    fn dict(&mut self, items: &[Value]) -> Result<Value> {
-        let has = |key: TextId| pairs(items).any(|(found, _)| found == Value::Text(key));
-        if has(words::SIZE) {
-            if has(words::ACTION) {
-                return self.entry(items);
-            }
-            if has(words::STATE) {
-                return self.block(items);
-            }
-        } else if has(words::FILENAME) && has(words::NAME) {
-            return self.frame(items);
-        } else if has(words::BLOCKS) && has(words::TOTAL_SIZE) {
-            return self.segment(items);
-        }
-        pushed(&mut self.maps, pairs(items).collect(), "dicts").map(Value::Map)
-    }
-
-    fn entry(&mut self, items: &[Value]) -> Result<Value> {
-        let mut entry = Entry {
-            time_us: 0,
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            stack: StackId::NONE,
-            category: TextId::EMPTY,
-            compile_context: TextId::EMPTY,
-            user_metadata: TextId::EMPTY,
-            pool: PoolId::DEFAULT,
-            action: Action::Other,
-        };
-        for (key, value) in pairs(items) {
-            let Value::Text(key) = key else { continue };
-            match key {
-                words::ACTION => entry.action = action(value)?,
-                words::ADDR | words::DEVICE_FREE => entry.address = number(key, value, self)?,
-                words::SIZE => entry.bytes = number(key, value, self)?,
-                words::STREAM => entry.stream = handle(key, value, self)?,
-                words::TIME_US => entry.time_us = number(key, value, self)?,
-                words::FRAMES => entry.stack = self.stack(value)?,
-                words::CATEGORY => entry.category = self.text(value, words::UNKNOWN),
-                words::COMPILE_CONTEXT => {
-                    entry.compile_context = self.text(value, words::NOT_AVAILABLE);
-                }
-                words::USER_METADATA => entry.user_metadata = self.text(value, TextId::EMPTY),
-                words::POOL_ID => entry.pool = self.pool_of(value)?,
-                _ => {}
-            }
-        }
-        pushed(&mut self.entries, entry, "entries").map(Value::Entry)
-    }
-
-    fn block(&mut self, items: &[Value]) -> Result<Value> {
-        let mut block = Block {
-            address: NO_ADDRESS,
-            bytes: 0,
-            requested_bytes: 0,
-            state: BlockState::Free,
-            stack: StackId::NONE,
-        };
-        let mut requested = None;
-        for (key, value) in pairs(items) {
-            let Value::Text(key) = key else { continue };
-            match key {
-                words::ADDRESS => block.address = number(key, value, self)?,
-                words::SIZE => block.bytes = number(key, value, self)?,
-                words::REQUESTED_SIZE => requested = Some(number(key, value, self)?),
-                words::STATE => block.state = state(value)?,
-                words::FRAMES => block.stack = self.stack(value)?,
-                words::HISTORY => {
-                    let (stack, bytes) = self.old_history(value)?;
-                    block.stack = stack;
-                    requested = requested.or(bytes);
-                }
-                _ => {}
-            }
-        }
-        block.requested_bytes = requested.unwrap_or(block.bytes);
-        pushed(&mut self.blocks, block, "blocks").map(Value::Block)
-    }
-
-    /// The form that blocks had before 2023: what was allocated in them, the last one first.
-    fn old_history(&mut self, value: Value) -> Result<(StackId, Option<u64>)> {
-        let last = match value {
-            Value::List(id) => match &self.lists[id as usize] {
-                List::Items(items) => items.first().copied(),
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some(Value::Map(map)) = last.map(|last| self.resolve(last)) else {
-            return Ok((StackId::NONE, None));
-        };
-        let bytes = match self.get(map, words::REAL_SIZE) {
-            Some(value) => Some(number(words::REAL_SIZE, value, self)?),
-            None => None,
-        };
-        let frames = self.get(map, words::FRAMES).unwrap_or(Value::Nothing);
-        Ok((self.stack(frames)?, bytes))
-    }
-
-    fn segment(&mut self, items: &[Value]) -> Result<Value> {
-        let mut device = 0;
-        let mut segment = Segment {
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            small: false,
-            pool: PoolId::DEFAULT,
-            expandable: false,
-            stack: StackId::NONE,
-            blocks: Vec::new(),
-        };
-        for (key, value) in pairs(items) {
-            let Value::Text(key) = key else { continue };
-            match key {
-                words::DEVICE => device = handle(key, value, self)? as i64,
-                words::ADDRESS => segment.address = number(key, value, self)?,
-                words::TOTAL_SIZE => segment.bytes = number(key, value, self)?,
-                words::STREAM => segment.stream = handle(key, value, self)?,
-                words::SEGMENT_TYPE => segment.small = value == Value::Text(words::SMALL),
-                words::SEGMENT_POOL_ID => segment.pool = self.pool_of(value)?,
-                words::IS_EXPANDABLE => segment.expandable = value == Value::Boolean(true),
-                words::FRAMES => segment.stack = self.stack(value)?,
-                words::BLOCKS => segment.blocks = self.blocks(value)?,
-                _ => {}
-            }
-        }
-        pushed(&mut self.segments, (device, segment), "segments").map(Value::Segment)
-    }
-
-    fn blocks(&mut self, list: Value) -> Result<Vec<Block>> {
-        let blocks = self.take(list)?;
-        let block = |value| match self.resolve(value) {
-            Value::Block(block) => Ok(self.blocks[block as usize]),
-            value => Err(format!("{} is in the list of blocks", value.kind())),
-        };
-        blocks.into_iter().map(block).collect()
-    }
-
-    fn frame(&mut self, items: &[Value]) -> Result<Value> {
-        let mut frame = Frame { name: TextId::EMPTY, filename: TextId::EMPTY, line: 0 };
-        for (key, value) in pairs(items) {
-            match (key, value) {
-                (Value::Text(words::NAME), Value::Text(name)) => frame.name = name,
-                (Value::Text(words::FILENAME), Value::Text(name)) => frame.filename = name,
-                (Value::Text(words::LINE), Value::Number(line)) => frame.line = line,
-                _ => {}
-            }
-        }
-        if self.frames.all().len() >= COUNT_MAX {
-            return Err(too_many("frames"));
-        }
-        Ok(Value::Frame(self.frames.add(frame)))
-    }
-
-    /// A list of frames becomes a stack when it is used for the first time.
-    fn stack(&mut self, value: Value) -> Result<StackId> {
-        let id = match value {
-            Value::Nothing | Value::EmptyList => return Ok(StackId::NONE),
-            Value::List(id) => id as usize,
-            value => return Err(format!("frames are {}", value.kind())),
-        };
-        let items = match &self.lists[id] {
-            List::Stack(stack) => return Ok(*stack),
-            List::Items(items) => items,
-            List::Taken => return Err("frames are a list of something else".into()),
-        };
-        let frame = |&value: &Value| match self.resolve(value) {
-            Value::Frame(frame) => Ok(frame),
-            value => Err(format!("{} is among the frames", value.kind())),
-        };
-        let frames = items.iter().map(frame).collect::<Result<Vec<_>>>()?;
-        let stack = self.stacks.add(&frames);
-        self.lists[id] = List::Stack(stack);
-        Ok(stack)
-    }
-
     /// The items of a list, which is gone after this.
     pub fn take(&mut self, list: Value) -> Result<Vec<Value>> {
         match list {
@@ -326,19 +146,6 @@ impl Nodes {
         found.map(|&(_, value)| self.resolve(value))
     }
 
-    /// Empty where it is none, or says no more than `nothing` does.
-    fn text(&mut self, value: Value, nothing: TextId) -> TextId {
-        match self.resolve(value) {
-            Value::Text(text) if text == nothing => TextId::EMPTY,
-            Value::Text(text) => text,
-            Value::Nothing | Value::EmptyDict | Value::EmptyList => TextId::EMPTY,
-            value => {
-                let text = self.plain(value);
-                self.texts.add(&text)
-            }
-        }
-    }
-
     /// A value in a few words: of a dict what it says, of dicts in it no more than that.
     pub fn plain(&self, value: Value) -> String {
         let Value::Map(map) = self.resolve(value) else { return self.scalar(value) };
@@ -359,7 +166,7 @@ impl Nodes {
         }
     }
 
-    fn pool(&mut self, pool: (u64, u64)) -> Result<PoolId> {
+    pub(super) fn pool(&mut self, pool: (u64, u64)) -> Result<PoolId> {
         if self.pools.len() >= COUNT_MAX {
             return Err(too_many("pools"));
         }
@@ -370,30 +177,16 @@ impl Nodes {
         }
         Ok(id)
     }
-
-    fn pool_of(&mut self, value: Value) -> Result<PoolId> {
-        // JSON knows no tuples, and who came through it has lists.
-        if let Value::List(id) = value
-            && let List::Items(items) = &self.lists[id as usize]
-            && let [Value::Number(first), Value::Number(second)] = items[..]
-        {
-            return self.pool((first, second));
-        }
-        Ok(if let Value::Pair(pool) = value { pool } else { PoolId::DEFAULT })
-    }
 }
-
-/// Of a block that has none in the file: it begins where the one before ends.
-pub(super) const NO_ADDRESS: u64 = u64::MAX;
 
 /// Of a dict that is shown as text.
 const PLAIN_PAIRS_MAX: usize = 64;
 
-fn pairs(items: &[Value]) -> impl Iterator<Item = (Value, Value)> + '_ {
+pub(super) fn pairs(items: &[Value]) -> impl Iterator<Item = (Value, Value)> + '_ {
     items.as_chunks::<2>().0.iter().map(|&[key, value]| (key, value))
 }
 
-fn pushed<T>(all: &mut Vec<T>, item: T, what: &str) -> Result<u32> {
+pub(super) fn pushed<T>(all: &mut Vec<T>, item: T, what: &str) -> Result<u32> {
     if all.len() >= COUNT_MAX {
         return Err(too_many(what));
     }
@@ -403,54 +196,4 @@ fn pushed<T>(all: &mut Vec<T>, item: T, what: &str) -> Result<u32> {
 
 pub(super) fn too_many(what: &str) -> String {
     format!("there are more than {COUNT_MAX} {what}")
-}
-
-fn number(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
-    match value {
-        Value::Number(number) => Ok(number),
-        value => {
-            let key = nodes.texts.get(key);
-            Err(format!("`{key}` is {}, not a number from 0", value.kind()))
-        }
-    }
-}
-
-/// A number that only identifies something; some of them are -1.
-fn handle(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
-    match value {
-        Value::Negative(number) => Ok(number as u64),
-        value => number(key, value, nodes),
-    }
-}
-
-fn action(value: Value) -> Result<Action> {
-    let Value::Text(text) = value else {
-        return Err(format!("an action is {}, not a text", value.kind()));
-    };
-    Ok(match text {
-        words::ALLOC => Action::Alloc,
-        words::FREE => Action::Free,
-        words::FREE_REQUESTED => Action::FreeRequested,
-        words::FREE_COMPLETED => Action::FreeCompleted,
-        words::SEGMENT_ALLOC => Action::SegmentAlloc,
-        words::SEGMENT_FREE => Action::SegmentFree,
-        words::SEGMENT_MAP => Action::SegmentMap,
-        words::SEGMENT_UNMAP => Action::SegmentUnmap,
-        words::OOM => Action::OutOfMemory,
-        words::SNAPSHOT => Action::Snapshot,
-        words::ANNOTATE => Action::Annotate,
-        _ => Action::Other,
-    })
-}
-
-fn state(value: Value) -> Result<BlockState> {
-    match value {
-        Value::Text(words::ACTIVE_ALLOCATED) => Ok(BlockState::Allocated),
-        Value::Text(words::ACTIVE_PENDING_FREE | words::ACTIVE_AWAITING_FREE) => {
-            Ok(BlockState::Pending)
-        }
-        Value::Text(words::INACTIVE) => Ok(BlockState::Free),
-        Value::Text(_) => Err("a block is neither allocated nor pending nor inactive".into()),
-        value => Err(format!("the state of a block is {}", value.kind())),
-    }
 }

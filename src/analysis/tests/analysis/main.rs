@@ -5,5 +5,6 @@ mod hostile;
 mod large;
 mod made;
 mod naming;
+mod oracle;
 mod python;
 mod reading;

@@ -1,0 +1,211 @@
+//! From entries to lives: what is at each address, entry by entry, and the segments at the end.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+
+use crate::lives::{Life, Lives, Moment};
+use crate::model::{Action, BlockState, Device, StackId, TextId};
+
+pub(crate) fn tell(device: &Device) -> Lives {
+    let mut story = Story::new(device);
+    for (index, entry) in (0..).zip(&device.entries) {
+        match entry.action {
+            Action::Alloc => story.allocated(index),
+            Action::Free => story.freed(index, true),
+            Action::FreeRequested => story.freed(index, false),
+            Action::FreeCompleted => story.completed(index),
+            _ => {}
+        }
+    }
+    story.finish()
+}
+
+struct Story<'a> {
+    device: &'a Device,
+    /// Allocated in the history, in this order.
+    born: Vec<Life>,
+    /// There before.
+    found: Vec<Life>,
+    /// By address, what is there now, and since when nothing is.
+    now: HashMap<u64, Now>,
+    /// The category of each stack that an entry names.
+    categories: HashMap<StackId, TextId>,
+    disagreements_count: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Now {
+    /// The index in `born`.
+    Born(u32),
+    /// The index in `found`.
+    Found(u32),
+    Nothing {
+        since: Moment,
+    },
+}
+
+impl<'a> Story<'a> {
+    fn new(device: &'a Device) -> Story<'a> {
+        let (born, found, now, categories) = Default::default();
+        Story { device, born, found, now, categories, disagreements_count: 0 }
+    }
+
+    fn never(&self) -> Moment {
+        self.device.entries.len() as Moment + 1
+    }
+
+    fn life(&mut self, now: Now) -> Option<&mut Life> {
+        match now {
+            Now::Born(index) => Some(&mut self.born[index as usize]),
+            Now::Found(index) => Some(&mut self.found[index as usize]),
+            Now::Nothing { .. } => None,
+        }
+    }
+
+    fn at(&self, address: u64) -> Now {
+        self.now.get(&address).copied().unwrap_or(Now::Nothing { since: 0 })
+    }
+
+    fn allocated(&mut self, index: u32) {
+        let entry = self.device.entries[index as usize];
+        let now = self.at(entry.address);
+        if let Some(before) = self.life(now) {
+            // Its free is not in the history.
+            before.end = before.end.min(index + 1);
+            before.reusable = index + 1;
+            self.disagreements_count += 1;
+        }
+        self.categories.entry(entry.stack).or_insert(entry.category);
+        let never = self.never();
+        self.now.insert(entry.address, Now::Born(self.born.len() as u32));
+        self.born.push(Life {
+            address: entry.address,
+            bytes: entry.bytes,
+            stream: entry.stream,
+            stack: entry.stack,
+            category: entry.category,
+            begin: index + 1,
+            end: never,
+            reusable: never,
+            begin_known: true,
+            end_known: false,
+        });
+    }
+
+    fn freed(&mut self, index: u32, reusable: bool) {
+        let never = self.never();
+        let address = self.device.entries[index as usize].address;
+        let now = self.here(index);
+        let life = self.life(now).expect("there is one now");
+        if life.end == never {
+            life.end = index + 1;
+            life.end_known = true;
+        }
+        if reusable {
+            life.reusable = index + 1;
+            self.now.insert(address, Now::Nothing { since: index + 1 });
+        }
+    }
+
+    fn completed(&mut self, index: u32) {
+        let never = self.never();
+        let address = self.device.entries[index as usize].address;
+        let now = self.here(index);
+        let life = self.life(now).expect("there is one now");
+        if life.end == never {
+            // Its request is not in the history: the program has not held it since before.
+            life.end = life.begin;
+        }
+        life.reusable = index + 1;
+        self.now.insert(address, Now::Nothing { since: index + 1 });
+    }
+
+    /// What is at the address of an entry that frees it; where nothing is, it was there before.
+    fn here(&mut self, index: u32) -> Now {
+        let entry = self.device.entries[index as usize];
+        match self.at(entry.address) {
+            Now::Nothing { since } => {
+                self.found.push(Life {
+                    address: entry.address,
+                    bytes: entry.bytes,
+                    stream: entry.stream,
+                    stack: StackId::NONE,
+                    category: TextId::EMPTY,
+                    begin: since,
+                    end: self.never(),
+                    reusable: self.never(),
+                    begin_known: false,
+                    end_known: false,
+                });
+                let now = Now::Found(self.found.len() as u32 - 1);
+                self.now.insert(entry.address, now);
+                now
+            }
+            now => now,
+        }
+    }
+
+    fn finish(mut self) -> Lives {
+        self.agree_with_segments();
+        self.found.sort_by_key(|life| (life.begin, life.address));
+        let mut all = self.found;
+        all.append(&mut self.born);
+        let mut lives = Lives {
+            all,
+            last: self.device.entries.len() as Moment,
+            disagreements_count: self.disagreements_count,
+            ..Lives::default()
+        };
+        let bytes = lives.bytes_over_time();
+        lives.end_bytes = bytes[lives.last as usize];
+        for (moment, &bytes) in (0..).zip(&bytes) {
+            if bytes > lives.peak_bytes {
+                (lives.peak, lives.peak_bytes) = (moment, bytes);
+            }
+        }
+        lives
+    }
+
+    /// Makes the end what the segments say.
+    fn agree_with_segments(&mut self) {
+        let (last, never) = (self.device.entries.len() as Moment, self.never());
+        let mut confirmed = HashSet::new();
+        for segment in &self.device.segments {
+            for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
+                let pending = block.state == BlockState::Pending;
+                let now = self.at(block.address);
+                let agrees = |life: &mut Life| {
+                    life.bytes == block.requested_bytes && (life.end < never) == pending
+                };
+                if self.life(now).is_some_and(agrees) {
+                    confirmed.insert(block.address);
+                    continue;
+                }
+                let begin = if let Now::Nothing { since } = now { since } else { last };
+                self.disagreements_count += u64::from(begin > 0);
+                self.found.push(Life {
+                    address: block.address,
+                    bytes: block.requested_bytes,
+                    stream: segment.stream,
+                    stack: block.stack,
+                    category: self.categories.get(&block.stack).copied().unwrap_or_default(),
+                    begin,
+                    end: if pending { begin } else { never },
+                    reusable: never,
+                    begin_known: false,
+                    end_known: false,
+                });
+            }
+        }
+        for (address, now) in mem::take(&mut self.now) {
+            if confirmed.contains(&address) {
+                continue;
+            }
+            if let Some(life) = self.life(now) {
+                life.end = life.end.min(last);
+                life.reusable = last;
+                self.disagreements_count += 1;
+            }
+        }
+    }
+}
