@@ -73,15 +73,37 @@ function chooser(label, choices, changed) {
 }
 
 // The frames of a stack as a list, innermost first.
-function frame_list(data, stack, most = Infinity) {
+function frame_list(data, stack) {
+  return frames_as_list(data, data.frames_of(stack));
+}
+
+// The same in a few lines, for what follows the mouse: long runs of native frames between those of Python become one line.
+function short_frame_list(data, stack) {
   const frames = data.frames_of(stack);
-  const items = frames.slice(0, most).map(frame => element('li', {style: `border-color: ${frame_color(data, frame)}`},
-    `${data.frame_short(frame)} `, element('span', {class: 'at'}, data.frame_place(frame))));
-  if (frames.length > most) {
-    items.push(element('li', {class: 'at'}, `and ${frames.length - most} more`));
+  const has_python = frames.some(frame => data.frames.python[frame]);
+  const items = [];
+  for (let at = 0; at < frames.length && items.length < FRAMES_SHOWN;) {
+    let end = at;
+    while (has_python && end < frames.length && !data.frames.python[frames[end]]) {
+      end++;
+    }
+    if (end - at > NATIVE_RUN_MOST) {
+      items.push(frames[at], `${end - at - 1} native frames`);
+      at = end;
+    } else {
+      items.push(frames[at++]);
+    }
   }
-  if (frames.length === 0) {
-    items.push(element('li', {class: 'at'}, 'no stack was recorded'));
-  }
-  return element('ul', {class: 'frames'}, ...items);
+  return frames_as_list(data, items);
+}
+
+const FRAMES_SHOWN = 14;
+const NATIVE_RUN_MOST = 3;
+
+// Of frames, and of texts in between.
+function frames_as_list(data, frames) {
+  const items = frames.map(frame => (typeof frame === 'string' ? element('li', {class: 'at'}, frame)
+    : element('li', {style: `border-color: ${frame_color(data, frame)}`},
+      `${data.frame_short(frame)} `, element('span', {class: 'at'}, data.frame_place(frame)))));
+  return element('ul', {class: 'frames'}, ...items.length > 0 ? items : [element('li', {class: 'at'}, 'no stack was recorded')]);
 }

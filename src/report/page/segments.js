@@ -173,7 +173,7 @@ class Segments {
         lines.push(element('div', {}, `Block at +${bytes_text(at)}: ${bytes_text(blocks.bytes[block])}, ${state}` +
           `${blocks.state[block] === FREE ? '' : `, ${bytes_text(blocks.requested[block])} asked for`}`));
         if (blocks.state[block] !== FREE) {
-          lines.push(frame_list(data, blocks.stack[block], 12));
+          lines.push(short_frame_list(data, blocks.stack[block]));
         }
       }
       at += blocks.bytes[block];

@@ -103,7 +103,7 @@ function tell_of_timeline(timeline) {
     lines.push(element('div', {}, element('i', {class: 'swatch', style: `background: ${groups.color(found.group)}`}),
       ` ${groups.names[found.group]}: ${bytes_text(found.group_bytes)}`));
     if (found.row >= 0) {
-      lines.push(element('div', {}, block_life(story, found.row)), frame_list(story.data, story.stack[found.row], 14));
+      lines.push(element('div', {}, block_life(story, found.row)), short_frame_list(story.data, story.stack[found.row]));
     }
   }
   tip.show(client_x, client_y, ...lines);
