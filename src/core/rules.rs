@@ -51,6 +51,8 @@ rules! {
     PrivateWaitsForPool = "private_waits_for_pool",
     /// A capture is given only memory that nobody has used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
+    /// What is freed in a capture behind work outside of it is not used again in it.
+    OutsideFreeWaitsForPool = "outside_free_waits_for_pool",
     /// The memory of a capture is its graph's as long as that, or anything made from it, lives.
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// And everybody's only when an event behind its last work is complete.

@@ -67,6 +67,7 @@ const EXPANDABLE: &str = "ordered,expandable_segments:true";
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
     Rule::AdoptOnlyIdle,
+    Rule::OutsideFreeWaitsForPool,
     Rule::PoolLivesWithGraph,
     Rule::PoolEndsBehindEvent,
     Rule::CaptureFreeMarks,

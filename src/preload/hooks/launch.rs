@@ -12,7 +12,7 @@ use crate::driver::sys::{
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded, stream_of};
 use crate::runtime::{
-    LEDGER, bypass, captures, early_start, graph_memory, kernels, open_captures, pinned,
+    LEDGER, bypass, captures, early_start, graph_memory, kernels, open_captures, pinned, pool_life,
 };
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
@@ -167,14 +167,18 @@ fn with_graph_memory(
 
 /// `cuGraphExecDestroy(executable)`.
 pub fn graph_destroy(
-    _function: &'static Function,
+    function: &'static Function,
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() && graph_memory::any() {
         graph_memory::destroyed(words[0]);
     }
-    real()
+    let code = real();
+    if bypass::is_on() {
+        beside(function, pool_life::reap);
+    }
+    code
 }
 
 /// `cuDeviceGraphMemTrim(device)`.

@@ -143,7 +143,7 @@ fn heard(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
 #[cold]
 fn captured(function: &'static Function, stream: StreamHandle) -> bool {
     let mut captured = false;
-    if captures::maybe() {
+    if captures::maybe() && !config::get().graph_pool {
         beside(function, || captured = captures::is_capturing(stream));
     }
     captured

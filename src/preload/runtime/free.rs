@@ -25,6 +25,7 @@ use crate::runtime::barrier::{self, Ordered, Passed, Refused};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, LiveBlock, Place};
 use crate::runtime::lookaside::Held;
+use crate::runtime::private_pools::Behind;
 use crate::runtime::settle::settle;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
@@ -72,7 +73,8 @@ pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option
         Ok(free) => free,
         Err(code) => return Some(code),
     };
-    private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, Some(stream));
+    let behind = Behind::Stream(stream);
+    private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, behind);
     Some(SUCCESS)
 }
 
@@ -261,7 +263,11 @@ impl<'a> Free<'a> {
     fn park_for_barrier(&self) -> CuResult {
         if self.block.extent.is_private() {
             let Free { thread, context, .. } = *self;
-            private_pools::free(thread, context, self.freed(), Ready::NextBarrier, None);
+            // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other
+            // memory this free is one behind a stream of its own.
+            let captured = self.block.kind == Kind::Stream;
+            let behind = if captured { Behind::Everything } else { Behind::Other };
+            private_pools::free(thread, context, self.freed(), Ready::NextBarrier, behind);
             return SUCCESS;
         }
         tags::free(self.context, self.freed(), Ready::NextBarrier, None);
@@ -350,7 +356,13 @@ impl<'a> Free<'a> {
     fn publish_past_lists(&self) {
         if self.block.extent.is_private() {
             let Free { thread, context, .. } = *self;
-            return private_pools::free(thread, context, self.freed(), Ready::Anyone, None);
+            return private_pools::free(
+                thread,
+                context,
+                self.freed(),
+                Ready::Anyone,
+                Behind::Everything,
+            );
         }
         self.look_behind();
         let mut allocator = lock(&self.context.allocator);

@@ -17,7 +17,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::log;
 use crate::runtime::contexts;
-use crate::runtime::{bypass, idle, lock, own_thread, process};
+use crate::runtime::{bypass, idle, lock, own_thread, pool_life, process};
 
 /// Seconds of the options are turns.
 const TURN_EVERY: Duration = Duration::from_secs(1);
@@ -117,7 +117,11 @@ fn look() {
     let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
     if !stopped && bypass::is_on() {
         idle::begin_round();
-        if catch_unwind(|| contexts::all().for_each(idle::turn)).is_err() {
+        let turns = || {
+            pool_life::reap();
+            contexts::all().for_each(idle::turn);
+        };
+        if catch_unwind(turns).is_err() {
             bypass::begin(format_args!("giving idle memory back panicked"));
         }
     }

@@ -24,8 +24,10 @@
 //! and done when the graph is gone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cachealloc_core::order::reuse::{Birth, Scope};
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{BlockId, PrivatePool, Ready, Request, Requester, StreamId};
 
 use crate::driver::api;
@@ -68,18 +70,29 @@ pub fn allocate_on(stream: StreamHandle, bytes: u64) -> Option<Result<u64, CuRes
     serve(&capture, bytes, Some(member))
 }
 
+/// Behind what the program has ordered the free of a block.
+#[derive(Clone, Copy)]
+pub enum Behind {
+    /// All that was captured before it; and the host has waited for all that was not.
+    Everything,
+    /// The captured work of a stream; nothing that was not captured may have used the block.
+    Stream(StreamHandle),
+    /// Work outside of the capture, which no launch comes behind.
+    Other,
+}
+
 /// The program has freed a block of a private pool, and nobody holds it any more. `ready`: who might have
-/// it if the pool has ended. `stream`: the capturing stream that it was freed on.
+/// it if the pool has ended.
 #[cold]
 pub fn free(
     thread: &Thread,
     context: &'static Context,
     freed: Freed,
     ready: Ready,
-    stream: Option<StreamHandle>,
+    behind: Behind,
 ) {
     let pool = lock(&context.allocator).private_pool_of(freed.block);
-    let capture = pool.and_then(|pool| of_free(thread, context, pool, stream));
+    let capture = pool.and_then(|pool| of_free(thread, context, pool, behind));
     let mut entered = capture.as_ref().and_then(|(capture, scope)| {
         let mut work = capture.enter()?;
         let (birth, home) = work.births.0.remove(&freed.block)?;
@@ -122,17 +135,19 @@ fn of_free(
     thread: &Thread,
     context: &Context,
     pool: PrivatePool,
-    stream: Option<StreamHandle>,
-) -> Option<(std::sync::Arc<OpenCapture>, Scope)> {
+    behind: Behind,
+) -> Option<(Arc<OpenCapture>, Scope)> {
     let capture = open_captures::of_pool(pool)?;
-    let (here, scope) = match stream {
-        Some(stream) => {
+    let (here, scope) = match behind {
+        Behind::Stream(stream) => {
             let (here, member) = open_captures::of_stream(stream)?;
             (here, Scope::Stream(member.id))
         }
-        None => (open_captures::of_call(thread, context)?, Scope::Everywhere),
+        Behind::Everything => (open_captures::of_call(thread, context)?, Scope::Everywhere),
+        Behind::Other if rule_holds(Rule::OutsideFreeWaitsForPool) => return None,
+        Behind::Other => (open_captures::of_call(thread, context)?, Scope::Everywhere),
     };
-    std::sync::Arc::ptr_eq(&capture, &here).then_some((capture, scope))
+    Arc::ptr_eq(&capture, &here).then_some((capture, scope))
 }
 
 fn serve(

@@ -190,6 +190,21 @@ pub fn updated(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("right: {good}, kept: {kept}"))
 }
 
+/// Freed behind a stream that does not capture, whose kernel no launch waits for.
+pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    d.begin_capture(stream, mode)?;
+    let first = d.alloc(LARGE)?;
+    d.launch("late_fill", other, &[first, BYTES as u64, 1, LATE])?;
+    d.free_async(first, other)?;
+    let second = d.alloc(LARGE)?;
+    fill(d, stream, second, 2)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    Ok(if holds(d, second, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
+}
+
 /// The graph goes while a kernel of nobody's still works in its memory.
 pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);

@@ -46,7 +46,7 @@ fn main() {
 
 type Program = fn(&Driver, u32) -> Verdict;
 
-const PROGRAMS: [(&str, Program); 17] = [
+const PROGRAMS: [(&str, Program); 18] = [
     ("launches", launches),
     ("reuse", reuse),
     ("branches", branches),
@@ -64,6 +64,7 @@ const PROGRAMS: [(&str, Program); 17] = [
     ("edited", edited),
     ("early", early),
     ("freed_in_use", freed_in_use),
+    ("freed_outside", freed_outside),
 ];
 
 fn fill(d: &Driver, stream: Stream, at: u64, value: u64) -> Outcome {
