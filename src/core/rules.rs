@@ -127,6 +127,8 @@ rules! {
     RefusedFreeKeepsBlock = "refused_free_keeps_block",
     /// No capture begins while a barrier is under way.
     CaptureGate = "capture_gate",
+    /// An allocation in a context that is lost asks the driver.
+    LostContextRefuses = "lost_context_refuses",
     /// Segments go back in the order of streams, not by a free that waits for all.
     ReleaseInStreamOrder = "release_in_stream_order",
     /// Memory that went back in the order of a stream is the device's when that was synchronised with.

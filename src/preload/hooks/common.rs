@@ -10,7 +10,7 @@ use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    LEDGER, agents, bypass, captures, contexts, debts, idle, memory_hooks, release, widen,
+    LEDGER, agents, bypass, captures, contexts, debts, idle, lost, memory_hooks, release, widen,
 };
 
 /// The hook of functions that need no other.
@@ -96,11 +96,31 @@ pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuRe
 #[inline(always)]
 pub fn retried_mut(function: &'static Function, real: &mut impl FnMut() -> CuResult) -> CuResult {
     let code = real();
+    if code == SUCCESS {
+        return code;
+    }
+    note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == OUT_OF_MEMORY && may_retry && made_room(function) {
         stats::count(Count::Retries);
         return real();
     }
+    code
+}
+
+/// A call failed. Whether its context is lost is asked when it matters.
+#[cold]
+pub fn note_lost(function: &'static Function, code: CuResult) {
+    if lost::is_told_by(code) && rule_holds(Rule::LostContextRefuses) {
+        beside(function, lost::note);
+    }
+}
+
+/// What natively an allocation in the current context would say, where that is lost.
+#[cold]
+pub fn lost_code(function: &'static Function) -> Option<CuResult> {
+    let mut code = None;
+    beside(function, || code = contexts::current().ok().and_then(lost::code));
     code
 }
 

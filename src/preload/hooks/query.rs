@@ -2,7 +2,7 @@
 
 use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{guarded, guarded_with};
+use crate::hooks::{common, guarded, guarded_with};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::{LEDGER, bypass, debts};
 
@@ -15,7 +15,11 @@ pub fn ask_again(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code != NOT_READY || !bypass::is_on() {
+    if code == SUCCESS || !bypass::is_on() {
+        return code;
+    }
+    if code != NOT_READY {
+        common::note_lost(function, code);
         return code;
     }
     guarded_with(function, |thread| if debts::pay_own(thread) { real() } else { code }, || code)
@@ -42,8 +46,9 @@ pub fn synchronize(
     let Some(context) = context else { return real() };
     let seen = LEDGER.before_barrier(&context.covers);
     let code = real();
-    if code == SUCCESS {
-        context.covers.waited(seen);
+    match code {
+        SUCCESS => context.covers.waited(seen),
+        _ => common::note_lost(function, code),
     }
     code
 }

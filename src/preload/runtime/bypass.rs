@@ -19,6 +19,8 @@ const OFF: u32 = 3;
 /// The part of the word that is the state.
 const STATE_MASK: u32 = 0xff;
 const MEMORY_HOOK: u32 = STATE_MASK + 1;
+/// Above them, once a context was lost.
+const CLOSER: u32 = 1 << 31;
 
 static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
@@ -42,6 +44,12 @@ pub fn add_memory_hook() {
 /// One memory hook less.
 pub fn remove_memory_hook() {
     WORD.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
+}
+
+/// From here on every call goes the way of those that a memory hook hears: one of them may have to
+/// ask more than usual.
+pub fn look_closer() {
+    WORD.fetch_or(CLOSER, Ordering::Relaxed);
 }
 
 /// Whether everything passes through untouched.

@@ -67,6 +67,8 @@ pub struct Context {
     pub unseen: Unseen,
     /// Requests that failed for lack of memory.
     pub ooms_count: AtomicU64,
+    /// Work in it seems to have failed for good (`lost.rs`).
+    pub lost: AtomicBool,
     /// How many contexts there were before this one, and, once it is gone, at its end.
     pub met: usize,
     gone: AtomicUsize,
@@ -262,6 +264,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         core_allocated_bytes: AtomicU64::new(0),
         unseen: Unseen::default(),
         ooms_count: AtomicU64::new(0),
+        lost: AtomicBool::new(false),
         met: COUNT.load(Ordering::Relaxed),
         gone: AtomicUsize::new(usize::MAX),
         buried: OnceLock::new(),

@@ -32,6 +32,7 @@ pub mod contexts;
 pub mod events;
 pub mod extents;
 pub mod lookaside;
+pub mod lost;
 
 pub mod alloc;
 pub mod arenas;
