@@ -108,7 +108,7 @@ static int pending(void) {
     }
     OK(cuCtxSynchronize());
     Pointer most;
-    OK(cuMemAlloc(&most, 50 << 20));
+    OK(cuMemAlloc(&most, 200 << 20));
     puts("all is free");
     return 0;
 }
