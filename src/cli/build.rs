@@ -37,13 +37,17 @@ const LIBM: Library = Library {
     versions: &[("GLIBC_2.2.5", "exp exp2 expf log log2 logf pow powf")],
 };
 
-/// What the compiler puts in the place of a header's function, as it was before glibc 2.33.
-const STATIC: &str = "
-int __xstat64(int, const char *, void *), __lxstat64(int, const char *, void *), __fxstat64(int, int, void *);
-__attribute__((visibility(\"hidden\"))) int stat64(const char *path, void *s) { return __xstat64(VERSION, path, s); }
-__attribute__((visibility(\"hidden\"))) int lstat64(const char *path, void *s) { return __lxstat64(VERSION, path, s); }
-__attribute__((visibility(\"hidden\"))) int fstat64(int file, void *s) { return __fxstat64(VERSION, file, s); }
-";
+/// Functions of glibc 2.33 and later that programs had in themselves before, and what they called.
+const IN_PROGRAMS: [(&str, &str, &str); 8] = [
+    ("stat", "const char *a", "__xstat(VERSION, a, s)"),
+    ("lstat", "const char *a", "__lxstat(VERSION, a, s)"),
+    ("fstat", "int a", "__fxstat(VERSION, a, s)"),
+    ("stat64", "const char *a", "__xstat64(VERSION, a, s)"),
+    ("lstat64", "const char *a", "__lxstat64(VERSION, a, s)"),
+    ("fstat64", "int a", "__fxstat64(VERSION, a, s)"),
+    ("fstatat", "int a, const char *b, void *s, int f", "__fxstatat(VERSION, a, b, s, f)"),
+    ("fstatat64", "int a, const char *b, void *s, int f", "__fxstatat64(VERSION, a, b, s, f)"),
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -114,7 +118,7 @@ fn versions(libc: &str) -> Result<BTreeMap<String, String>, String> {
     let mut versions: BTreeMap<String, String> = BTreeMap::new();
     for (name, (version, is_data)) in newest {
         // In its place there is what we compile.
-        if ["stat64", "lstat64", "fstat64"].contains(&name) {
+        if IN_PROGRAMS.iter().any(|(ours, _, _)| *ours == name) {
             continue;
         }
         let version = version.map_or("", |version| version.text);
@@ -145,9 +149,21 @@ impl Version<'_> {
 
 fn compile(folder: &Path, version: u32) -> Result<PathBuf, String> {
     let (source, object) = (folder.join("static.c"), folder.join("static.o"));
-    write(&source, STATIC)?;
+    let mut code = String::new();
+    for (name, arguments, call) in IN_PROGRAMS {
+        let rest = if arguments.contains("*s") { "" } else { ", void *s" };
+        let real = call.split('(').next().unwrap_or_default();
+        let hidden = "__attribute__((visibility(\"hidden\")))";
+        code += &format!(
+            "int {real}();\n{hidden} int {name}({arguments}{rest}) {{ return {call}; }}\n"
+        );
+    }
+    write(&source, &code)?;
     let mut command = Command::new(linker());
-    command.args(["-c", "-O2", "-fPIC", "-o"]).arg(&object).arg(source);
+    command
+        .args(["-c", "-O2", "-fPIC", "-std=gnu11", "-w", "-fno-builtin", "-o"])
+        .arg(&object)
+        .arg(source);
     match command.arg(format!("-DVERSION={version}")).status() {
         Ok(status) if status.success() => Ok(object),
         Ok(status) => Err(format!("{}: {status}", linker())),

@@ -39,6 +39,10 @@ pub struct Live {
     page: Page,
 }
 
+/// What was asked of a process.
+#[derive(Clone, Copy)]
+pub struct Request(u32);
+
 /// Why a process has no statistics for us.
 #[derive(Debug)]
 pub enum Problem {
@@ -97,19 +101,18 @@ impl Live {
 
     /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
     pub fn ask(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
-        let begun = Instant::now();
+        let deadline = Instant::now() + patience;
         loop {
-            let left = patience.saturating_sub(begun.elapsed());
-            let text = self.ask_once(sites, left)?;
+            let text = self.answer(self.request(sites)?, deadline)?;
             let taken = sites && text.contains(NO_SITES) && !text.contains(NOT_RECORDED);
-            if !taken || begun.elapsed() > patience {
+            if !taken || Instant::now() > deadline {
                 return Ok(text);
             }
         }
     }
 
-    fn ask_once(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
-        let begun = Instant::now();
+    /// Asks, and does not wait.
+    pub fn request(&self, sites: bool) -> Result<Request, Problem> {
         if sites {
             self.page.ring(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
@@ -117,6 +120,11 @@ impl Live {
         // Ours, or one that somebody else made a moment later: both are answered after ours was made.
         let number = self.head()?.requests;
         self.page.ring(BELL_OFFSET).map_err(Problem::Refused)?;
+        Ok(Request(number))
+    }
+
+    /// Waits for the answer to a request.
+    pub fn answer(&self, Request(number): Request, deadline: Instant) -> Result<String, Problem> {
         loop {
             let answered = self.head()?.answered;
             if answered.wrapping_sub(number) as i32 >= 0 {
@@ -129,7 +137,7 @@ impl Live {
             if self.has_ended() {
                 return Err(Problem::Ended);
             }
-            if begun.elapsed() > patience {
+            if Instant::now() > deadline {
                 return Err(Problem::Silent);
             }
         }

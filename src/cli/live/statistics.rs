@@ -13,8 +13,6 @@ pub struct Statistics {
     pub free_mode: String,
     pub allocations_served: u64,
     pub hits: u64,
-    /// None before the first allocation.
-    pub hit_rate: Option<f64>,
     pub barriers: u64,
     pub driver_calls: BTreeMap<String, Timed>,
     pub waits: BTreeMap<String, Timed>,
@@ -64,6 +62,11 @@ pub struct Snapshots {
 }
 
 impl Statistics {
+    /// None before the first allocation.
+    pub fn hit_rate(&self) -> Option<f64> {
+        (self.allocations_served != 0).then(|| self.hits as f64 / self.allocations_served as f64)
+    }
+
     /// A number of a device, by PyTorch's key.
     pub fn of_device(&self, device: i32, key: &str) -> u64 {
         let number = self.devices.get(&device).and_then(|keys| keys.get(key));

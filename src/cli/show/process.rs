@@ -26,7 +26,7 @@ pub fn process(statistics: &Statistics, command: &str) -> String {
     text += "\n";
     line(&mut text, "allocations", &count(statistics.allocations_served));
     line(&mut text, "of these without the driver", &count(statistics.hits));
-    if let Some(rate) = statistics.hit_rate {
+    if let Some(rate) = statistics.hit_rate() {
         line(&mut text, "hit rate", &share(rate));
     }
     line(&mut text, "barriers", &count(statistics.barriers));

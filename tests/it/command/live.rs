@@ -193,6 +193,10 @@ fn processes_that_say_nothing() {
     let wanted =
         format!("process {id} is stopped and cannot answer; let it go on with: kill -CONT {id}");
     failed(&ran, &wanted);
+    // It keeps nobody from seeing the others.
+    let table = cachealloc("top").output().ok().stdout;
+    let row = table.lines().find(|row| row.trim_start().starts_with(&format!("{id} ")));
+    assert!(row.is_some_and(|row| row.ends_with("(does not answer)")), "{table}");
     kill("-CONT", id);
     assert_eq!(running.end(), Some(0));
 }

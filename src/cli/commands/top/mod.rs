@@ -65,7 +65,7 @@ pub fn run(arguments: Arguments) -> Result {
     let again = interval.or(on_terminal.then_some(INTERVAL_DEFAULT)).map(Duration::from_secs_f64);
     let mut rates = Rates::default();
     if !json && again.is_none() {
-        rates.note(&look(process)?);
+        rates.note(&look(process)?.0);
         std::thread::sleep(BETWEEN_LOOKS);
     }
     let mut first = true;
@@ -75,9 +75,10 @@ pub fn run(arguments: Arguments) -> Result {
             Err(_) if !first && process.is_some_and(|id| Process(id).has_ended()) => break,
             looks => looks?,
         };
+        let (looks, silent) = looks;
         let text = match (json, process) {
             (true, _) => list(&looks),
-            (false, None) => tables::all(&looks, &rates, rows.unwrap_or(usize::MAX)),
+            (false, None) => tables::all(&looks, &silent, &rates, rows.unwrap_or(usize::MAX)),
             (false, Some(_)) => tables::one(&looks[0], &rates, rows),
         };
         rates.note(&looks);
@@ -92,17 +93,32 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-fn look(process: Option<u32>) -> Result<Vec<Look>> {
-    let Some(process) = process.map(Process) else {
-        // Those that end or do not answer are not there.
-        return Ok(Live::all().iter().filter_map(|live| look_at(live, false).ok()).collect());
-    };
-    let live = Live::of(process).and_then(|live| look_at(&live, true));
-    live.map(|look| vec![look]).map_err(|problem| live::explain(process, &problem))
+/// What they say, and who does not answer.
+fn look(process: Option<u32>) -> Result<(Vec<Look>, Vec<Process>)> {
+    let Some(process) = process.map(Process) else { return Ok(look_at_all()) };
+    let json = Live::of(process).and_then(|live| Ok((live.ask(true, PATIENCE)?, live)));
+    let look = json.and_then(|(json, live)| understand(&live, json));
+    look.map(|look| (vec![look], Vec::new())).map_err(|problem| live::explain(process, &problem))
 }
 
-fn look_at(live: &Live, sites: bool) -> std::result::Result<Look, live::Problem> {
-    let json = live.ask(sites, PATIENCE)?;
+/// Asks them all before it waits for any.
+fn look_at_all() -> (Vec<Look>, Vec<Process>) {
+    let deadline = Instant::now() + PATIENCE;
+    let all = Live::all();
+    let asked: Vec<_> = all.iter().map(|live| (live, live.request(false))).collect();
+    let (mut looks, mut silent) = (Vec::new(), Vec::new());
+    for (live, request) in asked {
+        let json = request.and_then(|request| live.answer(request, deadline));
+        match json.and_then(|json| understand(live, json)) {
+            Ok(look) => looks.push(look),
+            Err(live::Problem::Silent) => silent.push(live.process),
+            Err(_) => {} // it has just ended
+        }
+    }
+    (looks, silent)
+}
+
+fn understand(live: &Live, json: String) -> std::result::Result<Look, live::Problem> {
     let statistics = live::parse(&json)?;
     let process = live.process;
     Ok(Look { process, command: process.command(), time: Instant::now(), statistics, json })

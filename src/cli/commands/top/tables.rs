@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::Look;
 use super::rates::Rates;
 use crate::live::{CallSite, Statistics};
-use crate::processes::plain;
+use crate::processes::{Process, plain};
 use crate::show::{self, Column, Table};
 
 /// Call sites that are shown where nobody says how many.
@@ -15,8 +15,8 @@ const RUNTIMES: [&str; 3] = ["libcudart", "libcuda.so", "libcachealloc"];
 const NOT_KNOWN: &str = "(not recorded)";
 
 /// The largest first.
-pub fn all(looks: &[Look], rates: &Rates, rows: usize) -> String {
-    if looks.is_empty() {
+pub fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> String {
+    if looks.is_empty() && silent.is_empty() {
         return "nothing of this user runs under cachealloc and uses CUDA; start something with: \
                 cachealloc run -- ./app\n"
             .to_string();
@@ -47,10 +47,17 @@ pub fn all(looks: &[Look], rates: &Rates, rows: usize) -> String {
             show::bytes(number("reserved_bytes.all.current")),
             show::count(number("allocation.all.current")),
             rates.allocations(look),
-            look.statistics.hit_rate.map_or("-".to_string(), show::share),
+            look.statistics.hit_rate().map_or("-".to_string(), show::share),
             rates.waits(look),
             look.command.clone(),
         ]);
+    }
+    let dashes = || std::array::from_fn(|_| "-".to_string());
+    for process in silent.iter().take(rows.saturating_sub(looks.len())) {
+        let mut row: [String; 10] = dashes();
+        row[0] = process.0.to_string();
+        row[9] = format!("{} (does not answer)", process.command());
+        table.row(row);
     }
     table.text()
 }
@@ -58,7 +65,7 @@ pub fn all(looks: &[Look], rates: &Rates, rows: usize) -> String {
 const ALLOCATED: &str = "allocated_bytes.all.current";
 
 pub fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
-    let mut text = all(std::slice::from_ref(look), rates, usize::MAX);
+    let mut text = all(std::slice::from_ref(look), &[], rates, usize::MAX);
     text += "\n";
     text += &waits(&look.statistics);
     text += &show::holders(&look.statistics);
