@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cachealloc_analysis::model::{Action, BlockState, Device, Entry, Snapshot, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Lives, Moment, OTHERS_BETWEEN_MAX, Usage, When, by_group, reserved_over_time, sites,
+    Life, Lives, Moment, OTHERS_BETWEEN_MAX, Usage, When, by_group, reserved_over_time, sites,
     telling_moments, temporary,
 };
 
@@ -108,6 +108,20 @@ fn gaps() {
                 lives.live_at(lives.last).map(|life| (life.address, life.bytes)).collect();
             assert_eq!(end, undone(device)[0].1, "seed {seed}");
             assert_eq!(lives.end_bytes, end.values().sum::<u64>(), "seed {seed}");
+            // Nothing is where something else is, and a stack is always the same library's.
+            let mut places = BTreeMap::new();
+            let mut by_time: Vec<&Life> = lives.all.iter().collect();
+            by_time.sort_by_key(|life| (life.begin, life.reusable));
+            for life in by_time {
+                let since = places.insert(life.address, life.reusable).unwrap_or(0);
+                assert!(since <= life.begin, "seed {seed}: {life:?}");
+                let is_of_stack = |it: &&Entry| {
+                    it.action == Action::Alloc && it.stack == life.stack && !life.stack.is_none()
+                };
+                if let Some(entry) = device.entries.iter().find(is_of_stack) {
+                    assert_eq!(entry.category, life.category, "seed {seed}: {life:?}");
+                }
+            }
             reserved_over_time(device);
         }
     }

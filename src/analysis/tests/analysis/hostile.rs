@@ -103,7 +103,7 @@ fn cut_anywhere() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn bytes_changed(
@@ -203,6 +203,7 @@ fn foreign_files() {
     refused(b"\x80", "truncated");
     refused(b"\x80\x09", "version is 9");
     refused(b"\x80\x02.", "not there");
+    refused(b"\x80\x02]((K\x01e.", "not there");
     refused(b"\x80\x02N.", "it holds None");
     refused(b"\x80\x02}.", "it holds a dict");
     refused(b"\x80\x02\xff", "0xff is no opcode");

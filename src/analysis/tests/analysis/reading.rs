@@ -123,6 +123,33 @@ fn what_our_library_wrote() {
     }
 }
 
+/// As PyTorch wrote it before 2023: a list of segments, blocks without addresses, with a `history`.
+#[test]
+fn what_old_pytorch_wrote() {
+    const WRITE: &str = "
+import pickle, sys
+frame = dict(name='f', filename='a.py', line=3)
+history = [dict(addr=4096, real_size=1000, frames=[frame]), dict(addr=4096, real_size=5, frames=[])]
+blocks = [dict(size=1024, state='active_allocated', history=history),
+          dict(size=512, state='active_awaiting_free'), dict(size=512, state='inactive')]
+pickle.dump([dict(device=1, address=4096, total_size=2048, stream=-1, segment_type='small',
+                  blocks=blocks)], open(sys.argv[1], 'wb'), 3)
+";
+    let directory = Directory::new("old");
+    let path = directory.0.join("file");
+    python::expect(&["-c", WRITE], &[&path]);
+    let snapshot = made::read(&fs::read(&path).expect("Python wrote it"));
+    assert_eq!(
+        lines(&snapshot),
+        [
+            "1 1000 2048 18446744073709551615 true (0, 0) false ",
+            "  1000 1024 1000 Allocated f@a.py:3",
+            "  1400 512 512 Pending ",
+            "  1600 512 512 Free ",
+        ]
+    );
+}
+
 /// As PyTorch's Python side writes it, with every protocol; with nothing shared; and after JSON,
 /// where tuples have become lists.
 #[test]
