@@ -87,8 +87,7 @@ pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: us
             By::Count => [count(totals.allocated_count), bytes(totals.allocated_bytes)],
             By::Temporary => [count(totals.temporary_count), count(totals.allocated_count)],
         };
-        let life = totals.average_life_us();
-        let life = life.map_or("-".into(), |life_us| time(life_us.saturating_mul(1000)));
+        let life = totals.average_life_us().map_or("-".into(), life);
         let part = share(by.weight(totals) as f64 / all as f64);
         table.row([first, part, third, life, plain(library), plain(&place)]);
     };
@@ -102,6 +101,14 @@ pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: us
         add(&rest, "", format!("({})", others(sites.len() - shown)));
     }
     table.text()
+}
+
+/// Most are short.
+fn life(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us} us"),
+        _ => time(us.saturating_mul(1000)),
+    }
 }
 
 pub fn others(sites: usize) -> String {

@@ -43,8 +43,10 @@ fn line_of(comment: &str) -> usize {
 #[test]
 fn who_holds_most() {
     let place = planted();
+    // How long they live depends on the machine.
+    let text = masked(&said(&place, "top-sites 2.pickle")).replace("# us", "# ms");
     assert_eq!(
-        masked(&said(&place, "top-sites 2.pickle")),
+        text,
         "\
 GPU #: # MiB at the peak (after # ms, entry # of #), # MiB at the end
 
