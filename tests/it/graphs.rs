@@ -54,6 +54,7 @@ fn branches_meet_before_they_share() {
 #[test]
 fn a_late_stream_comes_behind_what_was_reused() {
     everywhere("late_join", "again");
+    everywhere("late_join_of_an_edited", "again");
 }
 
 #[test]
@@ -146,6 +147,7 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
 #[test]
 fn edited_captures_use_nothing_again() {
     everywhere("edited", "again: false, ended 0");
+    everywhere("set_back", "again");
 }
 
 #[test]

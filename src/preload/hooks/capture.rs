@@ -109,7 +109,13 @@ pub fn edit(
         };
         beside(function, || open_captures::edited(graph));
     }
-    common::pass(function, words, real)
+    let code = common::pass(function, words, real);
+    if bypass::is_on() && captures::maybe() && function.base == "cuStreamUpdateCaptureDependencies"
+    {
+        let stream = stream_of(function, words[0]);
+        beside(function, || open_captures::terminals_set(stream));
+    }
+    code
 }
 
 /// The mode of a Begin. None: what it captures is no graph.

@@ -189,6 +189,16 @@ pub fn edited(graph: Option<GraphHandle>) {
     captures.iter().filter(concerned).for_each(|capture| lock(&capture.work).reuse.turns_opaque());
 }
 
+/// The program has set what this stream's next node comes after. What was used again before must
+/// come before that, too.
+pub fn terminals_set(stream: StreamHandle) {
+    let Some((capture, _)) = of_stream(stream) else { return };
+    let Some(mut work) = capture.enter() else { return };
+    if work.is_concerned() {
+        work.look(|_| ());
+    }
+}
+
 /// Whether the next kernel on this stream must not start early. Asked once for each such mark.
 pub fn takes_full_order(stream: StreamHandle) -> bool {
     if FULL_ORDER_COUNT.load(Ordering::Acquire) == 0 {
@@ -267,17 +277,17 @@ impl Member {
 impl Work {
     /// Whether anything was handed out for this capture, so that something can be used again.
     pub fn is_concerned(&self) -> bool {
-        !self.births.is_empty() || self.reuse.waiting_count() != 0
+        !self.births.is_empty() || self.reuse.waiting_count() != 0 || self.reuse.has_reused()
     }
 
     /// Looks at the capture as it is now, and does what keeps true what was found. None: not all of it
-    /// can be seen, and from now on nothing is used again.
+    /// can be seen, and from now on nothing is used again. What was before stays in order all the same.
     pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
         // A function that we do not know may have done anything to it.
         if !LEDGER.skipping.is_allowed() || !config::get().reuse_in_captures {
             self.reuse.turns_opaque();
         }
-        if self.reuse.is_opaque() {
+        if self.reuse.is_opaque() && !self.reuse.has_reused() {
             return None;
         }
         let now: Option<Vec<Capturing>> = self.members.iter().map(Member::now).collect();

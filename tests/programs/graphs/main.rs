@@ -7,9 +7,11 @@ use cachealloc_tests::driver::{
     Driver, GLOBAL, Lookup, Outcome, RELAXED, Stream, THREAD_LOCAL, check,
 };
 
+mod by_hand;
 mod ends;
 mod random;
 
+use by_hand::*;
 use ends::*;
 
 type Verdict = Outcome<String>;
@@ -46,11 +48,13 @@ fn main() {
 
 type Program = fn(&Driver, u32) -> Verdict;
 
-const PROGRAMS: [(&str, Program); 18] = [
+const PROGRAMS: [(&str, Program); 20] = [
     ("launches", launches),
     ("reuse", reuse),
     ("branches", branches),
     ("late_join", late_join),
+    ("late_join_of_an_edited", late_join_of_an_edited),
+    ("set_back", set_back),
     ("outlives", outlives),
     ("freed_later", freed_later),
     ("freed_by_another_thread", freed_by_another_thread),
@@ -192,6 +196,15 @@ fn branches(d: &Driver, mode: u32) -> Verdict {
 
 /// A stream joins from an event that is older than the free.
 fn late_join(d: &Driver, mode: u32) -> Verdict {
+    joins_late(d, mode, |_| Ok(()))
+}
+
+/// The same when nothing more is used again: what was used before has to stay in order.
+fn late_join_of_an_edited(d: &Driver, mode: u32) -> Verdict {
+    joins_late(d, mode, |stream| add_by_hand(d, stream))
+}
+
+fn joins_late(d: &Driver, mode: u32, meanwhile: impl FnOnce(Stream) -> Outcome) -> Verdict {
     let (stream, late) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;
     let early = d.event()?;
@@ -200,6 +213,7 @@ fn late_join(d: &Driver, mode: u32) -> Verdict {
     d.launch("late_fill", stream, &[first, BYTES as u64, 1, LATE])?;
     d.free(first)?;
     let again = d.alloc(LARGE)?;
+    meanwhile(stream)?;
     d.stream_waits(late, early)?;
     fill(d, late, again, 2)?;
     joins(d, stream, late)?;
@@ -283,27 +297,6 @@ fn ordered_memory(d: &Driver, mode: u32) -> Verdict {
     Ok(format!(
         "{nodes} nodes, clone {clone}, second executable {twice}, right {good} {again}, freed {freed:?}"
     ))
-}
-
-/// Nodes that the program adds by hand: nothing is used again behind them.
-fn edited(d: &Driver, mode: u32) -> Verdict {
-    let stream = d.stream()?;
-    d.begin_capture(stream, mode)?;
-    let first = d.alloc(LARGE)?;
-    fill(d, stream, first, 1)?;
-    let (mut status, mut id, mut graph, mut node) = (0, 0, 0, 0);
-    // SAFETY: places for the results; null where nothing is wanted.
-    unsafe {
-        let null = std::ptr::null_mut::<u8>();
-        let info = d.functions.cuStreamGetCaptureInfo;
-        check(info(stream, &mut status, &mut id, &mut graph, null.cast(), null.cast()))?;
-        check((d.functions.cuGraphAddEmptyNode)(&mut node, graph, null.cast(), 0))?;
-    }
-    d.free(first)?;
-    let second = d.alloc(LARGE)?;
-    fill(d, stream, second, 2)?;
-    let ended = code(d.end_capture(stream));
-    Ok(format!("again: {}, ended {ended}", first == second))
 }
 
 /// The user of a block that was just freed would start early.

@@ -138,6 +138,12 @@ impl Reuse {
         self.opaque
     }
 
+    /// Whether anything was handed out again: only then has a stream ever to be mended.
+    pub fn has_reused(&self) -> bool {
+        let proven = |reach: &Reach| reach.terminals().next().is_some();
+        proven(&self.proven) || self.streams.iter().any(|stream| proven(&stream.proven))
+    }
+
     /// How many freed blocks wait.
     pub fn waiting_count(&self) -> usize {
         self.waiting.count()

@@ -1,0 +1,68 @@
+//! What programs do to a graph by hand while it is captured.
+
+use std::ffi::c_void;
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
+
+use crate::{LARGE, LATE, Verdict, code, fill, holds};
+
+/// Nodes that the program adds by hand: nothing is used again behind them.
+pub fn edited(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, mode)?;
+    let first = d.alloc(LARGE)?;
+    fill(d, stream, first, 1)?;
+    add_by_hand(d, stream)?;
+    d.free(first)?;
+    let second = d.alloc(LARGE)?;
+    fill(d, stream, second, 2)?;
+    let ended = code(d.end_capture(stream));
+    Ok(format!("again: {}, ended {ended}", first == second))
+}
+
+/// The next node of the stream is put where the stream was before all that has been captured since.
+pub fn set_back(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, mode)?;
+    d.launch("delay", stream, &[1])?;
+    let before = terminal(d, stream)?.1;
+    let first = d.alloc(LARGE)?;
+    d.launch("late_fill", stream, &[first, LARGE as u64, 1, LATE])?;
+    d.free(first)?;
+    let again = d.alloc(LARGE)?;
+    let update = d.resolver.symbol("cuStreamUpdateCaptureDependencies").ok_or(500)?;
+    // SAFETY: the driver gives this function this signature; a list of one, and 1 sets.
+    check(unsafe {
+        let update: unsafe extern "C" fn(Stream, *const u64, usize, u32) -> i32 =
+            std::mem::transmute::<*mut c_void, _>(update);
+        update(stream, &before, 1, 1)
+    })?;
+    fill(d, stream, again, 2)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    for _ in 0..3 {
+        d.launch_graph(executable, stream)?;
+        if !holds(d, again, 2)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+    }
+    Ok(if first == again { "again" } else { "not again" }.into())
+}
+
+/// A node that no stream shows.
+pub fn add_by_hand(d: &Driver, stream: Stream) -> Outcome {
+    let (graph, mut node) = (terminal(d, stream)?.0, 0);
+    // SAFETY: no list, and a place for the result.
+    check(unsafe { (d.functions.cuGraphAddEmptyNode)(&mut node, graph, std::ptr::null(), 0) })
+}
+
+/// The graph of a capture, and the last of what the stream's next node comes after.
+fn terminal(d: &Driver, stream: Stream) -> Outcome<(u64, u64)> {
+    let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
+    let mut nodes = std::ptr::null();
+    let info = d.functions.cuStreamGetCaptureInfo;
+    // SAFETY: places for the results.
+    check(unsafe { info(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut count) })?;
+    // SAFETY: the driver points to so many nodes.
+    let last = if count == 0 { 0 } else { unsafe { *nodes.add(count - 1) } };
+    Ok((graph, last))
+}
