@@ -1,4 +1,5 @@
-//! Random captures among ordinary work: `graphs random SEED OPS`.
+//! Random captures among ordinary work: `graphs random SEED OPS [pool]`. With `pool` they allocate and free in
+//! the order of streams, too.
 //!
 //! A capture allocates, fills, checks and frees on streams that fork and join; the program orders its own
 //! accesses by events, and leans on nothing but this: memory that it is given is used by nobody else, in
@@ -10,6 +11,7 @@ const STREAMS: usize = 4;
 const GRAPHS_MAX: usize = 4;
 const HELD_MAX: usize = 12;
 const OUT_OF_MEMORY: i32 = 2;
+const NOT_SUPPORTED: i32 = 801;
 const SIZES: [usize; 7] = [4_096, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20, 24 << 20];
 /// So much of a block is touched, at a place of its own.
 const PART_BYTES: u64 = 4_096;
@@ -42,6 +44,8 @@ struct Program<'a> {
     graphs: Vec<Graph>,
     values: u64,
     wrong: u64,
+    /// Percent of what captures allocate and free in the order of a stream.
+    ordered: usize,
 }
 
 struct Graph {
@@ -74,7 +78,8 @@ struct Capture {
 
 pub fn main(d: &Driver, words: &[String]) {
     let number = |index: usize| words.get(index).and_then(|word| word.parse().ok()).unwrap_or(1);
-    match run(d, number(0), number(1)) {
+    let ordered = if words.get(2).is_some() { 50 } else { 0 };
+    match run(d, number(0), number(1), ordered) {
         Ok(wrong) => {
             println!("{wrong} words were wrong");
             std::process::exit((wrong != 0).into());
@@ -86,10 +91,11 @@ pub fn main(d: &Driver, words: &[String]) {
     }
 }
 
-fn run(d: &Driver, seed: u64, ops: u64) -> Outcome<u64> {
+fn run(d: &Driver, seed: u64, ops: u64, ordered: usize) -> Outcome<u64> {
     let streams = [d.stream()?, d.stream()?, d.blocking_stream()?, d.stream()?];
     let (held, graphs) = (Vec::new(), Vec::new());
-    let mut program = Program { d, dice: Dice(seed), streams, held, graphs, values: 0, wrong: 0 };
+    let mut program =
+        Program { d, dice: Dice(seed), streams, held, graphs, values: 0, wrong: 0, ordered };
     for _ in 0..ops {
         program.step()?;
     }
@@ -124,8 +130,16 @@ impl Program<'_> {
     }
 
     fn alloc(&mut self) -> Outcome<Option<(u64, u64)>> {
+        self.alloc_on(None)
+    }
+
+    fn alloc_on(&mut self, stream: Option<Stream>) -> Outcome<Option<(u64, u64)>> {
         let bytes = SIZES[self.dice.below(SIZES.len())];
-        match self.d.alloc(bytes) {
+        let allocated = match stream {
+            Some(stream) => self.d.alloc_async(bytes, stream),
+            None => self.d.alloc(bytes),
+        };
+        match allocated {
             Ok(address) => Ok(Some((address, self.place(address, bytes)))),
             Err(OUT_OF_MEMORY) => Ok(None),
             Err(code) => Err(code),
@@ -274,7 +288,11 @@ impl Program<'_> {
         capture.events.iter().try_for_each(|(event, _)| self.d.destroy_event(*event))?;
         let mut executables = vec![self.d.instantiate(graph)?];
         if self.dice.below(3) == 0 {
-            executables.push(self.d.instantiate(graph)?);
+            match self.d.instantiate(graph) {
+                // Where there was no memory, it has a memory node.
+                Err(NOT_SUPPORTED) if self.ordered > 0 => {}
+                executable => executables.push(executable?),
+            }
         }
         let left = capture.blocks.iter().filter_map(|b| Some((b.address, b.at, b.value?)));
         let left = left.collect();
@@ -290,15 +308,22 @@ impl Program<'_> {
         let stream = c.members[self.dice.below(c.members.len())];
         match self.dice.below(20) {
             0..5 => {
-                let nothing = Clock::default();
-                if let Some((address, at)) = self.alloc()? {
-                    let (written, touched) = (nothing, nothing);
+                let on = (self.dice.below(100) < self.ordered).then_some(self.streams[stream]);
+                if let Some((address, at)) = self.alloc_on(on)? {
+                    let clock = if on.is_some() { c.clocks[stream] } else { Clock::default() };
+                    let (written, touched) = (clock, clock);
                     c.blocks.push(Block { address, at, value: None, written, touched });
                 }
                 Ok(())
             }
             5..9 if !c.blocks.is_empty() => {
                 let index = self.dice.below(c.blocks.len());
+                if self.dice.below(100) < self.ordered {
+                    let touched = c.blocks[index].touched;
+                    self.order(c, stream, touched)?;
+                    let block = c.blocks.swap_remove(index);
+                    return self.d.free_async(block.address, self.streams[stream]);
+                }
                 let block = c.blocks.swap_remove(index);
                 self.d.free(block.address)
             }
