@@ -31,8 +31,12 @@ impl Layout {
         let mut columns = Columns::default();
         let mut segments = Segments::default();
         let mut places = Vec::new();
-        let mut translations: Vec<Translation> =
-            inputs.iter().map(|input| Translation::of(&input.snapshot)).collect();
+        let mut translations: Vec<Translation> = inputs
+            .iter()
+            .enumerate()
+            .map(|(file, input)| Translation::of(file, &input.snapshot))
+            .collect();
+        tables.find_sites(&mut translations);
         for (file, input) in inputs.iter().enumerate() {
             let translation = &mut translations[file];
             for (device, content) in input.snapshot.devices.iter().enumerate() {

@@ -14,6 +14,7 @@ mod findings;
 mod head;
 mod layout;
 mod segments;
+mod sites;
 mod tables;
 mod text;
 mod track;

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use cachealloc_analysis::model::{Frame, FrameId, Snapshot, StackId, TextId};
+use cachealloc_analysis::model::{FrameId, Snapshot, StackId, TextId};
 use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
 
 use crate::columns::Columns;
 use crate::head::json;
+use crate::sites::{self, Chain};
 use crate::text;
 
 /// Things that are numbered in the order in which they come, each once.
@@ -62,7 +63,8 @@ pub struct StackRow {
     library: u32,
 }
 
-/// What the page calls a call site: "train.py:88" and "step".
+/// What the page calls a call site: "train.py:88" and "step", or with a caller "pool.c:12 < load.c:30"
+/// and "get < load".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SiteRow {
     place: u32,
@@ -79,10 +81,14 @@ pub struct Tables {
     sites: Numbered<SiteRow>,
     libraries: Numbered<u32>,
     stacks: Numbered<StackRow>,
+    /// The frames that name the site of each stack of each file.
+    chains: HashMap<(usize, StackId), Chain>,
 }
 
 /// The numbers that the stacks of one file have in the tables.
 pub struct Translation<'a> {
+    /// Which file it is.
+    number: usize,
     snapshot: &'a Snapshot,
     names: Names,
     frames: HashMap<FrameId, u32>,
@@ -92,10 +98,11 @@ pub struct Translation<'a> {
 }
 
 impl<'a> Translation<'a> {
-    pub fn of(snapshot: &'a Snapshot) -> Translation<'a> {
+    pub fn of(number: usize, snapshot: &'a Snapshot) -> Translation<'a> {
         let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
         let known = entries.filter(|entry| !entry.category.is_empty() && !entry.stack.is_none());
         Translation {
+            number,
             snapshot,
             names: Names::of(snapshot),
             frames: HashMap::new(),
@@ -153,24 +160,44 @@ impl Tables {
         number
     }
 
+    /// Decides which frames name call sites. Before anything else of these files is put into the tables.
+    pub fn find_sites(&mut self, files: &mut [Translation]) {
+        let mut stacks = Vec::new();
+        for file in files {
+            let (number, snapshot, names) = (file.number, file.snapshot, file.names.clone());
+            stacks.extend(sites::weighed(number, snapshot, &names, |id| self.frame(file, id)));
+        }
+        self.chains = sites::chains(&stacks);
+    }
+
     fn site(&mut self, file: &Translation, stack: StackId) -> u32 {
-        let snapshot = file.snapshot;
-        let row = match file.names.site(snapshot, stack) {
-            Some(frame) => {
-                let frame = snapshot.frames.get(frame);
-                let filename = snapshot.texts.get(frame.filename);
-                SiteRow {
-                    place: self.text(&place(filename, frame)),
-                    function: self.text(&short_name(snapshot.texts.get(frame.name))),
-                    file: self.text(filename),
-                }
-            }
+        let frames = self.chains.get(&(file.number, stack)).cloned().unwrap_or_default();
+        let rows: Vec<_> = frames.iter().map(|&frame| self.frames.all()[frame as usize]).collect();
+        let places: Vec<_> = rows.iter().map(|row| self.place(row)).collect();
+        let texts = self.texts.all();
+        let functions: Vec<_> = rows.iter().map(|row| texts[row.short as usize].as_str()).collect();
+        let functions = functions.join(BY);
+        let row = match rows.first() {
+            Some(first) => SiteRow {
+                place: self.text(&places.join(BY)),
+                function: self.text(&functions),
+                file: first.file,
+            },
             None => {
                 let nothing = self.text("");
                 SiteRow { place: self.text(NO_STACK), function: nothing, file: nothing }
             }
         };
         self.sites.number(row)
+    }
+
+    /// "model/train.py:88"; of a library without lines "libcublas.so.12+0x3f2".
+    fn place(&self, row: &FrameRow) -> String {
+        match short_path(&self.texts.all()[row.file as usize]) {
+            "" => "??".to_string(),
+            path if row.source => format!("{path}:{}", row.line),
+            path => format!("{path}+{:#x}", row.line),
+        }
     }
 
     pub fn site_of(&self, stack: u32) -> u32 {
@@ -215,12 +242,5 @@ impl Tables {
 }
 
 const NO_STACK: &str = "(no stack)";
-
-/// "model/train.py:88"; of a library without lines "libcublas.so.12+0x3f2".
-fn place(filename: &str, frame: &Frame) -> String {
-    match (short_path(filename), is_source(filename)) {
-        ("", _) => "??".to_string(),
-        (path, true) => format!("{path}:{}", frame.line),
-        (path, false) => format!("{path}+{:#x}", frame.line),
-    }
-}
+/// Between a function and its caller.
+const BY: &str = " < ";

@@ -91,3 +91,39 @@ fn several_files_are_named() {
         );
     }
 }
+
+/// All of it goes through one line, so that line says nothing; who called it does.
+#[test]
+fn a_function_that_all_goes_through_is_split_by_its_callers() {
+    let mut made = Made::new();
+    let get = ("get", "/home/user/pool.c", 12);
+    let through = ("through", "/home/user/pool.c", 30);
+    for (step, name) in ["weights", "leak"].into_iter().enumerate() {
+        let stack = made.stack(&[get, through, (name, "/home/user/app.c", 5 + step as u64)]);
+        made.keep((1 + step as u64) << 30, MIB, stack);
+    }
+    let page = written(&[made.input("wrapped")]);
+    let found = sentences(&page);
+    let leak = "most (1.00 MiB) from user/pool.c:12 < user/app.c:5 (get < weights)";
+    assert!(found.iter().any(|finding| finding.replace("&lt;", "<").contains(leak)), "{found:?}");
+    assert!(page.contains("user/pool.c:12 &lt; user/app.c:5"), "it is escaped");
+}
+
+/// A line that is called from two places, and stands for little, is one site.
+#[test]
+fn small_sites_are_not_split() {
+    let mut made = Made::new();
+    let stacks: Vec<_> = (0..10)
+        .map(|line| made.stack(&[("f", "/u/a.c", line / 2), ("main", "/u/main.c", line)]))
+        .collect();
+    for (step, stack) in (1..).zip(stacks) {
+        made.keep(step << 30, MIB, stack);
+    }
+    let strings = crate::page::columns(&written(&[made.input("small")]))["strings"].clone();
+    let texts = strings.as_array().expect("a list");
+    assert!(texts.iter().any(|text| text == "u/a.c:1"), "{texts:?}");
+    assert!(
+        !texts.iter().any(|text| text.as_str().is_some_and(|it| it.contains(" < "))),
+        "{texts:?}"
+    );
+}
