@@ -8,6 +8,7 @@ mod fit;
 mod generated;
 mod install;
 mod live;
+mod report;
 mod run;
 mod sites;
 mod snapshot;

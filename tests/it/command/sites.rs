@@ -12,7 +12,7 @@ use crate::snapshots::Place;
 
 /// Two snapshots of `tests/c/planted.c`: `2.pickle` with two leaks, `5.pickle` with five and a request
 /// that is refused.
-fn planted() -> Place {
+pub fn planted() -> Place {
     let place = Place::new();
     for arguments in ["2", "5 refused"] {
         let run = arguments.split(' ').fold(Run::c("planted.c"), |run, word| run.arg(word));
@@ -23,18 +23,18 @@ fn planted() -> Place {
     place
 }
 
-fn run(place: &Place, arguments: &str) -> Ran {
+pub fn run(place: &Place, arguments: &str) -> Ran {
     cachealloc(arguments).folder(&place.path).output()
 }
 
-fn said(place: &Place, arguments: &str) -> String {
+pub fn said(place: &Place, arguments: &str) -> String {
     let ran = run(place, arguments).ok();
     assert_eq!(ran.stderr, "", "{arguments}");
     ran.stdout
 }
 
 /// The line of the source that ends in this comment.
-fn line_of(comment: &str) -> usize {
+pub fn line_of(comment: &str) -> usize {
     let source = fs::read_to_string(root().join("tests/c/planted.c")).expect("the source");
     let found = source.lines().position(|line| line.ends_with(&format!("// {comment}")));
     found.expect("the comment") + 1
