@@ -59,6 +59,9 @@ pub fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
         let dropped = count(dropped);
         let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
     }
+    if snapshot.setting("recorded_from_start") == Some("false") {
+        notes += "not all was recorded: what was there before is held, and was never allocated\n";
+    }
     let disagreements: u64 = devices.iter().map(|device| device.disagreements_count).sum();
     if disagreements > 0 {
         let blocks = count(disagreements);
@@ -106,7 +109,8 @@ pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: us
 /// Most are short.
 fn life(us: u64) -> String {
     match us {
-        0..1000 => format!("{us} us"),
+        0 => "< 1 us".into(),
+        1..1000 => format!("{us} us"),
         _ => time(us.saturating_mul(1000)),
     }
 }

@@ -203,7 +203,7 @@ fn foreign_files() {
     refused(b"\x80", "truncated");
     refused(b"\x80\x09", "version is 9");
     refused(b"\x80\x02.", "not there");
-    refused(b"\x80\x02]((K\x01e.", "not there");
+    refused(b"\x80\x02]((K\x01e.", "filled that is not there");
     refused(b"\x80\x02N.", "it holds None");
     refused(b"\x80\x02}.", "it holds a dict");
     refused(b"\x80\x02\xff", "0xff is no opcode");
@@ -273,6 +273,11 @@ fn bombs() {
     let traces = [&b"]q\x00("[..], &entry.repeat(10), b"e0](", &b"h\x00".repeat(1000), b"e"];
     let file = [&b"\x80\x02}\x8c\x0ddevice_traces"[..], &traces.concat(), b"s."].concat();
     refused(&file, "the same list is used twice");
+    // A stack that grows once an entry has it.
+    let frame = b"}(\x8c\x04name\x8c\x01f\x8c\x08filename\x8c\x01a\x8c\x04lineK\x01ua";
+    let entry = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01\x8c\x06framesh\x00u0";
+    let file = [&b"\x80\x02]q\x00"[..], frame, entry, b"h\x00Na."].concat();
+    refused(&file, "a list grows after it was used");
     // A dict in itself.
     refused(b"\x80\x02}q\x00\x8c\x01ah\x00s.", "without `segments`");
     let own = b"\x80\x02}q\x00(\x8c\x12allocator_settingsh\x00\x8c\x08segments]u.";
