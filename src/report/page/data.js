@@ -131,7 +131,11 @@ const NEVER = 0xffffffff;
 
 async function load_data() {
   const head = JSON.parse(document.getElementById('head').textContent);
-  const packed = Uint8Array.from(atob(document.getElementById('blob').textContent.trim()), char => char.charCodeAt(0));
+  const letters = atob(document.getElementById('blob').textContent.trim());
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) {
+    packed[i] = letters.charCodeAt(i);
+  }
   const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   const raw = new Uint8Array(await new Response(unpacked).arrayBuffer());
   return new Data(head, new Columns(head.columns, raw));
