@@ -17,10 +17,26 @@ pub fn of(
     tables: &mut Tables,
 ) -> Vec<String> {
     let mut findings = Vec::new();
+    let highest = places.iter().rev().max_by_key(|place| place.track.lives.peak_bytes);
     for place in places {
         let whose = if places.len() > 1 { whose(inputs, place) } else { String::new() };
-        let device = Found { inputs, place, translation: &mut translations[place.file], tables };
-        findings.extend(device.all().into_iter().map(|finding| format!("{whose}{finding}")));
+        let mut device =
+            Found { inputs, place, translation: &mut translations[place.file], tables };
+        let is_told =
+            places.len() <= TOLD_MOST || highest.is_some_and(|it| std::ptr::eq(it, place));
+        let found =
+            if is_told { device.all() } else { device.out_of_memory().into_iter().collect() };
+        findings.extend(found.into_iter().map(|finding| format!("{whose}{finding}")));
+    }
+    if let (true, Some(highest)) = (places.len() > TOLD_MOST, highest) {
+        let of = whose(inputs, highest);
+        findings.insert(
+            0,
+            format!(
+                "{of}the highest peak of {}; of the others only shortages are told here.",
+                places.len(),
+            ),
+        );
     }
     for input in inputs {
         let whose = if inputs.len() > 1 { format!("{}: ", input.name) } else { String::new() };
@@ -28,6 +44,9 @@ pub fn of(
     }
     findings
 }
+
+/// Of more devices than this only the one with the highest peak is told of.
+const TOLD_MOST: usize = 2;
 
 fn whose(inputs: &[Input], place: &Place) -> String {
     let name = &inputs[place.file].name;
@@ -53,7 +72,7 @@ struct Site {
 }
 
 impl Found<'_, '_> {
-    fn all(mut self) -> Vec<String> {
+    fn all(&mut self) -> Vec<String> {
         let sites = self.sites(self.place.track.lives.last);
         let found = [
             self.peak(&sites),

@@ -2,7 +2,7 @@
 //!
 //! One frame does, as a rule (`cachealloc_analysis::names`). But programs have functions through which all
 //! their allocations go, and "all of it from `get`" says nothing. So a frame that stands for more than a
-//! third of all allocations, or of all bytes, is split by its callers: where its stacks first
+//! half of all allocations, or of all bytes, is split by its callers: where its stacks first
 //! differ. The same for all files, or one could not compare them.
 
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ pub struct Weighed {
 /// A group is split so many times at most,
 const SPLITS_MAX: usize = 3;
 /// if it is more than one in so many,
-const SHARE_LEAST: u64 = 3;
+const SHARE_LEAST: u64 = 2;
 /// by a caller within so many frames.
 const CALLERS_MAX: usize = 12;
 

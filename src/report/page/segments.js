@@ -106,7 +106,7 @@ class Segments {
     const swatch = (color, text) => element('li', {}, element('i', {class: 'swatch', style: `background: ${color}; outline: 1px solid var(--line)`}), text);
     this.legend.replaceChildren(...(this.kind === 'state'
       ? [swatch(palette()[0], 'allocated'), swatch(palette()[2], 'freed, a stream may still use it')] : [swatch('transparent', 'colours as in the timeline')]),
-    swatch(css('--ground'), 'free'), swatch(css('--mark'), 'edge: private pool of a graph'));
+    swatch(css('--ground'), 'free'), swatch(css('--ink'), 'thick edge: private pool of a graph'));
     this.surface.ask(pen => this.paint(pen));
   }
 
@@ -147,7 +147,7 @@ class Segments {
         pen.fillRect(label_width + left, y, Math.max(0.5, right - left - (right - left > 3 ? 0.75 : 0)), BAR_HEIGHT);
       }
     }
-    pen.strokeStyle = facts.is_private ? css('--mark') : css('--line');
+    pen.strokeStyle = facts.is_private ? css('--ink') : css('--line');
     pen.lineWidth = facts.is_private ? 2 : 1;
     pen.strokeRect(label_width + 0.5, y + 0.5, facts.bytes * scale - 1, BAR_HEIGHT - 1);
   }

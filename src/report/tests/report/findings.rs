@@ -127,3 +127,24 @@ fn small_sites_are_not_split() {
         "{texts:?}"
     );
 }
+
+/// Nobody reads forty sentences of eight ranks.
+#[test]
+fn of_many_files_the_highest_is_told() {
+    let files: Vec<_> = (0..4u64)
+        .map(|rank| {
+            let mut made = small();
+            if rank == 2 {
+                let stack = made.stack(&[("f", "/u/a.c", 1)]);
+                made.keep(1 << 40, 100 * MIB, stack);
+            }
+            made.snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += rank);
+            made.input(&format!("rank{rank}"))
+        })
+        .collect();
+    let found = sentences(&written(&files));
+    let of = |rank: u32| found.iter().filter(|it| it.starts_with(&format!("rank{rank}: "))).count();
+    assert!(found[0].starts_with("rank2: the highest peak of 4"), "{found:?}");
+    assert_eq!([of(0), of(1), of(3)], [1, 1, 1], "only the shortage: {found:?}");
+    assert!(of(2) > 3, "{found:?}");
+}
