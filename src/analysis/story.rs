@@ -28,8 +28,6 @@ struct Story<'a> {
     found: Vec<Life>,
     /// By address, what is there now, and since when nothing is.
     now: HashMap<u64, Now>,
-    /// The category of each stack that an entry names.
-    categories: HashMap<StackId, TextId>,
     disagreements_count: u64,
 }
 
@@ -46,8 +44,8 @@ enum Now {
 
 impl<'a> Story<'a> {
     fn new(device: &'a Device) -> Story<'a> {
-        let (born, found, now, categories) = Default::default();
-        Story { device, born, found, now, categories, disagreements_count: 0 }
+        let (born, found, now) = Default::default();
+        Story { device, born, found, now, disagreements_count: 0 }
     }
 
     fn never(&self) -> Moment {
@@ -75,7 +73,6 @@ impl<'a> Story<'a> {
             before.reusable = index + 1;
             self.disagreements_count += 1;
         }
-        self.categories.entry(entry.stack).or_insert(entry.category);
         let never = self.never();
         self.now.insert(entry.address, Now::Born(self.born.len() as u32));
         self.born.push(Life {
@@ -188,7 +185,7 @@ impl<'a> Story<'a> {
                     bytes: block.requested_bytes,
                     stream: segment.stream,
                     stack: block.stack,
-                    category: self.categories.get(&block.stack).copied().unwrap_or_default(),
+                    category: block.category,
                     begin,
                     end: if pending { begin } else { never },
                     reusable: never,

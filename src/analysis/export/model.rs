@@ -60,12 +60,12 @@ fn pairs<W: Write>(json: &mut Json<W>, pairs: &[(String, String)]) -> io::Result
 
 fn device<W: Write>(json: &mut Json<W>, snapshot: &Snapshot, device: &Device) -> io::Result<()> {
     json.object(|json| {
-        json.key("segments")?.list(&device.segments, segment)?;
+        json.key("segments")?.list(&device.segments, |json, it| segment(json, snapshot, it))?;
         json.key("entries")?.list(&device.entries, |json, it| entry(json, snapshot, it))
     })
 }
 
-fn segment<W: Write>(json: &mut Json<W>, segment: &Segment) -> io::Result<()> {
+fn segment<W: Write>(json: &mut Json<W>, snapshot: &Snapshot, segment: &Segment) -> io::Result<()> {
     json.line()?;
     json.object(|json| {
         json.key("address")?.number(segment.address)?;
@@ -75,11 +75,11 @@ fn segment<W: Write>(json: &mut Json<W>, segment: &Segment) -> io::Result<()> {
         json.key("pool")?.number(segment.pool.0)?;
         json.key("expandable")?.boolean(segment.expandable)?;
         json.key("stack")?.number(segment.stack.0)?;
-        json.key("blocks")?.list(&segment.blocks, block)
+        json.key("blocks")?.list(&segment.blocks, |json, it| block(json, snapshot, it))
     })
 }
 
-fn block<W: Write>(json: &mut Json<W>, block: &Block) -> io::Result<()> {
+fn block<W: Write>(json: &mut Json<W>, snapshot: &Snapshot, block: &Block) -> io::Result<()> {
     json.object(|json| {
         json.key("address")?.number(block.address)?;
         json.key("bytes")?.number(block.bytes)?;
@@ -89,7 +89,11 @@ fn block<W: Write>(json: &mut Json<W>, block: &Block) -> io::Result<()> {
             BlockState::Pending => "pending",
             BlockState::Free => "free",
         })?;
-        json.key("stack")?.number(block.stack.0)
+        json.key("stack")?.number(block.stack.0)?;
+        match snapshot.texts.get(block.category) {
+            "" => Ok(()),
+            category => json.key("category")?.text(category),
+        }
     })
 }
 

@@ -122,6 +122,8 @@ pub struct Block {
     pub requested_bytes: u64,
     pub state: BlockState,
     pub stack: StackId,
+    /// The library that asked, as in its entry. Empty: not said.
+    pub category: TextId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

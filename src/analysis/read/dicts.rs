@@ -67,6 +67,7 @@ impl Nodes {
             requested_bytes: 0,
             state: BlockState::Free,
             stack: StackId::NONE,
+            category: TextId::EMPTY,
         };
         let mut requested = None;
         for (key, value) in pairs(items) {
@@ -77,6 +78,7 @@ impl Nodes {
                 words::REQUESTED_SIZE => requested = Some(number(key, value, self)?),
                 words::STATE => block.state = state(value)?,
                 words::FRAMES => block.stack = self.stack(value)?,
+                words::CATEGORY => block.category = self.text(value, words::UNKNOWN),
                 words::HISTORY => {
                     let (stack, bytes) = self.old_history(value)?;
                     block.stack = stack;

@@ -12,7 +12,8 @@
 //! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
 //!   list whose name it misspells (`categores`), and shows nothing.
 //! * The viewer takes a block's category from its entry alone. Where only live blocks were recorded,
-//!   there are no categories: nearly all would be `unknown`, whoever holds them.
+//!   entries have no categories: nearly all would be `unknown`, whoever holds them. Blocks have theirs
+//!   always, for our own tools.
 //!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
 //! in a dump of the file.
@@ -137,7 +138,11 @@ impl<W: Write> Writer<'_, W> {
             BlockState::ActivePendingFree => ACTIVE_PENDING_FREE,
             BlockState::Inactive => INACTIVE,
         })?;
-        self.frames_always(block.stack)?;
+        let category = self.frames_always(block.stack)?;
+        if let Some(category) = category.filter(|category| **category != *UNKNOWN.text) {
+            self.pickle.word(CATEGORY)?;
+            self.pickle.text(&category)?;
+        }
         self.pickle.end_dict()
     }
 
@@ -209,11 +214,10 @@ impl<W: Write> Writer<'_, W> {
         }
     }
 
-    /// As a key of the dict that is open, whether there are any or not.
-    fn frames_always(&mut self, stack: StackId) -> io::Result<()> {
+    /// As a key of the dict that is open, whether there are any or not. Answers the category.
+    fn frames_always(&mut self, stack: StackId) -> io::Result<Option<Arc<str>>> {
         self.pickle.word(FRAMES)?;
-        self.stack(stack)?;
-        Ok(())
+        self.stack(stack)
     }
 
     /// The list of frames; in full for the first time. Answers the category.

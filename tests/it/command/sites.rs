@@ -123,7 +123,7 @@ fn without_a_history() {
     };
     let text = run_of("state");
     assert!(text.contains("\nnot all was recorded: what was there before is held"), "{text}");
-    assert!(text.contains("12.0 MiB  100.00 %       4"), "{text}");
+    assert!(text.contains("12.0 MiB  100.00 %       4     -  app  "), "{text}");
     assert!(text.contains(&format!("< leak c/planted.c:{}", line_of("leak"))), "{text}");
     assert!(!run_of("all").contains("not all was recorded"));
     // The ring keeps the end, and the segments the rest.
@@ -131,7 +131,7 @@ fn without_a_history() {
     place.run(&Run::c("planted.c").arg("4").conf(conf)).ok();
     let text = said(&place, "top-sites ring.pickle --at end");
     assert!(text.contains(" entries are lost: max_entries was reached\n"), "{text}");
-    assert!(text.contains("12.0 MiB  100.00 %       4"), "{text}");
+    assert!(text.contains("12.0 MiB  100.00 %       4     -  app  "), "{text}");
     assert!(said(&place, "top-sites ring.pickle").contains("44.1 MiB at the peak"), "{text}");
 }
 

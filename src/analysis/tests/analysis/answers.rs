@@ -299,6 +299,7 @@ fn waste_is_found() {
         requested_bytes: 1,
         state: BlockState::Allocated,
         stack: StackId::NONE,
+        category: Default::default(),
     };
     let segment = cachealloc_analysis::model::Segment {
         address: 7,

@@ -28,9 +28,12 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
                 "{ordinal} {address:x} {bytes} {stream} {small} {pool:?} {expandable} {stack}"
             ));
             for block in &segment.blocks {
-                let model::Block { address, bytes, requested_bytes, state, stack } = *block;
-                let stack = frames(stack);
-                lines.push(format!("  {address:x} {bytes} {requested_bytes} {state:?} {stack}"));
+                let model::Block { address, bytes, requested_bytes, state, stack, category } =
+                    *block;
+                let (stack, category) = (frames(stack), snapshot.texts.get(category));
+                lines.push(format!(
+                    "  {address:x} {bytes} {requested_bytes} {state:?} {stack} {category}"
+                ));
             }
         }
         for entry in &device.entries {
@@ -74,8 +77,10 @@ fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
                     history::BlockState::ActivePendingFree => BlockState::Pending,
                     history::BlockState::Inactive => BlockState::Free,
                 };
-                let stack = frames(stack);
-                lines.push(format!("  {address:x} {bytes} {requested_bytes} {state:?} {stack}"));
+                let (stack, category) = (frames(stack), category(stack));
+                lines.push(format!(
+                    "  {address:x} {bytes} {requested_bytes} {state:?} {stack} {category}"
+                ));
             }
         }
         let mut pending = None;
@@ -143,9 +148,9 @@ pickle.dump([dict(device=1, address=4096, total_size=2048, stream=-1, segment_ty
         lines(&snapshot),
         [
             "1 1000 2048 18446744073709551615 true (0, 0) false ",
-            "  1000 1024 1000 Allocated f@a.py:3",
-            "  1400 512 512 Pending ",
-            "  1600 512 512 Free ",
+            "  1000 1024 1000 Allocated f@a.py:3 ",
+            "  1400 512 512 Pending  ",
+            "  1600 512 512 Free  ",
         ]
     );
 }

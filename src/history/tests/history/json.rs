@@ -61,13 +61,20 @@ fn block(block: &Block, describe: &mut dyn Describe) -> String {
         BlockState::ActivePendingFree => "active_pending_free",
         BlockState::Inactive => "inactive",
     };
-    format!(
-        r#"{{"address": {}, "size": {}, "requested_size": {}, "state": "{state}", "frames": {}}}"#,
+    let mut text = format!(
+        r#"{{"address": {}, "size": {}, "requested_size": {}, "state": "{state}", "frames": {}"#,
         block.address,
         block.bytes,
         block.requested_bytes,
         frames(block.stack, describe),
-    )
+    );
+    if block.stack != StackId::NONE {
+        let category = describe.category(block.stack);
+        if !category.is_empty() {
+            let _ = write!(text, r#", "category": {}"#, string(&category));
+        }
+    }
+    text + "}"
 }
 
 fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
