@@ -44,7 +44,7 @@ impl Segments {
                     BlockState::Allocated => (1, block.stack),
                     BlockState::Pending => (2, block.stack),
                 };
-                let stack = tables.stack(translation, stack, Default::default());
+                let stack = tables.stack(translation, stack, block.category);
                 self.blocks.push([block.bytes, block.requested_bytes, state, stack.into()]);
             }
         }

@@ -62,11 +62,12 @@ impl Made {
 
     /// A segment whose blocks are these, one after the other: (bytes, state, stack).
     pub fn segment(&mut self, address: u64, pool: u32, blocks: &[(u64, BlockState, StackId)]) {
-        let mut at = address;
+        let (mut at, category) = (address, TextId::EMPTY);
         let blocks: Vec<_> = blocks
             .iter()
             .map(|&(bytes, state, stack)| {
-                let block = Block { address: at, bytes, requested_bytes: bytes, state, stack };
+                let block =
+                    Block { address: at, bytes, requested_bytes: bytes, state, stack, category };
                 at += bytes;
                 block
             })
