@@ -78,7 +78,10 @@ fn kind(name: &str, filename: &str) -> Kind {
         return Kind::Plumbing;
     }
     let is_python = filename.ends_with(".py") || filename.starts_with('<');
-    let is_own = is_source(filename) && !NOT_OWN.iter().any(|part| filename.contains(part));
+    // Python that was compiled to C: a library's, or the program's, which then calls it from elsewhere.
+    let is_compiled = name.starts_with("__pyx_") || name.starts_with("__Pyx_");
+    let is_others = is_compiled || NOT_OWN.iter().any(|part| filename.contains(part));
+    let is_own = is_source(filename) && !is_others;
     match (is_own, is_python) {
         (true, _) => Kind::Own,
         (false, true) => Kind::Python,

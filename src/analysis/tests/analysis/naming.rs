@@ -65,6 +65,17 @@ fn the_frame_that_says_where() {
         "forward me/model.py:52",
         "<module> me/train.py:80",
     );
+    // CuPy: C that Python was compiled to, with lines of files that nobody has.
+    site(
+        &[
+            ("__pyx_f_4cupy_7runtime_malloc(unsigned long)", "/work/cupy/api/runtime.cpp", 13_544),
+            ("__Pyx_PyObject_Call(_object*)", "/work/cupy/_core/core.cpp", 66_192),
+            ("ones", "/x/site-packages/cupy/_creation/basic.py", 185),
+            ("main", "/home/me/solve.py", 19),
+        ],
+        "main me/solve.py:19",
+        "",
+    );
     // No Python of its own: that of the library, before machine code.
     site(
         &[
