@@ -38,13 +38,7 @@ pub fn alloc(
         |thread| {
             let allocated = contexts::current().and_then(|context| {
                 let bytes = bytes as u64;
-                let captured = captures::maybe()
-                    .then(|| private_pools::allocate(thread, context, bytes))
-                    .flatten();
-                let allocated = match captured {
-                    Some(allocated) => allocated?,
-                    None => alloc::allocate(thread, context, bytes, Requester::Context)?,
-                };
+                let allocated = alloc::allocate(thread, context, bytes, Requester::Context)?;
                 contents::prepare(context, allocated, bytes, None);
                 Ok(allocated)
             });
@@ -88,7 +82,7 @@ fn by_driver(
 fn alloc_seldom(
     function: &'static Function,
     words: &[usize; 2],
-    real: impl Fn() -> CuResult,
+    real: impl Fn() -> CuResult + Copy,
 ) -> Option<CuResult> {
     if !bypass::is_on() {
         return Some(real());
@@ -101,7 +95,48 @@ fn alloc_seldom(
         }
         return Some(code);
     }
-    common::heard_malloc(function, words)
+    let heard = common::heard_malloc(function, words);
+    if heard.is_none() && captures::maybe() {
+        alloc_in_capture(function, words, real)
+    } else {
+        heard
+    }
+}
+
+/// None: the call is none of a capture's.
+fn alloc_in_capture(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> Option<CuResult> {
+    let (pointer, bytes) = (words[0] as *mut u64, words[1] as u64);
+    if pointer.is_null() || bytes == 0 || config::caches_nothing() {
+        return None;
+    }
+    let mut served = None;
+    let code = guarded_with(
+        function,
+        |thread| {
+            let context = contexts::current().ok();
+            served = context.and_then(|context| {
+                let allocated = private_pools::allocate(thread, context, bytes)?;
+                if let Ok(address) = allocated {
+                    contents::prepare(context, address, bytes, None);
+                }
+                Some(allocated)
+            });
+            // SAFETY: as for any allocation.
+            served.iter().for_each(|served| unsafe { pointer.write(served.unwrap_or(0)) });
+            served.and_then(Result::err).unwrap_or(SUCCESS)
+        },
+        || SUCCESS,
+    );
+    match served {
+        Some(_) => Some(code),
+        None if bypass::is_on() => None,
+        // Caching has ended on the way.
+        None => Some(real()),
+    }
 }
 
 /// `cuMemFree(CUdeviceptr pointer)`. What is not ours goes to the driver, and may end the life of

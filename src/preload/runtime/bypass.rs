@@ -21,6 +21,8 @@ const STATE_MASK: u32 = 0xff;
 const MEMORY_HOOK: u32 = STATE_MASK + 1;
 /// Above them, once a context was lost.
 const CLOSER: u32 = 1 << 31;
+/// And while something captures.
+const CAPTURING: u32 = 1 << 30;
 
 static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
@@ -30,7 +32,8 @@ pub fn is_on() -> bool {
     WORD.load(Ordering::Relaxed) == ON || is_on_slowly()
 }
 
-/// Whether hooks should do their work and no memory hook wants to hear of it.
+/// Whether hooks should do their work, and there is nothing unusual: no memory hook that wants to hear
+/// of it, no lost context, no capture.
 #[inline(always)]
 pub fn is_on_unheard() -> bool {
     WORD.load(Ordering::Relaxed) == ON
@@ -50,6 +53,14 @@ pub fn remove_memory_hook() {
 /// ask more than usual.
 pub fn look_closer() {
     WORD.fetch_or(CLOSER, Ordering::Relaxed);
+}
+
+/// Something captures, or nothing does any more.
+pub fn note_captures(any: bool) {
+    match any {
+        true => WORD.fetch_or(CAPTURING, Ordering::Relaxed),
+        false => WORD.fetch_and(!CAPTURING, Ordering::Relaxed),
+    };
 }
 
 /// Whether everything passes through untouched.

@@ -17,7 +17,7 @@ use crate::driver::sys::{
 };
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{lock, open_captures, process};
+use crate::runtime::{bypass, lock, open_captures, process};
 
 struct Set {
     captures: Captures,
@@ -142,7 +142,10 @@ impl Set {
         let Set { captures, owners, .. } = self;
         open_captures::keep(|id| captures.iter().any(|capture| capture.stream_id == id));
         owners.retain(|(id, _)| captures.iter().any(|capture| capture.stream_id == *id));
-        ANY.store(!captures.is_empty(), Ordering::Release);
+        let any = !captures.is_empty();
+        if ANY.swap(any, Ordering::AcqRel) != any {
+            bypass::note_captures(any);
+        }
     }
 }
 
