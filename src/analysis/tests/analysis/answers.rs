@@ -122,7 +122,11 @@ fn gaps() {
                     assert_eq!(entry.category, life.category, "seed {seed}: {life:?}");
                 }
             }
-            reserved_over_time(device);
+            let reserved = reserved_over_time(device);
+            assert!(
+                reserved.iter().all(|&bytes| bytes < 1 << 40),
+                "seed {seed}: less than nothing"
+            );
         }
     }
     assert!(disagreements > 100, "gaps are noticed: {disagreements}");
@@ -324,6 +328,14 @@ fn waste_is_found() {
     assert_eq!(found(Pattern::Late), [2, 4]);
     // 7 alone comes between the begin of 6 and its end.
     assert_eq!(found(Pattern::Temporary), [3, 3, 6, 8]);
+    // What makes the peak is needed then.
+    let entries = vec![alloc(1, 10), alloc(2, 10), free(2, 10), free(1, 10)];
+    let short = Device { entries, segments: Vec::new() };
+    let short_lives = Lives::of(&short);
+    let waste = Waste::of(&short, &short_lives);
+    let early = short_lives.all.iter().enumerate();
+    let early = early.filter(|(index, life)| waste.shows(Pattern::Early, *index, life));
+    assert_eq!(early.map(|(_, life)| life.address).collect::<Vec<_>>(), [1]);
     assert_eq!(temporary(&device, &lives).iter().filter(|it| **it).count(), 4);
 }
 

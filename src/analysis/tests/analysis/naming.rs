@@ -42,6 +42,16 @@ fn the_frame_that_says_where() {
         "fill src/a.cu:5",
         "main src/a.cu:9",
     );
+    // What is between two of its own is not.
+    site(
+        &[
+            ("f", "/me/a.cpp", 5),
+            ("std::g", "/usr/include/c++/12/any", 7),
+            ("main", "/me/a.cpp", 9),
+        ],
+        "f me/a.cpp:5",
+        "main me/a.cpp:9",
+    );
     // Through a container of somebody else.
     site(
         &[
@@ -277,6 +287,9 @@ fn names_are_found_late() {
         assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
         assert_eq!(frames(&snapshot), judged);
     }
+
+    // Not in whatever folder somebody is in.
+    assert!(!lack_names(&snapshot_of(Path::new("whole"), address), &nowhere));
 
     // Another build lies there now.
     let mut snapshot = snapshot_of(&path("whole"), address);

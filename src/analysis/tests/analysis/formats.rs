@@ -1,0 +1,177 @@
+//! What other tools get: JSON that is JSON whatever a function is called, lines that fall apart as they
+//! should; and several files in one table.
+
+use std::fs;
+
+use cachealloc_analysis::model::{
+    Action, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
+};
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::{By, Gathered, Group, When, difference, export};
+
+use crate::made::{self, Directory};
+use crate::python;
+
+/// A device whose blocks are all live: by the frames of their stacks, innermost first, and bytes.
+fn device(snapshot: &mut Snapshot, allocs: &[(&[(&str, u64)], u64)]) -> Device {
+    let mut entries = Vec::new();
+    let mut blocks = Vec::new();
+    for (address, (frames, bytes)) in (1..).zip(allocs) {
+        let frames: Vec<FrameId> = frames
+            .iter()
+            .map(|&(name, line)| {
+                let (name, filename) = (snapshot.texts.add(name), snapshot.texts.add("/a/b.c"));
+                snapshot.frames.add(Frame { name, filename, line })
+            })
+            .collect();
+        let stack = snapshot.stacks.add(&frames);
+        let address = address * 1000;
+        blocks.push(cachealloc_analysis::model::Block {
+            address,
+            bytes: *bytes,
+            requested_bytes: *bytes,
+            state: cachealloc_analysis::model::BlockState::Allocated,
+            stack,
+            category: TextId::EMPTY,
+        });
+        entries.push(Entry {
+            time_us: 0,
+            address,
+            bytes: *bytes,
+            stream: 0,
+            stack,
+            category: TextId::EMPTY,
+            compile_context: TextId::EMPTY,
+            user_metadata: TextId::EMPTY,
+            pool: Default::default(),
+            action: Action::Alloc,
+        });
+    }
+    let segment = cachealloc_analysis::model::Segment {
+        address: 0,
+        bytes: 1 << 20,
+        stream: 0,
+        small: false,
+        pool: Default::default(),
+        expandable: false,
+        stack: StackId::NONE,
+        blocks,
+    };
+    Device { segments: vec![segment], entries }
+}
+
+fn snapshot(devices: &[&[(&[(&str, u64)], u64)]]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for allocs in devices {
+        let device = device(&mut snapshot, allocs);
+        snapshot.devices.push(device);
+    }
+    snapshot
+}
+
+fn folded(snapshot: &Snapshot) -> String {
+    let mut out = Vec::new();
+    export::folded(snapshot, By::Live, When::End, &mut out).expect("memory takes it");
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn folded_lines() {
+    let one: &[(&[(&str, u64)], u64)] =
+        &[(&[("f;g\n", 1), ("main", 2)], 5), (&[], 7), (&[("f;g\n", 1), ("main", 2)], 6)];
+    assert_eq!(folded(&snapshot(&[one])), "main a/b.c:2;f:g  a/b.c:1 11\n[no stack] 7\n");
+    let two: &[(&[(&str, u64)], u64)] = &[(&[("main", 2)], 1)];
+    assert_eq!(
+        folded(&snapshot(&[one, two])),
+        "GPU 0;main a/b.c:2;f:g  a/b.c:1 11\nGPU 0;[no stack] 7\nGPU 1;main a/b.c:2 1\n"
+    );
+    assert_eq!(folded(&Snapshot::default()), "");
+}
+
+/// Names have quotes, backslashes, control characters and whatever else there is.
+#[test]
+fn python_reads_the_json() {
+    const JUDGE: &str = "
+import json, sys
+for path in sys.argv[1:]:
+    text = open(path, encoding='utf-8').read()
+    names = {frame['name'] for frame in json.loads(text).get('frames', [])}
+    if path.endswith('.json') and len(names) > 5:
+        assert {'operator()<int, \"x\">', '漢字\\t\\x01\\\\', '😀', 'größe'} <= names, names
+        print('all names')
+";
+    let directory = Directory::new("json");
+    let mut paths = Vec::new();
+    for seed in 0..6 {
+        let snapshot = made::read(&made::pickled(&made::history(seed, seed * 40)));
+        for format in ["json", "perfetto", "speedscope"] {
+            let path = directory.0.join(format!("{seed}.{format}"));
+            let mut out = Vec::new();
+            let written = match format {
+                "json" => export::json(&snapshot, &mut out),
+                "perfetto" => export::perfetto(&snapshot, &mut out),
+                _ => export::speedscope(&snapshot, "a \"name\"", &mut out),
+            };
+            written.expect("memory takes it");
+            fs::write(&path, out).expect("a file");
+            paths.push(path);
+        }
+    }
+    let files: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
+    assert!(python::expect(&["-c", JUDGE], &files).contains("all names"));
+}
+
+/// Two files name their stacks by different numbers; the same texts are the same site.
+#[test]
+fn files_in_one_table() {
+    let first = snapshot(&[&[
+        (&[("f", 1), ("main", 2)], 10),
+        (&[("f", 1), ("other", 3)], 30),
+        (&[("gone", 1)], 4),
+        (&[("same", 1)], 8),
+    ]]);
+    let second = snapshot(&[&[
+        (&[("new", 1)], 1),
+        (&[("same", 1)], 8),
+        (&[("f", 1), ("other", 3)], 20),
+        (&[("f", 1), ("main", 2)], 15),
+    ]]);
+    let mut common = Snapshot::default();
+    let [mut before, mut after] = [Gathered::default(), Gathered::default()];
+    before.add(&mut common, &first, When::End, None);
+    after.add(&mut common, &second, When::End, None);
+    let names = Names::of(&common);
+    let text = |stack| {
+        let frames = common.frames_of(stack).map(|frame| common.texts.get(frame.name));
+        frames.collect::<Vec<_>>().join(" < ")
+    };
+    let changes = |group| {
+        let all = difference(&common, &names, group, &before, &after);
+        let told = all.iter().map(|it| {
+            let state = (it.is_new(), it.is_gone());
+            (text(it.site.stack), it.growth_bytes(), it.growth_count(), state)
+        });
+        told.collect::<Vec<_>>()
+    };
+    let is = |text: &str, bytes, count, state| (text.to_string(), bytes, count, state);
+    assert_eq!(
+        changes(Group::Stack),
+        [
+            is("f < other", -10, 0, (false, false)),
+            is("f < main", 5, 0, (false, false)),
+            is("gone", -4, -1, (false, true)),
+            is("new", 1, 1, (true, false)),
+        ]
+    );
+    assert_eq!(changes(Group::Line)[0], is("f < other", -5, 0, (false, false)));
+    // One line, with the stack that has most of what is asked for.
+    let sites = after.grouped(&common, &names, Group::Function, |totals| totals.live_bytes);
+    let shown: Vec<_> = sites.iter().map(|it| (text(it.stack), it.totals.live_bytes)).collect();
+    assert_eq!(shown, [("new".into(), 1), ("same".into(), 8), ("f < other".to_string(), 35)]);
+    assert_eq!(after.totals().live_bytes, 44);
+    assert_eq!(after.devices[0].at_bytes, 44);
+    // A device that is not there, and one that nobody asked for.
+    let mut none = Gathered::default();
+    none.add(&mut common, &second, When::End, Some(1));
+    assert_eq!((none.sites.len(), none.devices.len()), (0, 0));
+}
