@@ -107,7 +107,7 @@ impl Drop for InProgress<'_> {
 
 impl<'a> Free<'a> {
     /// `None`: in no segment of ours. `Err`: no block that the program holds starts there, or
-    /// another thread's free of the same block was first; or the next launch hands it out again.
+    /// another thread's free of the same block was first.
     #[inline]
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
         let block = match extents::place(address) {
@@ -115,9 +115,6 @@ impl<'a> Free<'a> {
             Place::Inside => return Some(Err(INVALID_VALUE)),
             Place::Block(block) => block,
         };
-        if block.kind == Kind::Stream && private_pools::comes_back(&block) {
-            return Some(Err(SUCCESS));
-        }
         if !block.claim() {
             return Some(Err(INVALID_VALUE));
         }
@@ -130,6 +127,7 @@ impl<'a> Free<'a> {
         let facts = facts(self.context);
         let route = match self.block.kind {
             Kind::Context => free_context_block(&facts),
+            Kind::Stream if private_pools::comes_back(&self.block) => return self.put_off(),
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
@@ -275,6 +273,9 @@ impl<'a> Free<'a> {
     }
 
     fn on_stream(&self, stream: StreamHandle) -> CuResult {
+        if private_pools::comes_back(&self.block) {
+            return self.put_off();
+        }
         // A default stream is one of the current context: without one the driver refuses.
         let mut id = 0;
         if stream <= STREAM_PER_THREAD {
@@ -350,6 +351,13 @@ impl<'a> Free<'a> {
             }
             alloc::note_allocated(self.context, &allocator);
         }
+    }
+
+    /// The next launch of its graph hands the block out again.
+    #[cold]
+    fn put_off(&self) -> CuResult {
+        self.block.give_back();
+        SUCCESS
     }
 
     #[cold]
