@@ -119,6 +119,29 @@ fn a_table_of_all_and_of_one() {
     }
 }
 
+/// Call sites are for whoever asks for them, however many others ask for less meanwhile.
+#[test]
+fn others_may_ask_meanwhile() {
+    let running = busy("record:state,snapshot:/dev/null/no,log:quiet");
+    let process = running.child.id();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    cachealloc(&format!("stats {process}")).output().ok();
+                }
+            });
+        }
+        let answers = (0..40).map(|_| cachealloc(&format!("stats --json {process}")).output());
+        let sites: Vec<bool> =
+            answers.map(|ran| ran.ok().stdout.contains("\"frames\": [\"")).collect();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(sites, [true; 40]);
+    });
+    assert_eq!(running.end(), Some(0));
+}
+
 /// With an interval a table follows the other, until the program ends.
 #[test]
 fn again_and_again() {
@@ -232,18 +255,52 @@ fn files_of_nobody() {
     fs::write(&own, &bytes).expect("/dev/shm");
     let ran = cachealloc(&format!("stats {}", std::process::id())).output();
     assert!(ran.stderr.contains("does not run under cachealloc"), "{ran:?}");
-    // Text, an empty file, a pipe, a link to somewhere.
+    // Text, an empty file, a pipe, a link to another's.
     fs::write(&own, "no head at all").expect("/dev/shm");
     let ran = cachealloc(&format!("stats {}", std::process::id())).output();
     assert!(ran.stderr.contains("runs under a library of another version"), "{ran:?}");
-    let (empty, pipe, link) = (file(4_000_001), file(4_000_002), file(4_000_003));
+    // Numbers that no process has, and no other run of the tests.
+    let beyond = 10 * std::process::id() + 100_000_000;
+    let (empty, pipe, link) = (file(beyond), file(beyond + 1), file(beyond + 2));
     fs::write(&empty, "").expect("/dev/shm");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    std::os::unix::fs::symlink("/etc/hostname", &link).expect("/dev/shm");
-    cachealloc("top").output().ok();
+    let running = busy("log:quiet");
+    std::os::unix::fs::symlink(&running.file, &link).expect("/dev/shm");
+    let table = cachealloc("top").output().ok().stdout;
+    let id = running.child.id().to_string();
+    let rows = table.lines().filter(|row| row.split_whitespace().next() == Some(&id));
+    assert_eq!(rows.count(), 1, "{table}");
+    assert_eq!(running.end(), Some(0));
     for path in [own, empty, pipe, link] {
         assert!(fs::remove_file(&path).is_ok(), "{}", path.display());
     }
+}
+
+/// In a container numbers mean other processes. Only root can make one here.
+#[test]
+fn processes_of_another_namespace() {
+    let user = fs::metadata("/proc/self").expect("/proc").uid();
+    let file = std::path::PathBuf::from(format!("/dev/shm/cachealloc-{user}-1"));
+    let program = statistics("").plain_command().get_program().to_owned();
+    let run = Run::program("unshare").args("--pid --fork --kill-child --mount-proc").arg(program);
+    let mut command = run.args("busy 2 exit").plain_command();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut inside = command.spawn().expect("it starts");
+    let mut ready = [0; 6];
+    let begun = std::io::Read::read_exact(inside.stdout.as_mut().expect("a pipe"), &mut ready);
+    for _ in 0..500 {
+        if begun.is_err() || file.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    if begun.is_ok() {
+        let table = cachealloc("top").output().ok().stdout;
+        let listed = table.lines().any(|row| row.trim_start().starts_with("1 "));
+        assert!(file.exists() && !listed, "{table}");
+    }
+    drop(inside.stdin.take());
+    inside.wait().expect("it ends");
 }
 
 /// Only root can be another user here.
@@ -265,5 +322,13 @@ fn processes_of_others() {
         failed(&ran, &format!("process {id} belongs to user {user}; run the command as that user"));
     }
     let _ = fs::remove_file(copy);
+    // A file under a user's name that is another's: anybody may make one there.
+    if std::os::unix::fs::chown(&running.file, Some(65534), None).is_ok() {
+        let table = cachealloc("top").output().ok().stdout;
+        let listed = table.lines().any(|row| row.trim_start().starts_with(&format!("{id} ")));
+        let user = fs::metadata("/proc/self").expect("/proc").uid();
+        std::os::unix::fs::chown(&running.file, Some(user), None).expect("root may");
+        assert!(!listed, "{table}");
+    }
     assert_eq!(running.end(), Some(0));
 }

@@ -75,5 +75,11 @@ fn a_signal_is_sent_only_where_it_is_wanted() {
         failed(&snapshot(&running).output(), &what);
         assert_eq!(running.end(), Some(0));
     }
+    // A program may take it for itself past us, and is not ended for that.
+    let running = Running::new(Run::c("past_us.c").folder(&place.path));
+    running.wait_for_file();
+    let ran = snapshot(&running).output();
+    assert!(ran.stderr.contains("no longer handles SIGUSR1") && ran.code == Some(1), "{ran:?}");
+    assert_eq!(running.end(), Some(0));
     assert_eq!(place.names(), [""; 0]);
 }
