@@ -12,8 +12,11 @@ use cachealloc_analysis::{By, Gathered, Group, When, difference, export};
 use crate::made::{self, Directory};
 use crate::python;
 
-/// A device whose blocks are all live: by the frames of their stacks, innermost first, and bytes.
-fn device(snapshot: &mut Snapshot, allocs: &[(&[(&str, u64)], u64)]) -> Device {
+/// The frames of its stack, innermost first: names and lines. And its bytes.
+type Alloc<'a> = (&'a [(&'a str, u64)], u64);
+
+/// A device whose blocks are all live.
+fn device(snapshot: &mut Snapshot, allocs: &[Alloc]) -> Device {
     let mut entries = Vec::new();
     let mut blocks = Vec::new();
     for (address, (frames, bytes)) in (1..).zip(allocs) {
@@ -60,7 +63,7 @@ fn device(snapshot: &mut Snapshot, allocs: &[(&[(&str, u64)], u64)]) -> Device {
     Device { segments: vec![segment], entries }
 }
 
-fn snapshot(devices: &[&[(&[(&str, u64)], u64)]]) -> Snapshot {
+fn snapshot(devices: &[&[Alloc]]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for allocs in devices {
         let device = device(&mut snapshot, allocs);
@@ -77,10 +80,10 @@ fn folded(snapshot: &Snapshot) -> String {
 
 #[test]
 fn folded_lines() {
-    let one: &[(&[(&str, u64)], u64)] =
+    let one: &[Alloc] =
         &[(&[("f;g\n", 1), ("main", 2)], 5), (&[], 7), (&[("f;g\n", 1), ("main", 2)], 6)];
     assert_eq!(folded(&snapshot(&[one])), "main a/b.c:2;f:g  a/b.c:1 11\n[no stack] 7\n");
-    let two: &[(&[(&str, u64)], u64)] = &[(&[("main", 2)], 1)];
+    let two: &[Alloc] = &[(&[("main", 2)], 1)];
     assert_eq!(
         folded(&snapshot(&[one, two])),
         "GPU 0;main a/b.c:2;f:g  a/b.c:1 11\nGPU 0;[no stack] 7\nGPU 1;main a/b.c:2 1\n"
@@ -133,8 +136,8 @@ fn files_in_one_table() {
     let second = snapshot(&[&[
         (&[("new", 1)], 1),
         (&[("same", 1)], 8),
-        (&[("f", 1), ("other", 3)], 20),
         (&[("f", 1), ("main", 2)], 15),
+        (&[("f", 1), ("other", 3)], 20),
     ]]);
     let mut common = Snapshot::default();
     let [mut before, mut after] = [Gathered::default(), Gathered::default()];
