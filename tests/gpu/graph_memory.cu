@@ -109,12 +109,17 @@ void objects() {
         graph = graph_with(5, stream, words, 1, 0);
         CHECK(cudaGraphInstantiate(&exec, graph, 0));
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaStreamEndCapture(stream, &other));
+        // Refused on an H200 (driver 580), and the capture with it: there is no such child graph.
+        cudaError_t launched = cudaGraphLaunch(exec, stream);
+        cudaError_t ended = cudaStreamEndCapture(stream, &other);
+        cudaGetLastError();
+        printf("launch into a capture: %s, then %s\n", cudaGetErrorName(launched), cudaGetErrorName(ended));
         CHECK(cudaGraphExecDestroy(exec));
         CHECK(cudaGraphDestroy(graph));
-        say("launch into a capture", "without graph and executable", 5);
-        CHECK(cudaGraphDestroy(other));
+        if (ended == cudaSuccess) {
+            say("launch into a capture", "without graph and executable", 5);
+            CHECK(cudaGraphDestroy(other));
+        }
         say("launch into a capture", "without the captured one", 5);
     }
     {
