@@ -14,10 +14,10 @@ static __attribute__((noinline)) float *take(size_t bytes) {
     return block;
 }
 
-static float *answer;
+float *answers[20];
 
-static __attribute__((noinline)) void answer_request() {
-    answer = take(6 << 20); // planted: leak
+static __attribute__((noinline)) void answer_request(int number) {
+    answers[number] = take(6 << 20); // planted: leak
 }
 
 static __attribute__((noinline)) void smooth() {
@@ -29,7 +29,7 @@ static __attribute__((noinline)) void smooth() {
 
 int main() {
     float *weights = take(512 << 20); // planted: weights
-    for (int i = 0; i < 20; i++) answer_request();
+    for (int i = 0; i < 20; i++) answer_request(i);
     smooth();
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaFree(weights));
