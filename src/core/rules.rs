@@ -127,6 +127,8 @@ rules! {
     RefusedFreeKeepsBlock = "refused_free_keeps_block",
     /// No capture begins while a barrier is under way.
     CaptureGate = "capture_gate",
+    /// No barrier is begun while a real free may hold the context.
+    BarrierGivesWay = "barrier_gives_way",
     /// An allocation in a context that is lost asks the driver.
     LostContextRefuses = "lost_context_refuses",
     /// Segments go back in the order of streams, not by a free that waits for all.

@@ -49,6 +49,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::RefusedBarrierSettles, "no_event_left", "ordered"),
     (Rule::RefusedFreeKeepsBlock, "free_in_callback", "ordered"),
     (Rule::CaptureGate, "captures_begin_during_frees", "ordered"),
+    (Rule::BarrierGivesWay, "capture_beside_frees_of_two_contexts", "relaxed"),
     (Rule::LostContextRefuses, "free_after_known_fault", "ordered"),
     (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
     (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),

@@ -10,7 +10,7 @@ use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{
     alloc, bypass, captures, contents, contexts, debts, extents, free, idle, limits, lock,
-    pool_life, private_pools,
+    pool_life, private_pools, real_frees,
 };
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
@@ -155,10 +155,11 @@ pub fn free(
     }
     let foreign = || {
         // A null pointer ends nothing.
-        if address != 0 {
-            debts::pay_all(Wait::Teardown);
+        if address == 0 {
+            return real();
         }
-        foreign::ends(address, real)
+        debts::pay_all(Wait::Teardown);
+        foreign::ends(address, || real_frees::announced(real))
     };
     guarded_with(
         function,

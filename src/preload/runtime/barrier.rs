@@ -16,7 +16,7 @@ use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, captures, lock, tags, widen};
+use crate::runtime::{LEDGER, captures, lock, real_frees, tags, widen};
 
 /// The newest barrier of a context and its event.
 #[derive(Default)]
@@ -33,6 +33,8 @@ struct Last {
 pub enum Refused {
     /// A stream of the process captures: settle instead.
     Capturing,
+    /// A real free may hold the context: a barrier would stand still.
+    Held,
     /// The driver's code.
     Failed(CuResult),
 }
@@ -160,7 +162,9 @@ pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Re
 /// Taken before the gate: while another thread's native free holds the context, the driver makes no
 /// event, and nobody who wants to begin a capture shall wait for that (hazard 32).
 fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
-    context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
+    let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed);
+    widen(Rule::BarrierGivesWay);
+    event
 }
 
 fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
@@ -177,6 +181,9 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
     let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
     if captures::any() && rule_holds(Rule::CaptureSettles) {
         return Err(Refused::Capturing);
+    }
+    if real_frees::any(context) {
+        return Err(Refused::Held);
     }
     widen(Rule::CaptureGate);
     Ok(gate)

@@ -59,6 +59,8 @@ pub struct Context {
     pub chunk_request_max: OnceLock<u64>,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
+    /// Real frees that the driver may be waiting in.
+    pub real_frees: AtomicU32,
     /// Highest number of bytes that the program held at once.
     pub allocated_bytes_peak: AtomicU64,
     /// The core's allocated bytes, for a look without its lock.
@@ -260,6 +262,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         idle: Idle::default(),
         chunk_request_max: OnceLock::new(),
         frees_in_progress: AtomicU32::new(0),
+        real_frees: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),
         unseen: Unseen::default(),

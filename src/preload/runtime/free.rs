@@ -200,6 +200,7 @@ impl<'a> Free<'a> {
     fn refused(&self, refused: Refused) -> CuResult {
         match refused {
             Refused::Capturing => self.settle(Wait::Capture),
+            Refused::Held => self.settle(Wait::Held),
             Refused::Failed(code) if reports(code) => self.conclude(code),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
                 self.conclude(SUCCESS)
@@ -238,8 +239,11 @@ impl<'a> Free<'a> {
                 }
                 SUCCESS
             }
-            Err(Refused::Capturing) if self.block.kind == Kind::Stream => self.park_for_barrier(),
+            Err(Refused::Capturing | Refused::Held) if self.block.kind == Kind::Stream => {
+                self.park_for_barrier()
+            }
             Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
+            Err(Refused::Held) => self.settle(Wait::Held),
             Err(_) => self.settle(Wait::Capture),
         }
     }

@@ -44,6 +44,7 @@ pub mod free;
 pub mod idle;
 pub mod keeper;
 pub mod miss;
+pub mod real_frees;
 pub mod release;
 pub mod settle;
 

@@ -18,7 +18,7 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, captures, extents, idle, limits, lock, pool_life, tags};
+use crate::runtime::{arenas, captures, extents, idle, limits, lock, pool_life, real_frees, tags};
 
 /// The streams on which memory goes back.
 #[derive(Default)]
@@ -205,7 +205,8 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
 
 /// The real free waits for the context like any other, and holds it meanwhile.
 fn free_by_waiting<'a>(segments: impl Iterator<Item = &'a Segment>) -> CuResult {
-    let free = |segment: &Segment| stats::timed(Wait::RealFree, || api::mem_free(segment.base.0));
+    let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
+    let free = |segment: &Segment| stats::timed(Wait::RealFree, || real(segment));
     segments.map(|segment| stats::timed_release(|| free(segment))).fold(SUCCESS, CuResult::max)
 }
 

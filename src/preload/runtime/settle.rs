@@ -8,7 +8,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, DevicePointer, OUT_OF_MEMORY, SUCCESS};
 use crate::runtime::contexts::Context;
 use crate::runtime::stats::{self, Wait};
-use crate::runtime::{LEDGER, bypass, captures, lock, release, tags};
+use crate::runtime::{LEDGER, bypass, captures, lock, real_frees, release, tags};
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
 const SENTINEL_BYTES: usize = 512;
@@ -37,7 +37,7 @@ pub fn settle(context: &'static Context, reason: Wait) -> CuResult {
 /// The next sentinel is allocated before one is freed, so that the reserve never runs dry by use.
 fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     match next_sentinel(context) {
-        Some(pointer) => stats::timed(reason, || api::mem_free(pointer)),
+        Some(pointer) => stats::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
         None => without_sentinel(context, reason),
     }
 }

@@ -57,6 +57,8 @@ counters! {
         NotPlain = "free: another agent could look",
         /// A stream captures, so no barrier is possible.
         Capture = "free: a stream captures",
+        /// So does another free, of memory that is the driver's, and holds the context.
+        Held = "free: behind another that waits",
         BarrierFailed = "free: the barrier failed",
         Bypass = "free: caching is off",
         /// Something that earlier work may use was about to end.
