@@ -82,4 +82,36 @@ PY
     timed "trace_plot" python3 -m torch.cuda._memory_viz trace_plot "${files[-1]}" -o "$out/trace_plot.html"
     ls -l "$out/million.html" "$out/trace_plot.html" | awk '{print "    " $NF ": " $5 / 1e6 " MB"}' | sed "s|$out/||"
 fi
+ranks() { # name launcher...: two processes, each with a snapshot of its own rank, and one report of both
+    local name=$1 files
+    shift
+    rm -f "$out/$name"-*.pickle
+    "$@" "$command" run --lib "$lib" --record=all --snapshot "$out/$name-%r-%p.pickle" -- "$program" >"$out/$name.log" 2>&1
+    local code=$?
+    files=("$out/$name"-0-*.pickle "$out/$name"-1-*.pickle)
+    if [ $code = 0 ] && [ ${#files[@]} = 2 ] && [ -s "${files[0]}" ] && [ -s "${files[1]}" ] &&
+        "$command" report -o "$out/$name.html" "${files[@]}"; then
+        echo "$name: two ranks: $("$command" top-sites --by live --at end -n 1 "${files[@]}" | tail -n 1)"
+    else
+        wrong=1
+        echo "$name: exit $code, ${files[*]##*/}"
+        tail -n 5 "$out/$name.log"
+    fi
+}
+command -v mpirun >/dev/null && ranks mpirun mpirun --allow-run-as-root --oversubscribe -n 2
+command -v torchrun >/dev/null && ranks torchrun torchrun --no-python --nproc-per-node 2
+
+if python3 -c 'import torch' 2>/dev/null; then
+    echo "while it runs"
+    (cd "$out" && exec env PYTORCH_NO_CUDA_MEMORY_CACHING=1 TRAIN_STEPS=1000000 "$command" run --lib "$lib" --record=state \
+        --snapshot "$out/live-%n.pickle" -- python3 "$root/tests/gpu/py/train.py" >"$out/live.log" 2>&1) &
+    process=$!
+    sleep 12
+    "$command" top -n 3 "$process" 2>&1 | sed 's/^/    /'
+    "$command" stats "$process" 2>&1 | grep -E 'hit rate|served' | sed 's/^/    /'
+    file=$("$command" snapshot "$process") && [ -s "$file" ] || { wrong=1; echo "    no snapshot: $file"; }
+    echo "    snapshot: ${file##*/}: $("$command" top-sites -n 1 "$file" | head -n 1)"
+    kill "$process"
+    wait "$process" 2>/dev/null
+fi
 exit $wrong
