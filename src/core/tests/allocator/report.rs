@@ -183,11 +183,19 @@ fn json_of_little() {
       "bytes": 5,
       "bytes_at_peak": 6
     }
-  ]
+  ],
+  "call_sites": null,
+  "snapshots": {
+    "signal": null,
+    "written": 0,
+    "failed": 0,
+    "last": null,
+    "last_problem": null
+  }
 }
 "#;
     assert_eq!(json(&report), wanted);
-    assert!(json(&Report::default()).contains("\n  \"libraries\": null\n}"));
+    assert!(json(&Report::default()).contains("\n  \"libraries\": null,\n"));
 }
 
 #[test]
