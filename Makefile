@@ -67,7 +67,7 @@ gpu-test: library ## programs on this machine's GPU, natively and under the libr
 	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
 
 bench: library bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
-	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS); \
+	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS) && scripts/bench-graphs.sh --lib $(LIBRARY); \
 	else echo "bench: no nvcc here, so no times on a GPU"; fi
 
 bench-traces: library ## peak reserved / peak live of real traces, beside PyTorch's allocator
