@@ -162,9 +162,7 @@ pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Re
 /// Taken before the gate: while another thread's native free holds the context, the driver makes no
 /// event, and nobody who wants to begin a capture shall wait for that (hazard 32).
 fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
-    let event = context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed);
-    widen(Rule::BarrierGivesWay);
-    event
+    context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
 }
 
 fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
@@ -177,12 +175,14 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 }
 
 /// One barrier, or one begin of a capture, at a time.
+#[inline(always)]
 fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
+    widen(Rule::BarrierGivesWay);
     let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
     if captures::any() && rule_holds(Rule::CaptureSettles) {
         return Err(Refused::Capturing);
     }
-    if real_frees::any(context) {
+    if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {
         return Err(Refused::Held);
     }
     widen(Rule::CaptureGate);
