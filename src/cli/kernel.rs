@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -67,11 +68,50 @@ impl Drop for Page {
     }
 }
 
-/// Has the program that this command starts begin with these signals blocked, and no others: it would
-/// inherit ours.
-pub fn start_with(command: &mut Command, blocked: SigSet) {
-    // SAFETY: the closure makes one system call, which is allowed after a fork.
-    unsafe { command.pre_exec(move || Ok(blocked.thread_set_mask()?)) };
+/// What std changes before `main`, as it was: whether SIGPIPE was ignored, and which of stdin, stdout and
+/// stderr were closed.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+static WAS_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+// SAFETY: the loader calls what stands in this section before `main`; it is a function of the C ABI that
+// needs nothing of std's, which is not ready then.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_STD: extern "C" fn() = note_what_std_changes;
+
+extern "C" fn note_what_std_changes() {
+    let mut pipe = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: questions only; the first writes a whole `sigaction`, of which zeros are one as well.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), pipe.as_mut_ptr());
+        pipe.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+    for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
+        // SAFETY: a question.
+        was_closed
+            .store(unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1, Ordering::Relaxed);
+    }
+}
+
+/// Has the program that this command starts begin as this command did: with these signals blocked and no
+/// others, SIGPIPE as it was, and closed what was closed.
+pub fn start_as_we_began(command: &mut Command, blocked: SigSet) {
+    let begin = move || {
+        if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
+            // SAFETY: no handler, which could be called.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        }
+        for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
+            if was_closed.load(Ordering::Relaxed) {
+                // SAFETY: what std opened in its place, which nobody uses in the program.
+                unsafe { libc::close(descriptor) };
+            }
+        }
+        Ok(blocked.thread_set_mask()?)
+    };
+    // SAFETY: the closure makes system calls only, which are allowed after a fork.
+    unsafe { command.pre_exec(begin) };
 }
 
 /// Ends this process by the default action of a signal, as it has ended another one; without a core

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
+use nix::sys::signal::SigSet;
 
 use super::Result;
 use crate::failure::Failure;
+use crate::kernel;
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::launch::report::Wanted;
 use crate::launch::settings::Flags;
@@ -73,7 +75,13 @@ pub fn run(arguments: Arguments) -> Result {
         program.env(settings::VARIABLE, settings);
     }
     match report {
-        None => Err(not_started(&command, &program.exec())),
+        None => {
+            kernel::start_as_we_began(
+                &mut program,
+                SigSet::thread_get_mask().unwrap_or(SigSet::empty()),
+            );
+            Err(not_started(&command, &program.exec()))
+        }
         Some(wanted) => beside(&mut program, &command, wanted),
     }
 }

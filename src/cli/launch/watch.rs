@@ -31,7 +31,7 @@ const FORWARDED: [Signal; 13] = [
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGCHLD);
-    kernel::start_with(command, SigSet::thread_get_mask()?);
+    kernel::start_as_we_began(command, SigSet::thread_get_mask()?);
     // Before the program starts, so that none is missed.
     signals.thread_block()?;
     let arriving = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;

@@ -205,3 +205,21 @@ fn ranks_leave_snapshots_of_their_own() {
     }
     assert_eq!(place.names(), ["r0.pickle", "r1.pickle"]);
 }
+
+/// What a caller ignores or has closed is so in the program, whatever std makes of it in the command.
+#[test]
+fn a_program_begins_as_the_command_did() {
+    let place = Place::new();
+    let look = "grep SigIgn /proc/$$/status; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && echo $n; done; true";
+    for (before, closed) in [("trap '' PIPE", "<&-"), ("true", "2>&-"), ("trap '' PIPE", "")] {
+        let begun = |how: &str| {
+            let script = format!("{before}; exec {how} sh -c '{look}' {closed}");
+            place.run(&Run::program("/bin/sh").native().arg("-c").arg(script)).ok().stdout
+        };
+        let native = begun("");
+        for flags in ["", "--report a.html"] {
+            let command = command().display().to_string();
+            assert_eq!(begun(&format!("{command} run {flags} --")), native, "{before}, {closed}");
+        }
+    }
+}
