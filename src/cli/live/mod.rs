@@ -123,7 +123,7 @@ impl Live {
         Ok(Request(number))
     }
 
-    /// Waits for the answer to a request.
+    /// Waits for the answer to a request; not for that of a process that is stopped, which has none.
     pub fn answer(&self, Request(number): Request, deadline: Instant) -> Result<String, Problem> {
         loop {
             let answered = self.head()?.answered;
@@ -132,12 +132,14 @@ impl Live {
                     return Ok(text);
                 }
             } else {
-                self.page.sleep(ANSWERED_OFFSET, answered, LOOK_EVERY);
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.page.sleep(ANSWERED_OFFSET, answered, left.min(LOOK_EVERY));
             }
             if self.has_ended() {
                 return Err(Problem::Ended);
             }
-            if Instant::now() > deadline {
+            let is_late = Instant::now() >= deadline || self.process.is_stopped();
+            if is_late && self.head()?.answered == answered {
                 return Err(Problem::Silent);
             }
         }

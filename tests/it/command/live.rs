@@ -219,7 +219,7 @@ fn processes_that_say_nothing() {
     // It keeps nobody from seeing the others.
     let table = cachealloc("top").output().ok().stdout;
     let row = table.lines().find(|row| row.trim_start().starts_with(&format!("{id} ")));
-    assert!(row.is_some_and(|row| row.ends_with("(does not answer)")), "{table}");
+    assert!(row.is_some_and(|row| row.ends_with("(stopped)")), "{table}");
     kill("-CONT", id);
     assert_eq!(running.end(), Some(0));
 }

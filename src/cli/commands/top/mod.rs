@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::Result;
+use super::{Result, stats};
 use crate::failure::{Failure, USAGE};
 use crate::live::{self, Live, Statistics};
 use crate::processes::Process;
@@ -18,9 +18,10 @@ mod tables;
 
 use rates::Rates;
 
-/// A process that writes a snapshot just then is left out of one table.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between the two looks that a table needs for its rates, where it is the only one.
+/// A process that writes a snapshot just then is left out of one table. All together have so long.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between the two looks that a table needs for its rates, where it is the only one; and as long as the
+/// first one may take.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: f64 = 1.0;
 const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
@@ -65,12 +66,13 @@ pub fn run(arguments: Arguments) -> Result {
     let again = interval.or(on_terminal.then_some(INTERVAL_DEFAULT)).map(Duration::from_secs_f64);
     let mut rates = Rates::default();
     if !json && again.is_none() {
-        rates.note(&look(process)?.0);
-        std::thread::sleep(BETWEEN_LOOKS);
+        let begun = Instant::now();
+        rates.note(&look(process, BETWEEN_LOOKS)?.0);
+        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begun.elapsed()));
     }
     let mut first = true;
     loop {
-        let looks = match look(process) {
+        let looks = match look(process, PATIENCE) {
             // It was there, and has come to its end.
             Err(_) if !first && process.is_some_and(|id| Process(id).has_ended()) => break,
             looks => looks?,
@@ -93,17 +95,17 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What they say, and who does not answer.
-fn look(process: Option<u32>) -> Result<(Vec<Look>, Vec<Process>)> {
-    let Some(process) = process.map(Process) else { return Ok(look_at_all()) };
-    let json = Live::of(process).and_then(|live| Ok((live.ask(true, PATIENCE)?, live)));
+/// What they say, and who does not answer in time. One that was named is waited for as `stats` does.
+fn look(process: Option<u32>, patience: Duration) -> Result<(Vec<Look>, Vec<Process>)> {
+    let Some(process) = process.map(Process) else { return Ok(look_at_all(patience)) };
+    let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
     let look = json.and_then(|(json, live)| understand(&live, json));
     look.map(|look| (vec![look], Vec::new())).map_err(|problem| live::explain(process, &problem))
 }
 
 /// Asks them all before it waits for any.
-fn look_at_all() -> (Vec<Look>, Vec<Process>) {
-    let deadline = Instant::now() + PATIENCE;
+fn look_at_all(patience: Duration) -> (Vec<Look>, Vec<Process>) {
+    let deadline = Instant::now() + patience;
     let all = Live::all();
     let asked: Vec<_> = all.iter().map(|live| (live, live.request(false))).collect();
     let (mut looks, mut silent) = (Vec::new(), Vec::new());
@@ -120,8 +122,10 @@ fn look_at_all() -> (Vec<Look>, Vec<Process>) {
 
 fn understand(live: &Live, json: String) -> std::result::Result<Look, live::Problem> {
     let statistics = live::parse(&json)?;
-    let process = live.process;
-    Ok(Look { process, command: process.command(), time: Instant::now(), statistics, json })
+    let (process, time) = (live.process, Instant::now());
+    let look = Look { process, command: process.command(), time, statistics, json };
+    // Then it has no command any longer, and no place in a table of what runs.
+    if live.has_ended() { Err(live::Problem::Ended) } else { Ok(look) }
 }
 
 /// What the processes said, with the command of each.
