@@ -108,6 +108,22 @@ fn is_plumbing(name: &str, filename: &str) -> bool {
     PLUMBING_FILES.iter().any(|begin| file.starts_with(begin))
         || PLUMBING_NAMES.iter().any(|begin| name.starts_with(begin))
         || C_LIBRARY.iter().any(|part| filename.contains(part))
+        || is_interpreter(name, filename)
+}
+
+/// Python's own machine code, and that by which it calls C: between the functions of a script and what
+/// they ask for, and the same in all of them. Built with debug information it has sources as well.
+pub fn is_interpreter(name: &str, filename: &str) -> bool {
+    let file = filename.rsplit('/').next().unwrap_or(filename);
+    let of_python = ["_Py", "Py"].iter().any(|begin| {
+        let rest = name.strip_prefix(begin);
+        rest.is_some_and(|rest| {
+            rest.starts_with(|letter: char| letter.is_ascii_uppercase() || letter == '_')
+        })
+    });
+    filename.contains("/Python-3.")
+        || ["libffi.so", "_ctypes.", "libpython"].iter().any(|begin| file.starts_with(begin))
+        || !is_source(filename) && (of_python || file.starts_with("python3"))
 }
 
 const PLUMBING_FILES: [&str; 7] =

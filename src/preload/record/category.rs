@@ -1,9 +1,19 @@
 //! Which library asked for memory: the first one on the stack that is not in between. A name that
 //! users know, else the file's own.
 
-/// Libraries that hand requests on and are nobody's answer to "who holds my memory?".
-const BETWEEN: [&str; 6] =
-    ["libcudart", "libcuda.", "libcachealloc", "libc.", "libpthread", "ld-linux"];
+/// Libraries that hand requests on and are nobody's answer to "who holds my memory?". The last three are
+/// by what Python calls C, with its interpreter, where that is no part of the program.
+const BETWEEN: [&str; 9] = [
+    "libcudart",
+    "libcuda.",
+    "libcachealloc",
+    "libc.",
+    "libpthread",
+    "ld-linux",
+    "libffi.",
+    "_ctypes.",
+    "libpython",
+];
 
 /// Begin of a file name, and what it is called.
 const NAMES: [(&str, &str); 22] = [

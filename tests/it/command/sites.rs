@@ -307,3 +307,26 @@ fn into_a_pipe_that_closes() {
         assert_eq!((ran.status.code(), ran.stderr), (Some(0), Vec::new()), "{arguments}");
     }
 }
+
+/// Numba, and whoever else calls the driver through ctypes: the script is named, not what is in between.
+#[test]
+fn a_script_that_calls_the_driver_through_ctypes() {
+    let place = Place::new();
+    let script = "\
+import ctypes
+driver = ctypes.CDLL('libcuda.so.1')
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+assert driver.cuInit(0) == 0
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert driver.cuCtxSetCurrent(context) == 0
+def leak():
+    assert driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(5 << 20)) == 0
+leak()
+";
+    fs::write(place.path.join("ask.py"), script).expect("target/ is writable");
+    let flags = "run --record --snapshot a.pickle -- python3 ask.py";
+    place.run(&cachealloc(flags)).ok();
+    let table = place.run(&cachealloc("top-sites a.pickle")).ok().stdout;
+    let row = table.lines().last().expect("a row");
+    assert!(row.contains("  app      leak ") && row.contains("ask.py:8 < <module> "), "{table}");
+}

@@ -42,6 +42,25 @@ fn the_frame_that_says_where() {
         "fill src/a.cu:5",
         "main src/a.cu:9",
     );
+    // The interpreter is in between, with and without its sources.
+    site(
+        &[
+            ("ffi_call", "/lib/x86_64-linux-gnu/libffi.so.8", 27405),
+            ("_ctypes_callproc", "/build/Python-3.11.7/Modules/_ctypes/callproc.c", 1262),
+            ("_PyObject_MakeTpCall", "/usr/bin/python3.11", 4660),
+            ("alloc", "/me/a.py", 8),
+            ("PyEval_EvalCode", "/lib/libfoo.so", 22),
+            ("PytorchThing", "/lib/libfoo.so", 22),
+            ("main", "/me/a.py", 9),
+        ],
+        "alloc me/a.py:8",
+        "main me/a.py:9",
+    );
+    site(
+        &[("PyEval_EvalCode", "/lib/libfoo.so", 22), ("Pytorch", "/lib/libfoo.so", 22)],
+        "Pytorch libfoo.so+0x16",
+        "",
+    );
     // What is between two of its own is not.
     site(
         &[

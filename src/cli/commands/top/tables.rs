@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use cachealloc_analysis::names;
+
 use super::Look;
 use super::rates::Rates;
 use crate::live::{CallSite, Statistics};
@@ -10,8 +12,10 @@ use crate::show::{self, Column, Table};
 
 /// Call sites that are shown where nobody says how many.
 const SITES_DEFAULT: usize = 20;
-/// Frames of the runtime say nothing about who allocates.
+/// Frames of the runtime say nothing about who allocates, nor do those of Python's own machine code.
 const RUNTIMES: [&str; 3] = ["libcudart", "libcuda.so", "libcachealloc"];
+/// So many frames of Python: several functions may go through one that allocates.
+const PYTHON_FRAMES: usize = 2;
 const NOT_KNOWN: &str = "(not recorded)";
 
 /// The largest first.
@@ -56,7 +60,8 @@ pub fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> St
     for process in silent.iter().take(rows.saturating_sub(looks.len())) {
         let mut row: [String; 10] = dashes();
         row[0] = process.0.to_string();
-        row[9] = format!("{} (does not answer)", process.command());
+        let why = if process.is_stopped() { "stopped" } else { "does not answer" };
+        row[9] = format!("{} ({why})", process.command());
         table.row(row);
     }
     table.text()
@@ -118,16 +123,19 @@ fn call_sites(look: &Look, sites: &[CallSite], rates: &Rates, rows: usize) -> St
     table.text()
 }
 
-/// The innermost frame that is not the runtime's, and the innermost one of Python.
+/// The innermost frame that is not the runtime's, and the innermost ones of Python.
 fn place(site: &CallSite) -> String {
-    let is_runtime = |frame: &&String| RUNTIMES.iter().any(|name| frame.contains(name));
+    let is_runtime = |frame: &&String| {
+        let (name, place) = frame.rsplit_once(' ').unwrap_or((frame, ""));
+        let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
+        RUNTIMES.iter().any(|name| frame.contains(name)) || names::is_interpreter(name, file)
+    };
     let is_python = |frame: &&String| frame.contains(".py:");
     let first = site.frames.iter().find(|frame| !is_runtime(frame)).or(site.frames.first());
     let Some(first) = first else { return NOT_KNOWN.to_string() };
-    match site.frames.iter().find(is_python).filter(|python| *python != first) {
-        Some(python) => format!("{} < {}", brief(first), brief(python)),
-        None => brief(first),
-    }
+    let python = site.frames.iter().filter(|frame| is_python(frame) && *frame != first);
+    let frames = std::iter::once(first).chain(python.take(PYTHON_FRAMES));
+    frames.map(|frame| brief(frame)).collect::<Vec<_>>().join(" < ")
 }
 
 /// With the last part of the file's path.
