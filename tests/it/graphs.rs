@@ -147,6 +147,13 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
     assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
+/// Each refusal that waited for a free which waits for the capture would take seconds.
+#[test]
+fn frees_of_a_capture_keep_nobody_waiting() {
+    let ran = program("freed_while_full", "global").env("SIM_MEMORY_MB", "160").output();
+    assert_eq!((ran.stdout.trim(), problems(&ran)), ("refused: true, ended 0", vec![]));
+}
+
 #[test]
 fn edited_captures_use_nothing_again() {
     everywhere("edited", "again: false, ended 0");

@@ -396,9 +396,14 @@ impl<'a> Free<'a> {
         Freed { block, address, requested_bytes: self.block.requested(), stack: self.stack }
     }
 
-    fn in_progress(&self) -> InProgress<'static> {
+    /// None where others get nothing of it: the free of a private pool's block may wait for the
+    /// capture, and that for the allocation.
+    fn in_progress(&self) -> Option<InProgress<'static>> {
+        if self.block.extent.is_private() {
+            return None;
+        }
         self.context.frees_in_progress.fetch_add(1, Ordering::Acquire);
-        InProgress(&self.context.frees_in_progress)
+        Some(InProgress(&self.context.frees_in_progress))
     }
 }
 

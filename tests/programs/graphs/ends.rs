@@ -228,3 +228,29 @@ pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     fill(d, stream, next, 2)?;
     Ok(if holds(d, next, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
+
+/// One thread asks a capture for what there is not, while another frees what the capture gave it.
+pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
+    d.begin_capture(stream, mode)?;
+    let small = (0..150).map(|_| d.alloc(BYTES / 8)).collect::<Outcome<Vec<u64>>>()?;
+    while d.alloc(LARGE).is_ok() {}
+    let refused = std::thread::scope(|scope| {
+        let free = || {
+            d.set_context(context)?;
+            small.into_iter().try_for_each(|block| {
+                d.launch("delay", other, &[1])?;
+                d.free(block)
+            })
+        };
+        let free = scope.spawn(free);
+        let mut refused = 0;
+        while !free.is_finished() {
+            refused += u32::from(code(d.alloc(LARGE)) == 2);
+        }
+        free.join().expect("it does not panic")?;
+        Ok::<bool, i32>(refused > 0)
+    })?;
+    let ended = code(d.end_capture(stream));
+    Ok(format!("refused: {refused}, ended {ended}"))
+}

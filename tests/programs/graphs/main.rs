@@ -69,6 +69,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("early", early),
     ("freed_in_use", freed_in_use),
     ("freed_outside", freed_outside),
+    ("freed_while_full", freed_while_full),
     ("left_open", left_open),
 ];
 
