@@ -120,7 +120,9 @@ impl Ended {
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
                 self.event = recorded.ok().map(|(event, _, _)| event);
-                self.event.as_ref().is_some_and(|event| event.query() == SUCCESS)
+                // Somebody may have begun a capture since.
+                let over = |event: &EventRef| api::relaxed(|| event.query()) == SUCCESS;
+                self.event.as_ref().is_some_and(over)
             }
             // An old driver has nothing but waits.
             None => {
