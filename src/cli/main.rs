@@ -15,6 +15,7 @@ mod live;
 mod show;
 
 mod failure;
+mod output;
 mod processes;
 mod progress;
 mod snapshots;

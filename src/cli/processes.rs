@@ -124,7 +124,9 @@ fn mask(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// Text of others, for a terminal: without what would do something there.
+/// Text of others, for a terminal: without what would do something there, or turn the line around.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let acts = |letter: char| letter.is_control() || turns(letter);
+    text.chars().map(|letter| if acts(letter) { '?' } else { letter }).collect()
 }

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 
 pub fn read(path: &Path) -> Result<Snapshot> {
+    // As for other commands.
+    let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let name = path.display();
     let unreadable = |error: io::Error| {
         let failure = Failure::new(format!("{name} cannot be read: {error}"));

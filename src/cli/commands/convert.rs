@@ -1,8 +1,7 @@
 //! `cachealloc convert`: a snapshot as another tool reads it.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
@@ -12,7 +11,7 @@ use clap::{Args, ValueEnum};
 use super::Result;
 use super::top_sites::{Order, moment, order};
 use crate::failure::{Failure, USAGE};
-use crate::snapshots;
+use crate::{output, snapshots};
 
 /// Write a snapshot in the format of another tool.
 #[derive(Args)]
@@ -51,8 +50,10 @@ pub fn run(arguments: Arguments) -> Result {
     let snapshot = snapshots::read(&arguments.file)?;
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy();
     match &arguments.output {
-        None => to_stdout(|out| write(&snapshot, arguments.to, weights, &name, out))?,
-        Some(path) => to_file(path, |out| write(&snapshot, arguments.to, weights, &name, out))?,
+        None => output::to_stdout(|out| write(&snapshot, arguments.to, weights, &name, out))?,
+        Some(path) => {
+            output::write(path, |out| write(&snapshot, arguments.to, weights, &name, out))?
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -70,19 +71,4 @@ fn write(
         Format::Perfetto => export::perfetto(snapshot, out),
         Format::Json => export::json(snapshot, out),
     }
-}
-
-fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::new(format!("stdout cannot be written: {error}"))),
-        Ok(()) => Ok(()),
-    }
-}
-
-fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let problem = |error| Failure::new(format!("{} cannot be written: {error}", path.display()));
-    let mut out = BufWriter::new(File::create(path).map_err(problem)?);
-    write(&mut out).and_then(|()| out.flush()).map_err(problem)
 }

@@ -1,7 +1,5 @@
 //! `cachealloc report`: one HTML file from snapshots.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,8 +7,7 @@ use cachealloc_report::Input;
 use clap::Args;
 
 use super::Result;
-use crate::failure::Failure;
-use crate::snapshots;
+use crate::{output, snapshots};
 
 /// Make one self-contained HTML file from snapshots.
 ///
@@ -21,7 +18,7 @@ pub struct Arguments {
     /// Snapshots: of several ranks, or of several moments.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The file to write.
+    /// The file to write; - for stdout.
     #[arg(short, long, value_name = "FILE", default_value = "cachealloc.html")]
     output: PathBuf,
 }
@@ -32,13 +29,9 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 /// Also for `run --report`, when the program has ended.
-pub fn write(files: &[PathBuf], output: &Path) -> Result<()> {
+pub fn write(files: &[PathBuf], path: &Path) -> Result<()> {
     let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let problem = |error| Failure::new(format!("{} cannot be written: {error}", output.display()));
-    let file = File::create(output).map_err(problem)?;
-    let mut out = BufWriter::new(file);
-    cachealloc_report::write(&inputs, &mut out).map_err(problem)?;
-    out.flush().map_err(problem)
+    output::write(path, |mut out| cachealloc_report::write(&inputs, &mut out))
 }
 
 fn read(path: &Path) -> Result<Input> {

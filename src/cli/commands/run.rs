@@ -53,7 +53,7 @@ pub struct Arguments {
 }
 
 /// What `env` and `timeout` answer where they fail themselves, so that nobody takes it for the program's.
-const NOT_THE_PROGRAM: u8 = 125;
+pub const NOT_THE_PROGRAM: u8 = 125;
 
 pub fn run(arguments: Arguments) -> Result {
     let Arguments { command, lib, report, force, mut flags } = arguments;
@@ -90,7 +90,7 @@ pub fn run(arguments: Arguments) -> Result {
 /// is the program's.
 fn beside(program: &mut Command, command: &[OsString], wanted: Wanted) -> Result {
     let status = watch::run(program).map_err(|error| not_started(command, &error))?;
-    match wanted.make() {
+    match wanted.make(status) {
         Ok(path) => eprintln!("cachealloc: report: {}", path.display()),
         Err(failure) => {
             failure.report();

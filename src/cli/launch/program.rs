@@ -25,10 +25,18 @@ pub fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
     for _ in 0..INTERPRETERS_MAX {
         let Some(interpreter) = interpreter(&file)? else { return Ok(file) };
         file = find(&interpreter).map_err(|_| {
-            let interpreter = interpreter.to_string_lossy();
-            Failure::new(format!("{} wants {interpreter}, which is missing", file.display()))
-                .next("correct its first line")
-                .code(NOT_EXECUTABLE)
+            let (script, interpreter) = (file.display(), interpreter.to_string_lossy());
+            let (what, next) = match interpreter.ends_with('\r') {
+                true => (
+                    format!("the lines of {script} end as on Windows"),
+                    format!("correct them: sed -i 's/\\r$//' {script}"),
+                ),
+                false => (
+                    format!("{script} wants {interpreter}, which is missing"),
+                    "correct its first line".to_string(),
+                ),
+            };
+            Failure::new(what).next(next).code(NOT_EXECUTABLE)
         })?;
     }
     let what = format!("{} is a script of a script of a script", command.to_string_lossy());
@@ -83,7 +91,7 @@ fn interpreter(file: &Path) -> Result<Option<OsString>, Failure> {
     }
     let Some(rest) = line.strip_prefix(b"#!") else { return Ok(None) };
     let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let Some(first) = words.next() else { return Ok(None) };
     if Path::new(OsStr::from_bytes(first)).file_name() != Some(OsStr::new("env")) {
         return Ok(Some(OsString::from_vec(first.to_vec())));

@@ -2,12 +2,16 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use cachealloc_history::name;
+use nix::sys::signal::Signal;
 
 use super::settings::Flags;
 use crate::commands::report;
+use crate::commands::run::NOT_THE_PROGRAM;
 use crate::failure::{Failure, USAGE};
 
 const SNAPSHOT: &str = "snapshot";
@@ -48,24 +52,34 @@ impl Wanted {
         Ok(Wanted { output, folder })
     }
 
-    /// Makes the report. Where that fails, the snapshots stay.
-    pub fn make(self) -> Result<PathBuf, Failure> {
+    /// Makes the report of a program that ended so. Where that fails, the snapshots stay.
+    pub fn make(self, status: ExitStatus) -> Result<PathBuf, Failure> {
         let mut files: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default();
         files.sort();
         if files.is_empty() {
             let _ = fs::remove_dir(&self.folder);
-            let what = "no report: the program left no snapshot";
-            return Err(Failure::new(what).next(
-                "it used no CUDA, or was killed, or ended so early that nothing was recorded",
-            ));
+            return Err(without_snapshot(status));
         }
         report::write(&files, &self.output).map_err(|failure| {
             failure.also(format!("the snapshots are in {}", self.folder.display()))
         })?;
         let _ = fs::remove_dir_all(&self.folder); // only our own files
         Ok(self.output)
+    }
+}
+
+fn without_snapshot(status: ExitStatus) -> Failure {
+    let signal = status.signal().map(|number| match Signal::try_from(number) {
+        Ok(signal) => signal.to_string(),
+        Err(_) => format!("signal {number}"),
+    });
+    match signal {
+        Some(signal) => Failure::new(format!("no report: the program was ended by {signal}"))
+            .next("take a snapshot before, while it runs: cachealloc snapshot PID"),
+        None => Failure::new("no report: the program left no snapshot")
+            .next("it used no CUDA, or another process of it did and is not over"),
     }
 }
 
@@ -87,7 +101,8 @@ fn with_rank(output: &Path, rank: Option<u32>) -> PathBuf {
 fn make_folder() -> Result<PathBuf, Failure> {
     let fits = |folder: &PathBuf| {
         let text = folder.to_string_lossy();
-        folder.is_absolute()
+        folder.is_dir()
+            && folder.is_absolute()
             && !text.contains(NOT_IN_OPTIONS)
             && !text.contains(char::is_whitespace)
     };
@@ -97,6 +112,7 @@ fn make_folder() -> Result<PathBuf, Failure> {
     DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
         Failure::new(format!("{} cannot be made: {error}", folder.display()))
             .next("name a folder for temporary files with TMPDIR")
+            .code(NOT_THE_PROGRAM)
     })?;
     Ok(folder)
 }

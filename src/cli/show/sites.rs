@@ -64,8 +64,11 @@ pub fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     }
     let disagreements: u64 = devices.iter().map(|device| device.disagreements_count).sum();
     if disagreements > 0 {
-        let blocks = count(disagreements);
-        let _ = writeln!(notes, "the history does not explain {blocks} blocks: it has gaps");
+        let blocks = match disagreements {
+            1 => "1 block".to_string(),
+            blocks => format!("{} blocks", count(blocks)),
+        };
+        let _ = writeln!(notes, "the history does not explain {blocks}: it has gaps");
     }
     notes
 }

@@ -92,6 +92,11 @@ fn scripts_are_followed() {
         ran.stderr.contains("/static is linked statically") && ran.code == Some(125),
         "{ran:?}"
     );
+    let windows = place.path.join("windows");
+    fs::write(&windows, "#!/bin/sh\r\n").expect("target/ is writable");
+    fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).expect("ours");
+    let why = "the lines of ./windows end as on Windows; correct them: sed -i 's/\\r$//' ./windows";
+    refused(&place, "./windows", 126, why);
     let why = "./lost wants /no/such/shell, which is missing; correct its first line";
     refused(&place, "./lost", 126, why);
 }

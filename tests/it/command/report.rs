@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use cachealloc_tests::{Run, command};
+
 use super::cachealloc;
 use super::live::failed;
 use super::sites::{line_of, planted, run, said};
@@ -45,7 +47,8 @@ fn without_a_name_it_is_beside_the_user() {
 #[test]
 fn what_cannot_be_is_a_sentence() {
     let place = planted();
-    let why = "nowhere/x.html cannot be written: No such file or directory (os error 2)";
+    let why = "nowhere/x.html cannot be written: No such file or directory (os error 2); make \
+               the folder nowhere";
     failed(&run(&place, "report 2.pickle -o nowhere/x.html"), why);
     fs::write(place.path.join("text.pickle"), "text").expect("writable");
     let why = "text.pickle is no snapshot: it does not begin as a pickle does";
@@ -53,4 +56,49 @@ fn what_cannot_be_is_a_sentence() {
     assert!(!place.path.join("cachealloc.html").exists(), "no report of nothing");
     let ran = cachealloc("report").folder(&place.path).output();
     assert!(ran.stderr.contains("<FILE>..."), "{}", ran.stderr);
+}
+
+/// `report -o *.pickle`: the first of them is where the report should go.
+#[test]
+fn no_snapshot_is_written_over() {
+    let place = planted();
+    let before = fs::read(place.path.join("2.pickle")).expect("the snapshot");
+    for arguments in ["report -o 2.pickle 5.pickle", "convert 2.pickle --to json -o 2.pickle"] {
+        let why =
+            "2.pickle is a snapshot, and would be written over; name the file to write with -o";
+        failed(&run(&place, arguments), why);
+    }
+    assert_eq!(fs::read(place.path.join("2.pickle")).expect("the snapshot"), before);
+}
+
+#[test]
+fn a_report_is_whole_or_not_there() {
+    let place = planted();
+    fs::write(place.path.join("a.html"), "what was there").expect("writable");
+    // More than a file may have here.
+    let limited = |limit| {
+        let command = command().display().to_string();
+        let script =
+            format!("trap '' XFSZ; ulimit -f {limit}; exec {command} report 2.pickle -o a.html");
+        Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output()
+    };
+    let ran = limited("8");
+    let why = "cachealloc: a.html cannot be written: File too large (os error 27); name a file \
+               elsewhere with -o\n";
+    assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
+    let there = || fs::read_to_string(place.path.join("a.html")).expect("the file");
+    assert_eq!((there().as_str(), place.names().len()), ("what was there", 3));
+    limited("unlimited").ok();
+    assert!(there().ends_with("</html>\n") && place.names().len() == 3, "{:?}", place.names());
+}
+
+#[test]
+fn a_dash_is_stdin_or_stdout() {
+    let place = planted();
+    let page = said(&place, "report 2.pickle -o -");
+    assert!(page.starts_with("<!DOCTYPE html>"), "{}", &page[..100]);
+    let script = format!("{} top-sites - <2.pickle", command().display());
+    let ran = Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output();
+    assert_eq!(ran.ok().stdout, said(&place, "top-sites 2.pickle"));
+    assert_eq!(place.names(), ["2.pickle", "5.pickle"]);
 }
