@@ -147,6 +147,15 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
     assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
+#[test]
+fn memory_of_a_graph_that_was_just_destroyed_is_there() {
+    for capture in CAPTURES {
+        let run = program("needed_at_once", capture).env("SIM_MEMORY_MB", "160");
+        let ran = run.conf("log:quiet").output();
+        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
+    }
+}
+
 /// Each refusal that waited for a free which waits for the capture would take seconds.
 #[test]
 fn frees_of_a_capture_keep_nobody_waiting() {

@@ -174,9 +174,18 @@ pub fn graph_destroy(
     if bypass::is_on() && graph_memory::any() {
         graph_memory::destroyed(words[0]);
     }
+    graph_end(function, words, real)
+}
+
+/// `cuGraphDestroy(graph)`: memory of its capture may come back.
+pub fn graph_end(
+    function: &'static Function,
+    _words: &[usize; 1],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
     let code = real();
     if bypass::is_on() {
-        beside(function, pool_life::reap);
+        beside(function, pool_life::graph_ended);
     }
     code
 }

@@ -177,7 +177,7 @@ fn map(
 fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
     idle::came_back();
-    pool_life::reap();
+    pool_life::reap_late();
     tags::wait_for_plain_frees(context);
     empty_lookaside(context);
     lock(&context.allocator).reserve_failed(request);

@@ -254,3 +254,27 @@ pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
     let ended = code(d.end_capture(stream));
     Ok(format!("refused: {refused}, ended {ended}"))
 }
+
+/// Nothing runs, the graph is destroyed, and its memory is needed at once.
+pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    for round in 0..10 {
+        d.begin_capture(stream, mode)?;
+        let mut inside = Vec::new();
+        while let Ok(block) = d.alloc(LARGE) {
+            inside.push(block);
+        }
+        inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
+        inside.iter().try_for_each(|block| d.free(*block))?;
+        let graph = d.end_capture(stream)?;
+        let executable = d.instantiate(graph)?;
+        d.launch_graph(executable, stream)?;
+        d.synchronize()?;
+        d.destroy_executable(executable)?;
+        d.destroy_graph(graph)?;
+        let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
+        let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}

@@ -70,6 +70,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("freed_in_use", freed_in_use),
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
+    ("needed_at_once", needed_at_once),
     ("left_open", left_open),
 ];
 
