@@ -37,6 +37,8 @@ pub enum Outcome {
     Missing,
     /// The file is of another build.
     OtherBuild,
+    /// Nobody knows of which build it was.
+    UnknownBuild,
 }
 
 impl DebugFolders {
@@ -142,12 +144,12 @@ fn file_of(snapshot: &Snapshot, folders: &DebugFolders, library: &str) -> Result
     let expected = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
     let there = if path.is_file() { read_elf_build_id(path).ok().flatten() } else { None };
     let there = there.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    let debug_file = expected.or(there.as_deref()).and_then(|id| folders.find(id));
-    match (debug_file, expected) {
-        (Some(file), _) => Ok(file),
-        _ if !path.is_file() => Err(Outcome::Missing),
-        (None, Some(expected)) if there.as_deref() != Some(expected) => Err(Outcome::OtherBuild),
-        (None, _) => Ok(path.to_path_buf()),
+    let Some(expected) = expected else { return Err(Outcome::UnknownBuild) };
+    match folders.find(expected) {
+        Some(file) => Ok(file),
+        None if !path.is_file() => Err(Outcome::Missing),
+        None if there.as_deref() != Some(expected) => Err(Outcome::OtherBuild),
+        None => Ok(path.to_path_buf()),
     }
 }
 
