@@ -6,6 +6,7 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 
 use crate::Input;
+use crate::head::same_process;
 use crate::layout::Place;
 use crate::tables::{Tables, Translation};
 use crate::text::{bytes, count, plural, share, time};
@@ -17,8 +18,14 @@ pub fn of(
     tables: &mut Tables,
 ) -> Vec<String> {
     let mut findings = Vec::new();
-    let highest = places.iter().rev().max_by_key(|place| place.track.lives.peak_bytes);
-    for place in places {
+    let last = last_moment(inputs, places);
+    let told = |place: &&Place| last.is_none_or(|last| place.file == last);
+    let highest = places.iter().rev().filter(told).max_by_key(|it| it.track.lives.peak_bytes);
+    if let Some(last) = last {
+        let (files, name) = (inputs.len(), &inputs[last].name);
+        findings.push(format!("{files} moments of one process; this is told by the last, {name}."));
+    }
+    for place in places.iter().filter(told) {
         let whose = if places.len() > 1 { whose(inputs, place) } else { String::new() };
         let mut device =
             Found { inputs, place, translation: &mut translations[place.file], tables };
@@ -43,6 +50,15 @@ pub fn of(
         findings.extend(what_is_missing(input).map(|finding| format!("{whose}{finding}")));
     }
     findings
+}
+
+/// Of several moments of one process, the file whose history goes on longest: it tells of the others as
+/// well, unless it has lost what they have.
+fn last_moment(inputs: &[Input], places: &[Place]) -> Option<usize> {
+    let end = |place: &&Place| place.track.times_us.last().copied();
+    let last = places.iter().max_by_key(end)?.file;
+    let is_whole = matches!(inputs[last].snapshot.settings.dropped, Dropped::Count(0));
+    (is_whole && same_process(inputs)).then_some(last)
 }
 
 /// Of more devices than this only the one with the highest peak is told of.
@@ -262,9 +278,11 @@ fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
         )),
     };
     let no_history = snapshot.devices.iter().all(|device| device.entries.len() <= 1);
-    let no_history = no_history.then(|| {
-        "The file has no history, only what was alive: record:all remembers every allocation."
-            .to_string()
-    });
+    let how = match snapshot.is_ours() {
+        true => "record:all remembers every allocation",
+        false => "torch.cuda.memory._record_memory_history() has PyTorch remember every allocation",
+    };
+    let no_history =
+        no_history.then(|| format!("The file has no history, only what was alive: {how}."));
     lost.into_iter().chain(no_history)
 }

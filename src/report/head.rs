@@ -76,7 +76,7 @@ pub fn title(inputs: &[Input]) -> String {
 
 /// Whether the files are moments of one process, and so must not be added up: an entry of the first is
 /// in the second as well, or both say the same host and process.
-fn same_process(inputs: &[Input]) -> bool {
+pub fn same_process(inputs: &[Input]) -> bool {
     let [first, others @ ..] = inputs else { return false };
     let identity = |input: &Input| {
         let setting = |name| input.snapshot.setting(name).map(str::to_string);

@@ -34,7 +34,7 @@ class Waste {
   set(story) {
     const {events} = story;
     const leaked = this.fill(this.leaks, story, row => story.until[row] >= events);
-    this.leaks.text.textContent = leaked.blocks === 0 ? 'Every block was freed.'
+    this.leaks.text.textContent = leaked.blocks === 0 ? (story.allocations[events] === 0 ? 'No block is known.' : 'Every block was freed.')
       : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were alive when the snapshot was taken. ` +
         'If it was taken when the program ended, nobody freed them; a site whose first and last are far apart keeps growing.';
     const short = this.fill(this.temporary, story, row => story.shows(row, TEMPORARY));

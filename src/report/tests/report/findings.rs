@@ -148,3 +148,25 @@ fn of_many_files_the_highest_is_told() {
     assert_eq!([of(0), of(1), of(3)], [1, 1, 1], "only the shortage: {found:?}");
     assert!(of(2) > 3, "{found:?}");
 }
+
+/// A snapshot for a shortage and one at the end: the second has the first one's history.
+#[test]
+fn of_moments_of_one_process_the_last_tells() {
+    let mut inputs = ["first", "second"].map(|name| small().input(name));
+    let facts = [("host", "node7"), ("process", "4711")];
+    for input in &mut inputs {
+        let facts = facts.map(|(name, value)| (name.to_string(), value.to_string()));
+        input.snapshot.settings.ours.extend(facts);
+        input.snapshot.settings.dropped = Dropped::Count(0);
+    }
+    inputs[0].snapshot.devices[0].entries.truncate(3);
+    let found = sentences(&written(&inputs));
+    let alone = sentences(&written(&inputs[1..]));
+    assert_eq!(found[0], "2 moments of one process; this is told by the last, second.");
+    let told = found[1..].iter().map(|finding| finding.trim_start_matches("second: "));
+    assert_eq!(told.collect::<Vec<_>>(), alone);
+    // What the last one has lost, the first one still tells.
+    inputs[1].snapshot.settings.dropped = Dropped::Count(7);
+    let found = sentences(&written(&inputs));
+    assert!(found.iter().any(|finding| finding.starts_with("first: At the peak")), "{found:?}");
+}
