@@ -13,7 +13,7 @@ use super::Result;
 use super::top_sites::{Unit, moment};
 use crate::failure::Failure;
 use crate::processes::plain;
-use crate::show::sites::{others, place};
+use crate::show::sites::{self, others, place};
 use crate::show::{Column, Table, bytes, count};
 use crate::snapshots;
 
@@ -38,6 +38,9 @@ pub struct Arguments {
     /// How many sites to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
+    /// Print JSON, with whole stacks.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(arguments: Arguments) -> Result {
@@ -55,6 +58,12 @@ pub fn run(arguments: Arguments) -> Result {
     let after = gather(&arguments.after)?;
     let names = Names::of(&common);
     let changes = difference(&common, &names, arguments.group.group(), &before, &after);
+    if arguments.json {
+        let shown = if arguments.number == 0 { changes.len() } else { arguments.number };
+        let shown = &changes[..shown.min(changes.len())];
+        super::print(&sites::json_of_changes(&common, &names, [&before, &after], shown))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     super::print(&text(&arguments, &common, &names, &before, &after, &changes))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cachealloc_analysis::json::Json;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
 use cachealloc_analysis::names::{self, Names};
-use cachealloc_analysis::{By, DeviceSums, Gathered, Site, Totals, When};
+use cachealloc_analysis::{By, Change, DeviceSums, Gathered, Site, Totals, When};
 
 use super::{Column, Table, bytes, count, share, time};
 use crate::processes::plain;
@@ -155,31 +155,13 @@ pub fn json(
             By::Count => "count",
             By::Temporary => "temporary",
         })?;
-        json.key("devices")?.list(&gathered.devices, |json, sums| {
-            json.object(|json| {
-                json.key("device")?.number(sums.device)?;
-                json.key("entries")?.number(sums.entries_count)?;
-                json.key("live_bytes")?.number(sums.at_bytes)?;
-                json.key("reserved_bytes")?.number(sums.at_reserved_bytes)?;
-                json.key("peak_bytes")?.number(sums.peak_bytes)?;
-                json.key("peak_entry")?.number(sums.peak)?;
-                json.key("end_bytes")?.number(sums.end_bytes)?;
-                json.key("unexplained_blocks")?.number(sums.disagreements_count)
-            })
-        })?;
+        devices(json.key("devices")?, gathered)?;
         json.key("sites")?.list(sites, |json, site| {
             json.line()?;
             json.object(|json| {
-                json.key("library")?.text(common.texts.get(site.category))?;
-                json.key("where")?.text(&place(common, names, site.stack))?;
+                whose(json, common, names, site)?;
                 totals(json, &site.totals)?;
-                json.key("stack")?.list(common.frames_of(site.stack), |json, frame| {
-                    json.object(|json| {
-                        json.key("name")?.text(common.texts.get(frame.name))?;
-                        json.key("filename")?.text(common.texts.get(frame.filename))?;
-                        json.key("line")?.number(frame.line)
-                    })
-                })
+                stack(json.key("stack")?, common, site.stack)
             })
         })
     });
@@ -187,7 +169,73 @@ pub fn json(
     String::from_utf8(text).expect("JSON of texts is text")
 }
 
-fn totals<W: std::io::Write>(json: &mut Json<W>, totals: &Totals) -> std::io::Result<()> {
+/// What has changed from the first to the second.
+pub fn json_of_changes(
+    common: &Snapshot,
+    names: &Names,
+    [before, after]: [&Gathered; 2],
+    changes: &[Change],
+) -> String {
+    let mut text = Vec::new();
+    let mut json = Json::new(&mut text);
+    let written = json.object(|json| {
+        devices(json.key("devices_before")?, before)?;
+        devices(json.key("devices_after")?, after)?;
+        json.key("sites")?.list(changes, |json, change| {
+            json.line()?;
+            json.object(|json| {
+                whose(json, common, names, &change.site)?;
+                json.key("growth_bytes")?.number(change.growth_bytes())?;
+                json.key("growth_blocks")?.number(change.growth_count())?;
+                for (key, totals) in [("before", &change.before), ("after", &change.site.totals)] {
+                    json.key(key)?.object(|json| self::totals(json, totals))?;
+                }
+                stack(json.key("stack")?, common, change.site.stack)
+            })
+        })
+    });
+    written.and_then(|()| json.end()).expect("memory takes it");
+    String::from_utf8(text).expect("JSON of texts is text")
+}
+
+type Written = std::io::Result<()>;
+
+fn devices<W: std::io::Write>(json: &mut Json<W>, gathered: &Gathered) -> Written {
+    json.list(&gathered.devices, |json, sums| {
+        json.object(|json| {
+            json.key("device")?.number(sums.device)?;
+            json.key("entries")?.number(sums.entries_count)?;
+            json.key("live_bytes")?.number(sums.at_bytes)?;
+            json.key("reserved_bytes")?.number(sums.at_reserved_bytes)?;
+            json.key("peak_bytes")?.number(sums.peak_bytes)?;
+            json.key("peak_entry")?.number(sums.peak)?;
+            json.key("end_bytes")?.number(sums.end_bytes)?;
+            json.key("unexplained_blocks")?.number(sums.disagreements_count)
+        })
+    })
+}
+
+fn whose<W: std::io::Write>(
+    json: &mut Json<W>,
+    common: &Snapshot,
+    names: &Names,
+    site: &Site,
+) -> Written {
+    json.key("library")?.text(common.texts.get(site.category))?;
+    json.key("where")?.text(&place(common, names, site.stack))
+}
+
+fn stack<W: std::io::Write>(json: &mut Json<W>, common: &Snapshot, stack: StackId) -> Written {
+    json.list(common.frames_of(stack), |json, frame| {
+        json.object(|json| {
+            json.key("name")?.text(common.texts.get(frame.name))?;
+            json.key("filename")?.text(common.texts.get(frame.filename))?;
+            json.key("line")?.number(frame.line)
+        })
+    })
+}
+
+fn totals<W: std::io::Write>(json: &mut Json<W>, totals: &Totals) -> Written {
     for (key, number) in [
         ("live_bytes", totals.live_bytes),
         ("live_blocks", totals.live_count),

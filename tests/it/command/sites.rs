@@ -193,6 +193,8 @@ fn json_for_scripts() {
     let place = planted();
     fs::write(place.path.join("top.json"), said(&place, "top-sites 5.pickle --json"))
         .expect("room");
+    let diff = said(&place, "diff 2.pickle 5.pickle --json");
+    fs::write(place.path.join("diff.json"), diff).expect("room");
     const JUDGE: &str = "
 import json
 top = json.load(open('top.json'))
@@ -200,6 +202,12 @@ device, = top['devices']
 assert top['by'] == 'peak' and device['device'] == 0, top
 assert sum(site['end_bytes'] for site in top['sites']) == device['end_bytes'] == 15 << 20, top
 leak, = [site for site in top['sites'] if site['end_bytes']]
+diff = json.load(open('diff.json'))
+assert [diff[key][0]['live_bytes'] >> 20 for key in ('devices_before', 'devices_after')] == [6, 15], diff
+change, = diff['sites']
+assert (change['growth_bytes'], change['growth_blocks']) == (9 << 20, 3), change
+assert [change[key]['live_blocks'] for key in ('before', 'after')] == [2, 5], change
+assert change['stack'] == leak['stack'] and change['library'] == 'app', change
 assert [frame['name'] for frame in leak['stack']][:3] == ['get', 'leak', 'main'], leak
 assert leak['library'] == 'app' and leak['allocations'] == 5 and leak['average_life_us'] is None
 ";
