@@ -156,6 +156,31 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
     }
 }
 
+#[test]
+fn threads_capture_at_once() {
+    // In a global capture the work of others is a part of it, or ends it.
+    for capture in ["thread-local", "relaxed"] {
+        for mode in MODES {
+            let run = program("default_streams", capture).conf(&format!("free_mode:{mode}"));
+            assert_eq!(clean(run), "ok", "{capture} capture, {mode}");
+        }
+    }
+    assert_eq!(clean(program("modes_beside_each_other", "")), "ok");
+}
+
+#[test]
+fn a_capture_ends_with_its_context() {
+    // The others forbid it.
+    for mode in MODES {
+        assert_eq!(clean(program("reset", "relaxed").conf(&format!("free_mode:{mode}"))), "ok");
+    }
+}
+
+#[test]
+fn a_process_forks_in_a_capture() {
+    everywhere("forks", "child 7, right: true");
+}
+
 /// Each refusal that waited for a free which waits for the capture would take seconds.
 #[test]
 fn frees_of_a_capture_keep_nobody_waiting() {

@@ -10,9 +10,11 @@ use cachealloc_tests::driver::{
 mod by_hand;
 mod ends;
 mod random;
+mod threads;
 
 use by_hand::*;
 use ends::*;
+use threads::*;
 
 type Verdict = Outcome<String>;
 
@@ -71,6 +73,10 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
     ("needed_at_once", needed_at_once),
+    ("default_streams", default_streams),
+    ("modes_beside_each_other", modes_beside_each_other),
+    ("reset", reset),
+    ("forks", forks),
     ("left_open", left_open),
 ];
 

@@ -1,0 +1,113 @@
+//! Captures of several threads, and what becomes of a capture whose context or process is not what it was.
+
+use cachealloc_tests::driver::{Driver, GLOBAL, Outcome, PER_THREAD, Stream, THREAD_LOCAL, check};
+
+use crate::{BYTES, LARGE, Verdict, code, fill, holds};
+
+const ROUNDS: u64 = 30;
+
+/// Each thread captures on a default stream of its own, all at once, while others free.
+pub fn default_streams(d: &Driver, mode: u32) -> Verdict {
+    in_threads(d, |number| match number {
+        0 => ordinary(d),
+        _ => (0..ROUNDS).try_for_each(|round| replayed(d, PER_THREAD, mode, number * 1000 + round)),
+    })
+}
+
+/// A global capture of one thread beside thread-local ones of others.
+pub fn modes_beside_each_other(d: &Driver, _: u32) -> Verdict {
+    in_threads(d, |number| {
+        let stream = d.stream()?;
+        let mode = if number == 0 { GLOBAL } else { THREAD_LOCAL };
+        (0..ROUNDS).try_for_each(|round| replayed(d, stream, mode, number * 1000 + round))
+    })
+}
+
+fn in_threads(d: &Driver, work: impl Fn(u64) -> Outcome + Sync) -> Verdict {
+    let (context, work) = (d.context(), &work);
+    let ended: Outcome = std::thread::scope(|scope| {
+        let start =
+            |number| scope.spawn(move || d.set_context(context).and_then(|()| work(number)));
+        let threads: Vec<_> = (0..3).map(start).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        ended.fold(Ok(()), Result::and)
+    });
+    Ok(ended.map_or_else(|code| format!("FAIL, error {code}"), |()| "ok".into()))
+}
+
+fn ordinary(d: &Driver) -> Outcome {
+    let stream = d.stream()?;
+    for value in 0..ROUNDS {
+        let block = d.alloc(BYTES)?;
+        fill(d, stream, block, value)?;
+        d.free(block)?;
+    }
+    Ok(())
+}
+
+/// Two temporaries, one after the other, and what the last one holds after each launch.
+fn replayed(d: &Driver, stream: Stream, mode: u32, value: u64) -> Outcome {
+    d.begin_capture(stream, mode)?;
+    let first = d.alloc(BYTES)?;
+    fill(d, stream, first, value)?;
+    d.free(first)?;
+    let last = d.alloc(BYTES)?;
+    fill(d, stream, last, value)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    for _ in 0..2 {
+        d.launch_graph(executable, stream)?;
+        // SAFETY: a stream of this thread's.
+        check(unsafe { (d.functions.cuStreamSynchronize)(stream) })?;
+    }
+    d.destroy_executable(executable)?;
+    d.destroy_graph(graph)?;
+    d.free(last)
+}
+
+/// The context is reset with a capture open, and the next one is as new.
+pub fn reset(d: &Driver, mode: u32) -> Verdict {
+    for _ in 0..3 {
+        let stream = d.stream()?;
+        d.begin_capture(stream, mode)?;
+        let inside = d.alloc(LARGE)?;
+        fill(d, stream, inside, 1)?;
+        d.free(inside)?;
+        // SAFETY: no arguments but a device.
+        check(unsafe { (d.functions.cuDevicePrimaryCtxReset)(0) })?;
+        d.use_device(0)?;
+        let (stream, outside) = (d.stream()?, d.alloc(LARGE)?);
+        fill(d, stream, outside, 2)?;
+        if !holds(d, outside, 2)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+        replayed(d, stream, mode, 3)?;
+        d.free(outside)?;
+    }
+    Ok("ok".into())
+}
+
+/// The process forks in a capture: the child ends as it likes, and the parent goes on.
+pub fn forks(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, mode)?;
+    let first = d.alloc(LARGE)?;
+    fill(d, stream, first, 1)?;
+    // SAFETY: one thread, and the child ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        code(d.alloc(LARGE));
+        code(d.free(first));
+        std::process::exit(7);
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours and a place.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    d.free(first)?;
+    let second = d.alloc(LARGE)?;
+    fill(d, stream, second, 2)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    d.launch_graph(executable, stream)?;
+    let good = holds(d, second, 2)?;
+    Ok(format!("child {}, right: {good}", status >> 8))
+}
