@@ -174,9 +174,17 @@ impl Found<'_, '_> {
             all if all == held => "all".to_string(),
             part => format!("most ({})", bytes(part)),
         };
+        let were = if blocks == 1 { "was" } else { "were" };
+        let fate = match self.inputs[self.place.file].snapshot.setting("taken") {
+            Some("asked") => "alive when the snapshot was asked for",
+            Some("shortage") => "alive when memory ran out",
+            Some("signal") => "alive when a signal ended the program",
+            // At the end, or by who does not say it.
+            _ => "never freed",
+        };
         let blocks = plural(blocks, "block");
         let (held, from) = (bytes(held), &most.text);
-        Some(format!("{blocks}, {held}, were never freed: {share} from {from}."))
+        Some(format!("{blocks}, {held}, {were} {fate}: {share} from {from}."))
     }
 
     /// The call site that leaves blocks behind in nearly all parts of the run.

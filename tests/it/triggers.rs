@@ -1,6 +1,8 @@
 //! When snapshots are written: at every end, on signals, under storms. The program must not notice:
 //! same output, same exit code, same view of its signals.
 
+use std::process::Command;
+
 use cachealloc_tests::{Ran, Run};
 
 use crate::snapshots::{Place, trigger};
@@ -160,4 +162,37 @@ fn usr1_works_without_options() {
     assert_eq!((ran.code, &*ran.stdout), (Some(3), "goes on\n"), "{ran:#?}");
     let said = place.sound(1..=1, &["--opcodes"]);
     assert!(said.contains("5 blocks, 0 entries"), "{said}");
+}
+
+/// What is alive at the end was never freed; what is alive in between may be.
+#[test]
+fn a_snapshot_says_why_it_was_taken() {
+    for (way, conf, wanted) in [
+        ("return", "record:all", "exit"),
+        ("_exit", "record:all", "exit"),
+        ("raise TERM", "record:all", "signal"),
+        ("raise USR1", "record:off", "asked"),
+    ] {
+        let place = Place::new();
+        place.run(&trigger(way).conf(&format!("{conf},snapshot:a.pickle")));
+        assert_eq!(taken(&place, "a.pickle"), wanted, "{way}");
+    }
+    let place = Place::new();
+    let refused = Run::c("planted.c").arg("5").arg("refused");
+    place.run(&refused.conf("record:all,snapshot:%n.pickle")).ok();
+    assert_eq!(["0.pickle", "1.pickle"].map(|name| taken(&place, name)), ["shortage", "exit"]);
+}
+
+/// Why this file was written, as Python reads it.
+#[track_caller]
+fn taken(place: &Place, name: &str) -> String {
+    const READ: &str = "
+import pickle, sys
+settings = pickle.load(open(sys.argv[1], 'rb'))['allocator_settings']['cachealloc']
+print(settings['taken'], end='')
+";
+    let read = Command::new("python3").args(["-c", READ, name]).current_dir(&place.path).output();
+    let read = read.expect("python3 is installed: see .ci/run");
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    String::from_utf8_lossy(&read.stdout).into_owned()
 }

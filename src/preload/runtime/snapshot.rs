@@ -34,9 +34,32 @@ const SITES_SHOWN: usize = 5;
 /// What addresses mean, kept from one snapshot to the next.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
+/// Why a snapshot is written, as its reader is told: what is alive at the end of the process was never
+/// freed, what is alive in between may be.
+#[derive(Clone, Copy)]
+pub enum Why {
+    Exit,
+    /// A signal is about to end the process.
+    Ended,
+    Shortage,
+    Asked,
+}
+
+impl Why {
+    fn word(self) -> &'static str {
+        match self {
+            Why::Exit => "exit",
+            Why::Ended => "signal",
+            Why::Shortage => "shortage",
+            Why::Asked => "asked",
+        }
+    }
+}
+
 /// Writes a snapshot of the whole process. Answers how many entries the history lacks.
-pub fn write(path: &Path) -> io::Result<u64> {
+pub fn write(path: &Path, why: Why) -> io::Result<u64> {
     let mut snapshot = take();
+    snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     names.prepare(stacks_of(&snapshot), writer::sign_of_life);

@@ -16,6 +16,7 @@ use cachealloc_core::report::Snapshots;
 use crate::doors::signals;
 use crate::runtime::contexts::Context;
 use crate::runtime::reading;
+use crate::runtime::snapshot::Why;
 use crate::runtime::writer::{self, Patience, Word};
 use crate::runtime::{live, lock, process, report, snapshot};
 use crate::undisturbed::undisturbed;
@@ -109,7 +110,7 @@ pub fn at_exit() {
     }
     if !writer::runs() {
         if wanted_at_exit() {
-            undisturbed(|| write_last(false));
+            undisturbed(|| write_last(false, Why::Exit));
         }
         return;
     }
@@ -143,7 +144,7 @@ pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     let write = move || {
         let _one_at_a_time = lock(&WRITING);
         let path = path.unwrap_or_else(next_path);
-        let written = snapshot::write(&path);
+        let written = snapshot::write(&path, Why::Asked);
         note(&path, &written);
         written.map(drop)
     };
@@ -163,9 +164,11 @@ fn serve() {
         return;
     }
     let [signals, shortages, ends, exit] = asked.map(|(_, number)| number.is_some());
-    let write = || match ends || exit {
-        true => write_last(signals || shortages),
-        false => write_to_template(),
+    let write = || match (exit, ends, shortages) {
+        (true, ..) => write_last(signals || shortages, Why::Exit),
+        (_, true, _) => write_last(signals || shortages, Why::Ended),
+        (.., true) => write_to_template(Why::Shortage),
+        (false, false, false) => write_to_template(Why::Asked),
     };
     if std::panic::catch_unwind(write).is_err() {
         log::warn(format_args!("a snapshot failed inside the library"));
@@ -183,9 +186,9 @@ fn serve() {
 }
 
 /// What was asked for at the end of the process. `asked`: and a snapshot in any case.
-fn write_last(asked: bool) {
+fn write_last(asked: bool, why: Why) {
     if asked || record::is_on() {
-        write_to_template();
+        write_to_template(why);
     }
     if config::get().waits_on_exit {
         snapshot::print_waits();
@@ -193,10 +196,10 @@ fn write_last(asked: bool) {
     write_statistics();
 }
 
-fn write_to_template() {
+fn write_to_template(why: Why) {
     let _one_at_a_time = lock(&WRITING);
     let path = next_path();
-    let written = snapshot::write(&path);
+    let written = snapshot::write(&path, why);
     note(&path, &written);
     match written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),

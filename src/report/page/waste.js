@@ -36,7 +36,7 @@ class Waste {
     const leaked = this.fill(this.leaks, story, row => story.until[row] >= events);
     this.leaks.text.textContent = leaked.blocks === 0 ? (story.allocations[events] === 0 ? 'No block is known.' : 'Every block was freed.')
       : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were alive when the snapshot was taken. ` +
-        'If it was taken when the program ended, nobody freed them; a site whose first and last are far apart keeps growing.';
+        `${never_freed(story)}; a site whose first and last are far apart keeps growing.`;
     const short = this.fill(this.temporary, story, row => story.shows(row, TEMPORARY));
     this.temporary.text.textContent = short.blocks === 0 ? 'No block was freed as soon as it was allocated.'
       : `${plural(short.blocks, 'block')} (${share_text(short.blocks, story.allocations[events])} of all allocations) were freed with at most ` +
@@ -85,4 +85,18 @@ class Waste {
     part.table.body.closest('.table').hidden = sum.blocks === 0;
     return sum;
   }
+}
+
+const WHY_TAKEN = new Map([
+  ['exit', 'That was at the end of the program: nobody freed them'],
+  ['signal', 'That was when a signal ended the program'],
+  ['shortage', 'That was when memory ran out: they may have been freed later'],
+  ['asked', 'That was while the program ran: they may have been freed later'],
+]);
+
+// What it means that memory was alive depends on why the snapshot was taken; not all files say it.
+function never_freed({data, tracks}) {
+  const taken = new Set(tracks.map(track => new Map(data.files[track.file].settings).get('taken')));
+  const why = taken.size === 1 ? WHY_TAKEN.get([...taken][0]) : undefined;
+  return why ?? 'If it was taken when the program ended, nobody freed them';
 }

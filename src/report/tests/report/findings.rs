@@ -20,7 +20,7 @@ fn small_snapshot_in_words() {
          (passing); 22.0 MiB were reserved.",
         "1 request could not be served: 4.00 GiB at 30 us, when 5.00 MiB were free on the device; \
          user/app.py:7 (passing) held most, 8.00 MiB.",
-        "1 block, 3.00 MiB, were never freed: all from user/app.cu:12 (keep).",
+        "1 block, 3.00 MiB, was never freed: all from user/app.cu:12 (keep).",
         "17.0 MiB of the 22.0 MiB that are reserved at the end (77 %) are free, but lie between \
          blocks in use: fragmentation.",
     ];
@@ -169,4 +169,20 @@ fn of_moments_of_one_process_the_last_tells() {
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
     let found = sentences(&written(&inputs));
     assert!(found.iter().any(|finding| finding.starts_with("first: At the peak")), "{found:?}");
+}
+
+/// Only at the end of the program it is known that nobody freed a block.
+#[test]
+fn why_a_snapshot_was_taken_counts() {
+    for (why, wanted) in [
+        ("exit", "1 block, 3.00 MiB, was never freed: all"),
+        ("asked", "1 block, 3.00 MiB, was alive when the snapshot was asked for: all"),
+        ("shortage", "1 block, 3.00 MiB, was alive when memory ran out: all"),
+        ("signal", "1 block, 3.00 MiB, was alive when a signal ended the program: all"),
+    ] {
+        let mut input = small().input("small.pickle");
+        input.snapshot.settings.ours.push(("taken".to_string(), why.to_string()));
+        let found = sentences(&written(&[input]));
+        assert!(found.iter().any(|finding| finding.starts_with(wanted)), "{found:?}");
+    }
 }
