@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::commands::Result;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// This name is stdout, as for other commands.
 const STDOUT: &str = "-";
@@ -40,8 +41,28 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
 }
 
 fn to(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::new(file);
+    let progress = Progress::waiting("writing");
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, Watched { file, progress });
     write(&mut out).and_then(|()| out.flush())
+}
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A file, and a sign of life where it takes long.
+struct Watched {
+    file: File,
+    progress: Progress,
+}
+
+impl Write for Watched {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.progress.tick();
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn beside(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

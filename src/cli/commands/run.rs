@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -66,7 +67,7 @@ pub fn run(arguments: Arguments) -> Result {
     let before = env::var(settings::VARIABLE).unwrap_or_default();
     let (settings, _) = flags.merge(&before)?;
     if env::var_os("CACHEALLOC").is_some_and(|value| value == "0") {
-        eprintln!("cachealloc: CACHEALLOC=0 is set: the library will do nothing");
+        say(format_args!("CACHEALLOC=0 is set: the library will do nothing"));
     }
     let mut program = Command::new(&command[0]);
     program.args(&command[1..]);
@@ -91,7 +92,14 @@ pub fn run(arguments: Arguments) -> Result {
 fn beside(program: &mut Command, command: &[OsString], wanted: Wanted) -> Result {
     let status = watch::run(program).map_err(|error| not_started(command, &error))?;
     match wanted.make(status) {
-        Ok(path) => eprintln!("cachealloc: report: {}", path.display()),
+        Ok((path, snapshots)) => {
+            // The library has named them.
+            let removed = match snapshots {
+                1 => "its snapshot is removed".to_string(),
+                snapshots => format!("its {snapshots} snapshots are removed"),
+            };
+            say(format_args!("report: {} ({removed})", path.display()));
+        }
         Err(failure) => {
             failure.report();
         }
@@ -106,4 +114,9 @@ fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {
     };
     let shown = command[0].to_string_lossy();
     Failure::new(format!("{shown} does not start: {error}")).code(code)
+}
+
+/// On stderr; where that is full, the program matters more.
+fn say(what: std::fmt::Arguments) {
+    let _ = writeln!(std::io::stderr(), "cachealloc: {what}");
 }

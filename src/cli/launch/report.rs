@@ -52,8 +52,9 @@ impl Wanted {
         Ok(Wanted { output, folder })
     }
 
-    /// Makes the report of a program that ended so. Where that fails, the snapshots stay.
-    pub fn make(self, status: ExitStatus) -> Result<PathBuf, Failure> {
+    /// Makes the report of a program that ended so: its name, and of how many snapshots it is. Where that
+    /// fails, they stay.
+    pub fn make(self, status: ExitStatus) -> Result<(PathBuf, usize), Failure> {
         let mut files: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default();
@@ -66,7 +67,7 @@ impl Wanted {
             failure.also(format!("the snapshots are in {}", self.folder.display()))
         })?;
         let _ = fs::remove_dir_all(&self.folder); // only our own files
-        Ok(self.output)
+        Ok((self.output, files.len()))
     }
 }
 

@@ -157,12 +157,34 @@ fn a_report_follows_and_the_end_is_the_programs() {
         }
         let ran = place.run(&run);
         assert_eq!((&ran.stdout, ran.code), (&native.stdout, native.code), "{ran:#?}");
-        assert!(ran.stderr.contains(&format!("cachealloc: report: {name}\n")), "{ran:#?}");
+        assert!(
+            ran.stderr.contains(&format!("cachealloc: report: {name} (its snapshot is removed)\n")),
+            "{ran:#?}"
+        );
         let text = fs::read_to_string(place.path.join(name)).expect("the report");
         assert!(text.contains("<html") && text.len() > 1000, "{name}");
     }
     // Nothing else is left, here or where the snapshots were.
     assert_eq!(place.names(), ["a-3.html", "a.html"]);
+}
+
+#[test]
+fn a_full_stderr_changes_no_end() {
+    let place = Place::new();
+    let (command, program) = (command().display().to_string(), compile("triggers.c"));
+    let script =
+        format!("{command} run --report a.html -- {} return 2>/dev/full", program.display());
+    let ran = place.run(&Run::program("/bin/sh").native().arg("-c").arg(script));
+    assert_eq!(ran.code, place.run(&trigger("return").native()).code, "{ran:#?}");
+    assert_eq!(place.names(), ["a.html"]);
+    let ran = place.run(
+        &Run::program("/bin/sh")
+            .native()
+            .env("CACHEALLOC", "0")
+            .arg("-c")
+            .arg(format!("{command} run -- sh -c 'exit 7' 2>/dev/full")),
+    );
+    assert_eq!(ran.code, Some(7));
 }
 
 #[test]
