@@ -169,6 +169,19 @@ fn threads_capture_at_once() {
 }
 
 #[test]
+fn default_streams_of_threads_are_not_mixed_up() {
+    for capture in ["thread-local", "relaxed"] {
+        let said = clean(program("another_default_stream", capture));
+        assert_eq!(said, "own memory: true, right: true");
+    }
+}
+
+#[test]
+fn a_joined_stream_may_go() {
+    everywhere("side_stream_goes", "again: true, right: true");
+}
+
+#[test]
 fn a_capture_ends_with_its_context() {
     // The others forbid it.
     for mode in MODES {

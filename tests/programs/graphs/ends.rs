@@ -245,8 +245,11 @@ pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
         };
         let free = scope.spawn(free);
         let mut refused = 0;
-        while !free.is_finished() {
+        loop {
             refused += u32::from(code(d.alloc(LARGE)) == 2);
+            if free.is_finished() {
+                break;
+            }
         }
         free.join().expect("it does not panic")?;
         Ok::<bool, i32>(refused > 0)

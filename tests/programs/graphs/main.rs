@@ -75,6 +75,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("needed_at_once", needed_at_once),
     ("default_streams", default_streams),
     ("modes_beside_each_other", modes_beside_each_other),
+    ("another_default_stream", another_default_stream),
+    ("side_stream_goes", side_stream_goes),
     ("reset", reset),
     ("forks", forks),
     ("left_open", left_open),

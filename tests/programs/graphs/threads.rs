@@ -2,7 +2,7 @@
 
 use cachealloc_tests::driver::{Driver, GLOBAL, Outcome, PER_THREAD, Stream, THREAD_LOCAL, check};
 
-use crate::{BYTES, LARGE, Verdict, code, fill, holds};
+use crate::{BYTES, LARGE, LATE, Verdict, code, fill, holds, joins};
 
 const ROUNDS: u64 = 30;
 
@@ -110,4 +110,46 @@ pub fn forks(d: &Driver, mode: u32) -> Verdict {
     d.launch_graph(executable, stream)?;
     let good = holds(d, second, 2)?;
     Ok(format!("child {}, right: {good}", status >> 8))
+}
+
+/// Another thread begins and ends a capture on its own default stream, which has the same handle.
+pub fn another_default_stream(d: &Driver, mode: u32) -> Verdict {
+    let (context, other) = (d.context(), d.stream()?);
+    d.begin_capture(PER_THREAD, mode)?;
+    let elsewhere = || {
+        d.set_context(context)?;
+        d.begin_capture(PER_THREAD, mode)?;
+        let block = d.alloc(BYTES)?;
+        fill(d, PER_THREAD, block, 1)?;
+        d.end_capture(PER_THREAD).map(drop)
+    };
+    std::thread::scope(|scope| scope.spawn(elsewhere).join().expect("it does not panic"))?;
+    let inside = d.alloc(LARGE)?;
+    fill(d, PER_THREAD, inside, 2)?;
+    d.free(inside)?;
+    let executable = d.instantiate(d.end_capture(PER_THREAD)?)?;
+    let outside = d.alloc(LARGE)?;
+    fill(d, other, outside, 7)?;
+    d.synchronize()?;
+    d.launch_graph(executable, other)?;
+    let good = holds(d, outside, 7)?;
+    Ok(format!("own memory: {}, right: {good}", inside != outside))
+}
+
+/// A stream that was joined is destroyed in the middle of the capture.
+pub fn side_stream_goes(d: &Driver, mode: u32) -> Verdict {
+    let (stream, side) = (d.stream()?, d.stream()?);
+    d.begin_capture(stream, mode)?;
+    joins(d, side, stream)?;
+    let first = d.alloc(LARGE)?;
+    d.launch("late_fill", side, &[first, BYTES as u64, 1, LATE])?;
+    joins(d, stream, side)?;
+    d.destroy_stream(side)?;
+    d.free(first)?;
+    let second = d.alloc(LARGE)?;
+    fill(d, stream, second, 2)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    d.launch_graph(executable, stream)?;
+    let good = holds(d, second, 2)?;
+    Ok(format!("again: {}, right: {good}", first == second))
 }
