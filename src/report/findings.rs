@@ -18,7 +18,7 @@ pub fn of(
     tables: &mut Tables,
 ) -> Vec<String> {
     let mut findings = Vec::new();
-    let last = last_moment(inputs, places);
+    let last = last_moment(inputs);
     let told = |place: &&Place| last.is_none_or(|last| place.file == last);
     let highest = places.iter().rev().filter(told).max_by_key(|it| it.track.lives.peak_bytes);
     if let Some(last) = last {
@@ -52,11 +52,11 @@ pub fn of(
     findings
 }
 
-/// Of several moments of one process, the file whose history goes on longest: it tells of the others as
-/// well, unless it has lost what they have.
-fn last_moment(inputs: &[Input], places: &[Place]) -> Option<usize> {
-    let end = |place: &&Place| place.track.times_us.last().copied();
-    let last = places.iter().max_by_key(end)?.file;
+/// Of several moments of one process, the file whose history is longest: it tells of the others as well,
+/// unless it has lost what they have. Times would not do: those of the same entry differ by a microsecond.
+fn last_moment(inputs: &[Input]) -> Option<usize> {
+    let length = |&file: &usize| inputs[file].snapshot.entries_count();
+    let last = (0..inputs.len()).max_by_key(length)?;
     let is_whole = matches!(inputs[last].snapshot.settings.dropped, Dropped::Count(0));
     (is_whole && same_process(inputs)).then_some(last)
 }

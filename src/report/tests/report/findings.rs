@@ -165,6 +165,13 @@ fn of_moments_of_one_process_the_last_tells() {
     assert_eq!(found[0], "2 moments of one process; this is told by the last, second.");
     let told = found[1..].iter().map(|finding| finding.trim_start_matches("second: "));
     assert_eq!(told.collect::<Vec<_>>(), alone);
+    // Of two that say the same, the later one, whose clock may say a little less.
+    let mut same = ["shortage", "exit"].map(|name| small().input(name));
+    for input in &mut same {
+        input.snapshot.settings = inputs[1].snapshot.settings.clone();
+    }
+    same[0].snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
+    assert!(sentences(&written(&same))[0].ends_with("told by the last, exit."));
     // What the last one has lost, the first one still tells.
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
     let found = sentences(&written(&inputs));
