@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, NOT_PERMITTED, SUCCESS};
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::settle::{self, SENTINEL_BYTES};
 use crate::runtime::{bypass, free};
 
 /// A call of the program answered with this code. Call where our own driver calls are heard by nobody.
@@ -24,18 +25,20 @@ pub fn is_told_by(code: CuResult) -> bool {
     code != NOT_PERMITTED && free::reports(code)
 }
 
-/// What natively an allocation in this context would say, if that is no success. Asks the driver.
+/// What natively an allocation in this context, the current one, would say if that is no success.
+/// Asks the driver, and waits for no work: a malloc natively does not either (hazard 10).
 #[cold]
 pub fn code(context: &Context) -> Option<CuResult> {
-    const SMALL_BYTES: usize = 512;
     if !context.lost.load(Ordering::Relaxed) {
         return None;
     }
     let mut pointer = 0;
-    let code = api::relaxed(|| api::mem_alloc(&mut pointer, SMALL_BYTES));
+    let code = api::relaxed(|| api::mem_alloc(&mut pointer, SENTINEL_BYTES));
     if code == SUCCESS {
         context.lost.store(false, Ordering::Relaxed);
-        api::relaxed(|| api::mem_free(pointer));
+        if !api::relaxed(|| context.release_streams.give_back_untouched(pointer)) {
+            settle::keep(context, pointer);
+        }
     }
     Some(code).filter(|code| is_told_by(*code))
 }

@@ -12,7 +12,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::driver::table;
 use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
@@ -45,6 +45,17 @@ impl ReleaseStreams {
     /// Lets the device have what is over. Waits for no work. With the context current.
     pub fn collect(&self) {
         [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
+    }
+
+    /// Gives memory back that no work has touched; nobody waits. False: this driver only knows frees
+    /// that wait. With the context current.
+    pub fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
+        let Some(handle) = self.now.handle() else { return false };
+        let freed = api::mem_free_async(pointer, handle) == SUCCESS;
+        if freed {
+            self.now.owes.store(true, Ordering::Release);
+        }
+        freed
     }
 }
 

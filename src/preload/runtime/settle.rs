@@ -11,7 +11,7 @@ use crate::runtime::stats::{self, Wait};
 use crate::runtime::{LEDGER, bypass, captures, lock, real_frees, release, tags};
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
-const SENTINEL_BYTES: usize = 512;
+pub const SENTINEL_BYTES: usize = 512;
 /// Kept for a moment when nothing can be allocated.
 const SENTINELS_KEPT: usize = 4;
 
@@ -51,6 +51,11 @@ fn next_sentinel(context: &Context) -> Option<DevicePointer> {
     kept.pop()
 }
 
+/// A small allocation of the driver's own that nobody has used becomes a sentinel.
+pub fn keep(context: &Context, pointer: DevicePointer) {
+    lock(&context.sentinels.0).push(pointer);
+}
+
 /// A full card: any real free waits, so an empty segment serves; else, with no capture that it
 /// could kill, the plain synchronisation; else another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
@@ -88,7 +93,7 @@ pub fn spend_sentinel(
     let Some(pointer) = sentinel else { return OUT_OF_MEMORY };
     let code = spend(pointer);
     if code != SUCCESS {
-        lock(&context.sentinels.0).push(pointer);
+        keep(context, pointer);
     }
     code
 }

@@ -6,6 +6,7 @@ use crate::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
+    hazard!(Always, spin_and_malloc_beside_a_lost_context, machine = "SIM_DEVICES=2"),
     hazard!(Always, spin_behind_free),
     hazard!(Always, spin_and_free_async_pointer),
     hazard!(Always, spin_and_malloc_behind_async_free),
@@ -143,6 +144,29 @@ fn persistent_kernel_and_managed(d: &Driver) -> Verdict {
         let mut managed = 0;
         call!(d, cuMemAllocManaged(&mut managed, 100 * MIB, 1))
     })
+}
+
+/// [10] A query tells of another context than the current one that it is lost. A malloc that asks
+/// whether this one is must not wait for its work.
+fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
+    let (first, a, b, flag) = (d.context(), d.stream()?, d.stream()?, device_flag(d)?);
+    let block = d.alloc(BYTES)?;
+    d.free(block)?;
+    d.use_device(1)?;
+    let there = d.stream()?;
+    d.launch("fault", there, &[])?;
+    let lost = code(d.synchronize());
+    d.set_context(first)?;
+    d.launch("spin", a, &[flag, 1])?;
+    for _ in 0..3 {
+        if code(d.query_stream(there)) != lost {
+            return Ok(format!("FAIL, no call says {lost} of the other context"));
+        }
+        d.alloc(BYTES)?;
+    }
+    d.launch("set", b, &[flag, 1])?;
+    d.synchronize()?;
+    Ok("ok".into())
 }
 
 /// [29] One thread's free waits for a kernel that another lets go only after its queries.
