@@ -135,6 +135,8 @@ rules! {
     ReleaseInStreamOrder = "release_in_stream_order",
     /// Memory that went back in the order of a stream is the device's when that was synchronised with.
     ReleaseSynchronizes = "release_synchronizes",
+    /// Who brings that about waits for nothing that comes meanwhile.
+    CollectTakesTurns = "collect_takes_turns",
     /// Segments go back behind the events that their blocks wait for.
     ReleaseBehindEvents = "release_behind_events",
     /// A call is made again only if the table of functions says that it may.

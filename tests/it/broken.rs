@@ -54,6 +54,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
     (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),
     (Rule::ReleaseSynchronizes, "room_comes_back_from_behind_tags", "ordered"),
+    (Rule::CollectTakesTurns, "room_is_collected_while_more_goes_back", "ordered"),
     (Rule::UnmapOnlyFree, "memory_moves_past_a_stream", EXPANDABLE),
     (Rule::UnmapBehindBarrier, "memory_moves_behind_a_kernel", EXPANDABLE),
     (Rule::RetryAsListed, "calls_that_may_not_be_repeated", "ordered"),

@@ -18,7 +18,9 @@ use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{arenas, captures, extents, idle, limits, lock, pool_life, real_frees, tags};
+use crate::runtime::{
+    arenas, captures, extents, idle, limits, lock, pool_life, real_frees, tags, widen,
+};
 
 /// The streams on which memory goes back.
 #[derive(Default)]
@@ -34,6 +36,10 @@ struct ReleaseStream {
     /// Memory was freed on it that the device does not have until somebody synchronises with it:
     /// its frees may all be over, and still no request gets their memory (measured).
     owes: AtomicBool,
+    /// Held from the look whether the stream is done to the end of what brings its memory back, and while
+    /// new waits go into it: who brings back must not come to wait for those. None of these calls waits
+    /// for work.
+    turn: Mutex<()>,
 }
 
 impl ReleaseStreams {
@@ -77,7 +83,9 @@ impl ReleaseStream {
             return;
         }
         let handle = *lock(&self.handle);
+        let _turn = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.turn));
         if api::stream_query(handle) == SUCCESS {
+            widen(Rule::CollectTakesTurns);
             self.wait(handle);
         }
     }
@@ -87,17 +95,17 @@ impl ReleaseStream {
         stats::timed(Wait::Release, || api::stream_synchronize(handle))
     }
 
-    /// Behind what this stream waits for.
-    fn give_back(&self, handle: StreamHandle, segments: &[&Segment]) {
-        for segment in segments {
-            let free = || api::mem_free_async(segment.base.0, handle);
-            if stats::timed_release(free) != SUCCESS {
-                free_by_waiting([*segment].into_iter());
-            }
-        }
-        if !segments.is_empty() {
+    /// Behind what this stream waits for. What the driver would not take so is for the caller, who may
+    /// have to wait with it.
+    fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
+        let free = |segment: &&&Segment| {
+            stats::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
+        };
+        let refused: Vec<_> = segments.iter().filter(free).copied().collect();
+        if refused.len() < segments.len() {
             self.owes.store(true, Ordering::Release);
         }
+        refused
     }
 }
 
@@ -174,7 +182,7 @@ impl Leaving {
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
         let mut code = SUCCESS;
-        context.release_streams.now.give_back(stream, &now);
+        free_by_waiting(context.release_streams.now.give_back(stream, &now));
         if wait && !now.is_empty() {
             code = context.release_streams.now.wait(stream);
         }
@@ -188,17 +196,20 @@ impl Leaving {
 
     /// On a stream of its own: whoever waits for the other one must not wait for these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
-        let Some(stream) = context.release_streams.behind_events.handle() else {
-            free_by_waiting(segments.iter().copied());
-            return;
+        let behind_events = &context.release_streams.behind_events;
+        let by_waiting = match behind_events.handle() {
+            Some(handle) => {
+                let barrier = context.last_barrier.newest();
+                let events = barrier.iter().chain(&self.events);
+                let _turn = lock(&behind_events.turn);
+                match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
+                    true => behind_events.give_back(handle, segments),
+                    false => segments.to_vec(),
+                }
+            }
+            None => segments.to_vec(),
         };
-        let barrier = context.last_barrier.newest();
-        let events = barrier.iter().chain(&self.events);
-        if !rule_holds(Rule::ReleaseBehindEvents) || waits_for(stream, events) {
-            context.release_streams.behind_events.give_back(stream, segments);
-        } else {
-            free_by_waiting(segments.iter().copied());
-        }
+        free_by_waiting(by_waiting);
     }
 
     fn by_waiting(&self) -> CuResult {
@@ -215,10 +226,13 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
 }
 
 /// The real free waits for the context like any other, and holds it meanwhile.
-fn free_by_waiting<'a>(segments: impl Iterator<Item = &'a Segment>) -> CuResult {
+fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
     let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
     let free = |segment: &Segment| stats::timed(Wait::RealFree, || real(segment));
-    segments.map(|segment| stats::timed_release(|| free(segment))).fold(SUCCESS, CuResult::max)
+    segments
+        .into_iter()
+        .map(|segment| stats::timed_release(|| free(segment)))
+        .fold(SUCCESS, CuResult::max)
 }
 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
@@ -282,7 +296,7 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     let rest = Leaving::new(context, &mut allocator, free);
     drop(allocator);
     extents::remove(first.base.0);
-    free_by_waiting([&first].into_iter());
+    free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
     rest.release(context, false);
     true

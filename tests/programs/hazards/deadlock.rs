@@ -1,5 +1,7 @@
 //! [9] [10] [20] [29] [31] Nothing may wait for what was submitted after the free in question.
 
+use std::time::Duration;
+
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 
 use crate::teardown::texture;
@@ -16,6 +18,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, persistent_kernel_and_malloc, machine = "SIM_MEMORY_MB=128"),
     hazard!(Always, persistent_kernel_and_malloc_async, machine = "SIM_MEMORY_MB=128"),
     hazard!(Always, persistent_kernel_and_managed, machine = "SIM_MEMORY_MB=128"),
+    hazard!(Always, room_is_collected_while_more_goes_back, machine = "SIM_MEMORY_MB=128"),
     hazard!(Full, query_while_a_free_waits),
     hazard!(Full, query_behind_another_threads_frees),
     hazard!(Always, free_in_another_context),
@@ -166,6 +169,37 @@ fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
     }
     d.launch("set", b, &[flag, 1])?;
     d.synchronize()?;
+    Ok("ok".into())
+}
+
+/// [10] One thread finds no memory, and brings back what a stream is done with; meanwhile more goes back
+/// behind a kernel that the first one lets go later.
+fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
+    /// More than there is beside the stream's block.
+    const A_LOT: usize = 110 * MIB;
+    /// More than the device has.
+    const TOO_MUCH: usize = 200 * MIB;
+    let (b, flag) = (d.stream()?, d.pinned(64)?);
+    for round in 0..60 {
+        d.set_flag(flag, 0);
+        std::thread::scope(|scope| {
+            let other = spawn(scope, d, || {
+                std::thread::sleep(Duration::from_micros(round * 37 % 800));
+                let p = d.alloc_async(20 * MIB, b)?;
+                d.launch("spin", b, &[flag, 1])?;
+                d.free_async(p, b)?;
+                // Nothing is left but what the stream still uses, and that goes back behind it.
+                d.alloc(A_LOT).map_or_else(|_| Ok(()), |block| d.free(block))
+            });
+            let mut managed = 0;
+            while !other.is_finished() {
+                let _ = call!(d, cuMemAllocManaged(&mut managed, TOO_MUCH, 1));
+            }
+            d.set_flag(flag, 1);
+            other.join().expect("it does not panic")
+        })?;
+        d.synchronize()?;
+    }
     Ok("ok".into())
 }
 
