@@ -7,5 +7,6 @@ mod large;
 mod made;
 mod naming;
 mod oracle;
+#[path = "../../../history/tests/history/python.rs"]
 mod python;
 mod reading;
