@@ -11,6 +11,7 @@ pub mod driver;
 pub mod functions;
 #[path = "programs/order.rs"]
 mod order;
+mod skip;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
 pub use c::{compile, compile_library, link};
+pub use skip::skipped;
 
 /// A program to be run. By default under the library and with the simulated driver.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use cachealloc_tests::{compile, compile_library, release_library};
+use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
 /// Calls, and at most so many instructions for one round of them under the library.
 const BOUNDS: [(&str, u64); 4] = [
@@ -18,8 +18,7 @@ const BOUNDS: [(&str, u64); 4] = [
 #[test]
 fn calls_stay_cheap() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("skipped: valgrind is not installed");
-        return;
+        return skipped("valgrind is not installed");
     }
     for (kind, bound) in BOUNDS {
         let (few, many) = (1_000, 3_000);

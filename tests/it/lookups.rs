@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cachealloc_tests::{Ran, Run, compile, compile_library, driver_folder, library};
+use cachealloc_tests::{Ran, Run, compile, compile_library, driver_folder, library, skipped};
 
 /// The program does and says the same natively and under the library.
 #[track_caller]
@@ -142,7 +142,7 @@ fn other_allocators_can_be_preloaded() {
     let places = folders.iter().flat_map(|f| known.map(|name| PathBuf::from(f).join(name)));
     let found: Vec<PathBuf> = places.filter(|path| path.exists()).collect();
     if found.is_empty() {
-        println!("skipped: none of {known:?} is installed");
+        skipped(&format!("none of {known:?} is installed"));
     }
     for other in found {
         for list in [[other.clone(), library()], [library(), other.clone()]] {
@@ -182,7 +182,7 @@ fn everyday_programs_do_the_same() {
         let run = arguments.iter().fold(Run::program(program), |run, a| run.arg(*a));
         let present = run.clone().native().no_driver().output().code != Some(127);
         if !present {
-            println!("skipped: {program} is not installed");
+            skipped(&format!("{program} is not installed"));
             continue;
         }
         same(&run.clone().no_driver()).ok();

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use cachealloc_tests::{Run, compile_library, driver_folder, library, root};
+use cachealloc_tests::{Run, compile_library, driver_folder, library, root, skipped};
 
 use crate::hazards::problems;
 use crate::snapshots::Place;
@@ -123,8 +123,7 @@ fn python_workers_do_the_same() {
     let python =
         |way: &str, method: &str| Run::program("python3").arg(script.clone()).arg(way).arg(method);
     if python("before", "fork").native().output().code == Some(127) {
-        println!("skipped: python3 is not installed");
-        return;
+        return skipped("python3 is not installed");
     }
     for way in ["before", "after"] {
         for method in ["fork", "spawn", "forkserver"] {

@@ -2,6 +2,11 @@
 
 use std::process::Command;
 
+#[path = "../../../../tests/skip.rs"]
+mod skip;
+
+use skip::skipped;
+
 const PROGRAM: &str = r#"
 import ctypes, sys, threading
 library = ctypes.CDLL(sys.argv[1])
@@ -54,13 +59,11 @@ fn through_the_interpreter() {
     let tests = std::env::current_exe().unwrap();
     let library = tests.ancestors().nth(2).unwrap().join("examples/libpython_stacks.so");
     if !library.exists() {
-        eprintln!("skipped: the example is not built (it is by `cargo test` without a filter)");
-        return;
+        return skipped("the example is not built (it is by `cargo test` without a filter)");
     }
     let run = Command::new("python3").arg("-c").arg(PROGRAM).arg(&library).output();
     let Ok(run) = run else {
-        eprintln!("skipped: there is no python3");
-        return;
+        return skipped("there is no python3");
     };
     let output = String::from_utf8_lossy(&run.stdout);
     let errors = String::from_utf8_lossy(&run.stderr);

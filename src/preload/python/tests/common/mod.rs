@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "../../../../../tests/skip.rs"]
+mod skip;
+
+pub use skip::skipped;
+
 pub const KNOWN: [&str; 6] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
 
 pub struct Interpreter {
@@ -60,7 +65,7 @@ pub fn probe() -> Option<PathBuf> {
     let tests = std::env::current_exe().unwrap();
     let library = tests.ancestors().nth(2).unwrap().join("examples/libprobe.so");
     if !library.exists() {
-        eprintln!("skipped: the example is not built (it is by `cargo test` without a filter)");
+        skipped("the example is not built (it is by `cargo test` without a filter)");
         return None;
     }
     Some(library)
@@ -73,7 +78,7 @@ pub fn run(program: &str) -> Vec<(String, String)> {
     let Some(probe) = probe() else { return Vec::new() };
     let interpreters = interpreters();
     if interpreters.is_empty() {
-        eprintln!("skipped: there is no Python");
+        skipped("there is no Python");
     }
     let mut outputs = Vec::new();
     let mut failures = Vec::new();

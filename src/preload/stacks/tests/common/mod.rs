@@ -8,6 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_stacks::{capture, capture_by_libgcc};
 
+#[path = "../../../../../tests/skip.rs"]
+mod skip;
+
+pub use skip::skipped;
+
 pub const NOTHING_HIDDEN: core::ops::Range<u64> = 0..0;
 pub const FRAMES_MAX: usize = 512;
 
@@ -26,7 +31,7 @@ pub fn build(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
         .arg(&library)
         .status();
     let Ok(status) = status else {
-        eprintln!("skipped: there is no g++");
+        skipped("there is no g++");
         return None;
     };
     assert!(status.success(), "g++ {source}");
