@@ -4,7 +4,7 @@
 use std::vec::Vec;
 
 use super::super::{std, whole};
-use super::graph::Graph;
+use super::graph::{Graph, Link, Promise};
 use crate::order::reuse::{Edge, Mend, Node, Reuse, Scope};
 use crate::types::BlockId;
 
@@ -67,7 +67,7 @@ impl Case {
     }
 
     fn set(&mut self, stream: u64, edges: &[Edge]) {
-        let links = edges.iter().map(|edge| super::graph::Link::full(edge.from.0 as usize));
+        let links = edges.iter().map(|edge| Link::full(edge.from.0 as usize));
         self.graph.streams[stream as usize] = Some(links.collect());
     }
 }
@@ -204,6 +204,39 @@ fn what_was_freed_on_a_joined_stream_is_for_anyone() {
     assert!(!joined(&mut case));
     case.wait(S1, S2);
     assert!(joined(&mut case));
+}
+
+/// Neither the node that such an edge comes from need have started, nor need any before it be complete.
+#[test]
+fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
+    let _whole = whole();
+    for between in [false, true] {
+        let mut case = Case::used_on_both();
+        case.kernel(S1);
+        case.free_x(Scope::Stream(S1));
+        let last = case.kernel(S1).0 as usize;
+        let link = Link { from: last, promise: Promise::NONE };
+        case.graph.streams[S1 as usize] = Some(std::vec![link]);
+        if between {
+            case.kernel(S1);
+            case.kernel(S1);
+        }
+        assert_eq!(case.ready(), [], "with nodes behind it: {between}");
+    }
+}
+
+/// No `waited` names it: it is seen for the first time.
+#[test]
+fn a_stream_that_is_shown_first_has_waited() {
+    let _whole = whole();
+    let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
+    case.kernel(S1);
+    case.graph.record(0, S1 as usize).expect("it captures");
+    case.kernel(S1);
+    case.free_x(Scope::Everywhere);
+    case.kernel(S1);
+    case.graph.wait(S2 as usize, 0).expect("the event is recorded");
+    assert_eq!(case.ready(), [Scope::Stream(S1)], "its branch is about to begin");
 }
 
 #[test]

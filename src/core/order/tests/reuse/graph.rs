@@ -10,25 +10,36 @@ use crate::order::reuse::{Edge, EdgeKind, Node};
 pub const STREAMS: usize = 3;
 pub const EVENTS: usize = 2;
 
-/// An edge from a node; `shown` is what the driver says of it, `early` what it is.
+/// What replays keep of an edge, and what the driver says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promise {
+    pub kept: EdgeKind,
+    pub shown: EdgeKind,
+}
+
+impl Promise {
+    pub const FULL: Promise = Promise { kept: EdgeKind::Full, shown: EdgeKind::Full };
+    pub const EARLY: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Early };
+    /// The driver does not say what it is.
+    pub const HIDDEN: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Unknown };
+    /// The same, and it is nothing: the node behind may start before the one that the edge comes from.
+    pub const NONE: Promise = Promise { kept: EdgeKind::Unknown, shown: EdgeKind::Unknown };
+}
+
+/// An edge from a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     pub from: usize,
-    pub early: bool,
-    pub shown: EdgeKind,
+    pub promise: Promise,
 }
 
 impl Link {
     pub fn full(from: usize) -> Link {
-        Link { from, early: false, shown: EdgeKind::Full }
-    }
-
-    pub fn early(from: usize, shown: EdgeKind) -> Link {
-        Link { from, early: true, shown }
+        Link { from, promise: Promise::FULL }
     }
 
     fn edge(self) -> Edge {
-        Edge { from: Node(self.from as u64), kind: self.shown }
+        Edge { from: Node(self.from as u64), kind: self.promise.shown }
     }
 }
 
@@ -49,12 +60,12 @@ impl Graph {
         Graph { nodes: vec![], solid: HashSet::new(), streams, events: [const { None }; EVENTS] }
     }
 
-    /// What the stream captures next; `early` is what the launch asks for.
-    pub fn capture(&mut self, stream: usize, early: Option<EdgeKind>) -> Option<usize> {
+    /// What the stream captures next; `promise` is what the launch asks for.
+    pub fn capture(&mut self, stream: usize, promise: Option<Promise>) -> Option<usize> {
         let mut links = self.streams[stream].clone()?;
-        if let Some(shown) = early {
+        if let Some(promise) = promise {
             let kernels = links.iter_mut().filter(|link| !self.solid.contains(&link.from));
-            kernels.for_each(|link| *link = Link::early(link.from, shown));
+            kernels.for_each(|link| link.promise = promise);
         }
         let node = self.nodes.len();
         self.nodes.push(links);
@@ -97,15 +108,16 @@ impl Graph {
     }
 
     /// Whether `before` is complete whenever `node` has started: by going back over edges. A node
-    /// that has started lets an early one behind it start, no more.
+    /// that has started lets an early one behind it start, no more; past an edge that promises
+    /// nothing there is nothing to be found.
     pub fn is_complete(&self, before: usize, node: usize) -> bool {
         let (mut seen, mut stack) = (HashSet::from([node]), vec![node]);
         while let Some(node) = stack.pop() {
             for link in &self.nodes[node] {
-                if link.from == before && !link.early {
+                if link.from == before && link.promise.kept == EdgeKind::Full {
                     return true;
                 }
-                if seen.insert(link.from) {
+                if link.promise.kept != EdgeKind::Unknown && seen.insert(link.from) {
                     stack.push(link.from);
                 }
             }
@@ -123,9 +135,10 @@ impl Graph {
                 return false;
             }
             for (at, links) in self.nodes.iter().enumerate() {
-                let may_start = links.iter().all(|link| match link.early {
-                    true => state[link.from] != 0,
-                    false => state[link.from] == DONE,
+                let may_start = links.iter().all(|link| match link.promise.kept {
+                    EdgeKind::Full => state[link.from] == DONE,
+                    EdgeKind::Early => state[link.from] != 0,
+                    EdgeKind::Unknown => true,
                 });
                 let next = match state[at] {
                     0 if may_start => STARTED,

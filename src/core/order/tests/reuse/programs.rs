@@ -7,6 +7,7 @@ use std::vec::Vec;
 
 use super::super::programs::scale;
 use super::super::{std, whole};
+use super::graph::Promise;
 use super::world::{Op, Stop, World};
 
 const P: usize = 0;
@@ -31,11 +32,11 @@ const fn free_on(var: usize, stream: usize) -> Op {
 }
 
 const fn kernel(stream: usize, var: usize) -> Op {
-    Op::Kernel { stream, var, early: false }
+    Op::Kernel { stream, var, promise: None }
 }
 
 const fn early(stream: usize, var: usize) -> Op {
-    Op::Kernel { stream, var, early: true }
+    Op::Kernel { stream, var, promise: Some(Promise::EARLY) }
 }
 
 const fn record(event: usize, stream: usize) -> Op {
@@ -58,7 +59,7 @@ struct Theme {
     length: usize,
 }
 
-const THEMES: [Theme; 8] = [
+const THEMES: [Theme; 9] = [
     Theme {
         name: "anyone",
         start: &[alloc(P), record(E, 0)],
@@ -128,9 +129,25 @@ const THEMES: [Theme; 8] = [
             early(0, P),
             kernel(0, Q),
             early(0, Q),
-            Op::Hidden { stream: 0, var: Q },
-            Op::SetEarly { stream: 0, event: E },
+            Op::Kernel { stream: 0, var: Q, promise: Some(Promise::HIDDEN) },
+            Op::SetBy { stream: 0, event: E, promise: Promise::EARLY },
             record(E, 0),
+        ],
+        length: 7,
+    },
+    Theme {
+        name: "edges that promise nothing",
+        start: &[alloc(P), kernel(0, P)],
+        alphabet: &[
+            alloc(Q),
+            free(P),
+            kernel(0, P),
+            kernel(0, Q),
+            // No launch makes such an edge, but who sets terminals may.
+            Op::SetBy { stream: 0, event: E, promise: Promise::NONE },
+            record(E, 0),
+            record(F, 0),
+            wait(0, F),
         ],
         length: 7,
     },

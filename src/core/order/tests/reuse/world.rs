@@ -11,7 +11,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::super::std;
-use super::graph::{Graph, Link, STREAMS};
+use super::graph::{Graph, Link, Promise, STREAMS};
 use crate::order::reuse::{Birth, Edge, EdgeKind, Look, Mend, Reuse, Scope};
 use crate::types::BlockId;
 
@@ -30,16 +30,11 @@ pub enum Op {
         var: usize,
         stream: Option<usize>,
     },
-    /// A kernel that uses a variable. Early: it may start with the one before.
+    /// A kernel that uses a variable, and may start earlier than others if it has a promise.
     Kernel {
         stream: usize,
         var: usize,
-        early: bool,
-    },
-    /// The same, and the driver does not say what kind of edge that made.
-    Hidden {
-        stream: usize,
-        var: usize,
+        promise: Option<Promise>,
     },
     Record {
         event: usize,
@@ -54,10 +49,11 @@ pub enum Op {
         stream: usize,
         event: usize,
     },
-    /// The same, with an edge that lets the next node start early.
-    SetEarly {
+    /// The same, by other edges.
+    SetBy {
         stream: usize,
         event: usize,
+        promise: Promise,
     },
     /// The stream is destroyed; it may be created again.
     Destroy {
@@ -132,10 +128,7 @@ impl World {
         match op {
             Op::Alloc { var, stream } => self.alloc(var, stream),
             Op::Free { var, stream } => self.free(var, stream),
-            Op::Kernel { stream, var, early } => {
-                self.kernel(stream, var, early.then_some(EdgeKind::Early))
-            }
-            Op::Hidden { stream, var } => self.kernel(stream, var, Some(EdgeKind::Unknown)),
+            Op::Kernel { stream, var, promise } => self.kernel(stream, var, promise),
             Op::Record { event, stream } => self.both(|graph| graph.record(event, stream)),
             Op::Wait { stream, event } => {
                 self.both(|graph| graph.wait(stream, event))?;
@@ -145,8 +138,8 @@ impl World {
                 self.mend();
                 Ok(())
             }
-            Op::Set { stream, event } => self.set(stream, event, false),
-            Op::SetEarly { stream, event } => self.set(stream, event, true),
+            Op::Set { stream, event } => self.set(stream, event, None),
+            Op::SetBy { stream, event, promise } => self.set(stream, event, Some(promise)),
             Op::Destroy { stream } => self.destroy(stream),
             Op::ByHand { stream, var, event } => self.by_hand(stream, var, event),
         }
@@ -212,10 +205,10 @@ impl World {
         Ok(())
     }
 
-    fn kernel(&mut self, stream: usize, var: usize, early: Option<EdgeKind>) -> Stepped {
-        let native = self.native.capture(stream, early).ok_or(Stop::Invalid)?;
-        let early = early.filter(|_| !self.in_order[stream]);
-        let ours = self.ours.capture(stream, early).expect("a stream of both");
+    fn kernel(&mut self, stream: usize, var: usize, promise: Option<Promise>) -> Stepped {
+        let native = self.native.capture(stream, promise).ok_or(Stop::Invalid)?;
+        let promise = promise.filter(|_| !self.in_order[stream]);
+        let ours = self.ours.capture(stream, promise).expect("a stream of both");
         self.in_order[stream] = false;
         self.branches[stream] = false;
         self.used(var, native, ours)
@@ -241,12 +234,10 @@ impl World {
         Ok(())
     }
 
-    fn set(&mut self, stream: usize, event: usize, early: bool) -> Stepped {
+    fn set(&mut self, stream: usize, event: usize, promise: Option<Promise>) -> Stepped {
         let set = |graph: &mut Graph| {
             let mut links = graph.events[event].clone()?;
-            if early {
-                links = links.iter().map(|l| Link::early(l.from, EdgeKind::Early)).collect();
-            }
+            links.iter_mut().for_each(|link| link.promise = promise.unwrap_or(link.promise));
             graph.streams[stream].as_mut().map(|terminals| *terminals = links)
         };
         self.look(|_, _| ());
@@ -347,9 +338,9 @@ impl World {
                 Mend::FullOrder => self.in_order[stream] = true,
                 Mend::Set(edges) => {
                     self.in_order[stream] = true;
-                    let link = |edge: &Edge| match edge.kind {
-                        EdgeKind::Full => Link::full(edge.from.0 as usize),
-                        kind => Link::early(edge.from.0 as usize, kind),
+                    let link = |edge: &Edge| {
+                        assert_eq!(edge.kind, EdgeKind::Full);
+                        Link::full(edge.from.0 as usize)
                     };
                     self.ours.streams[stream] = Some(edges.iter().map(link).collect());
                 }
