@@ -221,8 +221,8 @@ impl Look<'_> {
         }
         let before: Vec<u32> = stream.reach.terminals().collect();
         let advance = stream.reach.advance(&mut reuse.nodes, terminals, &mut ask);
-        // All but the first have become part of the capture by waiting.
-        if known.is_none() && index > 0 {
+        // It has become part of the capture by waiting. The first has not, but no stream is older (U8).
+        if known.is_none() {
             stream.branch_from = reuse.nodes.count();
         }
         match advance {
