@@ -12,6 +12,8 @@ mod arenas;
 
 mod budgets;
 
+mod exact;
+
 mod captures;
 
 mod chunks;
