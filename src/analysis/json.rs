@@ -1,7 +1,28 @@
 //! JSON, written as it comes.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
+
+use crate::names::acts;
+
+/// JSON that another program has written, with what a terminal would obey as JSON itself says it. Between
+/// lines there may be line ends, and nothing else of that kind is in JSON outside of texts.
+pub fn harmless(json: &str) -> Cow<'_, str> {
+    let spoils = |letter| letter != '\n' && acts(letter);
+    if !json.contains(spoils) {
+        return json.into();
+    }
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if spoils(letter) {
+            text += &format!("\\u{:04x}", u32::from(letter));
+        } else {
+            text.push(letter);
+        }
+    }
+    text.into()
+}
 
 pub struct Json<W> {
     output: W,
@@ -48,20 +69,21 @@ impl<W: Write> Json<W> {
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.separate()?;
         self.output.write_all(b"\"")?;
-        let mut written = 0;
-        for (at, byte) in text.bytes().enumerate() {
-            let escaped: &[u8] = match byte {
-                b'"' => b"\\\"",
-                b'\\' => b"\\\\",
-                b'\n' => b"\\n",
-                0..0x20 => &format!("\\u{byte:04x}").into_bytes(),
-                _ => continue,
-            };
-            self.output.write_all(&text.as_bytes()[written..at])?;
-            self.output.write_all(escaped)?;
-            written = at + 1;
+        let mut rest = text;
+        while let Some(at) = rest.find(|letter| matches!(letter, '"' | '\\') || acts(letter)) {
+            let (before, after) = rest.split_at(at);
+            let mut letters = after.chars();
+            let letter = letters.next().unwrap_or_default();
+            self.output.write_all(before.as_bytes())?;
+            match letter {
+                '"' => self.output.write_all(b"\\\"")?,
+                '\\' => self.output.write_all(b"\\\\")?,
+                '\n' => self.output.write_all(b"\\n")?,
+                letter => write!(self.output, "\\u{:04x}", u32::from(letter))?,
+            }
+            rest = letters.as_str();
         }
-        self.output.write_all(&text.as_bytes()[written..])?;
+        self.output.write_all(rest.as_bytes())?;
         self.output.write_all(b"\"")
     }
 

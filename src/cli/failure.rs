@@ -4,6 +4,17 @@ use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::process::ExitCode;
 
+use cachealloc_analysis::names::{cut, plain};
+
+/// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest matters more.
+pub fn say(what: fmt::Arguments) {
+    let what = what.to_string();
+    let line = plain(&cut(&what, LINE_LETTERS_MAX)).into_owned();
+    let _ = writeln!(std::io::stderr(), "cachealloc: {line}");
+}
+
+const LINE_LETTERS_MAX: usize = 4000;
+
 /// Something was not as the command needs it.
 pub const FAILED: u8 = 1;
 /// The command line asks for what cannot be.
@@ -46,8 +57,7 @@ impl Failure {
 
     /// Says it on stderr. The answer is the command's exit code.
     pub fn report(&self) -> ExitCode {
-        // Where stderr is closed, the exit code says enough.
-        let _ = writeln!(std::io::stderr(), "cachealloc: {self}");
+        say(format_args!("{self}"));
         ExitCode::from(self.code)
     }
 }

@@ -5,7 +5,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cachealloc_analysis::names::{cut, plain};
 use cachealloc_core::report::page::{Owner, start_of};
+
+/// More of a command line says nothing to anybody.
+const COMMAND_LETTERS_MAX: usize = 1000;
 
 /// What a process does with a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +45,8 @@ impl Process {
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let line = words.join(" ");
         match line.trim() {
-            "" => format!("[{}]", self.status("Name:").unwrap_or_default()),
-            line => plain(line),
+            "" => format!("[{}]", plain(&self.status("Name:").unwrap_or_default())),
+            line => plain(&cut(line, COMMAND_LETTERS_MAX)).into_owned(),
         }
     }
 
@@ -122,11 +126,4 @@ fn field(status: &str, key: &str) -> Option<String> {
 
 fn mask(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
-}
-
-/// Text of others, for a terminal: without what would do something there, or turn the line around.
-pub fn plain(text: &str) -> String {
-    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let acts = |letter: char| letter.is_control() || turns(letter);
-    text.chars().map(|letter| if acts(letter) { '?' } else { letter }).collect()
 }

@@ -4,8 +4,15 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use cachealloc_analysis::names::{cut, plain};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Names of files come from anywhere.
+fn shown(what: &str) -> String {
+    plain(&cut(what, LETTERS_MAX)).into_owned()
+}
+
+const LETTERS_MAX: usize = 200;
 const QUIET_FOR: Duration = Duration::from_secs(1);
 
 pub struct Progress {
@@ -24,14 +31,14 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent:>3} %  {eta}") {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(what.to_string());
+        bar.set_message(shown(what));
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
     /// Something is waited for, for who knows how long.
     pub fn waiting(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        bar.set_message(what.to_string());
+        bar.set_message(shown(what));
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 

@@ -68,7 +68,8 @@ pub fn escaped(text: &str) -> String {
             '&' => made.push_str("&amp;"),
             '"' => made.push_str("&quot;"),
             '\'' => made.push_str("&#39;"),
-            '\0' => made.push('\u{fffd}'),
+            '\n' | '\t' => made.push(letter),
+            letter if letter.is_control() => made.push('\u{fffd}'),
             letter => made.push(letter),
         }
     }

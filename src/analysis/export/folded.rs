@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::{NO_STACK, weighted};
 use crate::model::{Snapshot, StackId};
-use crate::names::label;
+use crate::names::{label, plain};
 use crate::{By, When};
 
 /// Several devices come apart by a frame of their own.
@@ -40,5 +40,5 @@ pub fn folded(snapshot: &Snapshot, by: By, when: When, mut out: impl Write) -> i
 
 /// A semicolon ends a frame, and a line end the stack.
 fn without_separators(name: &str) -> String {
-    name.replace(';', ":").replace(['\n', '\r'], " ")
+    plain(&name.replace(';', ":").replace(['\n', '\r'], " ")).into_owned()
 }

@@ -12,7 +12,6 @@ use clap::Args;
 use super::Result;
 use super::top_sites::{Unit, moment};
 use crate::failure::Failure;
-use crate::processes::plain;
 use crate::show::sites::{self, others, place};
 use crate::show::{Column, Table, bytes, count};
 use crate::snapshots;
@@ -114,8 +113,8 @@ fn text(
             bytes(change.site.totals.live_bytes),
             signed(change.growth_count(), count),
             state.to_string(),
-            plain(common.texts.get(change.site.category)),
-            plain(&place(common, names, change.site.stack)),
+            common.texts.get(change.site.category).to_string(),
+            place(common, names, change.site.stack),
         ]);
     }
     let _ = write!(text, "\n{}", table.text());

@@ -19,7 +19,7 @@ pub mod top_sites;
 /// What a subcommand comes to.
 pub type Result<T = ExitCode> = std::result::Result<T, Failure>;
 
-/// Prints on stdout. A reader that has seen enough (`| head`) is no failure.
+/// Prints on stdout what is whole and harmless: JSON, tables. A reader that has seen enough (`| head`) is no failure.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

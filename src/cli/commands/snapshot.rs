@@ -1,9 +1,11 @@
 //! `cachealloc snapshot`: has a running program write a snapshot, and names the file.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use cachealloc_analysis::names::plain;
 use clap::Args;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -52,7 +54,12 @@ pub fn run(arguments: Arguments) -> Result {
             && let Some(file) = now.last
         {
             drop(waiting);
-            super::print(&format!("{}\n", seen_from_here(process, file.into()).display()))?;
+            let file = seen_from_here(process, file.into());
+            let name = file.display().to_string();
+            // A name that is one goes to scripts as it is.
+            let is_for_eyes = std::io::stdout().is_terminal() || !file.exists();
+            let name = if is_for_eyes { plain(&name) } else { name.as_str().into() };
+            super::print(&format!("{name}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
         if now.failed != before.failed {

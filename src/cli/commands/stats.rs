@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use cachealloc_analysis::json;
 use clap::Args;
 
 use super::Result;
@@ -31,10 +32,15 @@ pub fn run(arguments: Arguments) -> Result {
     let explain = |problem: Problem| live::explain(process, &problem);
     let live = Live::of(process).map_err(explain)?;
     let text = match arguments.json {
-        true => live.ask(true, PATIENCE).map_err(explain)?,
+        true => {
+            let text = live.ask(true, PATIENCE).map_err(explain)?;
+            // Whatever is no JSON is not passed on as such.
+            live::parse(&text).map_err(explain)?;
+            json::harmless(&text).into_owned()
+        }
         false => {
             let statistics = live.statistics(false, PATIENCE).map_err(explain)?;
-            show::process(&statistics, &process.command())
+            show::process(&statistics, process.0, &process.command())
         }
     };
     super::print(&text)?;

@@ -9,7 +9,6 @@ pub struct Statistics {
     /// The library's version.
     #[serde(rename = "cachealloc")]
     pub version: String,
-    pub process: u32,
     pub free_mode: String,
     pub allocations_served: u64,
     pub hits: u64,
@@ -77,7 +76,7 @@ impl Statistics {
     pub fn waited(&self) -> (u64, u64) {
         let waits = self.waits.values();
         waits.fold((0, 0), |(count, time), wait| {
-            (count + wait.count, time + wait.nanoseconds.unwrap_or(0))
+            (count.saturating_add(wait.count), time.saturating_add(wait.nanoseconds.unwrap_or(0)))
         })
     }
 }

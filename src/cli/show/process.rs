@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use cachealloc_analysis::names::{cut, plain};
+
 use super::{Column, Table, bytes, count, share, time};
 use crate::live::{Library, Statistics, Timed};
-use crate::processes::plain;
 
 /// What of a device is shown: a name, and PyTorch's key.
 const MEMORY: [(&str, &str); 4] = [
@@ -16,10 +17,11 @@ const MEMORY: [(&str, &str); 4] = [
 /// Where values begin.
 const VALUE_COLUMN: usize = 44;
 
-pub fn process(statistics: &Statistics, command: &str) -> String {
-    let Statistics { version, process, free_mode, .. } = statistics;
+/// `process`: the number by which it was asked for; in a container it has another one.
+pub fn process(statistics: &Statistics, process: u32, command: &str) -> String {
+    let Statistics { version, free_mode, .. } = statistics;
     let mut text = format!("process {process}: {command}\n");
-    let _ = writeln!(text, "cachealloc {version}, free_mode {free_mode}");
+    let _ = writeln!(text, "cachealloc {}, free_mode {}", word(version), word(free_mode));
     for device in statistics.devices.keys() {
         memory(&mut text, statistics, *device);
     }
@@ -56,7 +58,7 @@ pub fn holders(statistics: &Statistics) -> String {
         Column::number("AT THE PEAK"),
     ]);
     for Library { device, library, bytes: now, bytes_at_peak } in libraries {
-        table.row([plain(library), device.to_string(), bytes(*now), bytes(*bytes_at_peak)]);
+        table.row([library.clone(), device.to_string(), bytes(*now), bytes(*bytes_at_peak)]);
     }
     table.text()
 }
@@ -90,5 +92,12 @@ fn timed(text: &mut String, name: &str, what: &Timed) {
 }
 
 fn line(text: &mut String, name: &str, value: &str) {
-    let _ = writeln!(text, "{name:<VALUE_COLUMN$}{value}");
+    let _ = writeln!(text, "{:<VALUE_COLUMN$}{value}", word(name));
 }
+
+/// What the process calls something: a short word, if it is a program of ours.
+fn word(text: &str) -> String {
+    plain(&cut(text, WORD_LETTERS_MAX)).into_owned()
+}
+
+const WORD_LETTERS_MAX: usize = 100;

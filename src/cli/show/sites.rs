@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use cachealloc_analysis::json::Json;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{self, Names};
+use cachealloc_analysis::names::{self, Names, plain};
 use cachealloc_analysis::{By, Change, DeviceSums, Gathered, Site, Totals, When};
 
 use super::{Column, Table, bytes, count, share, time};
-use crate::processes::plain;
 
 /// What a list is called.
 pub struct Titles {
@@ -95,7 +94,7 @@ pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: us
         };
         let life = totals.average_life_us().map_or("-".into(), life);
         let part = share(by.weight(totals) as f64 / all as f64);
-        table.row([first, part, third, life, plain(library), plain(&place)]);
+        table.row([first, part, third, life, library.to_string(), place]);
     };
     for site in &sites[..shown] {
         let library = common.texts.get(site.category);

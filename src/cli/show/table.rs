@@ -1,6 +1,12 @@
 //! Columns of text.
 
-const GAP: &str = "  ";
+use std::fmt::Write as _;
+
+use cachealloc_analysis::names::{cut, plain};
+
+const GAP: usize = 2;
+/// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.
+const CELL_LETTERS_MAX: usize = 1000;
 
 pub struct Column {
     title: &'static str,
@@ -17,7 +23,7 @@ impl Column {
     }
 }
 
-/// Numbers stand at the right of their column, text at its left.
+/// Numbers stand at the right of their column, text at its left. What is in it may come from anywhere.
 pub struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,
@@ -29,7 +35,7 @@ impl<const N: usize> Table<N> {
     }
 
     pub fn row(&mut self, row: [String; N]) {
-        self.rows.push(row);
+        self.rows.push(row.map(|cell| plain(&cut(&cell, CELL_LETTERS_MAX)).into_owned()));
     }
 
     pub fn text(&self) -> String {
@@ -44,14 +50,15 @@ impl<const N: usize> Table<N> {
         for row in std::iter::once(&titles()).chain(&self.rows) {
             let mut line = String::new();
             for ((column, cell), width) in self.columns.iter().zip(row).zip(widths) {
-                let gap = if line.is_empty() { "" } else { GAP };
-                line += &match column.is_number {
-                    true => format!("{gap}{cell:>width$}"),
-                    false => format!("{gap}{cell:<width$}"),
-                };
+                let gap = if line.is_empty() { 0 } else { GAP };
+                // Of our own: the width of `format!` has its limits.
+                let missing = width - cell.chars().count();
+                let (before, after) = if column.is_number { (missing, 0) } else { (0, missing) };
+                line.extend(std::iter::repeat_n(' ', gap + before));
+                line += cell;
+                line.extend(std::iter::repeat_n(' ', after));
             }
-            text += line.trim_end();
-            text += "\n";
+            let _ = writeln!(text, "{}", line.trim_end());
         }
         text
     }

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use cachealloc_analysis::json;
 use clap::Args;
 use serde_json::Value;
 
@@ -135,5 +136,5 @@ fn list(looks: &[Look]) -> String {
         object["command"] = look.command.clone().into();
         object
     });
-    format!("{}\n", Value::Array(objects.collect()))
+    json::harmless(&format!("{}\n", Value::Array(objects.collect()))).into_owned()
 }

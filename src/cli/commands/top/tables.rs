@@ -7,7 +7,7 @@ use cachealloc_analysis::names;
 use super::Look;
 use super::rates::Rates;
 use crate::live::{CallSite, Statistics};
-use crate::processes::{Process, plain};
+use crate::processes::Process;
 use crate::show::{self, Column, Table};
 
 /// Call sites that are shown where nobody says how many.
@@ -116,7 +116,7 @@ fn call_sites(look: &Look, sites: &[CallSite], rates: &Rates, rows: usize) -> St
             show::count(site.blocks),
             rates.of_site(look, site),
             site.device.to_string(),
-            plain(&site.library),
+            site.library.clone(),
             place(site),
         ]);
     }
@@ -141,8 +141,8 @@ fn place(site: &CallSite) -> String {
 /// With the last part of the file's path.
 fn brief(frame: &str) -> String {
     match frame.rsplit_once(' ') {
-        Some((name, file)) => plain(&format!("{name} {}", file.rsplit('/').next().unwrap_or(file))),
-        None => plain(frame),
+        Some((name, file)) => format!("{name} {}", file.rsplit('/').next().unwrap_or(file)),
+        None => frame.to_string(),
     }
 }
 
