@@ -1,15 +1,19 @@
 //! The few calls of the kernel that no safe wrapper offers, and all the `unsafe` of the command.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, raise};
+use nix::unistd::{ForkResult, Pid, fork};
 
 /// The head of a live file, for the kernel's futex calls only. Nothing here looks into it: somebody
 /// may cut the file short, and then a look ends the process by SIGBUS, while the kernel says EFAULT.
@@ -127,4 +131,96 @@ pub fn end_by(signal: Signal) {
     only.add(signal);
     let _ = only.thread_unblock();
     let _ = raise(signal);
+}
+
+/// A file that is removed where a signal ends this process before this value goes. One at a time.
+pub struct RemovedOnSignal {
+    /// Those that would have ended us without more.
+    handled: Vec<libc::c_int>,
+}
+
+/// The file's name, for the handler. Null: none.
+static REMOVED: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
+
+const ENDING: [libc::c_int; 9] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGALRM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+];
+
+impl RemovedOnSignal {
+    pub fn new(path: &Path) -> io::Result<RemovedOnSignal> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        drop_name(REMOVED.swap(path.into_raw(), Ordering::SeqCst));
+        let mut handled = Vec::new();
+        for signal in ENDING {
+            let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            let mut handler = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: zeros are a whole `sigaction`, to which the handler is added; the kernel writes
+            // another one. What the caller ignores stays ignored.
+            unsafe {
+                libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr());
+                if before.assume_init().sa_sigaction != libc::SIG_DFL {
+                    continue;
+                }
+                let handler = handler.assume_init_mut();
+                handler.sa_sigaction = remove_and_end as *const () as usize;
+                libc::sigaction(signal, handler, null_mut());
+            }
+            handled.push(signal);
+        }
+        Ok(RemovedOnSignal { handled })
+    }
+}
+
+impl Drop for RemovedOnSignal {
+    fn drop(&mut self) {
+        for &signal in &self.handled {
+            // SAFETY: the default action, as it was.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        drop_name(REMOVED.swap(null_mut(), Ordering::SeqCst));
+    }
+}
+
+fn drop_name(name: *mut libc::c_char) {
+    if !name.is_null() {
+        // SAFETY: a name that `new` has let go of; handlers run in this thread, and see it no longer.
+        drop(unsafe { CString::from_raw(name) });
+    }
+}
+
+extern "C" fn remove_and_end(signal: libc::c_int) {
+    let name = REMOVED.load(Ordering::SeqCst);
+    // SAFETY: calls that a handler may make; the name is valid as long as it is there.
+    unsafe {
+        if !name.is_null() {
+            libc::unlink(name);
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        // It arrives when this returns.
+        libc::raise(signal);
+    }
+}
+
+/// Another process of this command, in the same process group. None: we are it. For a command that has one
+/// thread.
+pub fn fork_one() -> io::Result<Option<Pid>> {
+    // SAFETY: we have one thread, so nothing is locked in the other process for ever.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(Some(child)),
+        ForkResult::Child => Ok(None),
+    }
+}
+
+/// Ends this process at once: what is buffered is another one's.
+pub fn end_at_once() -> ! {
+    // SAFETY: a call that does not return.
+    unsafe { libc::_exit(0) }
 }

@@ -1,12 +1,18 @@
-//! Files that the command writes: whole or not there, and never in the place of a snapshot.
+//! Files that the command writes: whole or not there, never in the place of a snapshot, and never behind a
+//! symbolic link. Whoever can make files in a folder could prepare such a link, and have somebody with more
+//! rights write over what it points to; so it is refused rather than replaced, because the user may have
+//! meant either.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use crate::commands::Result;
 use crate::failure::Failure;
+use crate::kernel::RemovedOnSignal;
 use crate::progress::Progress;
 
 /// This name is stdout, as for other commands.
@@ -18,17 +24,55 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
     if path.as_os_str() == STDOUT {
         return to_stdout(write);
     }
+    check(path)?;
+    let written = match fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => into(path, write),
+        there => beside(path, there.ok(), write),
+    };
+    written.map_err(|error| explain(path, &error))
+}
+
+/// Whether a file of this name may be written: it is not somebody's snapshot, nor a link to some file.
+pub fn check(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
+        if fs::metadata(path).is_ok_and(|target| has_no_content(&target)) {
+            return Ok(());
+        }
+        let (name, target) = (path.display(), fs::read_link(path).unwrap_or_default());
+        let target = target.display();
+        let what = format!(
+            "{name} is a symbolic link to {target}, and what it points to is not written over"
+        );
+        return Err(Failure::new(what).next("name that file itself with -o, or remove the link"));
+    }
     if is_snapshot(path) {
         let what = format!("{} is a snapshot, and would be written over", path.display());
         return Err(Failure::new(what).next("name the file to write with -o"));
     }
-    let is_plain = fs::symlink_metadata(path).map_or(true, |about| about.is_file());
-    let written = if is_plain {
-        beside(path, write)
-    } else {
-        File::create(path).and_then(|file| to(file, write))
-    };
-    written.map_err(|error| explain(path, &error))
+    Ok(())
+}
+
+/// The same, to the first of these names under which there is nothing. Answers which one it was.
+pub fn write_new(
+    mut names: impl Iterator<Item = PathBuf>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<PathBuf> {
+    let mut path = names.next().unwrap_or_default();
+    let part = Part::make(&path, None, write).map_err(|error| explain(&path, &error))?;
+    loop {
+        // Unlike a rename, a link never takes the place of anything.
+        let done = fs::hard_link(&part.path, &path).or_else(|error| {
+            let is_free = fs::symlink_metadata(&path).is_err();
+            let no_links = error.kind() != io::ErrorKind::AlreadyExists && is_free;
+            if no_links { fs::rename(&part.path, &path) } else { Err(error) }
+        });
+        match done {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(explain(&path, &error)),
+        }
+        path = names.next().ok_or_else(|| explain(&path, &io::ErrorKind::AlreadyExists.into()))?;
+    }
 }
 
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
@@ -65,17 +109,103 @@ impl Write for Watched {
     }
 }
 
-fn beside(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    // In a folder that is closed, a file may be open.
-    let Ok(file) = File::create(&part) else { return to(File::create(path)?, write) };
-    let moved = to(file, write).and_then(|()| fs::rename(&part, path));
-    if moved.is_err() {
-        let _ = fs::remove_file(&part);
+/// Pipes, terminals and the like: nothing that could be lost.
+fn has_no_content(about: &Metadata) -> bool {
+    let kind = about.file_type();
+    kind.is_fifo() || kind.is_char_device() || kind.is_socket()
+}
+
+/// Into a pipe or a device, also behind a link: `/dev/stdout` is one. Whatever lies under the name when it
+/// is opened, a file is neither made nor emptied.
+fn into(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    if !has_no_content(&file.metadata()?) {
+        return Err(io::Error::other("it has become another file"));
     }
-    moved
+    to(file, write)
+}
+
+fn beside(
+    path: &Path,
+    there: Option<Metadata>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let closed = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    };
+    match Part::create(path, there.as_ref()) {
+        // In a folder that is closed, a file may be open.
+        Err(error) if there.is_some() && closed(&error) => {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+            if !file.metadata()?.is_file() {
+                return Err(error);
+            }
+            file.set_len(0)?;
+            to(file, write)
+        }
+        created => {
+            let (part, file) = created?;
+            to(file, write)?;
+            fs::rename(&part.path, path)
+        }
+    }
+}
+
+/// A file that comes into being under a name that nobody knows before. It goes with this value; once it has
+/// its own name, there is nothing left to go.
+struct Part {
+    path: PathBuf,
+    /// And it goes where a signal ends us.
+    _guard: RemovedOnSignal,
+}
+
+impl Part {
+    fn make(
+        of: &Path,
+        there: Option<&Metadata>,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<Part> {
+        let (part, file) = Part::create(of, there)?;
+        to(file, write)?;
+        Ok(part)
+    }
+
+    /// With the rights of what is in its place.
+    fn create(of: &Path, there: Option<&Metadata>) -> io::Result<(Part, File)> {
+        let name = of.file_name().ok_or(io::ErrorKind::IsADirectory)?.as_bytes();
+        let mut hidden = b".".to_vec();
+        hidden.extend_from_slice(&name[..name.len().min(NAME_BYTES_MAX)]);
+        hidden.extend_from_slice(format!(".{:016x}.part", random()).as_bytes());
+        let path = of.with_file_name(std::ffi::OsStr::from_bytes(&hidden));
+        let guard = RemovedOnSignal::new(&path)?;
+        let mut options = OpenOptions::new();
+        // O_EXCL: neither what is there nor what a link points to is opened.
+        let file = options.write(true).create_new(true).mode(0o666).open(&path)?;
+        let part = Part { path, _guard: guard };
+        if let Some(there) = there {
+            let mine = file.metadata()?;
+            let old = there.mode() & 0o777;
+            // Whoever else owns the old file does not decide who may read and write ours.
+            let mode = if there.uid() == mine.uid() { old } else { old & mine.mode() };
+            file.set_permissions(Permissions::from_mode(mode))?;
+        }
+        Ok((part, file))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // it may have its own name by now
+    }
+}
+
+/// File systems allow 255 bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// Of the operating system's randomness, by way of what keeps hash tables from being guessed.
+pub fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// `report -o *.pickle` names the first snapshot as what to write. Pickles begin so, of protocol 2 or later.

@@ -7,6 +7,7 @@ use cachealloc_report::Input;
 use clap::Args;
 
 use super::Result;
+use crate::failure::say;
 use crate::{output, snapshots};
 
 /// Make one self-contained HTML file from snapshots.
@@ -18,15 +19,35 @@ pub struct Arguments {
     /// Snapshots: of several ranks, or of several moments.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The file to write; - for stdout.
-    #[arg(short, long, value_name = "FILE", default_value = "cachealloc.html")]
-    output: PathBuf,
+    /// The file to write; - for stdout. Without it cachealloc.html, or where that is there already the first
+    /// free one of cachealloc-1.html, cachealloc-2.html, ...
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 pub fn run(arguments: Arguments) -> Result {
-    write(&arguments.files, &arguments.output)?;
+    match arguments.output {
+        Some(path) => write(&arguments.files, &path)?,
+        None => write_new(&arguments.files)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Nothing is replaced that nobody has named.
+fn write_new(files: &[PathBuf]) -> Result<()> {
+    let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let first = PathBuf::from(format!("{NAME}.html"));
+    let others = (1..).map(|number: u32| PathBuf::from(format!("{NAME}-{number}.html")));
+    let names = std::iter::once(first.clone()).chain(others);
+    let path = output::write_new(names, |mut out| cachealloc_report::write(&inputs, &mut out))?;
+    if path != first {
+        let (path, first) = (path.display(), first.display());
+        say(format_args!("report: {path} ({first} is there already)"));
+    }
+    Ok(())
+}
+
+const NAME: &str = "cachealloc";
 
 /// Also for `run --report`, when the program has ended.
 pub fn write(files: &[PathBuf], path: &Path) -> Result<()> {

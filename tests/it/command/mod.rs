@@ -6,8 +6,10 @@ use cachealloc_tests::{Run, command};
 
 mod fit;
 mod generated;
+mod hostile;
 mod install;
 mod live;
+mod output;
 mod report;
 mod run;
 mod sites;

@@ -1,0 +1,214 @@
+//! Files that the command writes: whole or not there, in their own place, and nothing else is touched.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cachealloc_tests::{Run, command};
+
+use super::cachealloc;
+use super::live::failed;
+use super::sites::{planted, run, said};
+use crate::snapshots::Place;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("the file").permissions().mode() & 0o777
+}
+
+/// What a prepared link points to is never written, whether it is there or not.
+#[test]
+fn a_symbolic_link_is_refused() {
+    let place = planted();
+    let precious = place.path.join("precious");
+    fs::write(&precious, "precious").expect("target/ is writable");
+    symlink("precious", place.path.join("a.html")).expect("target/ is writable");
+    symlink("not there", place.path.join("b.html")).expect("target/ is writable");
+    for (name, target) in [("a.html", "precious"), ("b.html", "not there")] {
+        for begin in ["report 2.pickle -o", "convert 2.pickle --to json -o"] {
+            let why = format!(
+                "{name} is a symbolic link to {target}, and what it points to is not written over; \
+                 name that file itself with -o, or remove the link"
+            );
+            failed(&run(&place, &format!("{begin} {name}")), &why);
+        }
+    }
+    assert_eq!(fs::read_to_string(&precious).expect("the file"), "precious");
+    assert!(!place.path.join("not there").exists());
+    assert_eq!(place.names().len(), 5, "{:?}", place.names());
+}
+
+/// Pipes and devices have nothing that could be lost.
+#[test]
+fn what_is_no_file_is_written_into() {
+    let place = planted();
+    assert_eq!(said(&place, "convert 2.pickle --to folded -o /dev/null"), "");
+    let shell = |script: &str| {
+        let script = script.replace("cachealloc", &command().display().to_string());
+        let run = Run::program("/bin/sh").native().arg("-c").arg(script);
+        run.folder(&place.path).output().ok().stdout
+    };
+    let folded = said(&place, "convert 2.pickle --to folded");
+    let way = "convert 2.pickle --to folded -o";
+    // By way of links: to a pipe behind a descriptor, and to one with a name.
+    assert_eq!(shell(&format!("cachealloc {way} /dev/stdout | cat")), folded);
+    let script = format!("mkfifo f; ln -s f l; cat f & cachealloc {way} l; wait");
+    assert_eq!(shell(&script), folded);
+    assert_eq!(shell(&format!("cat f & cachealloc {way} f; wait; rm f l")), folded);
+}
+
+#[test]
+fn the_mode_of_a_file_stays() {
+    let place = planted();
+    let path = place.path.join("a.html");
+    let old = place.path.join("hard link");
+    for wanted in [0o600, 0o640, 0o444] {
+        fs::write(&path, "old").expect("target/ is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(wanted)).expect("it is ours");
+        let _ = fs::remove_file(&old);
+        fs::hard_link(&path, &old).expect("target/ is writable");
+        said(&place, "report 2.pickle -o a.html");
+        assert_eq!(mode(&path), wanted);
+        assert_eq!(
+            fs::read_to_string(&old).expect("the file"),
+            "old",
+            "another name of the old file"
+        );
+        fs::remove_file(&path).expect("target/ is writable");
+    }
+    said(&place, "report 2.pickle -o a.html");
+    let plain = place.path.join("plain");
+    fs::write(&plain, "").expect("target/ is writable");
+    assert_eq!(mode(&path), mode(&plain), "as the umask has it");
+}
+
+/// Another user's file, open to all, makes ours open to nobody. Only root can be another user here.
+#[test]
+fn the_mode_of_anothers_file_counts_for_little() {
+    let place = planted();
+    let path = place.path.join("a.html");
+    fs::write(&path, "").expect("target/ is writable");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        said(&place, "report 2.pickle -o a.html");
+        assert_eq!(mode(&path) & 0o022, 0, "{:o}", mode(&path));
+    }
+}
+
+/// The name under which a file comes into being cannot be taken by others: they do not know it.
+#[test]
+fn the_temporary_name_is_not_to_be_guessed() {
+    let place = planted();
+    let script = format!(
+        "for n in a.html .a.html; do ln -s precious $n.$$.part; done; \
+         exec {} report 2.pickle -o a.html",
+        command().display()
+    );
+    fs::write(place.path.join("precious"), "precious").expect("target/ is writable");
+    Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output().ok();
+    assert_eq!(fs::read_to_string(place.path.join("precious")).expect("the file"), "precious");
+    assert!(fs::symlink_metadata(place.path.join("a.html")).expect("the report").is_file());
+}
+
+/// A snapshot that takes a while.
+const LARGE: &str = "
+import pickle
+entry = lambda n: dict(action='alloc', addr=4096 * n, size=512, stream=0, time_us=n, frames=[])
+pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(150000)]]), open('large.pickle', 'wb'), 4)
+";
+
+#[test]
+fn a_signal_leaves_nothing_half_done() {
+    let place = Place::new();
+    let made = Command::new("python3").args(["-c", LARGE]).current_dir(&place.path).status();
+    assert!(made.expect("python3 is installed").success());
+    for (signal, code) in [("-TERM", 15), ("-INT", 2), ("-HUP", 1)] {
+        for begin in ["convert large.pickle --to json -o a", "report large.pickle -o a"] {
+            let mut child = cachealloc(begin).folder(&place.path).plain_command();
+            let mut child = child.spawn().expect("it starts");
+            let begun = Instant::now();
+            while place.names().len() == 1 && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            super::live::kill(signal, child.id());
+            let status = child.wait().expect("it ends");
+            let ended_by = std::os::unix::process::ExitStatusExt::signal(&status);
+            assert_eq!((ended_by, place.names()), (Some(code), vec!["large.pickle".to_string()]));
+        }
+    }
+}
+
+/// What the caller ignores does not end us.
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let place = planted();
+    let script = format!(
+        "trap '' HUP TERM INT; (while sleep 0.01; do kill -HUP $$ || exit; kill -TERM $$; done) & \
+         {} report 2.pickle -o a.html; code=$?; kill -KILL $!; exit $code",
+        command().display()
+    );
+    Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output().ok();
+    assert!(place.path.join("a.html").exists());
+}
+
+/// Without a name given, nothing is replaced: the next free name is taken, and said.
+#[test]
+fn a_report_without_a_name_replaces_nothing() {
+    let place = planted();
+    fs::write(place.path.join("cachealloc.html"), "old").expect("target/ is writable");
+    symlink("nowhere", place.path.join("cachealloc-1.html")).expect("target/ is writable");
+    for name in ["cachealloc-2.html", "cachealloc-3.html"] {
+        let ran = run(&place, "report 2.pickle").ok();
+        let said = format!("cachealloc: report: {name} (cachealloc.html is there already)\n");
+        assert_eq!((ran.stdout.as_str(), ran.stderr), ("", said));
+        assert!(place.path.join(name).exists());
+    }
+    let old = fs::read_to_string(place.path.join("cachealloc.html")).expect("the file");
+    assert_eq!(old, "old");
+    assert_eq!(place.names().len(), 6, "{:?}", place.names());
+}
+
+/// A file's name is bytes.
+#[test]
+fn names_that_are_not_text() {
+    let place = planted();
+    let name = std::ffi::OsStr::from_bytes(b"a-\xff\xfe.html");
+    cachealloc("report 2.pickle -o").arg(name).folder(&place.path).output().ok();
+    assert!(place.path.join(name).exists(), "{:?}", place.names());
+    fs::remove_file(place.path.join(name)).expect("the report");
+    for (rank, name) in [(None, &b"b-\xff.html"[..]), (Some("3"), b"b-\xff-3.html")] {
+        let mut run = cachealloc("run --report").arg(std::ffi::OsStr::from_bytes(b"b-\xff.html"));
+        run = run.arg("--").arg(cachealloc_tests::compile("planted.c")).arg("2");
+        if let Some(rank) = rank {
+            run = run.env("PMI_RANK", rank);
+        }
+        let ran = place.run(&run).ok();
+        let name = std::ffi::OsStr::from_bytes(name);
+        assert!(place.path.join(name).exists(), "{:?} {}", place.names(), ran.stderr);
+    }
+}
+
+/// A setting that is not text is not made into another one.
+#[test]
+fn settings_that_are_not_text() {
+    let place = Place::new();
+    let conf = std::ffi::OsStr::from_bytes(b"record:all,snapshot:s-\xff.pickle");
+    let native = Run::c("planted.c").arg("2").env("CACHEALLOC_CONF", conf);
+    // By hand: `env` of the tests would make text of it.
+    let by_hand = |run: &Run| {
+        let mut command = run.clone().folder(&place.path).plain_command();
+        command.env("CACHEALLOC_CONF", conf).output().expect("it runs")
+    };
+    let ran = by_hand(&native);
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(said.contains("option snapshot:s-\u{fffd}.pickle is not text (UTF-8)"), "{said}");
+    let changed = place.names().iter().any(|name| name.contains('\u{fffd}'));
+    assert!(!changed, "{:?}", place.names());
+    let under = cachealloc("run -- true");
+    let ran = by_hand(&under);
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    let wanted = "cachealloc: CACHEALLOC_CONF is not text (UTF-8): ";
+    assert!(said.starts_with(wanted) && ran.status.code() == Some(2), "{said}");
+}
