@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +10,7 @@ use clap::Args;
 use nix::sys::signal::SigSet;
 
 use super::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE, say};
 use crate::kernel;
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::launch::report::Wanted;
@@ -63,8 +62,15 @@ pub fn run(arguments: Arguments) -> Result {
     if !force {
         fit::check(&library, &executable).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     }
+    let before = env::var(settings::VARIABLE).or_else(|error| match error {
+        env::VarError::NotPresent => Ok(String::new()),
+        env::VarError::NotUnicode(value) => {
+            let value = value.to_string_lossy();
+            let what = format!("{} is not text (UTF-8): {value}", settings::VARIABLE);
+            Err(Failure::new(what).next("correct the variable, or unset it").code(USAGE))
+        }
+    })?;
     let report = report.map(|path| Wanted::prepare(path, &mut flags)).transpose()?;
-    let before = env::var(settings::VARIABLE).unwrap_or_default();
     let (settings, _) = flags.merge(&before)?;
     if env::var_os("CACHEALLOC").is_some_and(|value| value == "0") {
         say(format_args!("CACHEALLOC=0 is set: the library will do nothing"));
@@ -114,9 +120,4 @@ fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {
     };
     let shown = command[0].to_string_lossy();
     Failure::new(format!("{shown} does not start: {error}")).code(code)
-}
-
-/// On stderr; where that is full, the program matters more.
-fn say(what: std::fmt::Arguments) {
-    let _ = writeln!(std::io::stderr(), "cachealloc: {what}");
 }

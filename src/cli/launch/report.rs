@@ -1,6 +1,8 @@
 //! The report of one run: its snapshots lie in a folder of their own until it is made.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use super::settings::Flags;
 use crate::commands::report;
 use crate::commands::run::NOT_THE_PROGRAM;
 use crate::failure::{Failure, USAGE};
+use crate::output;
 
 const SNAPSHOT: &str = "snapshot";
 const RECORD: &str = "record";
@@ -21,7 +24,16 @@ const NOT_IN_OPTIONS: [char; 4] = [',', '[', ']', '%'];
 
 pub struct Wanted {
     output: PathBuf,
-    folder: PathBuf,
+    folder: Folder,
+}
+
+/// A folder that this run has made, for itself alone. Where it is empty it goes with this value.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0); // what has something in it stays
+    }
 }
 
 impl Wanted {
@@ -47,27 +59,32 @@ impl Wanted {
                 .next("make it, or give another name with --report")
                 .code(USAGE));
         }
+        output::check(&output).map_err(|failure| failure.code(USAGE))?;
         let folder = make_folder()?;
-        flags.set(SNAPSHOT, &format!("{}/%h-%r-%p-%n.pickle", folder.display()));
+        flags.set(SNAPSHOT, &format!("{}/%h-%r-%p-%n.pickle", folder.0.display()));
         Ok(Wanted { output, folder })
     }
 
     /// Makes the report of a program that ended so: its name, and of how many snapshots it is. Where that
     /// fails, they stay.
     pub fn make(self, status: ExitStatus) -> Result<(PathBuf, usize), Failure> {
-        let mut files: Vec<PathBuf> = fs::read_dir(&self.folder)
+        let Wanted { output, folder } = self;
+        let mut files: Vec<PathBuf> = fs::read_dir(&folder.0)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default();
+        // Not what somebody else has put there, nor one that is just being written.
+        files.retain(|file| file.extension().is_some_and(|end| end == "pickle"));
         files.sort();
         if files.is_empty() {
-            let _ = fs::remove_dir(&self.folder);
             return Err(without_snapshot(status));
         }
-        report::write(&files, &self.output).map_err(|failure| {
-            failure.also(format!("the snapshots are in {}", self.folder.display()))
+        report::write(&files, &output).map_err(|failure| {
+            failure.also(format!("the snapshots are in {}", folder.0.display()))
         })?;
-        let _ = fs::remove_dir_all(&self.folder); // only our own files
-        Ok((self.output, files.len()))
+        for file in &files {
+            let _ = fs::remove_file(file); // one that stays keeps the folder
+        }
+        Ok((output, files.len()))
     }
 }
 
@@ -87,35 +104,61 @@ fn without_snapshot(status: ExitStatus) -> Failure {
 /// `%r` becomes the rank; a name without it gets the rank before its end, because all ranks of a job
 /// are given the same name.
 fn with_rank(output: &Path, rank: Option<u32>) -> PathBuf {
-    let text = output.to_string_lossy();
+    let name = output.as_os_str().as_bytes();
     let Some(rank) = rank else {
-        return PathBuf::from(text.replace("-%r", "").replace("%r", ""));
+        return path(replaced(&replaced(name, b"-%r", b""), b"%r", b""));
     };
-    if text.contains("%r") {
-        return PathBuf::from(text.replace("%r", &rank.to_string()));
+    let rank = rank.to_string();
+    if name.windows(2).any(|piece| piece == b"%r") {
+        return path(replaced(name, b"%r", rank.as_bytes()));
     }
-    let stem = output.file_stem().unwrap_or_default().to_string_lossy();
-    let end = output.extension().map_or(String::new(), |end| format!(".{}", end.to_string_lossy()));
-    output.with_file_name(format!("{stem}-{rank}{end}"))
+    let mut with_rank = output.file_stem().unwrap_or_default().to_owned();
+    with_rank.push(format!("-{rank}"));
+    if let Some(end) = output.extension() {
+        with_rank.push(".");
+        with_rank.push(end);
+    }
+    output.with_file_name(with_rank)
 }
 
-fn make_folder() -> Result<PathBuf, Failure> {
+fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// A path is bytes, and need not be text.
+fn replaced(name: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut made = Vec::new();
+    let mut rest = name;
+    while let Some(at) = rest.windows(piece.len()).position(|it| it == piece) {
+        made.extend_from_slice(&rest[..at]);
+        made.extend_from_slice(by);
+        rest = &rest[at + piece.len()..];
+    }
+    made.extend_from_slice(rest);
+    made
+}
+
+/// Under a name that nobody has. What is there under another one is somebody else's: a process of this
+/// number in another namespace, or an earlier one, whose snapshots its user was told to keep.
+fn make_folder() -> Result<Folder, Failure> {
+    // An option is text.
     let fits = |folder: &PathBuf| {
-        let text = folder.to_string_lossy();
         folder.is_dir()
             && folder.is_absolute()
-            && !text.contains(NOT_IN_OPTIONS)
-            && !text.contains(char::is_whitespace)
+            && folder.to_str().is_some_and(|text| {
+                !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_whitespace)
+            })
     };
     let temporary = Some(std::env::temp_dir()).filter(fits).unwrap_or("/tmp".into());
-    let folder = temporary.join(format!("cachealloc-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder); // of an earlier process of this number
+    let folder =
+        temporary.join(format!("cachealloc-{}-{:016x}", std::process::id(), output::random()));
+    // Where there is anything of this name, also a link, none is made.
     DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
         Failure::new(format!("{} cannot be made: {error}", folder.display()))
             .next("name a folder for temporary files with TMPDIR")
             .code(NOT_THE_PROGRAM)
     })?;
-    Ok(folder)
+    Ok(Folder(folder))
 }
 
 #[cfg(test)]

@@ -1,9 +1,14 @@
 //! A program that we stay beside: what is sent to us is for it, and how it ends is how we end.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
@@ -29,29 +34,100 @@ const FORWARDED: [Signal; 13] = [
 
 /// Runs the program to its end. The error: it did not start.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
-    let mut signals: SigSet = FORWARDED.into_iter().collect();
+    let forwarded: SigSet = FORWARDED.into_iter().collect();
+    let mut signals = forwarded;
     signals.add(Signal::SIGCHLD);
-    kernel::start_as_we_began(command, SigSet::thread_get_mask()?);
+    let before = SigSet::thread_get_mask()?;
+    kernel::start_as_we_began(command, before);
     // Before the program starts, so that none is missed.
     signals.thread_block()?;
-    let arriving = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    let status = beside(command, &signals, &forwarded);
+    // From here on we are alone, and what is sent is for us.
+    before.thread_set_mask()?;
+    status
+}
+
+fn beside(command: &mut Command, signals: &SigSet, forwarded: &SigSet) -> io::Result<ExitStatus> {
+    let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut child = command.spawn()?;
+    // After the program: see `Witness`. Without one, what is sent to the group arrives twice.
+    let mut witness = Witness::new(forwarded).ok();
     loop {
         if let Some(status) = child.try_wait()? {
+            // What came with the program's end, to all of the group, is no reason to end without a report.
+            while arriving.read_signal()?.is_some() {}
             return Ok(status);
         }
-        if let Some(signal) = arriving.read_signal()? {
-            forward(&child, &signal);
+        let mut ready = [PollFd::new(arriving.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            polled => polled?,
+        };
+        while let Some(signal) = arriving.read_signal()? {
+            forward(&child, &signal, witness.as_mut());
         }
     }
 }
 
-/// What the terminal sends it sends to the program as well.
-fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo) {
+/// What the terminal sends it sends to the program as well, and so does whoever sends to the whole process
+/// group.
+fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<&mut Witness>) {
     let from_terminal = signal.ssi_code == nix::libc::SI_KERNEL;
     let Ok(number) = Signal::try_from(signal.ssi_signo as i32) else { return };
-    if number != Signal::SIGCHLD && !from_terminal {
+    if number == Signal::SIGCHLD {
+        return;
+    }
+    // It is asked in any case, so that it forgets what has been dealt with.
+    let to_group = witness.is_some_and(|witness| witness.has_seen(number));
+    if !from_terminal && !to_group {
         let _ = kill(Pid::from_raw(child.id() as i32), number); // it may have ended just now
+    }
+}
+
+/// A process of ours in the same process group, to which nobody sends anything: what it gets was sent to the
+/// group, and so to the program. A signal does not say that of itself.
+///
+/// The kernel sends to the members of a group one after the other, those that joined it last first. So the
+/// witness, which is younger, has a signal before we have it.
+struct Witness(UnixStream);
+
+/// For a question to it. It does nothing but answer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+impl Witness {
+    /// `signals` are blocked.
+    fn new(signals: &SigSet) -> io::Result<Witness> {
+        let (ours, theirs) = UnixStream::pair()?;
+        if kernel::fork_one()?.is_none() {
+            // Only so the end of ours is the end of theirs.
+            drop(ours);
+            let _ = watch_group(theirs, signals); // it ends with us, or cannot do its work
+            kernel::end_at_once();
+        }
+        ours.set_read_timeout(Some(PATIENCE))?;
+        Ok(Witness(ours))
+    }
+
+    /// Whether this signal came to the group since the last question.
+    fn has_seen(&mut self, signal: Signal) -> bool {
+        let mut answer = [0];
+        let asked = self.0.write_all(&[signal as i32 as u8]);
+        asked.and_then(|()| self.0.read_exact(&mut answer)).is_ok() && answer[0] != 0
+    }
+}
+
+/// The witness: answers until nobody can ask any more.
+fn watch_group(mut questions: UnixStream, signals: &SigSet) -> io::Result<()> {
+    let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK)?;
+    let mut seen = [0u8; 256];
+    loop {
+        let mut signal = [0];
+        questions.read_exact(&mut signal)?;
+        while let Some(came) = arriving.read_signal()? {
+            seen[came.ssi_signo as usize % seen.len()] = 1;
+        }
+        let answer = std::mem::take(&mut seen[usize::from(signal[0])]);
+        questions.write_all(&[answer])?;
     }
 }
 

@@ -84,6 +84,8 @@ fn split(text: &str) -> Vec<&str> {
 fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     let kind = match pair.value {
         None | Some("") => ProblemKind::MissingValue { allowed: row.allowed },
+        // A file of a name that was made up is none that anybody looks for.
+        Some(value) if value.contains('\u{fffd}') => ProblemKind::NotText,
         Some(value) if (row.set)(config, value).is_err() => {
             ProblemKind::BadValue { allowed: row.allowed }
         }

@@ -26,6 +26,8 @@ pub enum ProblemKind {
     BadValue {
         allowed: &'static str,
     },
+    /// Bytes that are no UTF-8: whoever made text of them has left U+FFFD in their place.
+    NotText,
     /// The value is one of the allowed ones, but changes nothing.
     NoEffect {
         why: &'static str,
@@ -74,6 +76,7 @@ impl Problem {
             ProblemKind::BadValue { allowed } => {
                 write!(out, "option {key}:{value} is malformed, allowed is {allowed}")
             }
+            ProblemKind::NotText => write!(out, "option {key}:{value} is not text (UTF-8)"),
             ProblemKind::NoEffect { why } => {
                 write!(out, "option {key}:{value} has no effect: {why}")
             }

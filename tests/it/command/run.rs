@@ -249,3 +249,83 @@ fn a_program_begins_as_the_command_did() {
         }
     }
 }
+
+/// What lies where the snapshots will be, or could have been, is another's.
+#[test]
+fn nothing_of_others_is_removed() {
+    let place = Place::new();
+    let report = format!("{} run --report a.html --", command().display());
+    // The process that runs, and one that was before it, have the same number, in two namespaces.
+    let script = format!(
+        "mkdir -p $TMPDIR/cachealloc-$$; echo kept >$TMPDIR/cachealloc-$$/kept.pickle; echo $$; \
+         exec {report} {} return",
+        compile("triggers.c").display()
+    );
+    let temporary = place.path.join("tmp");
+    fs::create_dir(&temporary).expect("target/ is writable");
+    let run = Run::program("/bin/sh").native().env("TMPDIR", fs::canonicalize(&temporary).unwrap());
+    let ran = place.run(&run.arg("-c").arg(script));
+    let kept =
+        temporary.join(format!("cachealloc-{}/kept.pickle", ran.stdout.lines().next().unwrap()));
+    assert_eq!(fs::read_to_string(kept).ok().as_deref(), Some("kept\n"), "{ran:#?}");
+    assert_eq!(fs::read_dir(&temporary).expect("the folder").count(), 1, "ours is gone");
+    // A program that does not start leaves nothing either, and what is not a snapshot of ours stays.
+    let ran = place.run(
+        &cachealloc("run --report a.html --force --").arg("/etc/passwd").env("TMPDIR", "/tmp"),
+    );
+    assert_eq!(ran.code, Some(126));
+    let script = "for d in $TMPDIR/cachealloc-*; do echo mine >$d/mine; done; exit 0";
+    let run = shell("--report a.html", script).env("TMPDIR", fs::canonicalize(&temporary).unwrap());
+    place.run(&run).ok();
+    let mine = fs::read_dir(&temporary).expect("the folder").flatten();
+    let mine = mine.filter(|folder| folder.path().join("mine").exists()).count();
+    assert_eq!(mine, 2);
+}
+
+/// Counts what arrives, and says it when its stdin ends.
+const COUNTS: &str = r#"
+import collections, os, signal, sys, time
+counts = collections.Counter()
+def count(number, frame): counts[signal.Signals(number).name] += 1
+for name in ('SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGWINCH'):
+    signal.signal(getattr(signal, name), count)
+print('ready', flush=True)
+sys.stdin.read()
+time.sleep(0.1)
+print(sorted(counts.items()), flush=True)
+"#;
+
+/// Once each, whether it was sent to the command, to its group, or to the program.
+#[test]
+fn a_signal_comes_once() {
+    use std::io::Read as _;
+    use std::os::unix::process::CommandExt;
+    let place = Place::new();
+    let run = cachealloc("run --report a.html -- python3 -c").arg(COUNTS).folder(&place.path);
+    let mut command = run.plain_command();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().expect("it starts");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).expect("it runs");
+    let id = child.id().to_string();
+    let group = format!("-{id}");
+    let mut sent = std::collections::BTreeMap::new();
+    for round in 0..12 {
+        for (number, name) in ["TERM", "HUP", "USR2", "WINCH"].into_iter().enumerate() {
+            let whom = if (round + number) % 2 == 0 { &group } else { &id };
+            let kill =
+                std::process::Command::new("/bin/kill").args(["-s", name, "--", whom]).status();
+            assert!(kill.expect("kill").success());
+            *sent.entry(format!("SIG{name}")).or_insert(0) += 1;
+            // The same signal twice at once would be one.
+            std::thread::sleep(std::time::Duration::from_millis(15));
+        }
+    }
+    drop(child.stdin.take());
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).expect("it says how many");
+    child.wait().expect("it ends");
+    let wanted: Vec<_> = sent.iter().map(|(name, count)| format!("('{name}', {count})")).collect();
+    assert_eq!(said, format!("[{}]\n", wanted.join(", ")));
+}
