@@ -137,6 +137,20 @@ static int api(void) {
     return 0;
 }
 
+// Under red_zone:64, by pairs of one size: what is requested of the allocator has the zone, each time.
+static int zones(void) {
+    start_cuda();
+    Pointer pointer;
+    for (long long i = 0, requests = 0; i < 30; i++) {
+        OK(cuMemAlloc(&pointer, 1000 - i));
+        requests += 1064 - i;
+        expect_all("small_pool", 1, 1536, 1064 - i, i + 1, 1536 * (i + 1), requests);
+        OK(cuMemFree(pointer));
+        expect_all("small_pool", 0, 0, 0, i + 1, 1536 * (i + 1), requests);
+    }
+    return 0;
+}
+
 // A context is gone, and another one comes.
 static int contexts(void) {
     int (*reset)(int) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxReset_v2");
@@ -226,6 +240,8 @@ int main(int argc, char **argv) {
     *(void **)&cuMemAllocAsync = dlsym(driver, "cuMemAllocAsync");
     *(void **)&cuMemFreeAsync = dlsym(driver, "cuMemFreeAsync");
     *(void **)&cuStreamSynchronize = dlsym(driver, "cuStreamSynchronize");
+    if (!strcmp(argv[1], "zones"))
+        return zones();
     if (!strcmp(argv[1], "lists"))
         return lists();
     if (!strcmp(argv[1], "api"))

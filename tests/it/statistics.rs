@@ -44,6 +44,13 @@ fn numbers_are_what_the_program_did() {
     }
 }
 
+/// The allocator counts a zone as part of each request, which a list of blocks would not know.
+#[test]
+fn with_red_zones_no_list_hands_out_blocks() {
+    let ran = statistics("zones").conf("red_zone:64,log:quiet").output().ok();
+    assert_eq!(ran.stderr, "");
+}
+
 #[test]
 fn the_c_functions_answer() {
     let place = Place::new();

@@ -25,6 +25,7 @@ mod contexts;
 mod ipc;
 mod memory;
 mod pools;
+mod scarce;
 mod wrong_frees;
 
 use cachealloc_tests::driver::{Driver, Lookup};
@@ -49,7 +50,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 14] = [
+    let groups: [&[Hazard]; 15] = [
         visible::ALL,
         visible_indirect::ALL,
         teardown::ALL,
@@ -61,6 +62,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         contexts::ALL,
         ipc::ALL,
         memory::ALL,
+        scarce::ALL,
         pools::ALL,
         wrong_frees::ALL,
         wrong_frees::FAULTS,
