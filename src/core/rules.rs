@@ -99,6 +99,16 @@ rules! {
     ArgumentsAreScanned = "arguments_are_scanned",
     /// A copy or a fill of pinned memory is visible to the host.
     PinnedOperandsLook = "pinned_operands_look",
+    /// An address may stand at any byte of a kernel's arguments.
+    ArgumentsAtAnyByte = "arguments_at_any_byte",
+    /// An address at the end of pinned memory, or a little beside it, names that memory.
+    RangesHaveMargins = "ranges_have_margins",
+    /// A copy of rows and planes touches what its offsets say, not where its addresses point.
+    OffsetsCount = "offsets_count",
+    /// A batch of copies reads and writes ordinary memory when it runs.
+    BatchesLook = "batches_look",
+    /// Pinned memory behind a texture, a surface or a tensor map is visible to the host.
+    ObjectsLook = "objects_look",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

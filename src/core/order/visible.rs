@@ -32,6 +32,8 @@ pub enum VisibleCause {
     NoConcurrentManaged,
     /// The argument sizes of a kernel could not be learned.
     UnknownArguments,
+    /// A texture, a surface or a tensor map leads to pinned memory, or to what is not known.
+    BehindObject,
 }
 
 /// Why there may be submissions that no hook of ours sees.

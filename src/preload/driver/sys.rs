@@ -1,9 +1,7 @@
 //! ABI of the driver, only what we use. Results are plain integers, not an enum: a newer driver
 //! may return codes that no header of today names. Struct layouts come from `cudarc`.
 
-pub use cudarc::driver::sys::{
-    CUDA_MEMCPY2D_v2 as Memcpy2d, CUDA_MEMCPY3D_v2 as Memcpy3d, CUlaunchConfig as LaunchConfig,
-};
+pub use cudarc::driver::sys::CUlaunchConfig as LaunchConfig;
 
 /// `CUresult`.
 pub type CuResult = u32;
@@ -67,6 +65,71 @@ pub const HOST_ALLOC_DEVICEMAP: u32 = 2;
 /// `CUmemorytype`.
 pub const MEMORY_TYPE_HOST: u32 = 1;
 pub const MEMORY_TYPE_ARRAY: u32 = 3;
+
+/// One side of `CUDA_MEMCPY2D`; the kind is a number, as the program may have written any.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Side2d {
+    pub x: usize,
+    pub y: usize,
+    pub kind: u32,
+    pub host: usize,
+    pub device: DevicePointer,
+    pub array: usize,
+    pub pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Memcpy2d {
+    pub source: Side2d,
+    pub target: Side2d,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// One side of `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Side3d {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+    pub level: usize,
+    pub kind: u32,
+    pub host: usize,
+    pub device: DevicePointer,
+    pub array: usize,
+    pub context: usize,
+    pub pitch: usize,
+    pub height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Memcpy3d {
+    pub source: Side3d,
+    pub target: Side3d,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// `CUDA_RESOURCE_DESC`, as far as its kinds have an address there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ResourceDescription {
+    pub kind: u32,
+    pub device: DevicePointer,
+}
+
+/// `CUresourcetype`.
+pub const RESOURCE_ARRAY: u32 = 0;
+pub const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
+pub const RESOURCE_LINEAR: u32 = 2;
+pub const RESOURCE_PITCHED: u32 = 3;
 
 pub const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
 pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;

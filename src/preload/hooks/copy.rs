@@ -1,21 +1,29 @@
 //! Asynchronous copies, fills and memory operations: submissions that the host can see if one of
 //! their operands is pinned memory (hazards 1, 2 and 28). From pageable memory the driver has
-//! taken the bytes, or put them there, when the call returns.
+//! taken the bytes, or put them there, when the call returns; but not in a batch, and not where the
+//! program says when the source may be read (hazard 41).
 
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::{CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d};
+use crate::driver::sys::{
+    CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d, Side2d, Side3d,
+};
 use crate::functions::Function;
 use crate::hooks::{beside, common};
-use crate::runtime::{LEDGER, agents, bypass, pinned};
+use crate::runtime::{LEDGER, agents, bypass, extents, pinned};
 
 /// Whether memory at this address lets the host see the work: pinned, or, with a device that
 /// reads pageable memory, any.
 #[inline]
 fn host_sees(address: usize) -> bool {
+    host_sees_range(address, address)
+}
+
+#[inline]
+fn host_sees_range(first: usize, last: usize) -> bool {
     LEDGER.visible.every_kernel()
-        || pinned::contains(address) && rule_holds(Rule::PinnedOperandsLook)
+        || pinned::touches(first, last) && rule_holds(Rule::PinnedOperandsLook)
 }
 
 #[inline]
@@ -67,7 +75,7 @@ pub fn array_host_source(
     submit(function, || host_sees(words[2]), real)
 }
 
-/// `(destination, ...)`: fills.
+/// `(destination, ...)`: fills, and copies out of arrays.
 pub fn destination(
     function: &'static Function,
     words: &[usize],
@@ -85,41 +93,96 @@ pub fn stream_value(
     submit(function, || host_sees(words[1]), real)
 }
 
-/// Whether an operand of a copy that a struct describes is seen by the host. The kinds of memory
-/// are read as numbers: the program may have written any.
-macro_rules! operands_seen {
-    ($copy:expr) => {{
-        let copy = $copy;
-        if copy.is_null() {
-            true
-        } else {
-            // SAFETY: the program's struct, valid for the call.
-            unsafe {
-                let source = (&raw const (*copy).srcMemoryType).cast::<u32>().read();
-                let target = (&raw const (*copy).dstMemoryType).cast::<u32>().read();
-                operand_seen(source, (*copy).srcHost as usize, (*copy).srcDevice)
-                    || operand_seen(target, (*copy).dstHost as usize, (*copy).dstDevice)
-            }
-        }
-    }};
-}
-
-/// `(const CUDA_MEMCPY2D *, stream)`.
+/// `cuMemcpy2D[Async](const CUDA_MEMCPY2D *[, stream])`.
 pub fn two_dimensional(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    submit(function, || operands_seen!(words[0] as *const Memcpy2d), real)
+    let look = || {
+        // SAFETY: null, or the program's struct, valid for the call.
+        let copy = unsafe { (words[0] as *const Memcpy2d).as_ref() };
+        copy.is_none_or(|copy| {
+            let shape = Shape { width: copy.width, height: copy.height, depth: 1 };
+            [&copy.source, &copy.target].into_iter().any(|side| {
+                let Side2d { x, y, kind, host, device, pitch, .. } = *side;
+                Operand { x, y, z: 0, kind, host, device, pitch, rows: copy.height }
+                    .is_seen(function, &shape)
+            })
+        })
+    };
+    submit(function, look, real)
 }
 
-/// `(const CUDA_MEMCPY3D *, stream)`.
+/// `cuMemcpy3D[Async](const CUDA_MEMCPY3D *[, stream])`.
 pub fn three_dimensional(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    submit(function, || operands_seen!(words[0] as *const Memcpy3d), real)
+    let look = || {
+        // SAFETY: null, or the program's struct, valid for the call.
+        let copy = unsafe { (words[0] as *const Memcpy3d).as_ref() };
+        copy.is_none_or(|copy| {
+            let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
+            [&copy.source, &copy.target].into_iter().any(|side| {
+                let Side3d { x, y, z, kind, host, device, pitch, height, .. } = *side;
+                Operand { x, y, z, kind, host, device, pitch, rows: height }
+                    .is_seen(function, &shape)
+            })
+        })
+    };
+    submit(function, look, real)
+}
+
+/// What a copy moves: bytes of a row, rows of a plane, planes.
+struct Shape {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// One side of it: where it begins, in bytes, rows and planes behind an address; what a row and a
+/// plane take, 0 for what the shape says.
+struct Operand {
+    x: usize,
+    y: usize,
+    z: usize,
+    kind: u32,
+    host: usize,
+    device: u64,
+    pitch: usize,
+    rows: usize,
+}
+
+impl Operand {
+    /// The address alone says nothing: it need not lie in any memory (hazard 41).
+    fn is_seen(&self, function: &Function, shape: &Shape) -> bool {
+        let base = match self.kind {
+            MEMORY_TYPE_ARRAY => return false,
+            // A call that is not asynchronous has put the bytes there, or taken them.
+            MEMORY_TYPE_HOST if !function.base.ends_with("Async") => return false,
+            MEMORY_TYPE_HOST => self.host,
+            _ => self.device as usize,
+        };
+        if !rule_holds(Rule::OffsetsCount) {
+            return host_sees(base);
+        }
+        let pitch = if self.pitch == 0 { shape.width } else { self.pitch };
+        let plane = pitch.wrapping_mul(if self.rows == 0 { shape.height } else { self.rows });
+        let at = |x: usize, y: usize, z: usize| {
+            let (rows, planes) = (y.wrapping_mul(pitch), z.wrapping_mul(plane));
+            base.wrapping_add(x).wrapping_add(rows).wrapping_add(planes)
+        };
+        let last_of = |first: usize, count: usize| first.wrapping_add(count.saturating_sub(1));
+        let first = at(self.x, self.y, self.z);
+        let last = at(
+            last_of(self.x, shape.width),
+            last_of(self.y, shape.height),
+            last_of(self.z, shape.depth),
+        );
+        host_sees_range(first, last)
+    }
 }
 
 /// `cuMemcpyPeer[Async](destination, context, source, context, ...)` and their 3D forms: work of
@@ -137,13 +200,67 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
 /// Below that the contexts stand in a struct.
 const PEER_WORDS_MIN: usize = 5;
 
-/// Operands in arrays of structs, or of kinds not looked at: any pinned memory counts.
+/// Memory operations in an array of structs, and such on managed memory: any pinned memory counts.
 pub fn unknown_operands(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     submit(function, || true, real)
+}
+
+/// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: ordinary memory is read and
+/// written when the copies run, so only a batch within memory of ours is not seen.
+pub fn batch(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let (destinations, sources, count) = (words[0], words[1], words[3]);
+    let all_ours = |list: usize| {
+        let list = list as *const u64;
+        // SAFETY: null, or the program's array of so many addresses, valid for the call.
+        !list.is_null() && (0..count).all(|index| is_ours(unsafe { *list.add(index) }))
+    };
+    let seen = !(all_ours(destinations) && all_ours(sources));
+    common::submit(function, seen && may_be_pageable(), real)
+}
+
+/// `cuMemcpyWithAttributesAsync(destination, source, ...)`: as a batch of one.
+pub fn with_attributes(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let seen = !words[..2].iter().all(|address| is_ours(*address as u64));
+    common::submit(function, seen && may_be_pageable(), real)
+}
+
+/// As `batch`, with operands in an array of structs.
+pub fn batch_of_structs(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    common::submit(function, may_be_pageable(), real)
+}
+
+fn may_be_pageable() -> bool {
+    rule_holds(Rule::BatchesLook) || pinned::any() || LEDGER.visible.every_kernel()
+}
+
+/// Whether it is device memory for sure.
+fn is_ours(address: u64) -> bool {
+    extents::extent_of(address).is_some()
 }
 
 /// Another process or API learns that earlier work is done.
@@ -156,12 +273,4 @@ pub fn external_signal(
         return real();
     }
     common::submit(function, true, real)
-}
-
-fn operand_seen(kind: u32, host: usize, device: u64) -> bool {
-    match kind {
-        MEMORY_TYPE_HOST => host_sees(host),
-        MEMORY_TYPE_ARRAY => false,
-        _ => host_sees(device as usize),
-    }
 }

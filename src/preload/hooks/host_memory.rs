@@ -3,8 +3,12 @@
 //! Out of memory means host memory here: the cache is not emptied for it (hazard 22).
 
 use cachealloc_core::order::VisibleCause;
+use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::{CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle, SUCCESS};
+use crate::driver::sys::{
+    CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle, RESOURCE_ARRAY, RESOURCE_LINEAR,
+    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription, SUCCESS,
+};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::runtime::stats::Wait;
@@ -79,6 +83,59 @@ pub fn device_pointer(
         agents::visible(VisibleCause::DevicePointer);
     }
     real()
+}
+
+/// `cuTexObjectCreate(texture, const CUDA_RESOURCE_DESC *, ...)`, `cuSurfObjectCreate(surface, desc)`:
+/// kernels that get the object reach the memory behind it. An array lies on the device.
+pub fn resource(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    // SAFETY: null, or the program's struct, valid for the call.
+    let resource = unsafe { (words[1] as *const ResourceDescription).as_ref() };
+    let address = match resource {
+        None => Some(0),
+        Some(ResourceDescription { kind, device }) => match *kind {
+            RESOURCE_ARRAY | RESOURCE_MIPMAPPED_ARRAY => Some(0),
+            RESOURCE_LINEAR | RESOURCE_PITCHED => Some(*device as usize),
+            _ => None,
+        },
+    };
+    reached_by_object(function, address, real)
+}
+
+/// `cuTexRefSetAddress*(.., .., address, ..)`.
+pub fn texture_reference(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    reached_by_object(function, Some(words[2]), real)
+}
+
+/// `cuTensorMapEncode*(.., .., .., address, ..)`, `cuTensorMapReplaceAddress(map, address)`: the map
+/// becomes an argument, in which the address need not stand as it is.
+pub fn tensor_map(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let address = if words.len() == 2 { words[1] } else { words[3] };
+    reached_by_object(function, Some(address), real)
+}
+
+/// `address`: what the object leads to; `None` where that is not known.
+fn reached_by_object(
+    function: &'static Function,
+    address: Option<usize>,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsLook);
+    if seen && bypass::is_on() {
+        agents::visible(VisibleCause::BehindObject);
+    }
+    common::retried(function, real)
 }
 
 /// Managed memory: the host reads what kernels write.

@@ -1,5 +1,5 @@
 //! What a kernel is given: argument sizes by kernel, and the search for addresses of pinned memory
-//! among the argument words (DESIGN 3.3). Only done while pinned memory is alive, and only until
+//! among the argument bytes (DESIGN 3.3). Only done while pinned memory is alive, and only until
 //! the first find: from then on every kernel counts as visible.
 
 use core::ffi::c_void;
@@ -17,7 +17,6 @@ use crate::runtime::{agents, lock, pinned};
 
 /// A kernel with more arguments than this counts as unknown.
 const ARGUMENTS_MAX: usize = 4096;
-const WORD_BYTES: usize = size_of::<usize>();
 
 /// `CU_LAUNCH_PARAM_*` of the `extra` array.
 const EXTRA_END: usize = 0;
@@ -74,7 +73,7 @@ unsafe fn scan_params(kernel: usize, params: *const *const c_void) -> Option<Vis
     let named = sizes.iter().enumerate().any(|(index, bytes)| {
         // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
         // many bytes as the argument has.
-        unsafe { bytes_name_pinned((*params.add(index)).cast(), *bytes) }
+        unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) }
     });
     named.then_some(VisibleCause::PinnedArgument)
 }
@@ -94,17 +93,8 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
         }
     }
     // SAFETY: the program says that the buffer holds so many bytes.
-    let hit = !buffer.is_null() && unsafe { bytes_name_pinned(buffer.cast(), bytes) };
+    let hit = !buffer.is_null() && unsafe { pinned::is_named_in(buffer.cast(), bytes) };
     hit.then_some(VisibleCause::PinnedArgument)
-}
-
-/// Whether any aligned word of an argument is an address in pinned memory.
-unsafe fn bytes_name_pinned(start: *const u8, bytes: usize) -> bool {
-    (0..bytes / WORD_BYTES).any(|word| {
-        // SAFETY: inside the argument; it need not be aligned in the program's memory.
-        let value = unsafe { start.add(word * WORD_BYTES).cast::<usize>().read_unaligned() };
-        pinned::contains(value)
-    })
 }
 
 fn find(handle: usize) -> &'static Kernel {

@@ -1,11 +1,23 @@
 //! Host memory that the device can reach: pinned, registered. A copy or a kernel argument that
 //! names it makes work visible to the host (DESIGN 3.3).
+//!
+//! A copy says what it touches. A kernel is given an address *from which* it reaches the memory: one
+//! past the end (reverse iterators), or, where arrays count from 1, some elements before the start.
+//! So an argument names a range from a page before it to a page behind it. That costs nothing: other
+//! memory that lies so near is that of the next allocation, and where it begins at our end no look
+//! at the address tells the two apart anyway. A base further away (the second dimension of an array
+//! that counts from 1) is not recognised.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::runtime::lock;
+
+/// How far from a range an address may be and still name it.
+const MARGIN_BYTES: usize = 4096;
 
 /// Start of each range, and its end.
 static RANGES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
@@ -20,13 +32,66 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Whether an address lies in pinned memory.
+/// Whether the bytes from `first` to `last` touch pinned memory.
 #[inline]
-pub fn contains(address: usize) -> bool {
+pub fn touches(first: usize, last: usize) -> bool {
     any()
-        && address >= LOWEST.load(Ordering::Relaxed)
-        && address < HIGHEST.load(Ordering::Relaxed)
-        && contains_exactly(address)
+        && last >= LOWEST.load(Ordering::Relaxed)
+        && first <= HIGHEST.load(Ordering::Relaxed)
+        && meets(first, last, 0)
+}
+
+/// Whether work that is given this address may reach pinned memory by it.
+#[inline]
+pub fn is_named_by(address: usize) -> bool {
+    any() && Bounds::now().may_name(address) && names_exactly(address)
+}
+
+/// Whether the bytes, at whatever place among them, hold an address that names pinned memory. A
+/// packed struct holds it at any.
+///
+/// # Safety
+///
+/// `bytes` bytes can be read from `start`.
+#[inline]
+pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
+    const WORD_BYTES: usize = size_of::<usize>();
+    let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
+    let bounds = Bounds::now();
+    (0..(bytes + 1).saturating_sub(WORD_BYTES)).step_by(step).any(|at| {
+        // SAFETY: the word ends inside the bytes; it need not be aligned.
+        let value = unsafe { start.add(at).cast::<usize>().read_unaligned() };
+        bounds.may_name(value) && names_exactly(value)
+    })
+}
+
+/// Outside of them no address names anything; read once for many addresses.
+#[derive(Clone, Copy)]
+struct Bounds {
+    first: usize,
+    bytes: usize,
+}
+
+impl Bounds {
+    #[inline]
+    fn now() -> Bounds {
+        let first = LOWEST.load(Ordering::Relaxed).saturating_sub(MARGIN_BYTES);
+        let last = HIGHEST.load(Ordering::Relaxed).saturating_add(MARGIN_BYTES);
+        Bounds { first, bytes: last.saturating_sub(first) }
+    }
+
+    #[inline]
+    fn may_name(self, address: usize) -> bool {
+        address.wrapping_sub(self.first) <= self.bytes
+    }
+}
+
+#[cold]
+fn names_exactly(address: usize) -> bool {
+    match rule_holds(Rule::RangesHaveMargins) {
+        true => meets(address, address, MARGIN_BYTES),
+        false => meets(address, address, 0),
+    }
 }
 
 /// Notes a range; one that starts there already only grows. Answers what `restore` needs if it
@@ -59,7 +124,12 @@ pub fn remove(start: usize) {
     COUNT.store(ranges.len(), Ordering::Release);
 }
 
-fn contains_exactly(address: usize) -> bool {
+/// Whether the addresses meet a range that has grown by so much at both ends. The ranges are apart.
+fn meets(first: usize, last: usize, margin: usize) -> bool {
     let ranges = lock(&RANGES);
-    ranges.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+    let below = ranges.range(..=last.saturating_add(margin)).next_back();
+    below.is_some_and(|(_, end)| match margin {
+        0 => first < *end,
+        _ => first <= end.saturating_add(margin),
+    })
 }

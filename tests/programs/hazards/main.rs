@@ -12,6 +12,7 @@ mod tools;
 
 mod visible;
 mod visible_indirect;
+mod visible_reach;
 
 mod order;
 mod teardown;
@@ -53,6 +54,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
     let groups: [&[Hazard]; 15] = [
         visible::ALL,
         visible_indirect::ALL,
+        visible_reach::ALL,
         teardown::ALL,
         order::ALL,
         threads::ALL,

@@ -251,7 +251,7 @@ fn captured(d: &Driver, work: impl FnOnce(Stream) -> Outcome) -> Outcome<u64> {
     d.instantiate(graph)
 }
 
-fn filled(d: &Driver, value: u64) -> Outcome<u64> {
+pub fn filled(d: &Driver, value: u64) -> Outcome<u64> {
     let block = d.alloc(SMALL)?;
     d.write_words(block, &vec![value; SMALL / 8])?;
     Ok(block)

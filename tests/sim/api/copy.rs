@@ -1,7 +1,8 @@
 //! Copies.
 //!
 //! The bytes of ordinary host memory are read at the call, as a driver that stages them may;
-//! a copy into ordinary host memory is waited for. Pinned memory is read and written when the
+//! a copy into ordinary host memory is waited for. Not so in a batch, which reads and writes it when
+//! it runs (measured). Pinned memory is read and written when the
 //! copy ends, whatever the program does to it meanwhile.
 
 use std::sync::Arc;
@@ -121,6 +122,7 @@ driver! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Async,
+    Batch,
     Sync,
     /// "Synchronous" between places on devices: the host does not wait.
     SyncOnDevice,
@@ -135,7 +137,7 @@ fn batch(
     let (dsts, srcs, sizes) = lists;
     let places = dsts.list(count)?.into_iter().zip(srcs.list(count)?).zip(sizes.list(count)?);
     for ((dst, src), bytes) in places {
-        copy(call, stream, CopyWork::linear(dst, src, bytes as u64), Mode::Async)?;
+        copy(call, stream, CopyWork::linear(dst, src, bytes as u64), Mode::Batch)?;
     }
     Ok(())
 }
@@ -147,7 +149,8 @@ fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mode: Mode) -> Outc
     let pageable = |call: &mut Call, at: u64| call.world().memory.find(at).is_none();
     work.dst_pageable = pageable(call, work.dst.base);
     let src_pageable = pageable(call, work.src.base);
-    if src_pageable {
+    work.src_pageable = src_pageable && mode == Mode::Batch;
+    if src_pageable && mode != Mode::Batch {
         let (rows, bytes) = work.rows();
         let staged = rows.iter().flat_map(|(_, src)| raw::read(*src, bytes)).collect();
         work.staged = Some(Arc::new(staged));
@@ -203,6 +206,7 @@ pub fn deep(call: &mut Call, c: &Copy3D) -> Outcome<CopyWork> {
         height: c.height as u64,
         depth: c.depth as u64,
         staged: None,
+        src_pageable: false,
         dst_pageable: false,
     })
 }

@@ -79,7 +79,16 @@ pub fn read(call: &mut Call, function: Handle, arguments: (In<u64>, In<u64>)) ->
         }
     };
     check_count(builtin, args.len())?;
+    let args = resolved(call, builtin, args)?;
     Ok(Launch { builtin, args })
+}
+
+/// A texture object becomes the address behind it.
+fn resolved(call: &mut Call, builtin: Builtin, mut args: Vec<u64>) -> Outcome<Vec<u64>> {
+    if builtin == Builtin::Fetch {
+        args[1] = call.world().textures.get(args[1])?[1];
+    }
+    Ok(args)
 }
 
 /// The other form: all arguments in one block, named by a short list of tagged pointers.
@@ -90,12 +99,13 @@ fn from_block(extra: In<u64>, parameters: &[Parameter]) -> Outcome<Vec<u64>> {
     parameters.iter().map(|p| word(start + p.offset as u64, p.bytes)).collect()
 }
 
-/// A parameter's value, or its first word.
+/// A parameter's value, or its first word; of a packed struct of a byte and an address, the address.
 fn word(place: u64, bytes: usize) -> Outcome<u64> {
     match bytes {
         1 => In::<u8>::at(place).get().map(u64::from),
         2..=3 => In::<u16>::at(place).get().map(u64::from),
         4..=7 => In::<u32>::at(place).get().map(u64::from),
+        PACKED_BYTES => In::<u64>::at(place + 1).get(),
         _ => In::<u64>::at(place).get(),
     }
 }
@@ -105,5 +115,6 @@ fn check_count(builtin: Builtin, count: usize) -> Outcome {
     if enough { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
+const PACKED_BYTES: usize = 9;
 const PROGRAMMATIC_SERIALIZATION: u32 = 6;
 const PARAM_BUFFER_POINTER: u64 = 1;

@@ -57,6 +57,9 @@ fn apply_kernel(launch: &Launch, memory: &Memory) {
             let word = |offset| memory.read_word(arg(0) + offset, 8).unwrap_or(0);
             raw::fill(word(0), word(8) / 8 * 8, &word(16).to_le_bytes());
         }
+        Builtin::FillAt => put(arg(0).wrapping_add(arg(1)), arg(2)),
+        Builtin::FillPacked => put(arg(0), arg(1)),
+        Builtin::Fetch => raw::copy(arg(0), arg(1), 8),
         Builtin::Copy => raw::copy(arg(0), arg(1), arg(2) / 8 * 8),
         Builtin::Add => {
             let (Some(dst), Some(src)) =
@@ -100,7 +103,7 @@ impl CopyWork {
         let (rows, bytes) = self.rows();
         let mut found = Vec::with_capacity(rows.len() * 2);
         for (dst, src) in rows {
-            if self.staged.is_none() {
+            if self.staged.is_none() && !self.src_pageable {
                 found.push(Access { start: src, bytes, kind: AccessKind::Read });
             }
             if !self.dst_pageable {

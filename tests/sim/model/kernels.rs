@@ -10,6 +10,12 @@ pub enum Builtin {
     Fill,
     LateFill,
     IndirectFill,
+    /// One word at a base and an offset, as iterators and 1-based arrays are used.
+    FillAt,
+    /// As `FillAt` with no offset; its address stands at an odd place of a packed struct.
+    FillPacked,
+    /// Copies one word from behind a texture object, whose handle the launch has replaced.
+    Fetch,
     Copy,
     Add,
     Check,
@@ -46,6 +52,9 @@ const BUILTINS: &[(&str, Builtin, usize)] = &[
     ("fill", Builtin::Fill, 4),
     ("late_fill", Builtin::LateFill, 4),
     ("indirect_fill", Builtin::IndirectFill, 2),
+    ("fill_at", Builtin::FillAt, 4),
+    ("fill_packed", Builtin::FillPacked, 3),
+    ("fetch", Builtin::Fetch, 3),
     ("copy", Builtin::Copy, 4),
     ("add", Builtin::Add, 4),
     ("check", Builtin::Check, 5),
@@ -63,6 +72,8 @@ impl Launch {
     pub fn delay_ns(&self) -> u64 {
         match self.builtin {
             Builtin::Fill | Builtin::LateFill | Builtin::Copy | Builtin::Add => self.arg(3),
+            Builtin::FillAt => self.arg(3),
+            Builtin::FillPacked | Builtin::Fetch => self.arg(2),
             Builtin::Check => self.arg(4),
             Builtin::IndirectFill => self.arg(1),
             Builtin::Delay => self.arg(0),
@@ -79,6 +90,14 @@ impl Launch {
             Builtin::Fill | Builtin::LateFill => {
                 vec![range(self.arg(0), whole_words(self.arg(1)), AccessKind::Write)]
             }
+            Builtin::FillAt => {
+                vec![range(self.arg(0).wrapping_add(self.arg(1)), 8, AccessKind::Write)]
+            }
+            Builtin::FillPacked => vec![range(self.arg(0), 8, AccessKind::Write)],
+            Builtin::Fetch => vec![
+                range(self.arg(1), 8, AccessKind::Read),
+                range(self.arg(0), 8, AccessKind::Write),
+            ],
             Builtin::Copy | Builtin::Add => {
                 let bytes = whole_words(self.arg(2));
                 vec![

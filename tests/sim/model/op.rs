@@ -46,7 +46,10 @@ pub struct CopyWork {
     pub height: u64,
     pub depth: u64,
     pub staged: Option<Arc<Vec<u8>>>,
-    /// The destination is ordinary host memory; the call that asked waits for the copy.
+    /// The source is ordinary host memory that is read when the copy runs (batches).
+    pub src_pageable: bool,
+    /// The destination is ordinary host memory. The call that asked waits for the copy, unless it
+    /// is one of a batch.
     pub dst_pageable: bool,
 }
 
@@ -200,6 +203,7 @@ impl CopyWork {
             height: 1,
             depth: 1,
             staged: None,
+            src_pageable: false,
             dst_pageable: false,
         }
     }
