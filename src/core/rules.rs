@@ -109,6 +109,8 @@ rules! {
     BatchesLook = "batches_look",
     /// Pinned memory behind a texture, a surface or a tensor map is visible to the host.
     ObjectsLook = "objects_look",
+    /// Access to mapped memory is taken away behind the barriers of earlier frees.
+    LessAccessPays = "less_access_pays",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

@@ -40,6 +40,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OffsetsCount, "copy_2d_to_pinned_at_an_offset", "ordered"),
     (Rule::BatchesLook, "batch_to_pageable", "ordered"),
     (Rule::ObjectsLook, "pinned_behind_a_texture", "ordered"),
+    (Rule::LessAccessPays, "access_taken_away", "ordered"),
     (Rule::HostFunctionsLook, "launched_host_function", "ordered"),
     (Rule::EventWaitsCount, "wait_for_another_context", "ordered"),
     (Rule::TeardownPays, "unmap", "ordered"),

@@ -6,8 +6,9 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{
-    CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle, RESOURCE_ARRAY, RESOURCE_LINEAR,
-    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription, SUCCESS,
+    ACCESS_READ_WRITE, AccessDescription, CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle,
+    RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED,
+    ResourceDescription, SUCCESS,
 };
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
@@ -134,6 +135,23 @@ fn reached_by_object(
     let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsLook);
     if seen && bypass::is_on() {
         agents::visible(VisibleCause::BehindObject);
+    }
+    common::retried(function, real)
+}
+
+/// `cuMemSetAccess(address, bytes, const CUmemAccessDesc *, count)`: access that is taken away is a
+/// teardown (hazard 44).
+pub fn set_access(
+    function: &'static Function,
+    words: &[usize; 4],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let (accesses, count) = (words[2] as *const AccessDescription, words[3]);
+    // SAFETY: null, or the program's array of so many, valid for the call.
+    let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
+    let less = !accesses.is_null() && !(0..count).all(opens);
+    if less && bypass::is_on() && rule_holds(Rule::LessAccessPays) {
+        debts::pay_all(Wait::Teardown);
     }
     common::retried(function, real)
 }

@@ -9,6 +9,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, destroy_texture),
     hazard!(Full, destroy_texture_after_a_second_free),
     hazard!(Full, unmap),
+    hazard!(Full, access_taken_away),
+    hazard!(Full, access_cut_to_reading),
     hazard!(Full, unload_module),
     hazard!(Full, unregister),
     hazard!(Full, free_pinned),
@@ -38,21 +40,57 @@ fn destroy_texture_after_a_second_free(d: &Driver) -> Verdict {
 }
 
 fn unmap(d: &Driver) -> Verdict {
-    const PAGE: usize = 2 << 20;
     let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
-    // CUmemAllocationProp: pinned memory of device 0. CUmemAccessDesc: read and write, device 0.
-    let (properties, access) = ([1_u32, 0, 1, 0, 0, 0, 0, 0], [1_u32, 0, 3]);
-    let (mut address, mut memory) = (0, 0);
-    call!(d, cuMemAddressReserve(&mut address, PAGE, 0, 0, 0))?;
-    call!(d, cuMemCreate(&mut memory, PAGE, properties.as_ptr().cast(), 0))?;
-    call!(d, cuMemMap(address, PAGE, 0, memory, 0))?;
-    call!(d, cuMemSetAccess(address, PAGE, access.as_ptr().cast(), 1))?;
+    let (address, memory) = mapped_page(d)?;
     fill(d, stream, address, PAGE, 1, LATE)?;
     d.free(unrelated)?;
     call!(d, cuMemUnmap(address, PAGE))?;
     call!(d, cuMemRelease(memory))?;
     call!(d, cuMemAddressFree(address, PAGE))?;
     Ok("ok".into())
+}
+
+const PAGE: usize = 2 << 20;
+const NOTHING: u32 = 0;
+const READ: u32 = 1;
+const READ_WRITE: u32 = 3;
+
+/// Memory of device 0, mapped to be read and written.
+fn mapped_page(d: &Driver) -> Outcome<(u64, u64)> {
+    // CUmemAllocationProp: pinned memory of device 0.
+    let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
+    let (mut address, mut memory) = (0, 0);
+    call!(d, cuMemAddressReserve(&mut address, PAGE, 0, 0, 0))?;
+    call!(d, cuMemCreate(&mut memory, PAGE, properties.as_ptr().cast(), 0))?;
+    call!(d, cuMemMap(address, PAGE, 0, memory, 0))?;
+    set_access(d, address, READ_WRITE)?;
+    Ok((address, memory))
+}
+
+fn set_access(d: &Driver, address: u64, flags: u32) -> Outcome {
+    // CUmemAccessDesc: device 0.
+    let access = [1_u32, 0, flags];
+    call!(d, cuMemSetAccess(address, PAGE, access.as_ptr().cast(), 1))
+}
+
+/// [44] The mapping stays, and nothing may touch it any more.
+fn access_taken_away(d: &Driver) -> Verdict {
+    less_access(d, NOTHING)
+}
+
+fn access_cut_to_reading(d: &Driver) -> Verdict {
+    less_access(d, READ)
+}
+
+fn less_access(d: &Driver, flags: u32) -> Verdict {
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    let (address, _) = mapped_page(d)?;
+    fill(d, stream, address, PAGE, 1, LATE)?;
+    d.free(unrelated)?;
+    set_access(d, address, flags)?;
+    d.synchronize()?;
+    set_access(d, address, READ_WRITE)?;
+    ok_if(holds(d, address, PAGE, 1)?, "the kernel did not write")
 }
 
 fn unload_module(d: &Driver) -> Verdict {

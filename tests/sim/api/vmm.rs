@@ -65,8 +65,15 @@ driver! {
     fn cuMemSetAccess: (
         address: DevicePtr, bytes: usize, access: In<AccessDescription>, count: usize
     ) |call| {
-        access.list(count)?;
-        call.world().memory.find(address).map(drop).ok_or(Code::INVALID_VALUE)
+        let accesses = access.list(count)?;
+        call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
+        for AccessDescription { location, flags } in accesses {
+            if location.kind == LOCATION_DEVICE {
+                let device = super::device::check(location.id)?;
+                call.world().set_access(address, bytes as u64, device, flags)?;
+            }
+        }
+        Ok(())
     }
 
     fn cuMemGetAccess: (flags: Out<u64>, location: In<Location>, address: DevicePtr) |call| {

@@ -13,7 +13,7 @@ use super::clock::ChainSet;
 use super::kernels::Builtin;
 use super::memory::{Kind, Standing};
 use super::op::{Deps, Op, OpRef, Phase, Work};
-use super::shadow::{Access, Source};
+use super::shadow::{Access, AccessKind, Source};
 use super::world::World;
 use crate::abi::Code;
 
@@ -231,6 +231,7 @@ impl World {
         let mut live = true;
         for access in accesses {
             let what = match self.memory.standing(access.start, access.bytes) {
+                Standing::Live if !self.is_open(op, access) => "access was taken away",
                 Standing::Live if self.may_reach(op, access.start) => continue,
                 Standing::Live => "no access of another device",
                 Standing::Freed => "use after free",
@@ -245,6 +246,28 @@ impl World {
 }
 
 impl World {
+    /// Whether mapped memory is open to the device of the operation, or, for copies, to its own.
+    fn is_open(&self, op: &OpRef, access: &Access) -> bool {
+        let Some(found) = self.memory.find(access.start) else { return true };
+        // What another process has exported is opened as a whole.
+        if !matches!(found.kind, Kind::Mapped { handle, .. } if handle != 0) {
+            return true;
+        }
+        let context = self.context_handles.get(&op.ctx);
+        let context = context.and_then(|handle| self.contexts.find(*handle));
+        let own = context.map_or(found.device, |context| context.device);
+        let flags = self.memory.access(found.base, own);
+        let flags = match &op.work {
+            Work::Kernel(_) => flags,
+            _ => flags | self.memory.access(found.base, found.device),
+        };
+        let wanted = match access.kind {
+            AccessKind::Read | AccessKind::AtomicRead => 1,
+            AccessKind::Write | AccessKind::AtomicWrite => 3,
+        };
+        flags & wanted == wanted
+    }
+
     /// Copies between devices need no permission, kernels do.
     fn may_reach(&self, op: &OpRef, address: u64) -> bool {
         let (Work::Kernel(_), Some(found)) = (&op.work, self.memory.find(address)) else {

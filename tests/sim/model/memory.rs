@@ -53,6 +53,8 @@ pub struct Memory {
     live: BTreeMap<u64, Allocation>,
     dying: HashMap<u64, Allocation>,
     dying_places: BTreeMap<(u64, u64), u64>,
+    /// What a device may do with a mapping: 1 read, 3 read and write. Without an entry, nothing.
+    access: HashMap<(u64, usize), u32>,
     next_id: u64,
 }
 
@@ -69,6 +71,7 @@ impl Memory {
             live: BTreeMap::new(),
             dying: HashMap::new(),
             dying_places: BTreeMap::new(),
+            access: HashMap::new(),
             next_id: 0,
         }
     }
@@ -107,6 +110,20 @@ impl Memory {
 
     pub fn live(&self) -> impl Iterator<Item = &Allocation> {
         self.live.values()
+    }
+
+    /// What a device may do with mapped memory from now on.
+    pub fn set_access(&mut self, base: u64, device: usize, flags: u32) {
+        self.access.insert((base, device), flags);
+    }
+
+    /// The mapping is gone, and with it what devices may do with it.
+    pub fn forget_access(&mut self, base: u64) {
+        self.access.retain(|(known, _), _| *known != base);
+    }
+
+    pub fn access(&self, base: u64, device: usize) -> u32 {
+        self.access.get(&(base, device)).copied().unwrap_or(0)
     }
 
     /// Takes an allocation out of the table; its place stays occupied until `give_back`.

@@ -66,6 +66,19 @@ impl World {
         Ok(())
     }
 
+    /// What a device may do with the mappings of the range. It does not wait for work; what still
+    /// needs the access faults.
+    pub fn set_access(&mut self, at: u64, bytes: u64, device: usize, flags: u32) -> Outcome {
+        let mut next = at;
+        while next < at + bytes {
+            let mapping = self.memory.find(next).ok_or(Code::INVALID_VALUE)?;
+            let (base, bytes) = (mapping.base, mapping.bytes);
+            self.memory.set_access(base, device, flags);
+            next = base + bytes;
+        }
+        Ok(())
+    }
+
     /// Unmaps whole mappings that tile the range. It does not wait for work (measured).
     pub fn unmap_physical(&mut self, at: u64, bytes: u64) -> Outcome {
         let mut next = at;
@@ -74,6 +87,7 @@ impl World {
             let Kind::Mapped { handle, .. } = mapping.kind else { return Err(Code::INVALID_VALUE) };
             let length = mapping.bytes;
             self.memory.remove(next);
+            self.memory.forget_access(next);
             self.shadow.clear(next, next + length);
             raw::place(next, length, None, 0);
             if let Some(physical) = self.physical.find_mut(handle) {
