@@ -111,6 +111,8 @@ rules! {
     ObjectsLook = "objects_look",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
     LessAccessPays = "less_access_pays",
+    /// What we put on a stream of the program counts as submitted.
+    OwnWorkCounts = "own_work_counts",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

@@ -41,6 +41,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::BatchesLook, "batch_to_pageable", "ordered"),
     (Rule::ObjectsLook, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessPays, "access_taken_away", "ordered"),
+    (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
     (Rule::HostFunctionsLook, "launched_host_function", "ordered"),
     (Rule::EventWaitsCount, "wait_for_another_context", "ordered"),
     (Rule::TeardownPays, "unmap", "ordered"),

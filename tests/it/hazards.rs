@@ -31,6 +31,14 @@ fn expandable() {
     check(Some(EXPANDABLE));
 }
 
+/// What the library itself puts on the program's streams is work like any.
+#[test]
+fn filled() {
+    check(Some(FILLED));
+}
+
+const FILLED: &str = "ordered,fill:zero";
+
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 
 /// What no mode keeps yet, and why. Each must still fail: who mends one takes it out.

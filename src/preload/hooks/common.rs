@@ -8,9 +8,8 @@ use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    LEDGER, agents, bypass, captures, contexts, debts, idle, lost, memory_hooks, release, widen,
+    bypass, captures, contexts, debts, idle, lost, memory_hooks, release, submissions, thread,
 };
 
 /// The hook of functions that need no other.
@@ -37,15 +36,7 @@ pub fn pass(
 /// synchronising.
 #[inline(always)]
 pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
-    agents::watch_submission();
-    let lane = thread::with(Thread::lane);
-    LEDGER.begin(look, lane);
-    widen(Rule::SkipNeedsEnded);
-    widen(Rule::CoverNeedsSeen);
-    widen(Rule::LookMarksBothSides);
-    let code = retried(function, real);
-    LEDGER.end(look, lane);
-    code
+    submissions::counted(look, || retried(function, real))
 }
 
 /// An allocation of the program, whose first words are the place for its address and its bytes: all of

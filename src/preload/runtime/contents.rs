@@ -3,18 +3,20 @@
 //! hits nobody.
 //!
 //! Both work on a stream of our own and wait for it. That stream is one of the context, so its work
-//! comes behind the barrier of the free before; it waits for no later work of the program.
+//! comes behind the barrier of the free before; it waits for no later work of the program. What the
+//! program asks for in the order of a stream is filled on that stream: a submission like its own.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
 use cachealloc_core::options::Fill;
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Describe, StackId};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::runtime::contexts::Context;
-use crate::runtime::{lock, snapshot};
+use crate::runtime::{lock, snapshot, submissions};
 use crate::{config, log};
 
 const POISON: u8 = 0xff;
@@ -55,6 +57,9 @@ fn write(context: &'static Context, address: u64, bytes: u64, stream: Option<Str
         code.max(fill(address + bytes, ZONE, zone_bytes()))
     };
     match stream {
+        Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
+            _ = submissions::counted(false, || api::relaxed(|| set(stream)));
+        }
         Some(stream) => _ = api::relaxed(|| set(stream)),
         None => _ = on_own_stream(context, set),
     }

@@ -77,6 +77,7 @@ pub mod pool_life;
 pub mod pools;
 pub mod private_pools;
 pub mod streams;
+pub mod submissions;
 pub mod tags;
 
 use cachealloc_core::order::Ledger;

@@ -9,6 +9,7 @@ use cachealloc_tests::driver::{Driver, Outcome, Stream};
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
+    hazard!(Always, filled_block_changes_hands),
     hazard!(Always, programmatic_launch_after_async_reuse, ours),
     hazard!(Always, reuse_on_the_same_stream),
     hazard!(Always, reuse_on_a_stream_that_is_not_in_order),
@@ -324,4 +325,26 @@ fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     let q = d.alloc(90 * MIB)?;
     fill(d, b, q, SMALL, 2, 0)?;
     ok_if(holds(d, q, SMALL, 2)?, MIXED)
+}
+
+/// [48] The program itself does nothing with the first block: whatever is still to come for it was put
+/// on its stream by the library.
+fn filled_block_changes_hands(d: &Driver) -> Verdict {
+    let (a, b, unrelated) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
+    d.launch("delay", a, &[LATE])?;
+    d.free(unrelated)?;
+    let mut good = true;
+    for value in 1..4 {
+        let first = d.alloc_async(BYTES, a)?;
+        d.free_async(first, a)?;
+        let second = d.alloc_async(BYTES, b)?;
+        fill(d, b, second, BYTES, value, 0)?;
+        good &= holds(d, second, BYTES, value)?;
+        d.free_async(second, b)?;
+        d.synchronize()?;
+        d.launch("delay", a, &[LATE])?;
+        let unrelated = d.alloc(SMALL)?;
+        d.free(unrelated)?;
+    }
+    ok_if(good, "the first block's fill went into the second one")
 }
