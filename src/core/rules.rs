@@ -113,6 +113,8 @@ rules! {
     LessAccessPays = "less_access_pays",
     /// What we put on a stream of the program counts as submitted.
     OwnWorkCounts = "own_work_counts",
+    /// A stream-ordered free in a host function is refused, as the driver refuses it.
+    CallbackIsAsked = "callback_is_asked",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

@@ -43,6 +43,10 @@ pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
 pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+    // Nothing that is asked of the driver for this free would tell.
+    if let Some(code) = thread.refused_inside_callback() {
+        return Some(code);
+    }
     let claimed = Free::claim(thread, address)?;
     Some(claimed.map_or_else(|code| code, |free| free.on_stream(stream)))
 }
@@ -110,13 +114,14 @@ impl<'a> Free<'a> {
     /// another thread's free of the same block was first.
     #[inline]
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
+        let refused = || Some(Err(thread.refused_inside_callback().unwrap_or(INVALID_VALUE)));
         let block = match extents::place(address) {
             Place::Foreign => return None,
-            Place::Inside => return Some(Err(INVALID_VALUE)),
+            Place::Inside => return refused(),
             Place::Block(block) => block,
         };
         if !block.claim() {
-            return Some(Err(INVALID_VALUE));
+            return refused();
         }
         let stack = capture::of_free();
         Some(Ok(Free { thread, context: block.context(), block, stack }))

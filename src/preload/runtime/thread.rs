@@ -8,7 +8,10 @@ use core::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::order::{Lane, ThreadDebt};
+use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::driver::api;
+use crate::driver::sys::{CuResult, NOT_PERMITTED};
 use crate::runtime::events::Event;
 
 /// The calling thread.
@@ -21,6 +24,8 @@ pub struct Thread {
     /// The call that memory hooks hear of, if this thread is in one.
     pub heard_call: Cell<*const c_void>,
     number: Cell<u32>,
+    /// It is one of the program's: the driver's own thread, which runs host functions, is not.
+    is_programs: Cell<bool>,
     lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub owed: Cell<ThreadDebt>,
@@ -36,6 +41,7 @@ thread_local! {
             in_memory_hook: Cell::new(false),
             heard_call: Cell::new(null()),
             number: Cell::new(0),
+            is_programs: Cell::new(false),
             lane: Cell::new(None),
             owed: Cell::new(ThreadDebt::new()),
             owed_event: Cell::new(null()),
@@ -64,6 +70,21 @@ impl Thread {
         let lane = if TAKEN.swap(true, Ordering::Relaxed) { Lane::Shared } else { Lane::Own };
         self.lane.set(Some(lane));
         lane
+    }
+
+    /// The driver's code if this thread is inside a host function of a stream, where nearly every call
+    /// is refused (measured). Asked of the driver until this thread proves to be the program's.
+    #[inline]
+    pub fn refused_inside_callback(&self) -> Option<CuResult> {
+        if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
+    }
+
+    #[cold]
+    fn ask_whether_inside_callback(&self) -> Option<CuResult> {
+        let mut id = 0;
+        let refused = api::ctx_get_id(0, &mut id) == NOT_PERMITTED;
+        self.is_programs.set(!refused);
+        (refused && rule_holds(Rule::CallbackIsAsked)).then_some(NOT_PERMITTED)
     }
 
     /// A small number, different for threads that began near each other.

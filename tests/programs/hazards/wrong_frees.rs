@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use cachealloc_tests::driver::Driver;
+use cachealloc_tests::driver::{Driver, Stream};
 
 use crate::tools::*;
 
@@ -15,6 +15,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, odd_sizes),
     hazard!(Always, address_range),
     hazard!(Always, free_in_callback),
+    hazard!(Always, calls_in_callback),
 ];
 
 pub const FAULTS: &[Hazard] =
@@ -95,6 +96,41 @@ fn free_in_callback(d: &Driver) -> Verdict {
     let good = holds(d, block, BYTES, 1)?;
     let freed = FREED.load(Ordering::SeqCst);
     Ok(format!("freed {freed}, alive {good}, later {}", code(d.free(block))))
+}
+
+/// [45] Nearly every call is refused there, and what it was to free stays.
+fn calls_in_callback(d: &Driver) -> Verdict {
+    unsafe extern "C" fn call_all(inside: *mut c_void) {
+        // SAFETY: it outlives the synchronisation below.
+        let inside = unsafe { &mut *inside.cast::<Inside>() };
+        let Inside { d, stream, plain, ordered, codes } = inside;
+        codes.push(code(d.alloc(SMALL)));
+        codes.push(code(d.alloc_async(SMALL, *stream)));
+        codes.push(code(d.free(*plain)));
+        codes.push(code(d.free(*plain + 512)));
+        codes.push(code(d.free_async(*ordered, *stream)));
+        codes.push(code(d.free_async(*plain, *stream)));
+        codes.push(code(d.memory_info()));
+        codes.push(code(d.address_range(*plain)));
+    }
+    let stream = d.stream()?;
+    let (plain, ordered) = (d.alloc(BYTES)?, d.alloc_async(BYTES, stream)?);
+    let mut inside = Inside { d, stream, plain, ordered, codes: Vec::new() };
+    d.host_function(stream, call_all, (&raw mut inside).cast())?;
+    d.synchronize()?;
+    fill(d, stream, plain, BYTES, 1, 0)?;
+    fill(d, stream, ordered, BYTES, 2, 0)?;
+    let alive = holds(d, plain, BYTES, 1)? && holds(d, ordered, BYTES, 2)?;
+    let later = [code(d.free(plain)), code(d.free_async(ordered, stream))];
+    Ok(format!("codes {:?}, alive {alive}, later {later:?}", inside.codes))
+}
+
+struct Inside<'a> {
+    d: &'a Driver,
+    stream: Stream,
+    plain: u64,
+    ordered: u64,
+    codes: Vec<i32>,
 }
 
 fn free_after_known_fault(d: &Driver) -> Verdict {
