@@ -111,6 +111,8 @@ rules! {
     ObjectsLook = "objects_look",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
     LessAccessPays = "less_access_pays",
+    /// A wait with a green context current says nothing of other work.
+    GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.
     OwnWorkCounts = "own_work_counts",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.

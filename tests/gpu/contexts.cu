@@ -555,6 +555,107 @@ Verdict green_and_plain() {
     green.close();
     return ok_if(!errors, "contents are wrong");
 }
+// [44] A wait with a green context current says nothing of the primary one's work, which uses memory that was made
+// while the green one was current.
+Verdict green_synchronised() {
+    Green green;
+    if (Verdict why = green.open(); !why.empty()) return why;
+    cudaStream_t plain = new_stream(), other = new_stream();
+    bool good = true;
+    for (int round = 0; round < 6; round++) {
+        uint32_t *block, *next;
+        {
+            With there(green.context[round % 2]);
+            block = driver_alloc(BYTES);
+        }
+        fill<<<8, 256, 0, plain>>>(block, WORDS, A, LATE);
+        {
+            With there(green.context[round % 2]);
+            CHECK_DRIVER(cuCtxSynchronize());
+            driver_free(block);
+            next = driver_alloc(BYTES);
+        }
+        fill<<<8, 256, 0, other>>>(next, WORDS, B, 0);
+        CHECK(cudaDeviceSynchronize());
+        good &= holds(next, BYTES, B);
+        CHECK(cudaFree(next));
+    }
+    green.close();
+    return ok_if(good, "the freed block's kernel wrote into the next block");
+}
+// What waits for what: which calls return only when a kernel of the other context is over.
+Verdict green_waits() {
+    Green green;
+    if (Verdict why = green.open(); !why.empty()) return why;
+    cudaStream_t plain = new_stream();
+    CUcontext primary = current();
+    unsigned long long ids[3] = {};
+    CHECK_DRIVER(cuCtxGetId(primary, &ids[0]));
+    Verdict verdict;
+    for (int i = 0; i < 2; i++) {
+        CUresult result = cuCtxGetId(green.context[i], &ids[1 + i]);
+        verdict += "id of a green one " + code(result) + (ids[1 + i] == ids[0] ? " as the primary one's, " : " its own, ");
+    }
+    {
+        With there(green.context[0]);
+        unsigned long long id = 0;
+        CUcontext seen = current();
+        CHECK_DRIVER(cuCtxGetId(nullptr, &id));
+        verdict += std::string("current id ") + (id == ids[0] ? "primary's" : "own") + ", handle " + (seen == green.context[0] ? "own" : "another");
+        CUcontext of = nullptr;
+        CUdeviceptr mine = (CUdeviceptr)driver_alloc(SMALL);
+        CHECK_DRIVER(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, mine));
+        verdict += std::string(", its memory's context ") + (of == primary ? "primary" : of == green.context[0] ? "own" : "another");
+        driver_free((uint32_t *)mine);
+    }
+    auto waits = [&](auto call) {
+        auto start = std::chrono::steady_clock::now();
+        call();
+        double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        CHECK(cudaDeviceSynchronize());
+        for (CUstream stream : green.stream) CHECK_DRIVER(cuStreamSynchronize(stream));
+        return ms > 20 ? " waits" : " does not wait";
+    };
+    auto on_primary = [&] { delay<<<1, 1, 0, plain>>>(60000000); };
+    auto on_green = [&] {
+        With there(green.context[0]);
+        delay<<<1, 1, 0, green.stream[0]>>>(60000000);
+    };
+    auto look = [&](const char *where, auto busy) {
+        uint32_t *ours = device_alloc(SMALL), *again = device_alloc(SMALL), *theirs, *also;
+        {
+            With there(green.context[0]);
+            theirs = driver_alloc(SMALL), also = driver_alloc(SMALL);
+        }
+        auto add = [&](const char *what, auto call) {
+            busy();
+            verdict += std::string("; work ") + where + ": " + what + waits(call);
+        };
+        add("free of the primary's", [&] { driver_free(ours); });
+        add("free of a green one's under the primary", [&] { driver_free(theirs); });
+        add("free of the primary's under a green one", [&] {
+            With there(green.context[1]);
+            driver_free(again);
+        });
+        add("free of a green one's under it", [&] {
+            With there(green.context[0]);
+            driver_free(also);
+        });
+        add("synchronise the primary", [&] { CHECK_DRIVER(cuCtxSynchronize()); });
+        add("synchronise the first green one", [&] {
+            With there(green.context[0]);
+            CHECK_DRIVER(cuCtxSynchronize());
+        });
+        add("synchronise the second green one", [&] {
+            With there(green.context[1]);
+            CHECK_DRIVER(cuCtxSynchronize());
+        });
+    };
+    look("on the primary", on_primary);
+    look("on the first green one", on_green);
+    green.close();
+    return verdict;
+}
 #endif
 
 const Case CASES[] = {
@@ -566,7 +667,7 @@ const Case CASES[] = {
     C("primary", primary_retained_and_released, true), C("primary", primary_reset_by_the_driver, true), C("primary", primary_shared_with_the_runtime),
     C("behind", through_dlsym), C("behind", runtime_in_a_foreign_context),
 #if CUDA_VERSION >= 12040
-    C("green", green_parts), C("green", green_memory), C("green", green_and_plain),
+    C("green", green_parts), C("green", green_memory), C("green", green_and_plain), C("green", green_synchronised), C("green-waits", green_waits),
 #endif
 #undef C
 };

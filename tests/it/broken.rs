@@ -42,6 +42,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ObjectsLook, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessPays, "access_taken_away", "ordered"),
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
+    (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
     (Rule::HostFunctionsLook, "launched_host_function", "ordered"),
     (Rule::EventWaitsCount, "wait_for_another_context", "ordered"),

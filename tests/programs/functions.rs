@@ -145,6 +145,9 @@ functions! {
         cuCtxSynchronize = "cuCtxSynchronize" 2000 ();
         cuCtxRecordEvent = "cuCtxRecordEvent" 12050 (Number, Number);
         cuCtxWaitEvent = "cuCtxWaitEvent" 12050 (Number, Number);
+        cuGreenCtxCreate = "cuGreenCtxCreate" 12040 (Place<Number>, Number, i32, u32);
+        cuGreenCtxDestroy = "cuGreenCtxDestroy" 12040 (Number);
+        cuCtxFromGreenCtx = "cuCtxFromGreenCtx" 12040 (Place<Number>, Number);
         cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 (Number, u32);
         cuModuleLoadData = "cuModuleLoadData" 2000 (Place<Number>, List);
         cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" 4000 (Number);
@@ -209,6 +212,8 @@ functions! {
         cuMemcpyHtoD = "cuMemcpyHtoD_v2" 3020 (Number, Number, usize);
         cuMemcpyDtoH = "cuMemcpyDtoH_v2" 3020 (Number, Number, usize);
         cuMemcpy2DAsync = "cuMemcpy2DAsync_v2" 3020 (List, Number);
+        cuMemcpyBatchAsync = "cuMemcpyBatchAsync" 12080
+            (List, List, List, usize, List, List, usize, Place<usize>, Number);
         cuMemcpyPeerAsync = "cuMemcpyPeerAsync" 4000
             (Number, Number, Number, Number, usize, Number);
         cuMemsetD8Async = "cuMemsetD8Async" 3020 (Number, u8, usize, Number);

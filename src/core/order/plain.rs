@@ -124,6 +124,11 @@ impl Plain {
         (self.shown.load(SeqCst), self.submitter.load(SeqCst))
     }
 
+    /// Whether this agent has shown.
+    pub fn has_shown(&self, agent: Agent) -> bool {
+        self.agents() & 1 << agent as u32 != 0
+    }
+
     /// Which agents have shown, for the report: bit n is the agent number n.
     pub fn agents(&self) -> u32 {
         self.shown.load(SeqCst) & !SETTLED

@@ -1,5 +1,8 @@
 //! "Is it done?" asked after a free that did not wait: natively the work before the free is over.
 
+use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, guarded, guarded_with};
@@ -26,7 +29,8 @@ pub fn ask_again(
 }
 
 /// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything,
-/// and the frees behind it need no barrier.
+/// and the frees behind it need no barrier. Not once green contexts exist: a wait with one of them
+/// current is for its own work only (hazard 44).
 pub fn synchronize(
     function: &'static Function,
     words: &[usize],
@@ -43,7 +47,14 @@ pub fn synchronize(
         SUCCESS
     };
     guarded(function, find, || SUCCESS);
-    let Some(context) = context else { return real() };
+    let part = LEDGER.plain.has_shown(Agent::GreenContext) && rule_holds(Rule::GreenWaitIsPartial);
+    let Some(context) = context.filter(|_| !part) else {
+        let code = real();
+        if code != SUCCESS {
+            common::note_lost(function, code);
+        }
+        return code;
+    };
     let seen = LEDGER.before_barrier(&context.covers);
     let code = real();
     match code {

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use cachealloc_core::TagMark;
-use cachealloc_core::order::{AfterBarrier, BarrierNumber, SeenAll};
+use cachealloc_core::order::{AfterBarrier, Agent, BarrierNumber, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
@@ -152,8 +152,12 @@ fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
 
 type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
-/// Records all work of the context into an event, and orders nothing.
+/// Records all work of the context into an event, and orders nothing. Not where green contexts exist:
+/// the memory is the primary one's and theirs, and the event is of one of them.
 pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+    if LEDGER.plain.has_shown(Agent::GreenContext) && rule_holds(Rule::GreenWaitIsPartial) {
+        return Err(Refused::Held);
+    }
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
     record_inside(context, event)

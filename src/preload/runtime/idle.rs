@@ -158,7 +158,7 @@ pub fn turn(context: &'static Context) {
 /// primary one, by a call that went past us: whether there is one can be asked without its handle, and
 /// the one that there is may be another.
 fn may_enter(context: &Context) -> bool {
-    if LEDGER.plain.agents() & 1 << Agent::GreenContext as u32 != 0 {
+    if LEDGER.plain.has_shown(Agent::GreenContext) {
         return false;
     }
     let (mut flags, mut active, mut id) = (0, 0, 0);

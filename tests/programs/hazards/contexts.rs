@@ -22,6 +22,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, destroy_texture_after_a_failed_end),
     hazard!(Always, more_contexts_than_are_cached),
     hazard!(Always, foreign_memory_after_a_contexts_end),
+    hazard!(Always, free_behind_a_wait_for_a_green_context),
 ];
 
 const MIXED: &str = "the old kernel wrote into the new block";
@@ -287,4 +288,26 @@ fn foreign_memory_after_a_contexts_end(d: &Driver) -> Verdict {
         codes.push(code(d.free(managed)));
     }
     Ok(format!("codes {codes:?}"))
+}
+
+/// [44] The wait is for the green context's own work; the block, made while it was current, is used by
+/// the primary one's. On a GPU a part of the device would have to be named.
+fn free_behind_a_wait_for_a_green_context(d: &Driver) -> Verdict {
+    let (first, a, b) = (d.context(), d.stream()?, d.stream()?);
+    let (mut part, mut green) = (0, 0);
+    call!(d, cuGreenCtxCreate(&mut part, 0, 0, 1))?;
+    call!(d, cuCtxFromGreenCtx(&mut green, part))?;
+    d.set_context(green)?;
+    let p = d.alloc(BYTES)?;
+    d.set_context(first)?;
+    fill(d, a, p, BYTES, 1, LATE)?;
+    d.set_context(green)?;
+    d.synchronize()?;
+    d.free(p)?;
+    let q = d.alloc(BYTES)?;
+    d.set_context(first)?;
+    fill(d, b, q, BYTES, 2, 0)?;
+    let good = holds(d, q, BYTES, 2)?;
+    d.free(q)?;
+    ok_if(good, MIXED)
 }

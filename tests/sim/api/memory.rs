@@ -78,7 +78,8 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     call.wait_for_context(context);
     call.spend(cost_ns(bytes));
     let world = call.world();
-    let (ctx, device) = (world.contexts.get(context)?.id, world.contexts.get(context)?.device);
+    let owner = world.contexts.get(world.owner_of_memory(context))?;
+    let (ctx, device) = (owner.id, owner.device);
     let first = world.memory.alloc(bytes, kind, ctx, device);
     first.or_else(|_| {
         world.trim_pools(Some(0));

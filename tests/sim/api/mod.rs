@@ -33,6 +33,7 @@ pub mod event;
 pub mod executable;
 pub mod fill;
 pub mod graph;
+pub mod green;
 pub mod host_memory;
 pub mod ipc;
 pub mod launch;

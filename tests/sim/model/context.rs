@@ -14,6 +14,9 @@ pub struct Context {
     pub id: u64,
     pub device: usize,
     pub primary: bool,
+    /// Of a green context: the one that its memory belongs to, and whose waits wait for it, too
+    /// (measured).
+    pub part_of: Option<Handle>,
     pub flags: u32,
     /// Set by a fault; every later call in the context returns it.
     pub error: Option<Code>,
@@ -42,6 +45,7 @@ impl World {
             id,
             device,
             primary,
+            part_of: None,
             flags,
             error: None,
             streams: Vec::new(),
@@ -97,8 +101,27 @@ impl World {
         self.memory.give_back(&allocation);
     }
 
-    /// Everything submitted to the context so far.
+    /// The context that memory belongs to which is made while this one is current.
+    pub fn owner_of_memory(&self, handle: Handle) -> Handle {
+        self.contexts.find(handle).and_then(|context| context.part_of).unwrap_or(handle)
+    }
+
+    /// Everything submitted to the context so far, and to its green parts.
     pub fn context_deps(&mut self, handle: Handle) -> Outcome<Deps> {
+        let mut deps = self.own_deps(handle)?;
+        let is_part = |context: &Context| context.part_of == Some(handle);
+        let parts = self.context_handles.values().copied();
+        let parts: Vec<_> =
+            parts.filter(|part| self.contexts.find(*part).is_some_and(is_part)).collect();
+        for part in parts {
+            let more = self.own_deps(part)?;
+            deps.clock.join(&more.clock);
+            deps.ends.extend(more.ends);
+        }
+        Ok(deps)
+    }
+
+    fn own_deps(&mut self, handle: Handle) -> Outcome<Deps> {
         self.prune_orphans(handle)?;
         let context = self.contexts.get(handle)?;
         let mut deps = Deps::default();
