@@ -117,6 +117,8 @@ rules! {
     OwnWorkCounts = "own_work_counts",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.
     CallbackIsAsked = "callback_is_asked",
+    /// What is served in place of the default pool counts in its numbers.
+    PoolNumbersAreOurs = "pool_numbers_are_ours",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

@@ -44,6 +44,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
     (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
+    (Rule::PoolNumbersAreOurs, "pool_numbers", "ordered"),
     (Rule::HostFunctionsLook, "launched_host_function", "ordered"),
     (Rule::EventWaitsCount, "wait_for_another_context", "ordered"),
     (Rule::TeardownPays, "unmap", "ordered"),

@@ -170,6 +170,7 @@ const SURFACES: &[(&str, &[&str])] = &[
     ("stream", &["cuStreamCreate"]),
     ("synchronize", &["cuCtxSynchronize"]),
     ("pool", &["cuDeviceGetDefaultMemPool"]),
+    ("attribute", &["cuMemPoolGetAttribute"]),
     ("pinned", &["cuMemHostAlloc"]),
     ("free pinned", &["cuMemFreeHost"]),
     ("free node", &["cuMemFreeAsync"]),

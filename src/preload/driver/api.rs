@@ -87,6 +87,8 @@ calls! {
     device_total_mem = cuDeviceTotalMem_v2(bytes: &mut usize, device: i32);
     device_get_count = cuDeviceGetCount(count: &mut i32);
     device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
+    mem_pool_get_attribute =
+        cuMemPoolGetAttribute(pool: PoolHandle, attribute: u32, value: &mut u64);
     device_get_mem_pool = cuDeviceGetMemPool(pool: &mut PoolHandle, device: i32);
     device_primary_ctx_get_state =
         cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);

@@ -1,24 +1,72 @@
 //! Memory pools: when the default pool stops being ours (DESIGN 3.6, hazard 19).
 
+use crate::driver::api;
 use crate::driver::sys::{
     AccessDescription, CuResult, LOCATION_DEVICE, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
 };
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
-use crate::runtime::{agents, bypass, peers, pools};
+use crate::runtime::pool_numbers::Number;
+use crate::runtime::{agents, bypass, peers, pool_numbers, pools};
 
 use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
 
-/// Calls with a pool as first or second argument that measure it, open it or empty it.
+/// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program works
+/// with the pool itself.
 pub fn use_default(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let second =
-        ["cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess"].contains(&function.base);
+    let second = function.base == "cuMemPoolExportToShareableHandle";
     leave_if_default(function, words[usize::from(second)]);
     common::pass(function, words, real)
+}
+
+/// `cuMemPoolGetAttribute(pool, attribute, value)`: what is served by us is used and reserved like
+/// what the pool itself has served.
+pub fn get_attribute(
+    function: &'static Function,
+    words: &[usize; 3],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = real();
+    let number = Number::of(words[1] as u32).filter(|_| rule_holds(Rule::PoolNumbersAreOurs));
+    if let Some(number) = number
+        && code == SUCCESS
+        && words[2] != 0
+        && bypass::is_on()
+    {
+        beside(function, || {
+            let Some(device) = pools::device_of_default(words[0]) else { return };
+            let mut threshold_bytes = 0;
+            api::mem_pool_get_attribute(words[0], POOL_RELEASE_THRESHOLD, &mut threshold_bytes);
+            // SAFETY: the program's place; the driver has just written such a number there.
+            unsafe {
+                *(words[2] as *mut u64) += pool_numbers::of_device(device, number, threshold_bytes);
+            }
+        });
+    }
+    code
+}
+
+/// `cuMemPoolTrimTo(pool, bytes)`. What the cache holds is free for whoever asks, and shown as free.
+pub fn trim(
+    function: &'static Function,
+    words: &[usize; 2],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = common::pass(function, words, real);
+    if code == SUCCESS && bypass::is_on() {
+        beside(function, || {
+            if let Some(device) = pools::device_of_default(words[0]) {
+                let keep = words[1] as u64;
+                pool_numbers::for_device(device, |numbers| numbers.keep_at_most(keep));
+            }
+        });
+    }
+    code
 }
 
 /// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: what the program has from
@@ -49,16 +97,29 @@ pub fn set_access(
 }
 
 /// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes
-/// nothing for us.
+/// nothing for us, and the highest numbers so far are forgotten by us as well. The other attributes
+/// are policies of the driver's.
 pub fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if words[1] as u32 != POOL_RELEASE_THRESHOLD {
+    let number = Number::of(words[1] as u32);
+    if words[1] as u32 != POOL_RELEASE_THRESHOLD && number.is_none() {
         leave_if_default(function, words[0]);
     }
-    real()
+    let code = real();
+    if let Some(number) = number
+        && code == SUCCESS
+        && bypass::is_on()
+    {
+        beside(function, || {
+            if let Some(device) = pools::device_of_default(words[0]) {
+                pool_numbers::for_device(device, |numbers| numbers.forget_peak(number));
+            }
+        });
+    }
+    code
 }
 
 /// `cuDeviceSetMemPool(device, pool)`: the program brings its own; so does `cuMemSetMemPool`, for

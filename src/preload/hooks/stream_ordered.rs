@@ -118,6 +118,7 @@ fn served(
             match cache::allocate(thread, context, bytes as u64, requester) {
                 Ok(address) => {
                     contents::prepare(context, address, bytes as u64, Some(stream));
+                    context.pool_numbers.served(thread, bytes as u64);
                     early_start::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };

@@ -21,6 +21,7 @@ use crate::runtime::contents::ContentsStream;
 use crate::runtime::events::Events;
 use crate::runtime::idle::Idle;
 use crate::runtime::lookaside::Lookaside;
+use crate::runtime::pool_numbers::PoolNumbers;
 use crate::runtime::reading::{self, Patience, Unseen};
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
@@ -51,6 +52,7 @@ pub struct Context {
     pub tagged: Tagged,
     pub recorder: Recorder,
     pub sentinels: Sentinels,
+    pub pool_numbers: PoolNumbers,
     pub contents_stream: ContentsStream,
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,
@@ -256,6 +258,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         tagged: Tagged::default(),
         recorder: Recorder::default(),
         sentinels: Sentinels::default(),
+        pool_numbers: PoolNumbers::default(),
         contents_stream: ContentsStream::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),

@@ -38,7 +38,16 @@ use crate::runtime::{
 #[inline]
 pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     let claimed = Free::claim(thread, address)?;
-    Some(claimed.map_or_else(|code| code, |free| exports::after_free(free.context, free.plainly())))
+    Some(claimed.map_or_else(
+        |code| code,
+        |free| {
+            let code = exports::after_free(free.context, free.plainly());
+            if code == SUCCESS && free.is_of_default_pool() {
+                free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
+            }
+            code
+        },
+    ))
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
@@ -48,7 +57,16 @@ pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<
         return Some(code);
     }
     let claimed = Free::claim(thread, address)?;
-    Some(claimed.map_or_else(|code| code, |free| free.on_stream(stream)))
+    Some(claimed.map_or_else(
+        |code| code,
+        |free| {
+            let code = free.on_stream(stream);
+            if code == SUCCESS && free.is_of_default_pool() {
+                free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
+            }
+            code
+        },
+    ))
 }
 
 /// `cuMemFreeAsync` in a capture that the driver would have accepted: nobody gets the block before
@@ -125,6 +143,12 @@ impl<'a> Free<'a> {
         }
         let stack = capture::of_free();
         Some(Ok(Free { thread, context: block.context(), block, stack }))
+    }
+
+    /// The program has it from the default pool of the device, as it sees it.
+    #[inline]
+    fn is_of_default_pool(&self) -> bool {
+        self.block.kind == Kind::Stream && !self.block.extent.is_private()
     }
 
     #[inline]

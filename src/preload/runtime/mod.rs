@@ -74,6 +74,7 @@ pub mod open_captures;
 pub mod peers;
 pub mod pinned;
 pub mod pool_life;
+pub mod pool_numbers;
 pub mod pools;
 pub mod private_pools;
 pub mod streams;

@@ -1,6 +1,6 @@
 //! Whose the default pool of a device is (DESIGN 3.6). Requests to it are served from the cache
-//! until the program does more with the pool than set its release threshold, or a second context
-//! exists: from then on new requests are native, and blocks already served stay ours.
+//! until the program does more with the pool than ask it, trim it and set its release threshold, or a
+//! second context exists: from then on new requests are native, and blocks already served stay ours.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -1,12 +1,14 @@
 //! [19] Programs that look at the default pool, or bring their own.
 
-use cachealloc_tests::driver::{Driver, Outcome};
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_sized_by_malloc_and_free),
     hazard!(Always, pool_used_and_trim),
+    hazard!(Always, pool_numbers),
+    hazard!(Always, pool_numbers_with_a_threshold),
     hazard!(Always, pool_of_its_own),
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
@@ -53,6 +55,53 @@ fn pool_used_and_trim(d: &Driver) -> Verdict {
     call!(d, cuMemPoolTrimTo(pool, 0))?;
     let after = [USED_PEAK, USED, RESERVED].map(|which| attribute_mib(d, pool, which));
     Ok(format!("used {used}, after the trim {after:?}"))
+}
+
+/// [45] Asked first when there is something to count, and to the byte.
+fn pool_numbers(d: &Driver) -> Verdict {
+    let (stream, mut pool) = (d.stream()?, 0);
+    call!(d, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
+    numbers_of(d, pool, stream)
+}
+
+fn pool_numbers_with_a_threshold(d: &Driver) -> Verdict {
+    let (stream, pool) = (d.stream()?, default_pool(d)?);
+    numbers_of(d, pool, stream)
+}
+
+fn numbers_of(d: &Driver, pool: u64, stream: Stream) -> Verdict {
+    let numbers = || -> Outcome<[u64; 4]> {
+        let mut values = [u64::MAX; 4];
+        for (attribute, value) in (RESERVED..).zip(&mut values) {
+            call!(d, cuMemPoolGetAttribute(pool, attribute, value))?;
+        }
+        Ok(values)
+    };
+    let reset = |attribute, mut value: u64| {
+        code(call!(d, cuMemPoolSetAttribute(pool, attribute, &mut value)))
+    };
+    let large = d.alloc_async(100 * MIB, stream)?;
+    let small = d.alloc_async(1000, stream)?;
+    let middle = d.alloc_async(40 * MIB + 3, stream)?;
+    let mut seen = vec![numbers()?];
+    d.free_async(large, stream)?;
+    d.synchronize_stream(stream)?;
+    seen.push(numbers()?);
+    let codes = [reset(RESERVED + 1, 0), reset(USED_PEAK, 0), reset(USED_PEAK, 5), reset(USED, 0)];
+    seen.push(numbers()?);
+    // Not in the order of a stream.
+    d.free(small)?;
+    d.synchronize()?;
+    seen.push(numbers()?);
+    let again = d.alloc_async(2 * MIB, stream)?;
+    seen.push(numbers()?);
+    for block in [middle, again] {
+        d.free_async(block, stream)?;
+    }
+    d.synchronize_stream(stream)?;
+    call!(d, cuMemPoolTrimTo(pool, 0))?;
+    seen.push(numbers()?);
+    Ok(format!("{seen:?}, codes {codes:?}"))
 }
 
 fn pool_of_its_own(d: &Driver) -> Verdict {

@@ -139,7 +139,7 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
     let allocation = world.memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     let op = world.mark_context_with(context, Work::Release { allocation }, at)?;
-    world.pool_free(pool, (address, block_bytes), 0, op);
+    world.pool_free(pool, (address, block_bytes), 0, 0, op);
     Ok(())
 }
 

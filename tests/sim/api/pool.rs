@@ -73,8 +73,8 @@ driver! {
                 return Out::put(int(value), flag);
             }
             4 => pool.release_threshold,
-            5 => pool.reserved_bytes,
-            6 => pool.reserved_bytes_peak,
+            5 => Pool::shown(pool.reserved_bytes),
+            6 => Pool::shown(pool.reserved_bytes_peak),
             7 => pool.used_bytes,
             8 => pool.used_bytes_peak,
             _ => return Err(Code::INVALID_VALUE),
@@ -87,8 +87,8 @@ driver! {
         match attribute {
             1..=3 => pool.reuse[attribute as usize - 1] = int(value).get()?,
             4 => pool.release_threshold = value.get()?,
-            6 => pool.reserved_bytes_peak = pool.reserved_bytes,
-            8 => pool.used_bytes_peak = pool.used_bytes,
+            6 if value.get()? == 0 => pool.reserved_bytes_peak = pool.reserved_bytes,
+            8 if value.get()? == 0 => pool.used_bytes_peak = pool.used_bytes,
             _ => return Err(Code::INVALID_VALUE),
         }
         Ok(())
@@ -150,7 +150,7 @@ fn alloc_node(call: &mut Call, bytes: u64, device: usize, stream: Handle) -> Out
 
 fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
-    let kind = found.kind;
+    let (kind, bytes) = (found.kind, found.bytes);
     if call.world().capture_of(stream).is_some() {
         if kind != Kind::Graph {
             return Err(Code::INVALID_VALUE);
@@ -168,7 +168,7 @@ fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     let op = call.submit_to(stream, Work::Release { allocation }, Order::Full)?;
     if let (Kind::Pool { pool, block_bytes }, Some(op)) = (kind, op) {
         let id = call.world().streams.get(stream)?.id;
-        call.world().pool_free(pool, (address, block_bytes), id, op);
+        call.world().pool_free(pool, (address, block_bytes), bytes, id, op);
     }
     Ok(())
 }

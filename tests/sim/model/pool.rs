@@ -13,6 +13,8 @@ pub struct Pool {
     pub device: usize,
     pub reserved_bytes: u64,
     pub reserved_bytes_peak: u64,
+    /// As requested; what a free that is not in the order of a stream takes away stays counted
+    /// (measured).
     pub used_bytes: u64,
     pub used_bytes_peak: u64,
     pub release_threshold: u64,
@@ -45,6 +47,11 @@ impl Pool {
             open_to: Vec::new(),
             free: Vec::new(),
         }
+    }
+
+    /// What it shows as reserved: it takes memory by the chunk (measured).
+    pub fn shown(bytes: u64) -> u64 {
+        bytes.next_multiple_of(CHUNK_BYTES)
     }
 
     /// The best block for a stream: the smallest that does not waste half of itself.
@@ -83,7 +90,7 @@ impl World {
             None => (self.grow_pool(pool, rounded)?, rounded),
         };
         let state = self.pools.get_mut(pool)?;
-        state.used_bytes += block_bytes;
+        state.used_bytes += bytes;
         state.used_bytes_peak = state.used_bytes_peak.max(state.used_bytes);
         self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
         self.submit_after(stream, Work::Marker, deps, at)?;
@@ -107,10 +114,19 @@ impl World {
     }
 
     /// Takes a block back that `op` frees on stream `stream` (an id; 0 for none).
-    pub fn pool_free(&mut self, pool: Handle, place: (u64, u64), stream: u64, op: OpRef) {
+    pub fn pool_free(
+        &mut self,
+        pool: Handle,
+        place: (u64, u64),
+        requested_bytes: u64,
+        stream: u64,
+        op: OpRef,
+    ) {
         let (base, bytes) = place;
         if let Some(state) = self.pools.find_mut(pool) {
-            state.used_bytes -= bytes;
+            if stream != 0 {
+                state.used_bytes -= requested_bytes;
+            }
             state.free.push(FreeBlock { base, bytes, stream, op });
         }
     }
@@ -169,3 +185,4 @@ impl World {
 }
 
 const POOL_UNIT: u64 = 512;
+const CHUNK_BYTES: u64 = 32 << 20;
