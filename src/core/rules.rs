@@ -119,6 +119,8 @@ rules! {
     CallbackIsAsked = "callback_is_asked",
     /// What is served in place of the default pool counts in its numbers.
     PoolNumbersAreOurs = "pool_numbers_are_ours",
+    /// At the end of the process the barriers of its frees are waited for.
+    EndPays = "end_pays",
     /// Host functions and graphs are visible to the host.
     HostFunctionsLook = "host_functions_look",
     /// A wait for an event is a submission: it may hold work of another context.

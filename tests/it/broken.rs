@@ -75,7 +75,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like: `limits.rs`, `idle.rs` and `graphs.rs` show them, and of the
+/// Of what there is natively nothing like, or what shows only at the end: `limits.rs`, `idle.rs`,
+/// `graphs.rs` and `processes.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
@@ -99,6 +100,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::IdleBehindBarrier,
     Rule::EndHoldsKeeperOff,
     Rule::KeeperStopsAtExit,
+    Rule::EndPays,
     Rule::RoomWaitsForKeeper,
 ];
 

@@ -50,6 +50,20 @@ fn every_way_of_ending_keeps_its_exit_code() {
     }
 }
 
+/// What a kernel has printed comes out with the free behind it, or where that did not wait, at the end.
+#[test]
+fn the_text_of_kernels_is_there_at_the_end() {
+    for how in ["main", "exit", "quick", "_exit"] {
+        let ran = same(&Run::c("kernel_text.c").arg(how)).ok();
+        assert_eq!(ran.stdout, "the kernel says 1\n", "{how}: {ran:#?}");
+        let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_pays").output();
+        assert_eq!(broken.stdout, "", "{how}: {broken:#?}");
+    }
+    // Not from a handler, which may have interrupted the driver.
+    let ran = Run::c("kernel_text.c").arg("handler").env("SIM_TEARDOWN_MS", "50").output().ok();
+    assert_eq!(ran.stdout, "", "{ran:#?}");
+}
+
 /// `_exit` runs no handlers: interpreters leave by it. A child between `vfork` and `exec` ends by
 /// it as well, in its parent's memory.
 #[test]

@@ -137,6 +137,7 @@ impl Call {
         world.host.clock.join(&clock);
         let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
         state.ns = state.ns.max(end);
+        self.let_text_out();
     }
 
     pub fn wait_all(&mut self, deps: Deps) {
@@ -144,6 +145,16 @@ impl Call {
             self.wait(op);
         }
         self.world().host.clock.join(&deps.clock);
+        self.let_text_out();
+    }
+
+    /// Measured: a call that waits, also for what is over, lets out what kernels have printed, past the
+    /// buffers of C; a question does not, nor does the end of the process.
+    fn let_text_out(&mut self) {
+        let text = std::mem::take(&mut self.world().kernel_text);
+        // Not the function of the C library: no thread is cancelled in here.
+        // SAFETY: writes our own bytes; a text that cannot be written is lost, as a device's.
+        unsafe { libc::syscall(libc::SYS_write, 1, text.as_ptr(), text.len()) };
     }
 
     /// Waits until `reached`, moving virtual time. Where nothing moves, another thread of the

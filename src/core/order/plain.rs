@@ -44,6 +44,8 @@ pub enum Agent {
     GreenContext,
     /// The driver has no barrier calls (older than 12.5).
     NoBarrierCalls,
+    /// The process ends: nothing that a free leaves to later calls comes any more.
+    ProcessEnd,
 }
 
 /// Sticky: plain until an agent shows.
@@ -145,4 +147,4 @@ impl Default for Plain {
 const NO_CONTEXT: u64 = u64::MAX;
 const SETTLED: u32 = 1 << 31;
 
-const _: () = assert!((Agent::NoBarrierCalls as u32) < 31, "one bit for each agent");
+const _: () = assert!((Agent::ProcessEnd as u32) < 31, "one bit for each agent");

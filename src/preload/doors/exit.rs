@@ -10,14 +10,14 @@ use crate::runtime::process;
 
 redhook::hook! {
     unsafe fn _exit(code: c_int) => exit_at_once {
-        process::exits();
+        process::exits_at_once();
         leave(EXIT_AT_ONCE.get(), code)
     }
 }
 
 redhook::hook! {
     unsafe fn _Exit(code: c_int) => exit_at_once_iso {
-        process::exits();
+        process::exits_at_once();
         leave(EXIT_AT_ONCE_ISO.get(), code)
     }
 }

@@ -26,7 +26,7 @@ use crate::runtime::reading::{self, Patience, Unseen};
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{alloc, bypass, exports, imports, limits, lock, snapshots};
+use crate::runtime::{alloc, bypass, exports, imports, limits, lock, process, snapshots};
 
 /// Contexts that one process may have over its life; later ones are not cached.
 const CONTEXTS_MAX: usize = 256;
@@ -212,6 +212,7 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     // Behind the lock: this looks functions up, and the loader's lock may be held by a thread that
     // wants ours, in the constructor of a library that allocates.
     snapshots::start();
+    process::context_met();
     Ok(context)
 }
 

@@ -2,17 +2,18 @@
 //! They wait for the free's own event, never for "now" (hazard 29).
 
 use core::ptr::null;
+use std::time::{Duration, Instant};
 
-use cachealloc_core::order::{BarrierNumber, ThreadDebt};
+use cachealloc_core::order::{Agent, BarrierNumber, ThreadDebt};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
+use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::{Event, EventRef};
-use crate::runtime::process;
 use crate::runtime::stats::{self, Wait};
 use crate::runtime::thread::Thread;
+use crate::runtime::{LEDGER, own_thread, process};
 
 /// This thread's free made barrier `number`.
 pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
@@ -89,6 +90,31 @@ pub fn pay(context: &Context, reason: Wait) {
         context.covers.debts.complete(number);
     }
 }
+
+/// The process ends. Natively each free had waited, and with it came out what kernels print; now the
+/// last barriers are waited for in its place. Asked again and again: the wait ends when a fault has
+/// ended the work, and after a time that no kernel needs which ends at all. One that never ends had
+/// natively held up the free; but a program that leaves from a signal handler leaves, too.
+pub fn pay_at_end() {
+    // From here on frees wait themselves: those of static objects, which are destroyed after this.
+    let _ = LEDGER.agent_shows(Agent::ProcessEnd);
+    LEDGER.plain.settled();
+    let until = Instant::now() + END_WAIT_MAX;
+    for context in contexts::all() {
+        let Some(number) = context.covers.pending() else { continue };
+        let Some(event) = context.last_barrier.event(number) else { continue };
+        while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
+            own_thread::sleep(END_WAIT_STEP);
+        }
+        // Returns at once, and lets the text of kernels out (measured); a question does not.
+        if api::relaxed(|| event.query()) == SUCCESS {
+            let _ = api::relaxed(|| event.synchronize());
+        }
+    }
+}
+
+const END_WAIT_MAX: Duration = Duration::from_secs(60);
+const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends.
 pub fn forget_own(thread: &Thread) {

@@ -4,6 +4,7 @@ use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::options::StatsOnExit;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
 use crate::doors::c_library;
@@ -54,6 +55,19 @@ pub fn watch_end() {
     }
 }
 
+/// The first context is there, and with it the driver's own handlers of the end: ours, which come later,
+/// run before.
+pub fn context_met() {
+    static MET: AtomicBool = AtomicBool::new(false);
+    if !MET.swap(true, Ordering::Relaxed) {
+        // SAFETY: as above.
+        unsafe {
+            libc::atexit(at_end_of_frees);
+            at_quick_exit(at_end_of_frees);
+        }
+    }
+}
+
 /// Whether this is the process in which CUDA was started, and not a child of it. For signal
 /// handlers, too.
 pub fn is_ours() -> bool {
@@ -96,6 +110,48 @@ unsafe extern "C" {
 extern "C" fn at_exit() {
     exits();
 }
+
+extern "C" fn at_end_of_frees() {
+    frees_end();
+}
+
+/// What frees have left to later calls is done now.
+fn frees_end() {
+    if !is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
+        return;
+    }
+    thread::with(|thread| {
+        // Inside a hook, which a signal has interrupted: whatever we asked could wait for that.
+        if !thread.inside.replace(true) {
+            let _ = std::panic::catch_unwind(debts::pay_at_end);
+            thread.inside.set(false);
+        }
+    });
+}
+
+/// The process ends by `_exit`.
+pub fn exits_at_once() {
+    if !may_be_in_handler() {
+        frees_end();
+    }
+    exits();
+}
+
+/// Whether this thread may be in a signal handler, which may have interrupted the driver: its signal is
+/// blocked meanwhile. Threads that block signals for other reasons are taken for such.
+fn may_be_in_handler() -> bool {
+    // SAFETY: the set is ours, and written by the first call.
+    unsafe {
+        let mut blocked: libc::sigset_t = core::mem::zeroed();
+        if libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut blocked) != 0 {
+            return true;
+        }
+        (1..=SIGNALS).any(|signal| libc::sigismember(&blocked, signal) == 1)
+    }
+}
+
+/// As many as Linux has.
+const SIGNALS: i32 = 64;
 
 /// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
 /// `exec`, which ends by `_exit` too and shares our memory.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use cachealloc_core::Stats;
-use cachealloc_core::order::Mode;
+use cachealloc_core::order::{Agent, Mode};
 use cachealloc_core::report::Timed;
 
 use crate::config;
@@ -216,7 +216,7 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
         }
     }
     let causes = [
-        ("agents seen", LEDGER.plain.agents()),
+        ("agents seen", LEDGER.plain.agents() & !(1 << Agent::ProcessEnd as u32)),
         ("kernels visible to the host, causes", LEDGER.visible.causes()),
         ("skipping ended, causes", LEDGER.skipping.causes()),
     ];

@@ -214,6 +214,9 @@ impl World {
             Work::Kernel(launch) if launch.builtin == Builtin::Fault => {
                 self.set_error(op.ctx, Code::ILLEGAL_ADDRESS);
             }
+            Work::Kernel(launch) if launch.builtin == Builtin::Say => {
+                self.kernel_text += &format!("the kernel says {}\n", launch.arg(0));
+            }
             Work::Kernel(launch) if launch.builtin == Builtin::Set => {
                 self.flags.entry(launch.arg(0)).or_default().join(&op.state().clock);
             }

@@ -20,6 +20,8 @@ pub enum Builtin {
     Add,
     Check,
     Delay,
+    /// Prints a number, as `printf` on a device.
+    Say,
     Spin,
     Set,
     Fault,
@@ -59,6 +61,7 @@ const BUILTINS: &[(&str, Builtin, usize)] = &[
     ("add", Builtin::Add, 4),
     ("check", Builtin::Check, 5),
     ("delay", Builtin::Delay, 1),
+    ("say", Builtin::Say, 2),
     ("spin", Builtin::Spin, 2),
     ("set", Builtin::Set, 2),
     ("fault", Builtin::Fault, 0),
@@ -77,6 +80,7 @@ impl Launch {
             Builtin::Check => self.arg(4),
             Builtin::IndirectFill => self.arg(1),
             Builtin::Delay => self.arg(0),
+            Builtin::Say => self.arg(1),
             Builtin::Spin | Builtin::Set | Builtin::Fault | Builtin::Opaque => 0,
         }
     }
@@ -119,7 +123,7 @@ impl Launch {
             }
             Builtin::Spin => vec![range(self.arg(0), 8, AccessKind::AtomicRead)],
             Builtin::Set => vec![range(self.arg(0), 8, AccessKind::AtomicWrite)],
-            Builtin::Delay | Builtin::Fault | Builtin::Opaque => Vec::new(),
+            Builtin::Delay | Builtin::Say | Builtin::Fault | Builtin::Opaque => Vec::new(),
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct World {
     pub imports: Imports,
     pub faults: Vec<Fault>,
     pub report: Report,
+    /// What kernels have printed and nothing has let out yet.
+    pub kernel_text: String,
     pub calls_count: u64,
     /// Threads inside a call that waits.
     pub waiters: usize,
@@ -140,6 +142,7 @@ impl World {
             imports: Imports::default(),
             faults,
             report,
+            kernel_text: String::new(),
             calls_count: 0,
             waiters: 0,
             ids: 0,
