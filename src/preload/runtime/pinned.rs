@@ -55,13 +55,48 @@ pub fn is_named_by(address: usize) -> bool {
 /// `bytes` bytes can be read from `start`.
 #[inline]
 pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
-    const WORD_BYTES: usize = size_of::<usize>();
-    let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
+    if bytes < WORD_BYTES {
+        return false;
+    }
     let bounds = Bounds::now();
-    (0..(bytes + 1).saturating_sub(WORD_BYTES)).step_by(step).any(|at| {
-        // SAFETY: the word ends inside the bytes; it need not be aligned.
+    let names = |at: usize| {
+        // SAFETY: `at` is at most the last place where a word fits; it need not be aligned.
         let value = unsafe { start.add(at).cast::<usize>().read_unaligned() };
         bounds.may_name(value) && names_exactly(value)
+    };
+    let (places, any_byte) = (bytes - WORD_BYTES + 1, rule_holds(Rule::ArgumentsAtAnyByte));
+    match bounds.common_byte() {
+        // Some kernels get thousands of bytes: only where the byte stands that all addresses share.
+        Some(byte) if places > LOOKED_THROUGH_MAX && any_byte => {
+            // SAFETY: the caller's promise; behind each place there are as many bytes as a word has.
+            let bytes = unsafe { core::slice::from_raw_parts(start.add(COMMON_BYTE), places) };
+            places_of(byte, bytes).any(names)
+        }
+        _ if any_byte => (0..places).any(names),
+        _ => (0..places).step_by(WORD_BYTES).any(names),
+    }
+}
+
+const WORD_BYTES: usize = size_of::<usize>();
+/// So many places are looked at one by one in no more time than a search takes.
+const LOOKED_THROUGH_MAX: usize = 64;
+/// The byte of an address, counted from its lowest, that is the same in all memory of one kind.
+const COMMON_BYTE: usize = 5;
+
+/// Where this byte stands.
+fn places_of(byte: u8, mut bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let mut passed = 0;
+    core::iter::from_fn(move || {
+        // SAFETY: looks only at the bytes of the slice.
+        let found = unsafe { libc::memchr(bytes.as_ptr().cast(), byte.into(), bytes.len()) };
+        if found.is_null() {
+            return None;
+        }
+        let at = found as usize - bytes.as_ptr() as usize;
+        bytes = &bytes[at + 1..];
+        let place = passed + at;
+        passed = place + 1;
+        Some(place)
     })
 }
 
@@ -78,6 +113,15 @@ impl Bounds {
         let first = LOWEST.load(Ordering::Relaxed).saturating_sub(MARGIN_BYTES);
         let last = HIGHEST.load(Ordering::Relaxed).saturating_add(MARGIN_BYTES);
         Bounds { first, bytes: last.saturating_sub(first) }
+    }
+
+    /// What `COMMON_BYTE` is in every address that may name something. Not zero: arguments are full
+    /// of that.
+    #[inline]
+    fn common_byte(self) -> Option<u8> {
+        let high = |address: usize| address >> (COMMON_BYTE * 8);
+        let (first, last) = (high(self.first), high(self.first.wrapping_add(self.bytes)));
+        (first == last).then(|| u8::try_from(first).ok()).flatten().filter(|byte| *byte != 0)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, pinned_by_a_base_before_it),
     hazard!(Full, pinned_in_a_packed_struct),
     hazard!(Full, pinned_at_an_odd_place_of_packed_arguments),
+    hazard!(Full, pinned_behind_many_argument_bytes),
     hazard!(Full, pinned_behind_a_texture),
     hazard!(Full, copy_2d_to_pinned_at_an_offset),
     hazard!(Full, batch_to_pageable),
@@ -93,6 +94,20 @@ fn pinned_at_an_odd_place_of_packed_arguments(d: &Driver) -> Verdict {
         call!(d, cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, none, extra))
     };
     look_after(d, launch, || d.host_read(word) == 7)
+}
+
+/// As kernels have it that work on many tensors at once. The words before it have much of its address.
+fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
+    let (reach, word) = (Reach::load(d)?, d.pinned(4096)?);
+    let mut table = [word & !0xffff_ffff; 510];
+    table[509] = word;
+    let rest = [7_u64, 0];
+    let submit = |s| {
+        let places =
+            [table.as_ptr().cast(), (&raw const rest[0]).cast(), (&raw const rest[1]).cast()];
+        reach.launch(c"fill_in_table", s, &places)
+    };
+    look_after(d, submit, || d.host_read(word) == 7)
 }
 
 /// The host writes what is still being read through a texture.

@@ -99,13 +99,15 @@ fn from_block(extra: In<u64>, parameters: &[Parameter]) -> Outcome<Vec<u64>> {
     parameters.iter().map(|p| word(start + p.offset as u64, p.bytes)).collect()
 }
 
-/// A parameter's value, or its first word; of a packed struct of a byte and an address, the address.
+/// A parameter's value, or its first word; of a packed struct of a byte and an address, the address,
+/// and of a long table the last one.
 fn word(place: u64, bytes: usize) -> Outcome<u64> {
     match bytes {
         1 => In::<u8>::at(place).get().map(u64::from),
         2..=3 => In::<u16>::at(place).get().map(u64::from),
         4..=7 => In::<u32>::at(place).get().map(u64::from),
         PACKED_BYTES => In::<u64>::at(place + 1).get(),
+        TABLE_BYTES => In::<u64>::at(place + TABLE_BYTES as u64 - 8).get(),
         _ => In::<u64>::at(place).get(),
     }
 }
@@ -116,5 +118,6 @@ fn check_count(builtin: Builtin, count: usize) -> Outcome {
 }
 
 const PACKED_BYTES: usize = 9;
+const TABLE_BYTES: usize = 4080;
 const PROGRAMMATIC_SERIALIZATION: u32 = 6;
 const PARAM_BUFFER_POINTER: u64 = 1;

@@ -56,6 +56,7 @@ const BUILTINS: &[(&str, Builtin, usize)] = &[
     ("indirect_fill", Builtin::IndirectFill, 2),
     ("fill_at", Builtin::FillAt, 4),
     ("fill_packed", Builtin::FillPacked, 3),
+    ("fill_in_table", Builtin::FillPacked, 3),
     ("fetch", Builtin::Fetch, 3),
     ("copy", Builtin::Copy, 4),
     ("add", Builtin::Add, 4),
