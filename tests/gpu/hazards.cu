@@ -884,6 +884,189 @@ Verdict fork_after_init() {  // [24]
     return "before " + before + ", child " + child + ", after " + work_in_this_process();
 }
 
+// ---------------------------------------------------------------- [41] [44] reached in uncommon ways
+
+__global__ void fill_at(volatile uint32_t *base, long offset, uint32_t value, unsigned long long ns) {
+    wait_ns(ns);
+    base[offset] = value;
+}
+struct __attribute__((packed)) Packed {
+    char tag;
+    uint32_t *word;
+};
+__global__ void fill_packed(Packed packed, uint32_t value, unsigned long long ns) {
+    wait_ns(ns);
+    *(volatile uint32_t *)packed.word = value;
+}
+__global__ void fetch(volatile uint32_t *target, cudaTextureObject_t texture, unsigned long long ns) {
+    wait_ns(ns);
+    *target = tex1Dfetch<uint32_t>(texture, 0);
+}
+// Loads a kernel before it counts: its first launch may wait for the device, and hide what is tested.
+template <class Kernel>
+void load(Kernel kernel) {
+    cudaFuncAttributes attributes;
+    CHECK(cudaFuncGetAttributes(&attributes, kernel));
+}
+// As a reverse iterator has it.
+Verdict pinned_by_its_end() {
+    load(fill_at);
+    uint32_t *words = pinned_alloc(4096);
+    words[1023] = 0;
+    return look_after([&](cudaStream_t s) { fill_at<<<1, 1, 0, s>>>(words + 1024, -1, 7, 0); },
+                      [&] { return ((volatile uint32_t *)words)[1023] == 7; });
+}
+Verdict registered_by_its_end() {
+    load(fill_at);
+    uint32_t *words = (uint32_t *)aligned_alloc(4096, 4096);
+    CHECK(cudaHostRegister(words, 4096, cudaHostRegisterDefault));
+    words[1023] = 0;
+    return look_after([&](cudaStream_t s) { fill_at<<<1, 1, 0, s>>>(words + 1024, -1, 7, 0); },
+                      [&] { return ((volatile uint32_t *)words)[1023] == 7; });
+}
+// As an array has it whose first element is number one.
+Verdict pinned_by_a_base_before_it() {
+    load(fill_at);
+    uint32_t *words = pinned_alloc(4096);
+    words[0] = 0;
+    return look_after([&](cudaStream_t s) { fill_at<<<1, 1, 0, s>>>(words - 1, 1, 7, 0); },
+                      [&] { return ((volatile uint32_t *)words)[0] == 7; });
+}
+Verdict pinned_in_a_packed_struct() {
+    load(fill_packed);
+    uint32_t *words = pinned_alloc(4096);
+    words[0] = 0;
+    Packed packed = {'x', words};
+    return look_after([&](cudaStream_t s) { fill_packed<<<1, 1, 0, s>>>(packed, 7, 0); },
+                      [&] { return ((volatile uint32_t *)words)[0] == 7; });
+}
+Verdict pinned_behind_a_texture() {
+    uint32_t *words = pinned_alloc(SMALL), *target = device_alloc(SMALL);
+    words[0] = 1;
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear.devPtr = words;
+    resource.res.linear.desc = cudaCreateChannelDesc<uint32_t>();
+    resource.res.linear.sizeInBytes = SMALL;
+    cudaTextureDesc description = {};
+    description.readMode = cudaReadModeElementType;
+    cudaTextureObject_t texture;
+    CHECK(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+    load(fetch);
+    look_after([&](cudaStream_t s) { fetch<<<1, 1, 0, s>>>(target, texture, 0); }, [] { return true; });
+    ((volatile uint32_t *)words)[0] = 2;
+    return ok_if(holds(target, 4, 1), "the host refilled what was still being read");
+}
+Verdict copy_2d_to_pinned_at_an_offset() {
+    uint32_t *source = device_alloc(SMALL), *host = pinned_alloc(SMALL);
+    CHECK(cudaMemset(source, A & 0xff, SMALL));
+    CUDA_MEMCPY2D copy = {};
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = (CUdeviceptr)source, copy.srcPitch = 4096;
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = (char *)host - 3 * 4096, copy.dstY = 3, copy.dstPitch = 4096;
+    copy.WidthInBytes = 4096, copy.Height = SMALL / 4096;
+    return look_after([&](cudaStream_t s) { CHECK_DRIVER(cuMemcpy2DAsync(&copy, s)); },
+                      [&] { return host[0] == A && host[SMALL / 4 - 1] == A; });
+}
+#if CUDA_VERSION >= 12080
+void batch(CUdeviceptr to, CUdeviceptr from, size_t bytes, cudaStream_t stream) {
+    CUmemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    size_t first = 0;
+#if CUDA_VERSION >= 13000
+    CHECK_DRIVER(cuMemcpyBatchAsync(&to, &from, &bytes, 1, &attributes, &first, 1, stream));
+#else
+    size_t failed;
+    CHECK_DRIVER(cuMemcpyBatchAsync(&to, &from, &bytes, 1, &attributes, &first, 1, &failed, stream));
+#endif
+}
+Verdict batch_to_pageable() {
+    uint32_t *source = device_alloc(SMALL), *host = (uint32_t *)calloc(1, SMALL);
+    CHECK(cudaMemset(source, A & 0xff, SMALL));
+    return look_after([&](cudaStream_t s) { batch((CUdeviceptr)host, (CUdeviceptr)source, SMALL, s); },
+                      [&] { return ((volatile uint32_t *)host)[SMALL / 4 - 1] == A; });
+}
+Verdict batch_from_pageable() {
+    uint32_t *target = device_alloc(SMALL), *host = (uint32_t *)malloc(SMALL);
+    memset(host, A & 0xff, SMALL);
+    look_after([&](cudaStream_t s) { batch((CUdeviceptr)target, (CUdeviceptr)host, SMALL, s); }, [] { return true; });
+    memset(host, B & 0xff, SMALL);
+    return ok_if(holds(target, SMALL, A), "the host refilled what was still being read");
+}
+#endif
+// The mapping stays, and less may be done with it.
+Verdict less_access(CUmemAccess_flags less) {
+    cudaStream_t stream = new_stream();
+    void *unrelated = device_alloc(SMALL);
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr address;
+    CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CHECK_DRIVER(cuMemAddressReserve(&address, BYTES, 0, 0, 0));
+    CHECK_DRIVER(cuMemCreate(&memory, BYTES, &properties, 0));
+    CHECK_DRIVER(cuMemMap(address, BYTES, 0, memory, 0));
+    CHECK_DRIVER(cuMemSetAccess(address, BYTES, &access, 1));
+    fill<<<8, 256, 0, stream>>>((uint32_t *)address, WORDS, A, LATE);
+    CHECK(cudaFree(unrelated));
+    access.flags = less;
+    Verdict verdict = code(cuMemSetAccess(address, BYTES, &access, 1)) + " ";
+    CHECK(cudaDeviceSynchronize());
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CHECK_DRIVER(cuMemSetAccess(address, BYTES, &access, 1));
+    return verdict + ok_if(holds((uint32_t *)address, BYTES, A), "the kernel did not write");
+}
+Verdict access_taken_away() { return less_access(CU_MEM_ACCESS_FLAGS_PROT_NONE); }
+Verdict access_cut_to_reading() { return less_access(CU_MEM_ACCESS_FLAGS_PROT_READ); }
+
+// [45] Asked first when there is something to count, and to the byte.
+Verdict numbers_of(bool threshold) {
+    cudaStream_t stream = new_stream();
+    cudaMemPool_t pool;
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    unsigned long long value = ~0ull;
+    if (threshold) CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &value));
+    Verdict verdict;
+    auto look = [&](const char *when) {
+        verdict += when;
+        for (auto which : {cudaMemPoolAttrReservedMemCurrent, cudaMemPoolAttrReservedMemHigh, cudaMemPoolAttrUsedMemCurrent, cudaMemPoolAttrUsedMemHigh}) {
+            CHECK(cudaMemPoolGetAttribute(pool, which, &value));
+            verdict += " " + std::to_string(value);
+        }
+        verdict += ", ";
+    };
+    auto alloc = [&](size_t bytes) {
+        void *block;
+        CHECK(cudaMallocAsync(&block, bytes, stream));
+        return block;
+    };
+    void *large = alloc(100 << 20), *small = alloc(1000), *middle = alloc((40 << 20) + 3);
+    look("three:");
+    CHECK(cudaFreeAsync(large, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    look("one freed:");
+    for (auto which : {cudaMemPoolAttrReservedMemHigh, cudaMemPoolAttrUsedMemHigh}) {
+        value = 0;
+        CHECK(cudaMemPoolSetAttribute(pool, which, &value));
+    }
+    value = 5;
+    verdict += failing(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &value)) + " ";
+    look("reset:");
+    CHECK(cudaFree(small));
+    CHECK(cudaDeviceSynchronize());
+    look("plainly freed:");
+    void *again = alloc(2 << 20);
+    look("one more:");
+    CHECK(cudaFreeAsync(middle, stream));
+    CHECK(cudaFreeAsync(again, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemPoolTrimTo(pool, 0));
+    look("trimmed:");
+    return verdict;
+}
+Verdict pool_numbers() { return numbers_of(false); }
+Verdict pool_numbers_with_a_threshold() { return numbers_of(true); }
+
 // ---------------------------------------------------------------- the list
 
 const Case HAZARDS[] = {
@@ -894,6 +1077,11 @@ const Case HAZARDS[] = {
     H("visible", launched_host_function), H("visible", stream_callback), H("visible", graph_host_node), H("visible", refill_pinned),
     H("visible", elapsed_time), H("visible", event_query), H("visible", stream_query),
     H("visible", destroy_texture), H("visible", unmap), H("visible", unregister), H("visible", unload_module),
+    H("reach", pinned_by_its_end), H("reach", registered_by_its_end), H("reach", pinned_by_a_base_before_it), H("reach", pinned_in_a_packed_struct),
+    H("reach", pinned_behind_a_texture), H("reach", copy_2d_to_pinned_at_an_offset), H("reach", access_taken_away), H("reach", access_cut_to_reading),
+#if CUDA_VERSION >= 12080
+    H("reach", batch_to_pageable), H("reach", batch_from_pageable),
+#endif
     H("teardown", reset_device), H("teardown", destroy_context),
     H("deadlock", spin_behind_free), H("deadlock", spin_and_free_async_pointer), H("deadlock", spin_and_malloc_behind_async_free),
     H("deadlock", spin_and_destroy_texture), H("deadlock", query_while_a_free_waits), H("deadlock", two_contexts),
@@ -902,7 +1090,7 @@ const Case HAZARDS[] = {
     H("capture", abandoned_capture), H("capture", query_legacy_during_capture), H("capture", malloc_in_relaxed_capture),
     H("capture", free_async_of_outside_memory_in_capture),
     H("async", programmatic_launch_after_async_reuse), H("async", merged_neighbours), H("async", crossed_frees),
-    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own),
+    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own), H("pool", pool_numbers), H("pool", pool_numbers_with_a_threshold),
     H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", crossed_double_free), H("frees", odd_sizes),
     H("frees", address_range), H("frees", free_in_callback),
     H("fault", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),
