@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cachealloc_analysis::names::{cut, plain};
-use cachealloc_core::report::page::{Owner, start_of};
+use cachealloc_core::report::page::{NAME_BEGIN, Owner, inner_number, start_of};
 
 /// More of a command line says nothing to anybody.
 const COMMAND_LETTERS_MAX: usize = 1000;
@@ -67,6 +67,23 @@ impl Process {
         Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&end)))
     }
 
+    /// Whether a live file with this inode is mapped into it. None: that cannot be seen from here.
+    pub fn maps_page(self, inode: u64) -> Option<bool> {
+        let maps = fs::read(self.folder().join("maps")).ok()?;
+        let maps = String::from_utf8_lossy(&maps);
+        let mut pages = maps.lines().filter(|line| line.contains(NAME_BEGIN));
+        let inode = inode.to_string();
+        Some(pages.any(|line| line.split_whitespace().nth(4) == Some(&inode)))
+    }
+
+    /// Whether a file is mapped whose name begins so. None: that cannot be seen from here.
+    pub fn maps_begin(self, begin: &str) -> Option<bool> {
+        let maps = fs::read(self.folder().join("maps")).ok()?;
+        let maps = String::from_utf8_lossy(&maps);
+        let name = |line: &str| line.rsplit_once('/').is_some_and(|it| it.1.starts_with(begin));
+        Some(maps.lines().any(name))
+    }
+
     pub fn disposition(self, signal: i32) -> Option<Disposition> {
         let has = |key| Some(mask(&self.status(key)?)? >> (signal - 1) & 1 != 0);
         Some(match (has("SigCgt:")?, has("SigIgn:")?) {
@@ -105,8 +122,11 @@ impl Process {
     }
 }
 
-/// Who we are.
+/// Who we are, where `/proc` is that of our own namespace: else numbers in it are others.
 pub fn own() -> io::Result<Owner> {
+    if fs::read_link("/proc/self")?.as_os_str() != std::process::id().to_string().as_str() {
+        return Err(io::Error::other("/proc is of another namespace"));
+    }
     owner_at(Path::new("/proc/self"))
 }
 
@@ -114,6 +134,9 @@ fn owner_at(folder: &Path) -> io::Result<Owner> {
     let stat = fs::read(folder.join("stat"))?;
     let stat = String::from_utf8_lossy(&stat);
     let number = stat.split(' ').next().and_then(|number| number.parse().ok());
+    // Its own number, not the one that it has for us.
+    let status = fs::read_to_string(folder.join("status"))?;
+    let number = inner_number(&status).or(number);
     let (process_id, start) =
         number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
     Ok(Owner { process_id, start, namespace: fs::metadata(folder.join("ns/pid"))?.ino() })

@@ -116,6 +116,13 @@ fn who_holds_how_much() {
     }
 }
 
+/// The file of a process of this user in this namespace.
+pub fn page_of(process: u32) -> PathBuf {
+    let user = fs::metadata("/proc/self").expect("/proc").uid();
+    let namespace = fs::metadata("/proc/self/ns/pid").expect("/proc").ino();
+    PathBuf::from(format!("/dev/shm/cachealloc-{user}-{namespace}-{process}"))
+}
+
 /// A program that runs until it is told to end.
 pub struct Running {
     pub child: Child,
@@ -135,8 +142,7 @@ impl Running {
         let stdout = child.stdout.as_mut().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("it says that it is ready");
         assert_eq!(line, "ready\n");
-        let user = fs::metadata("/proc/self").expect("/proc").uid();
-        let file = PathBuf::from(format!("/dev/shm/cachealloc-{user}-{}", child.id()));
+        let file = page_of(child.id());
         Running { child, file }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cachealloc_core::report::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
-    SITE_REQUESTS_OFFSET,
+    SITE_REQUESTS_OFFSET, may_be_of,
 };
 
 use crate::kernel::Page;
@@ -28,15 +28,34 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 /// What an answer says where somebody else's request took the call sites.
 const NO_SITES: &str = "\"call_sites\": null";
 const NOT_RECORDED: &str = "\"libraries\": null";
+/// An answer that is just being written is there so much later.
+const WRITES_FOR: Duration = Duration::from_millis(1);
 /// So often it is looked whether the process is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process that runs under the library.
 pub struct Live {
+    /// By its number for us.
     pub process: Process,
     owner: Owner,
+    /// Whose file it is.
+    user: u32,
     file: File,
     page: Page,
+}
+
+enum State {
+    Lives,
+    /// The file is of a program that it was before.
+    Left,
+    /// It has other rights now, and cannot open its own file.
+    OtherUser,
+}
+
+/// Why a file is none that we can read, and whose it is.
+struct Refused {
+    user: Option<u32>,
+    why: Problem,
 }
 
 /// What was asked of a process.
@@ -48,6 +67,12 @@ pub struct Request(u32);
 pub enum Problem {
     /// No file of it, or one of an earlier process.
     NoFile,
+    /// What lies in its `/dev/shm` cannot be seen from here.
+    NoFolder(io::Error),
+    /// Its file is that of another user: it has changed its own since it made it.
+    OtherUser(u32),
+    /// Its file is of a program that it was before.
+    OtherProgram,
     /// A file of a library of another version.
     OtherLayout,
     /// A file that is not for us.
@@ -61,24 +86,45 @@ pub enum Problem {
 }
 
 impl Live {
-    /// The file of a process, whoever's it is.
+    /// The file of a process, whoever's it is and in whatever namespace: a container has a `/dev/shm` of its
+    /// own, and numbers of its own.
     pub fn of(process: Process) -> Result<Live, Problem> {
         let (Ok(owner), Some(user)) = (process.owner(), process.user()) else {
             return Err(Problem::NoFile);
         };
-        let path = Path::new(FOLDER).join(format!("{NAME_BEGIN}{user}-{}", process.0));
-        let live = Live::open(&path, user)?;
-        if live.owner == owner {
-            return Ok(live);
+        let its_own = process.folder().join("root").join(&FOLDER[1..]);
+        let mut problem = match fs::read_dir(&its_own) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Problem::NoFolder(error),
+            _ => Problem::NoFile,
+        };
+        for folder in [&its_own, Path::new(FOLDER)] {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                if !may_be_of(&entry.file_name().to_string_lossy(), owner.process_id) {
+                    continue;
+                }
+                match Live::open(&entry.path(), process) {
+                    Ok(live) if live.owner == owner => match live.state(user) {
+                        State::Lives => return Ok(live),
+                        State::OtherUser => problem = Problem::OtherUser(live.user),
+                        State::Left => {
+                            let _ = fs::remove_file(entry.path()); // of a program that is over
+                            problem = Problem::OtherProgram;
+                        }
+                    },
+                    // Its owner's, and nobody is left who would miss it. Else the next program removes it.
+                    Ok(live) if live.user == user && live.is_stale() => {
+                        let _ = fs::remove_file(entry.path());
+                    }
+                    // Anybody may make a file of any name there.
+                    Err(Refused { user: whose, why }) if whose == Some(user) => problem = why,
+                    Ok(_) | Err(_) => {}
+                }
+            }
         }
-        if live.is_stale() {
-            // Its owner's, and nobody is left who would miss it. Else the next program removes it.
-            let _ = fs::remove_file(path);
-        }
-        Err(Problem::NoFile)
+        Err(problem)
     }
 
-    /// All processes of this user, by their numbers. What dead ones left is removed.
+    /// All processes of this user in this namespace, by their numbers. What dead ones left is removed.
     pub fn all() -> Vec<Live> {
         let user = nix::unistd::geteuid().as_raw();
         let begin = format!("{NAME_BEGIN}{user}-");
@@ -88,15 +134,31 @@ impl Live {
             if !entry.file_name().to_string_lossy().starts_with(&begin) {
                 continue;
             }
-            let Ok(live) = Live::open(&entry.path(), user) else { continue };
-            if live.is_stale() {
-                let _ = fs::remove_file(entry.path()); // somebody else may have done it
-            } else if own.is_some_and(|own| own.namespace == live.owner.namespace) {
-                all.push(live);
+            let Ok(mut live) = Live::open(&entry.path(), Process(0)) else { continue };
+            live.process = Process(live.owner.process_id);
+            let is_here = own.is_some_and(|own| own.namespace == live.owner.namespace);
+            if live.user != user || !is_here {
+                continue;
+            }
+            match live.state(user) {
+                _ if live.is_stale() => _ = fs::remove_file(entry.path()), // somebody else may have done it
+                State::Left => _ = fs::remove_file(entry.path()),
+                State::OtherUser => {} // it could not answer
+                State::Lives => all.push(live),
             }
         }
         all.sort_by_key(|live| live.process.0);
         all
+    }
+
+    /// What has become of the process that made the file, and is still there.
+    fn state(&self, user: u32) -> State {
+        let user_now = self.process.user().unwrap_or(user);
+        if user_now != self.user && user_now != 0 {
+            return State::OtherUser;
+        }
+        let inode = self.file.metadata().map_or(0, |about| about.ino());
+        if self.process.maps_page(inode) == Some(false) { State::Left } else { State::Lives }
     }
 
     /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
@@ -131,6 +193,7 @@ impl Live {
                 if let Some(text) = self.text()? {
                     return Ok(text);
                 }
+                std::thread::sleep(WRITES_FOR);
             } else {
                 let left = deadline.saturating_duration_since(Instant::now());
                 self.page.sleep(ANSWERED_OFFSET, answered, left.min(LOOK_EVERY));
@@ -153,18 +216,18 @@ impl Live {
         self.process.has_ended() || self.process.owner().is_ok_and(|owner| owner != self.owner)
     }
 
-    fn open(path: &Path, user: u32) -> Result<Live, Problem> {
-        let file = open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Problem::NoFile,
-            _ => Problem::Refused(error),
+    fn open(path: &Path, process: Process) -> Result<Live, Refused> {
+        let refused = |user, why| Refused { user, why };
+        let file = open(path).map_err(|error| {
+            let user = fs::symlink_metadata(path).ok().map(|about| about.uid());
+            refused(user, Problem::Refused(error))
         })?;
-        // A name says little: anybody may make a file of any name there.
-        if file.metadata().map_err(Problem::Refused)?.uid() != user {
-            return Err(Problem::NoFile);
-        }
-        let owner = head(&file)?.owner;
-        let page = Page::map(&file, HEAD_BYTES).map_err(Problem::Refused)?;
-        Ok(Live { process: Process(owner.process_id), owner, file, page })
+        let about = file.metadata().map_err(|error| refused(None, Problem::Refused(error)))?;
+        let refused = |why| refused(Some(about.uid()), why);
+        let owner = head(&file).map_err(refused)?.owner;
+        let page =
+            Page::map(&file, HEAD_BYTES).map_err(|error| refused(Problem::Refused(error)))?;
+        Ok(Live { process, owner, user: about.uid(), file, page })
     }
 
     fn head(&self) -> Result<Head, Problem> {
@@ -185,6 +248,11 @@ impl Live {
     fn text(&self) -> Result<Option<String>, Problem> {
         let before = self.head()?;
         if before.sequence % 2 == 1 || before.text_bytes > TEXT_BYTES_MAX {
+            return Ok(None);
+        }
+        // Memory for what is there, not for what is said to be.
+        let there = self.file.metadata().map_err(Problem::Refused)?.len();
+        if before.text_bytes > there {
             return Ok(None);
         }
         let mut text = vec![0; before.text_bytes as usize];

@@ -12,7 +12,32 @@ pub const LIBRARY_NAME: &str = "libcachealloc.so";
 pub fn explain(process: Process, problem: &Problem) -> Failure {
     let Process(number) = process;
     match problem {
-        Problem::NoFile => without_file(process),
+        Problem::OtherUser(user) => {
+            let now = process.user().map_or("another user".into(), |now| format!("user {now}"));
+            Failure::new(format!(
+                "process {number} runs as {now}, and its statistics are in a file of user {user}, which it \
+                 cannot write any longer"
+            ))
+            .next("have it write them at its end: cachealloc run --stats-on-exit FILE")
+        }
+        Problem::OtherProgram => Failure::new(format!(
+            "process {number} ({}) has become another program since it used CUDA",
+            process.command()
+        ))
+        .next("try again if that uses CUDA as well"),
+        Problem::NoFolder(error) if process.exists() && !process.has_ended() => {
+            match without_file(process) {
+                // It was not looked where its file would be.
+                Ok(_) => {
+                    Failure::new(format!("/dev/shm of process {number} cannot be read: {error}"))
+                        .next("run the command as root, outside of containers")
+                }
+                Err(failure) => failure,
+            }
+        }
+        Problem::NoFile | Problem::NoFolder(_) => match without_file(process) {
+            Ok(failure) | Err(failure) => failure,
+        },
         Problem::Ended => Failure::new(format!("process {number} has ended")),
         Problem::Silent if process.is_stopped() => {
             Failure::new(format!("process {number} is stopped and cannot answer"))
@@ -35,14 +60,16 @@ pub fn explain(process: Process, problem: &Problem) -> Failure {
     }
 }
 
-fn without_file(process: Process) -> Failure {
+/// Ok: it runs under us, and why it has no file is what its settings and its libraries say. Err: why it cannot
+/// have one.
+fn without_file(process: Process) -> Result<Failure, Failure> {
     let Process(number) = process;
     if !process.exists() || process.has_ended() {
-        return Failure::new(format!("there is no process {number}"))
-            .next("`cachealloc top` lists those that run under cachealloc");
+        return Err(Failure::new(format!("there is no process {number}"))
+            .next("`cachealloc top` lists those that run under cachealloc"));
     }
     let command = process.command();
-    match process.maps(LIBRARY_NAME) {
+    Err(match process.maps(LIBRARY_NAME) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let own = nix::unistd::geteuid().as_raw();
             match process.user().filter(|user| *user != own) {
@@ -52,10 +79,10 @@ fn without_file(process: Process) -> Failure {
                     .next("run the command as root, outside of containers"),
             }
         }
-        Ok(true) => under_us(process),
+        Ok(true) => return Ok(under_us(process)),
         _ => Failure::new(format!("process {number} ({command}) does not run under cachealloc"))
             .next(format!("start it with: cachealloc run -- {command}")),
-    }
+    })
 }
 
 /// The library is there, and its file is not.
@@ -79,6 +106,17 @@ fn under_us(process: Process) -> Failure {
         ))
         .next("start it without that option");
     }
-    Failure::new(format!("process {number} runs under cachealloc and has not used CUDA yet"))
-        .next("try again once it has allocated GPU memory")
+    let begin = format!("process {number} runs under cachealloc");
+    match process.maps_begin(DRIVER_NAME) {
+        // Without the driver nothing can have used CUDA.
+        Some(false) => Failure::new(format!("{begin} and has not used CUDA yet"))
+            .next("try again once it has allocated GPU memory"),
+        _ => Failure::new(format!(
+            "{begin}, and has no file in /dev/shm: it has no CUDA context yet, or could not make one"
+        ))
+        .next("try again once it has allocated GPU memory; log:info says why there is none"),
+    }
 }
+
+/// So CUDA's driver is called in any version.
+const DRIVER_NAME: &str = "libcuda.so";

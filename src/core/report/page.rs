@@ -11,7 +11,12 @@
 //!    `sequence` is the same even number in both.
 //!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
-//! nobody's: process ids are given out again. Processes of another namespace cannot be told apart.
+//! nobody's: process ids are given out again. So is one that its process does not map: a program that
+//! has become another one (`exec`) keeps number and start. The head is written once the file is mapped.
+//! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
+
+use alloc::format;
+use alloc::string::String;
 
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
@@ -27,13 +32,27 @@ pub const SEQUENCE_OFFSET: usize = 44;
 pub const TEXT_BYTES_OFFSET: usize = 48;
 pub const SITE_REQUESTS_OFFSET: usize = 64;
 
-/// The file's name in `/dev/shm` begins with this; then come the user's and the process's number,
-/// with a `-` between them.
+/// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
+/// there, with a `-` between them; and where somebody else has taken that name, a `.` and anything. A
+/// name only says where to look: whose file it is its head says, and that it lies there as that user's.
 pub const NAME_BEGIN: &str = "cachealloc-";
+
+pub fn name(user: u32, owner: &Owner) -> String {
+    let Owner { process_id, namespace, .. } = owner;
+    format!("{NAME_BEGIN}{user}-{namespace}-{process_id}")
+}
+
+/// Whether a file of this name may be that of a process with this number, in its own namespace.
+pub fn may_be_of(name: &str, process_id: u32) -> bool {
+    let Some(rest) = name.strip_prefix(NAME_BEGIN) else { return false };
+    let rest = rest.split_once('.').map_or(rest, |(rest, _)| rest);
+    rest.rsplit('-').next().and_then(|number| number.parse().ok()) == Some(process_id)
+}
 
 /// Whose file it is. A process is told from a later one of the same number by its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
+    /// In its own namespace: others know it by other numbers.
     pub process_id: u32,
     /// In clock ticks since the machine's: field 22 of `/proc/PID/stat`.
     pub start: u64,
@@ -110,4 +129,11 @@ impl Head {
 /// contain anything, also brackets and spaces.
 pub fn start_of(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The number of a process in its own namespace, from the text of `/proc/PID/status`: the last one of
+/// `NSpid`, which old kernels do not have.
+pub fn inner_number(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
 }

@@ -19,6 +19,7 @@
 use core::ptr::null_mut;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use cachealloc_core::report::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, SEQUENCE_OFFSET,
-    TEXT_BYTES_OFFSET, start_of,
+    TEXT_BYTES_OFFSET, name, start_of,
 };
 
 use crate::record::recorder::now_ns;
@@ -93,18 +94,19 @@ impl Live {
     }
 
     fn make() -> io::Result<Live> {
-        let owner = owner_of("self")?;
+        // The number that it has for itself: /proc may be of another namespace.
+        let owner = Owner { process_id: std::process::id(), ..owner_of("self")? };
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
-        let name = format!("{NAME_BEGIN}{user}-{}", owner.process_id);
-        let path = Path::new(FOLDER).join(name);
-        let file = create(&path).or_else(|error| {
-            // Of this very process before it became this program, or of one with its number.
-            if head_at(&path).is_some_and(|head| head.owner.namespace == owner.namespace) {
-                std::fs::remove_file(&path)?;
-                return create(&path);
+        let name = name(user, &owner);
+        let mut path = Path::new(FOLDER).join(&name);
+        let file = create(&path).or_else(|_| {
+            // Of this very process before it became this program, or of an earlier one with its number.
+            if std::fs::remove_file(&path).is_err() {
+                // Another user's, which may have been put there to be in our way.
+                path = Path::new(FOLDER).join(format!("{name}.{:016x}", random()));
             }
-            Err(error)
+            create(&path)
         })?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
         let head = Head {
@@ -117,7 +119,9 @@ impl Live {
             time_ns: 0,
             site_requests: 0,
         };
-        let mapped = file.write_all_at(&head.to_bytes(), 0).and_then(|()| map(&file));
+        // In this order: who finds a head that its process does not map takes it for a leftover.
+        let mapped =
+            map(&file).and_then(|page| file.write_all_at(&head.to_bytes(), 0).map(|()| page));
         if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
             remove_own();
         }
@@ -215,6 +219,11 @@ fn remove_own() {
     }
 }
 
+/// Of the operating system's randomness.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600).open(path)
@@ -276,6 +285,9 @@ fn owner_of(process: &str) -> io::Result<Owner> {
 /// Files of the user's processes that were killed. Those of other namespaces cannot be judged.
 fn remove_orphans() {
     let (Ok(own), Ok(folder)) = (owner_of("self"), std::fs::read_dir(FOLDER)) else { return };
+    if own.process_id != std::process::id() {
+        return; // of another namespace's /proc, in which numbers are others
+    }
     // SAFETY: asks the kernel for a number.
     let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
     let ours =

@@ -62,7 +62,7 @@ impl Forger {
     fn new(long: usize, way: &str) -> Forger {
         let page = scratch_file("page");
         // The name has the process's number in it, which is known once it runs.
-        let script = "exec 3</proc/self/ns/pid; f=/dev/shm/cachealloc-$(id -u)-$$; \
+        let script = "exec 3</proc/self/ns/pid; f=/dev/shm/cachealloc-$(id -u)-$(stat -Lc %i /proc/self/ns/pid)-$$; \
              echo $f >$1; python=$2; shift 2; PAGE=$f exec python3 -c \"$python\" \"$@\"";
         let mut child = Command::new("sh")
             .args(["-c", script, "sh"])

@@ -239,9 +239,7 @@ fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
 /// Files of dead processes go; what is no file of ours, or another's, stays and harms nobody.
 #[test]
 fn files_of_nobody() {
-    let user = fs::metadata("/proc/self").expect("/proc").uid();
-    let file =
-        |process: u32| std::path::PathBuf::from(format!("/dev/shm/cachealloc-{user}-{process}"));
+    let file = crate::statistics::page_of;
     let killed = Running::new(statistics("busy 2 kill"));
     killed.wait_for_file();
     let left = killed.file.clone();
@@ -274,33 +272,6 @@ fn files_of_nobody() {
     for path in [own, empty, pipe, link] {
         assert!(fs::remove_file(&path).is_ok(), "{}", path.display());
     }
-}
-
-/// In a container numbers mean other processes. Only root can make one here.
-#[test]
-fn processes_of_another_namespace() {
-    let user = fs::metadata("/proc/self").expect("/proc").uid();
-    let file = std::path::PathBuf::from(format!("/dev/shm/cachealloc-{user}-1"));
-    let program = statistics("").plain_command().get_program().to_owned();
-    let run = Run::program("unshare").args("--pid --fork --kill-child --mount-proc").arg(program);
-    let mut command = run.args("busy 2 exit").plain_command();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut inside = command.spawn().expect("it starts");
-    let mut ready = [0; 6];
-    let begun = std::io::Read::read_exact(inside.stdout.as_mut().expect("a pipe"), &mut ready);
-    for _ in 0..500 {
-        if begun.is_err() || file.exists() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    if begun.is_ok() {
-        let table = cachealloc("top").output().ok().stdout;
-        let listed = table.lines().any(|row| row.trim_start().starts_with("1 "));
-        assert!(file.exists() && !listed, "{table}");
-    }
-    drop(inside.stdin.take());
-    inside.wait().expect("it ends");
 }
 
 /// Only root can be another user here.

@@ -9,6 +9,7 @@ mod generated;
 mod hostile;
 mod install;
 mod live;
+mod namespaces;
 mod output;
 mod report;
 mod run;

@@ -1,0 +1,220 @@
+//! Programs in containers, and programs that become others: the right process is asked, and what is said of
+//! the others is true. Only root can make namespaces and change users; without, nothing is tried.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cachealloc_tests::{Run, compile, library};
+
+use super::cachealloc;
+use super::live::failed;
+use crate::statistics::{Running, page_of};
+
+/// A busy program as the first process of a namespace of its own.
+struct Contained {
+    outer: Child,
+    /// The program's number here.
+    process: u32,
+}
+
+impl Contained {
+    /// None: not allowed here.
+    fn new(own_folder: bool) -> Option<Contained> {
+        let folder = if own_folder { "mount -t tmpfs none /dev/shm && " } else { "" };
+        let script = format!("{folder}exec {} busy 2 exit", compile("statistics.c").display());
+        let run = Run::program("unshare").args("--pid --mount --fork --kill-child --mount-proc");
+        let mut command = run.args("sh -c").arg(script).plain_command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut outer = command.spawn().expect("it starts");
+        let mut ready = [0; 6];
+        let stdout = outer.stdout.as_mut().expect("a pipe");
+        if std::io::Read::read_exact(stdout, &mut ready).is_err() {
+            let _ = outer.wait();
+            return None;
+        }
+        let id = outer.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("/proc");
+        let process = children.trim().parse().expect("one child");
+        Some(Contained { outer, process })
+    }
+
+    #[track_caller]
+    fn answers(&self) {
+        let begun = Instant::now();
+        loop {
+            let ran = cachealloc(&format!("stats {}", self.process)).output();
+            if ran.code == Some(0) {
+                let begin = format!("process {}: /", self.process);
+                assert!(ran.stdout.starts_with(&begin), "{ran:?}");
+                assert!(ran.stdout.contains("device 0"), "{ran:?}");
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "{ran:?}");
+            // The file is made by a thread, a moment after the first call.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let ran = cachealloc(&format!("top {}", self.process)).output().ok();
+        assert!(ran.stdout.contains("busy 2 exit"), "{ran:?}");
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        drop(self.outer.stdin.take());
+        for _ in 0..200 {
+            if !matches!(self.outer.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.outer.kill();
+        let _ = self.outer.wait();
+    }
+}
+
+/// By the number that it has outside, whether or not its `/dev/shm` is ours.
+#[test]
+fn a_contained_process_answers() {
+    for own_folder in [false, true] {
+        let Some(contained) = Contained::new(own_folder) else { return };
+        contained.answers();
+        // In a table of what runs here it has no place: its number here is another one.
+        let table = cachealloc("top").output().ok().stdout;
+        assert!(!table.lines().any(|row| row.trim_start().starts_with("1 ")), "{table}");
+    }
+}
+
+/// Two containers with one `/dev/shm`, and one that was killed: each has a file of its own.
+#[test]
+fn a_killed_container_is_in_nobodys_way() {
+    let Some(first) = Contained::new(false) else { return };
+    first.answers();
+    // As long as this is open, no other namespace has its number.
+    let _namespace = fs::File::open(format!("/proc/{}/ns/pid", first.process)).expect("/proc");
+    let Some(second) = Contained::new(false) else { return };
+    second.answers();
+    first.answers();
+    let pages = || {
+        let names = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with("-1")).collect::<Vec<_>>()
+    };
+    super::live::kill("-KILL", first.process);
+    drop(first);
+    let Some(third) = Contained::new(false) else { return };
+    third.answers();
+    second.answers();
+    drop((second, third));
+    // Of those that were killed nothing can be known here.
+    for name in pages() {
+        let _ = fs::remove_file(PathBuf::from("/dev/shm").join(name));
+    }
+}
+
+/// Another user can take a name that everybody knows, and be in nobody's way by that.
+#[test]
+fn a_taken_name_is_no_matter() {
+    // The program's number is known before it begins: a shell becomes it.
+    let script = format!(
+        "f=/dev/shm/cachealloc-$(id -u)-$(stat -Lc %i /proc/self/ns/pid)-$$; \
+         mkdir $f; exec env LD_PRELOAD={} {} busy 2 exit",
+        library().display(),
+        compile("statistics.c").display()
+    );
+    let running = Running::new(Run::program("sh").preload(&[]).arg("-c").arg(script));
+    let process = running.child.id();
+    let begun = Instant::now();
+    while cachealloc(&format!("stats {process}")).output().code != Some(0) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it has no file");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let table = cachealloc("top").output().ok().stdout;
+    assert!(table.contains(&format!("{process} ")), "{table}");
+    assert_eq!(running.end(), Some(0));
+    fs::remove_dir(page_of(process)).expect("the one that was in the way");
+    let left = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
+    let mut left = left.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert_eq!(left.find(|name| name.contains(&format!("-{process}."))), None);
+}
+
+/// Uses CUDA, then does something else.
+const USES: &str = r#"
+import ctypes, os, sys, time
+cuda = ctypes.CDLL('libcuda.so.1')
+pointer, context = ctypes.c_uint64(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), 1 << 20) == 0
+user, space = os.geteuid(), os.stat('/proc/self/ns/pid').st_ino
+page = f'/dev/shm/cachealloc-{user}-{space}-{os.getpid()}'
+while not os.path.exists(page): time.sleep(0.01)
+time.sleep(0.1)
+def then():
+    if sys.argv[1] == 'exec':
+        os.execvp('sh', ['sh', '-c', 'echo ready; read line'])
+    os.setuid(65534)
+    print('ready', flush=True)
+    sys.stdin.read()
+then()
+"#;
+
+fn uses(then: &str) -> Running {
+    Running::new(Run::program("python3").arg("-c").arg(USES).arg(then))
+}
+
+/// What a program was before, nobody waits for.
+#[test]
+fn a_program_becomes_another() {
+    let running = uses("exec");
+    let process = running.child.id();
+    assert!(running.file.exists());
+    let ran = cachealloc(&format!("stats {process}")).output();
+    let why = "has become another program since it used CUDA; try again if that uses CUDA as well";
+    assert!(ran.stderr.starts_with(&format!("cachealloc: process {process} (sh -c")), "{ran:?}");
+    assert!(ran.stderr.ends_with(&format!("{why}\n")), "{ran:?}");
+    assert!(!running.file.exists(), "nobody would miss it");
+    let ran = cachealloc(&format!("stats {process}")).output();
+    let why = format!(
+        "process {process} runs under cachealloc and has not used CUDA yet; try again once it has allocated \
+         GPU memory"
+    );
+    failed(&ran, &why);
+    assert_eq!(running.end(), Some(1), "sh has read nothing");
+    // The same in a table of all.
+    let running = uses("exec");
+    let begun = Instant::now();
+    let table = cachealloc("top --json").output().ok().stdout;
+    assert!(begun.elapsed() < Duration::from_millis(900), "{table}");
+    assert!(!table.contains(&format!("{}", running.child.id())), "{table}");
+    assert!(!running.file.exists());
+    running.end();
+}
+
+#[test]
+fn a_program_changes_its_user() {
+    if !nobody_can_be_become() {
+        return;
+    }
+    let running = uses("setuid");
+    let process = running.child.id();
+    let ran = cachealloc(&format!("top {process}")).output();
+    let why = format!(
+        "process {process} runs as user 65534, and its statistics are in a file of user 0, which it cannot \
+         write any longer; have it write them at its end: cachealloc run --stats-on-exit FILE"
+    );
+    failed(&ran, &why);
+    let begun = Instant::now();
+    cachealloc("top --json").output().ok();
+    assert!(begun.elapsed() < Duration::from_millis(900));
+    let path = running.file.clone();
+    running.end();
+    let _ = fs::remove_file(path);
+}
+
+fn nobody_can_be_become() -> bool {
+    let ran = Command::new("python3").args(["-c", "import os; os.setuid(65534)"]).output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
