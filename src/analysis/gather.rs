@@ -85,6 +85,7 @@ impl Gathered {
         only_device: Option<u32>,
     ) {
         let stacks = common.adopt_names(snapshot);
+        common.file_bytes = common.file_bytes.saturating_add(snapshot.file_bytes);
         for (ordinal, device) in (0..).zip(&snapshot.devices) {
             let is_wanted = only_device.is_none_or(|wanted| wanted == ordinal);
             if !is_wanted || (device.entries.is_empty() && device.segments.is_empty()) {

@@ -142,7 +142,12 @@ fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<
 fn file_of(snapshot: &Snapshot, folders: &DebugFolders, library: &str) -> Result<PathBuf, Outcome> {
     let path = Path::new(library);
     let expected = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
-    let there = if path.is_file() { read_elf_build_id(path).ok().flatten() } else { None };
+    // A path from a file of somebody's: it is looked at where there is something to compare with.
+    let there = if expected.is_some() && path.is_file() {
+        read_elf_build_id(path).ok().flatten()
+    } else {
+        None
+    };
     let there = there.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     let Some(expected) = expected else { return Err(Outcome::UnknownBuild) };
     match folders.find(expected) {

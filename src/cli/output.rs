@@ -79,6 +79,10 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
     let mut out = BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        // Of who writes, not of the system.
+        Err(error) if error.get_ref().is_some() => {
+            Err(Failure::new(format!("what is on stdout is not whole: {error}")))
+        }
         Err(error) => Err(Failure::new(format!("stdout cannot be written: {error}"))),
         Ok(()) => Ok(()),
     }
@@ -217,6 +221,10 @@ fn is_snapshot(path: &Path) -> bool {
 }
 
 fn explain(path: &Path, error: &io::Error) -> Failure {
+    // Of who writes, not of the system.
+    if error.get_ref().is_some() {
+        return Failure::new(format!("{} is not written: {error}", path.display()));
+    }
     let failure = Failure::new(format!("{} cannot be written: {error}", path.display()));
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match error.kind() {

@@ -93,6 +93,8 @@ pub struct Translation<'a> {
     names: Names,
     frames: HashMap<FrameId, u32>,
     stacks: HashMap<(StackId, TextId), u32>,
+    /// The node and the site of a stack, whatever its category: a stack may have a million frames.
+    places: HashMap<StackId, (u32, u32)>,
     /// The category of a stack, learnt from entries: blocks have none.
     categories: HashMap<StackId, TextId>,
 }
@@ -107,6 +109,7 @@ impl<'a> Translation<'a> {
             names: Names::of(snapshot),
             frames: HashMap::new(),
             stacks: HashMap::new(),
+            places: HashMap::new(),
             categories: known.map(|entry| (entry.stack, entry.category)).collect(),
         }
     }
@@ -127,12 +130,19 @@ impl Tables {
         if let Some(&number) = file.stacks.get(&(stack, category)) {
             return number;
         }
-        let mut node = 0;
-        for &frame in file.snapshot.stacks.get(stack).iter().rev() {
-            let frame = self.frame(file, frame);
-            node = self.nodes.number((node, frame)) + 1;
-        }
-        let site = self.site(file, stack);
+        let (node, site) = match file.places.get(&stack) {
+            Some(&place) => place,
+            None => {
+                let mut node = 0;
+                for &frame in file.snapshot.stacks.get(stack).iter().rev() {
+                    let frame = self.frame(file, frame);
+                    node = self.nodes.number((node, frame)) + 1;
+                }
+                let place = (node, self.site(file, stack));
+                file.places.insert(stack, place);
+                place
+            }
+        };
         let library = self.text(names::library(file.snapshot, category));
         let library = self.libraries.number(library);
         let number = self.stacks.number(StackRow { node, site, library });
@@ -164,8 +174,10 @@ impl Tables {
     pub fn find_sites(&mut self, files: &mut [Translation]) {
         let mut stacks = Vec::new();
         for file in files {
-            let (number, snapshot, names) = (file.number, file.snapshot, file.names.clone());
+            let (number, snapshot) = (file.number, file.snapshot);
+            let names = std::mem::take(&mut file.names);
             stacks.extend(sites::weighed(number, snapshot, &names, |id| self.frame(file, id)));
+            file.names = names;
         }
         self.chains = sites::chains(&stacks);
     }

@@ -3,13 +3,17 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::{NO_STACK, weighted};
+use super::{Bounded, NO_STACK, weighted};
 use crate::model::{Snapshot, StackId};
 use crate::names::{label, plain};
 use crate::{By, When};
 
 /// Several devices come apart by a frame of their own.
-pub fn folded(snapshot: &Snapshot, by: By, when: When, mut out: impl Write) -> io::Result<()> {
+pub fn folded(snapshot: &Snapshot, by: By, when: When, out: impl Write) -> io::Result<()> {
+    let mut out = Bounded::new(snapshot, out);
+    let frame_names = snapshot.frames.all().iter();
+    let frame_names: Vec<String> =
+        frame_names.map(|frame| without_separators(&label(&snapshot.texts, frame))).collect();
     let weighted = weighted(snapshot, by, when);
     let several = weighted.iter().any(|it| it.device != weighted[0].device);
     let mut lines: Vec<((u32, StackId), u64)> = Vec::new();
@@ -24,16 +28,16 @@ pub fn folded(snapshot: &Snapshot, by: By, when: When, mut out: impl Write) -> i
         lines[index].1 = lines[index].1.saturating_add(it.weight);
     }
     for ((device, stack), weight) in lines {
-        let frames = snapshot.frames_of(stack).rev();
-        let mut names: Vec<String> =
-            frames.map(|frame| without_separators(&label(&snapshot.texts, frame))).collect();
-        if names.is_empty() {
-            names.push(NO_STACK.into());
-        }
         if several {
-            names.insert(0, format!("GPU {device}"));
+            write!(out, "GPU {device};")?;
         }
-        writeln!(out, "{} {weight}", names.join(";"))?;
+        let frames = snapshot.stacks.get(stack).iter().rev();
+        for (index, frame) in frames.enumerate() {
+            let separator = if index == 0 { "" } else { ";" };
+            write!(out, "{separator}{}", frame_names[frame.0 as usize])?;
+        }
+        let nothing = if snapshot.stacks.get(stack).is_empty() { NO_STACK } else { "" };
+        writeln!(out, "{nothing} {weight}")?;
     }
     out.flush()
 }

@@ -10,6 +10,8 @@ pub use model::json;
 pub use perfetto::perfetto;
 pub use speedscope::speedscope;
 
+use std::io::{self, Write};
+
 use crate::model::{Snapshot, StackId};
 use crate::{By, Lives, When, sites};
 
@@ -35,6 +37,48 @@ fn weighted(snapshot: &Snapshot, by: By, when: When) -> Vec<Weighted> {
     }
     all
 }
+
+/// A writer that ends with an error where a small file would become a large one: a stack of a million frames
+/// for each of a thousand devices.
+pub struct Bounded<W> {
+    out: W,
+    left: u64,
+    bytes_max: u64,
+}
+
+impl<W: Write> Bounded<W> {
+    pub fn new(snapshot: &Snapshot, out: W) -> Bounded<W> {
+        let bytes_max = BYTES_LEAST + snapshot.file_bytes.saturating_mul(TIMES_MAX);
+        Bounded { out, left: bytes_max, bytes_max }
+    }
+}
+
+impl<W> Bounded<W> {
+    fn too_large(&self) -> String {
+        let mib = self.bytes_max >> 20;
+        format!("it would be more than {mib} MiB, out of proportion to the snapshot")
+    }
+}
+
+impl<W: Write> Write for Bounded<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        match self.left.checked_sub(written as u64) {
+            Some(left) => self.left = left,
+            None => return Err(io::Error::other(self.too_large())),
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// So many times the file may be written. Perfetto's events, which are the longest, come to less than ten.
+const TIMES_MAX: u64 = 64;
+/// And so much of a small one.
+const BYTES_LEAST: u64 = 64 << 20;
 
 /// Where a tool wants a frame, and there is none.
 const NO_STACK: &str = "[no stack]";

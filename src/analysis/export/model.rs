@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::Bounded;
 use crate::json::Json;
 use crate::model::{Action, Block, BlockState, Device, Dropped, Entry, Segment, Snapshot, TextId};
 
@@ -9,7 +10,7 @@ use crate::model::{Action, Block, BlockState, Device, Dropped, Entry, Segment, S
 const VERSION: u32 = 1;
 
 pub fn json(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
-    let mut json = Json::new(out);
+    let mut json = Json::new(Bounded::new(snapshot, out));
     json.object(|json| {
         json.key("format")?.text("cachealloc-model")?;
         json.key("version")?.number(VERSION)?;

@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use super::Bounded;
 use crate::json::Json;
 use crate::model::{Action, Device, FrameId, Snapshot, StackId, TextId};
-use crate::names::{self, Names, label};
+use crate::names::{self, Names};
 use crate::{Life, Lives, Moment, reserved_over_time};
 
 pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
-    let mut json = Json::new(out);
+    let mut json = Json::new(Bounded::new(snapshot, out));
     let mut labels = Labels { snapshot, names: Names::of(snapshot), known: HashMap::new() };
     json.object(|json| {
         json.key("displayTimeUnit")?.text("ms")?;
@@ -182,8 +183,7 @@ const CALLERS_SHOWN: usize = 4;
 impl Labels<'_> {
     fn of(&mut self, stack: StackId) -> (String, String) {
         let known = self.known.entry(stack).or_insert_with(|| {
-            let label =
-                |frame: FrameId| label(&self.snapshot.texts, self.snapshot.frames.get(frame));
+            let label = |frame: FrameId| self.names.label(frame).to_string();
             let site = self.names.site(self.snapshot, stack);
             let callers = self.names.callers(self.snapshot, stack).take(CALLERS_SHOWN);
             let callers: Vec<String> = callers.map(label).collect();

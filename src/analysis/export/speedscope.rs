@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{NO_STACK, Weighted, weighted};
+use super::{Bounded, NO_STACK, Weighted, weighted};
 use crate::json::Json;
 use crate::model::Snapshot;
 use crate::names::{is_source, short_name};
@@ -16,7 +16,7 @@ const PROFILES: [(&str, By, When); 3] = [
 
 /// Profiles of each device: what is held at its peak and at the end, and all that was allocated.
 pub fn speedscope(snapshot: &Snapshot, name: &str, out: impl Write) -> io::Result<()> {
-    let mut json = Json::new(out);
+    let mut json = Json::new(Bounded::new(snapshot, out));
     json.object(|json| {
         json.key("$schema")?.text("https://www.speedscope.app/file-format-schema.json")?;
         json.key("name")?.text(name)?;
@@ -55,11 +55,13 @@ fn profiles<W: Write>(json: &mut Json<W>, snapshot: &Snapshot) -> io::Result<()>
     for (name, by, when) in PROFILES {
         let all = weighted(snapshot, by, when);
         for (ordinal, _) in snapshot.devices.iter().enumerate() {
-            let of_device: Vec<&Weighted> =
-                all.iter().filter(|it| it.device as usize == ordinal).collect();
+            // They come device by device.
+            let begin = all.partition_point(|it| (it.device as usize) < ordinal);
+            let end = all.partition_point(|it| it.device as usize <= ordinal);
+            let of_device = &all[begin..end];
             // Where nothing is held, there is still a profile: speedscope wants one at least.
             json.line()?;
-            profile(json, snapshot, &format!("GPU {ordinal}: {name}"), &of_device)?;
+            profile(json, snapshot, &format!("GPU {ordinal}: {name}"), of_device)?;
         }
     }
     Ok(())
@@ -69,7 +71,7 @@ fn profile<W: Write>(
     json: &mut Json<W>,
     snapshot: &Snapshot,
     name: &str,
-    weighted: &[&Weighted],
+    weighted: &[Weighted],
 ) -> io::Result<()> {
     let sum = weighted.iter().fold(0u64, |sum, it| sum.saturating_add(it.weight));
     json.object(|json| {

@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub host: Device,
     pub annotations: Vec<Annotation>,
     pub settings: Settings,
+    /// The length of the file: what is made of it is held to that.
+    pub file_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,13 @@ pub use short::{is_source, label, short_name, short_path};
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
 
 /// What kind of code each frame of a snapshot is, found out once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Names {
     kinds: Vec<Kind>,
+    /// The index of the site's frame of each stack: a stack may have a million frames, and many sites.
+    sites: Vec<Option<u32>>,
+    /// What each frame is called.
+    labels: Vec<Box<str>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,11 +38,25 @@ impl Names {
     pub fn of(snapshot: &Snapshot) -> Names {
         let text = |id| snapshot.texts.get(id);
         let kind = |frame: &Frame| kind(text(frame.name), text(frame.filename));
-        Names { kinds: snapshot.frames.all().iter().map(kind).collect() }
+        let frames = snapshot.frames.all();
+        let label = |frame: &Frame| label(&snapshot.texts, frame).into_boxed_str();
+        let mut names = Names {
+            kinds: frames.iter().map(kind).collect(),
+            sites: Vec::new(),
+            labels: frames.iter().map(label).collect(),
+        };
+        let site = |stack| names.site_index(snapshot.stacks.get(stack)).map(|index| index as u32);
+        names.sites = snapshot.stacks.ids().map(site).collect();
+        names
+    }
+
+    /// What a frame is called, in a line of a table.
+    pub fn label(&self, frame: FrameId) -> &str {
+        &self.labels[frame.0 as usize]
     }
 
     /// The frame that says where this is: its index in the stack. None of a stack without frames.
-    pub fn site_index(&self, frames: &[FrameId]) -> Option<usize> {
+    fn site_index(&self, frames: &[FrameId]) -> Option<usize> {
         let kinds = frames.iter().map(|frame| self.kinds[frame.0 as usize]);
         // The innermost of the best kind.
         kinds.enumerate().max_by_key(|&(index, kind)| (kind, usize::MAX - index)).map(|it| it.0)
@@ -46,7 +64,7 @@ impl Names {
 
     pub fn site(&self, snapshot: &Snapshot, stack: StackId) -> Option<FrameId> {
         let frames = snapshot.stacks.get(stack);
-        self.site_index(frames).map(|index| frames[index])
+        self.sites[stack.0 as usize].map(|index| frames[index as usize])
     }
 
     /// The callers of the site that say something, innermost first: where the site is the program's
@@ -57,7 +75,7 @@ impl Names {
         stack: StackId,
     ) -> impl Iterator<Item = FrameId> + 'a {
         let frames = snapshot.stacks.get(stack);
-        let from = self.site_index(frames).map_or(0, |index| index + 1);
+        let from = self.sites[stack.0 as usize].map_or(0, |index| index as usize + 1);
         let kind_of = |frame: FrameId| self.kinds[frame.0 as usize];
         let is_own = from > 0 && kind_of(frames[from - 1]) == Kind::Own;
         let least = if is_own { Kind::Own } else { Kind::Code };

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::cut;
 use crate::model::{Frame, Texts};
 
 /// `forward model.py:52`; of a library without lines `cublasCreate libcublas.so.12+0x3f2`.
@@ -39,17 +40,24 @@ const SOURCES: [&str; 26] = [
 /// alone of a binary, else the file and its folder.
 pub fn short_path(path: &str) -> &str {
     for packages in ["/site-packages/", "/dist-packages/"] {
-        if let Some((_, inside)) = path.rsplit_once(packages) {
+        if let Some((_, inside)) = path.rsplit_once(packages)
+            && inside.len() <= PATH_CHARS_MAX
+        {
             return inside;
         }
     }
     let parts = if is_source(path) { 2 } else { 1 };
-    if path.starts_with('<') {
+    if path.starts_with('<') && path.len() <= PATH_CHARS_MAX {
         return path;
     }
-    match path.rmatch_indices('/').nth(parts - 1) {
+    let short = match path.rmatch_indices('/').nth(parts - 1) {
         Some((slash, _)) => &path[slash + 1..],
         None => path,
+    };
+    // No file system has a longer name; its end says most.
+    match short.char_indices().rev().nth(PATH_CHARS_MAX) {
+        Some((begin, _)) => &short[begin..],
+        None => short,
     }
 }
 
@@ -63,13 +71,14 @@ pub fn short_name(name: &str) -> Cow<'_, str> {
     let short = short.trim();
     match short.char_indices().nth(NAME_CHARS_MAX) {
         Some((end, _)) => format!("{}...", &short[..end]).into(),
-        None if short.is_empty() => name.to_string().into(),
+        None if short.is_empty() => cut(name, NAME_CHARS_MAX),
         None => short.to_string().into(),
     }
 }
 
 const NAME_BYTES_GOOD: usize = 40;
 const NAME_CHARS_MAX: usize = 80;
+const PATH_CHARS_MAX: usize = 500;
 
 /// Rust's symbols end in `::h` and 16 digits.
 fn without_hash(name: &str) -> &str {

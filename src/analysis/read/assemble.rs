@@ -3,6 +3,7 @@
 
 use std::mem;
 
+use super::bounds;
 use super::dicts::NO_ADDRESS;
 use super::error::ReadError;
 use super::nodes::{self, Nodes};
@@ -25,6 +26,8 @@ pub(super) fn snapshot(mut nodes: Nodes, top: Value) -> Result<Snapshot, ReadErr
     snapshot.frames = nodes.frames;
     snapshot.stacks = nodes.stacks;
     snapshot.pools = nodes.pools;
+    snapshot.file_bytes = nodes.read_bytes;
+    bounds::check(&snapshot, nodes.read_bytes).map_err(ReadError::NoSnapshot)?;
     Ok(snapshot)
 }
 
@@ -57,7 +60,7 @@ fn from_dict(nodes: &mut Nodes, map: u32) -> nodes::Result<Snapshot> {
         snapshot.annotations = annotations(nodes, list)?;
     }
     if let Some(Value::Map(map)) = get(nodes, words::ALLOCATOR_SETTINGS) {
-        snapshot.settings = settings(nodes, map);
+        snapshot.settings = settings(nodes, map)?;
     }
     Ok(snapshot)
 }
@@ -195,25 +198,30 @@ fn annotations(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Annotation>>
     Ok(annotations)
 }
 
-fn settings(nodes: &Nodes, map: u32) -> Settings {
+fn settings(nodes: &mut Nodes, map: u32) -> nodes::Result<Settings> {
     let mut settings = Settings::default();
-    for &(key, value) in nodes.pairs(map) {
+    for index in 0..nodes.pairs(map).len() {
+        let (key, value) = nodes.pairs(map)[index];
         match (key, nodes.resolve(value)) {
             (Value::Text(words::CACHEALLOC), Value::Map(ours)) => {
-                settings.ours = texts_of(nodes, ours);
+                settings.ours = texts_of(nodes, ours)?;
             }
             (Value::Text(words::TRACE_ALLOC_DROPPED), Value::Number(count)) => {
                 settings.dropped = Dropped::Count(count);
             }
-            (key, value) => settings.all.push((nodes.plain(key), nodes.plain(value))),
+            (key, value) => settings.all.push((nodes.plain(key)?, nodes.plain(value)?)),
         }
     }
-    settings
+    Ok(settings)
 }
 
-fn texts_of(nodes: &Nodes, map: u32) -> Vec<(String, String)> {
-    let pairs = nodes.pairs(map).iter();
-    pairs.map(|&(key, value)| (nodes.plain(key), nodes.plain(value))).collect()
+fn texts_of(nodes: &mut Nodes, map: u32) -> nodes::Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
+    for index in 0..nodes.pairs(map).len() {
+        let (key, value) = nodes.pairs(map)[index];
+        texts.push((nodes.plain(key)?, nodes.plain(value)?));
+    }
+    Ok(texts)
 }
 
 fn within(nodes: &Nodes, key: TextId, what: String) -> String {

@@ -48,11 +48,11 @@ impl Nodes {
                 words::STREAM => entry.stream = handle(key, value, self)?,
                 words::TIME_US => entry.time_us = number(key, value, self)?,
                 words::FRAMES => entry.stack = self.stack(value)?,
-                words::CATEGORY => entry.category = self.text(value, words::UNKNOWN),
+                words::CATEGORY => entry.category = self.text(value, words::UNKNOWN)?,
                 words::COMPILE_CONTEXT => {
-                    entry.compile_context = self.text(value, words::NOT_AVAILABLE);
+                    entry.compile_context = self.text(value, words::NOT_AVAILABLE)?;
                 }
-                words::USER_METADATA => entry.user_metadata = self.text(value, TextId::EMPTY),
+                words::USER_METADATA => entry.user_metadata = self.text(value, TextId::EMPTY)?,
                 words::POOL_ID => entry.pool = self.pool_of(value)?,
                 _ => {}
             }
@@ -78,7 +78,7 @@ impl Nodes {
                 words::REQUESTED_SIZE => requested = Some(number(key, value, self)?),
                 words::STATE => block.state = state(value)?,
                 words::FRAMES => block.stack = self.stack(value)?,
-                words::CATEGORY => block.category = self.text(value, words::UNKNOWN),
+                words::CATEGORY => block.category = self.text(value, words::UNKNOWN)?,
                 words::HISTORY => {
                     let (stack, bytes) = self.old_history(value)?;
                     block.stack = stack;
@@ -189,16 +189,29 @@ impl Nodes {
     }
 
     /// Empty where it is none, or says no more than `nothing` does.
-    fn text(&mut self, value: Value, nothing: TextId) -> TextId {
-        match self.resolve(value) {
+    fn text(&mut self, value: Value, nothing: TextId) -> Result<TextId> {
+        Ok(match self.resolve(value) {
             Value::Text(text) if text == nothing => TextId::EMPTY,
             Value::Text(text) => text,
             Value::Nothing | Value::EmptyDict | Value::EmptyList => TextId::EMPTY,
+            Value::Map(map) => {
+                // The same dict for many entries is one text.
+                let count = self.pairs(map).len();
+                match self.plains.get(&map) {
+                    Some(&(known, text)) if known == count => text,
+                    _ => {
+                        let text = self.plain(Value::Map(map))?;
+                        let text = self.texts.add(&text);
+                        self.plains.insert(map, (count, text));
+                        text
+                    }
+                }
+            }
             value => {
-                let text = self.plain(value);
+                let text = self.plain(value)?;
                 self.texts.add(&text)
             }
-        }
+        })
     }
 
     fn pool_of(&mut self, value: Value) -> Result<PoolId> {

@@ -37,6 +37,7 @@ impl<R: Read> Machine<R> {
         loop {
             let opcode = self.source.byte()?;
             if opcode == STOP {
+                self.nodes.read_bytes = self.source.position();
                 let value = self.pop()?;
                 return Ok(self.nodes.resolve(value));
             }
@@ -175,7 +176,12 @@ impl<R: Read> Machine<R> {
         let place = place as usize;
         if place >= self.memo.len() {
             // Writers count. Our own, and PyTorch's, leave no more than a few free.
-            if place - self.memo.len() > MEMO_GAP_MAX || place >= COUNT_MAX {
+            // Each place takes a byte of the file at least, but for those that are free.
+            let is_far = place - self.memo.len() > MEMO_GAP_MAX;
+            if is_far
+                || place >= COUNT_MAX
+                || place as u64 > self.source.position() + MEMO_GAP_MAX as u64
+            {
                 return Err(self.broken(format!("place {place} is out of order")));
             }
             self.memo.resize(place + 1, None);
@@ -212,6 +218,7 @@ impl<R: Read> Machine<R> {
             return Err(self.broken("a dict or list is filled that is not there".into()));
         }
         let container = self.stack[begin - 1];
+        self.nodes.read_bytes = self.source.position();
         let filled = add(&mut self.nodes, container, &self.stack[begin..]);
         self.stack[begin - 1] = filled.map_err(|what| self.broken(what))?;
         self.stack.truncate(begin);
@@ -241,6 +248,7 @@ impl<R: Read> Machine<R> {
         begin: usize,
         make: impl Fn(&mut Nodes, &[Value]) -> nodes::Result<Value>,
     ) -> Result<()> {
+        self.nodes.read_bytes = self.source.position();
         let made = make(&mut self.nodes, &self.stack[begin..]);
         let made = made.map_err(|what| self.broken(what))?;
         self.stack.truncate(begin);

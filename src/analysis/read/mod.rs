@@ -5,6 +5,7 @@
 //! where this one makes the model as it goes. It is the oracle in the tests.
 
 mod assemble;
+mod bounds;
 mod dicts;
 mod error;
 mod machine;

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::mem;
 
+use super::bounds::check_size;
 use super::value::{List, Value};
 use super::words;
 use crate::model::{Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
@@ -30,6 +31,11 @@ pub(super) struct Nodes {
     pub(super) maps: Vec<Pairs>,
     pub(super) lists: Vec<List>,
     slots: Vec<Value>,
+    /// What a dict says as a text, of so many pairs.
+    pub(super) plains: HashMap<u32, (usize, TextId)>,
+    /// How much of the file was read, and how much was made of it by copying what is there once.
+    pub read_bytes: u64,
+    copied_bytes: u64,
 }
 
 /// Of dicts, of lists, and of whatever else is counted: far more than a recording has, and what
@@ -50,6 +56,9 @@ impl Nodes {
             maps: Vec::new(),
             lists: Vec::new(),
             slots: Vec::new(),
+            plains: HashMap::new(),
+            read_bytes: 0,
+            copied_bytes: 0,
         }
     }
 
@@ -147,23 +156,40 @@ impl Nodes {
     }
 
     /// A value in a few words: of a dict what it says, of dicts in it no more than that.
-    pub fn plain(&self, value: Value) -> String {
-        let Value::Map(map) = self.resolve(value) else { return self.scalar(value) };
-        let pairs = self.pairs(map).iter().take(PLAIN_PAIRS_MAX);
-        let texts = pairs.map(|&(key, value)| [self.scalar(key), self.scalar(value)].join("="));
-        texts.collect::<Vec<_>>().join(" ")
+    pub fn plain(&mut self, value: Value) -> Result<String> {
+        let mut text = String::new();
+        let Value::Map(map) = self.resolve(value) else {
+            self.push_scalar(value, &mut text)?;
+            return Ok(text);
+        };
+        for index in 0..self.pairs(map).len().min(PLAIN_PAIRS_MAX) {
+            let (key, value) = self.pairs(map)[index];
+            if index > 0 {
+                text.push(' ');
+            }
+            self.push_scalar(key, &mut text)?;
+            text.push('=');
+            self.push_scalar(value, &mut text)?;
+        }
+        Ok(text)
     }
 
-    fn scalar(&self, value: Value) -> String {
+    fn push_scalar(&mut self, value: Value, text: &mut String) -> Result<()> {
         match self.resolve(value) {
-            Value::Boolean(yes) => yes.to_string(),
-            Value::Number(number) => number.to_string(),
-            Value::Negative(number) => number.to_string(),
-            Value::Float(number) => number.to_string(),
-            Value::Text(text) => self.texts.get(text).to_string(),
-            Value::Nothing => String::new(),
-            value => value.kind().to_string(),
+            Value::Boolean(yes) => *text += &yes.to_string(),
+            Value::Number(number) => *text += &number.to_string(),
+            Value::Negative(number) => *text += &number.to_string(),
+            Value::Float(number) => *text += &number.to_string(),
+            Value::Text(id) => {
+                self.copied_bytes =
+                    self.copied_bytes.saturating_add(self.texts.get(id).len() as u64);
+                check_size(self.copied_bytes, self.read_bytes)?;
+                *text += self.texts.get(id);
+            }
+            Value::Nothing => {}
+            value => *text += value.kind(),
         }
+        Ok(())
     }
 
     pub(super) fn pool(&mut self, pool: (u64, u64)) -> Result<PoolId> {

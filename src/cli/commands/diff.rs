@@ -60,7 +60,7 @@ pub fn run(arguments: Arguments) -> Result {
     if arguments.json {
         let shown = if arguments.number == 0 { changes.len() } else { arguments.number };
         let shown = &changes[..shown.min(changes.len())];
-        super::print(&sites::json_of_changes(&common, &names, [&before, &after], shown))?;
+        super::print(&sites::json_of_changes(&common, &names, [&before, &after], shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     super::print(&text(&arguments, &common, &names, &before, &after, &changes))?;

@@ -127,7 +127,7 @@ pub fn run(arguments: Arguments) -> Result {
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
     let shown = if arguments.number == 0 { sites.len() } else { arguments.number.min(sites.len()) };
     if arguments.json {
-        super::print(&sites::json(&common, &names, &gathered, by, &sites[..shown]))?;
+        super::print(&sites::json(&common, &names, &gathered, by, &sites[..shown])?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let title = Titles::of(by, at);

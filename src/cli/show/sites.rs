@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 
+use cachealloc_analysis::export::Bounded;
 use cachealloc_analysis::json::Json;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{self, Names, plain};
+use cachealloc_analysis::names::{Names, plain};
 use cachealloc_analysis::{By, Change, DeviceSums, Gathered, Site, Totals, When};
 
 use super::{Column, Table, bytes, count, share, time};
+use crate::commands::Result;
+use crate::failure::Failure;
 
 /// What a list is called.
 pub struct Titles {
@@ -129,7 +132,7 @@ const CALLERS_SHOWN: usize = 3;
 
 /// `forward model.py:52 < step train.py:80 < main train.py:101`
 pub fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
-    let label = |frame: FrameId| names::label(&common.texts, common.frames.get(frame));
+    let label = |frame: FrameId| names.label(frame);
     let Some(site) = names.site(common, stack) else {
         return "(no stack)".into();
     };
@@ -143,9 +146,9 @@ pub fn json(
     gathered: &Gathered,
     by: By,
     sites: &[Site],
-) -> String {
+) -> Result<String> {
     let mut text = Vec::new();
-    let mut json = Json::new(&mut text);
+    let mut json = Json::new(Bounded::new(common, &mut text));
     let written = json.object(|json| {
         json.key("by")?.text(match by {
             By::Live => "live",
@@ -164,8 +167,7 @@ pub fn json(
             })
         })
     });
-    written.and_then(|()| json.end()).expect("memory takes it");
-    String::from_utf8(text).expect("JSON of texts is text")
+    done(written.and_then(|()| json.end()), text)
 }
 
 /// What has changed from the first to the second.
@@ -174,9 +176,9 @@ pub fn json_of_changes(
     names: &Names,
     [before, after]: [&Gathered; 2],
     changes: &[Change],
-) -> String {
+) -> Result<String> {
     let mut text = Vec::new();
-    let mut json = Json::new(&mut text);
+    let mut json = Json::new(Bounded::new(common, &mut text));
     let written = json.object(|json| {
         devices(json.key("devices_before")?, before)?;
         devices(json.key("devices_after")?, after)?;
@@ -193,11 +195,17 @@ pub fn json_of_changes(
             })
         })
     });
-    written.and_then(|()| json.end()).expect("memory takes it");
-    String::from_utf8(text).expect("JSON of texts is text")
+    done(written.and_then(|()| json.end()), text)
 }
 
 type Written = std::io::Result<()>;
+
+/// Each site has its whole stack, so a small file may say a lot.
+fn done(written: Written, text: Vec<u8>) -> Result<String> {
+    let why = |error| Failure::new(format!("no JSON of that: {error}")).next("list fewer with -n");
+    written.map_err(why)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
 
 fn devices<W: std::io::Write>(json: &mut Json<W>, gathered: &Gathered) -> Written {
     json.list(&gathered.devices, |json, sums| {

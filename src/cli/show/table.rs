@@ -63,3 +63,21 @@ impl<const N: usize> Table<N> {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_is_too_long_or_does_anything() {
+        let mut table = Table::new([Column::text("A"), Column::number("B"), Column::text("C")]);
+        table.row(["a\u{1b}[2J".into(), "1".into(), "c\n".into()]);
+        for length in [65_534, 65_535, 65_536, 1 << 20] {
+            table.row(["x".repeat(length), "y".repeat(length), "z".repeat(length)]);
+        }
+        let text = table.text();
+        assert_eq!(text.lines().count(), 6);
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("a?[2J  ")), "{text:.99}");
+        assert!(text.lines().all(|line| line.chars().count() <= 3 * (CELL_LETTERS_MAX + 3 + GAP)));
+    }
+}

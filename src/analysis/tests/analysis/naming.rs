@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cachealloc_analysis::model::{Device, Entry, Frame, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{Names, label, short_name, short_path};
+use cachealloc_analysis::names::{Names, cut, label, plain, short_name, short_path};
 use cachealloc_analysis::symbols::{
     BUILD_ID_SETTING, DebugFolders, Outcome, lack_names, symbolise,
 };
@@ -332,4 +332,27 @@ fn names_are_found_late() {
     }
     let mut snapshot = of_build(Path::new("/dev/zero"), build_id);
     assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Missing);
+}
+
+#[test]
+fn names_of_any_length_have_a_label() {
+    for name in ["n", "(", "<", "a::b(", "n<"] {
+        for file in ["f.py", "/", "/site-packages/x", "<", "lib.so"] {
+            let mut snapshot = Snapshot::default();
+            let (name, file) = (name.repeat(100_000), file.repeat(100_000));
+            let (name, filename) = (snapshot.texts.add(&name), snapshot.texts.add(&file));
+            let frame = snapshot.frames.add(Frame { name, filename, line: 1 });
+            let label = label(&snapshot.texts, snapshot.frames.get(frame));
+            assert!(label.chars().count() < 1000, "{label:.99}");
+        }
+    }
+}
+
+#[test]
+fn what_a_terminal_obeys_is_not_printed() {
+    assert_eq!(plain("a\u{1b}[2J\r\n\u{9b}31m\u{202e}b"), "a?[2J???31m?b");
+    assert_eq!(plain("\u{e4}\u{4e16}\u{1f600} <>&"), "\u{e4}\u{4e16}\u{1f600} <>&");
+    assert_eq!(cut("\u{e4}\u{e4}\u{e4}", 2), "\u{e4}\u{e4}...");
+    let harmless = cachealloc_analysis::json::harmless("[\"\u{1b}\u{9b}\u{7f}\",\n1]");
+    assert_eq!(harmless, "[\"\\u001b\\u009b\\u007f\",\n1]");
 }

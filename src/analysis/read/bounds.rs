@@ -1,0 +1,55 @@
+//! What is in a file once may be referred to any number of times, in two bytes each. The model shares it as
+//! the file does; whoever writes it out, in JSON say, does not. So a file is refused of which that would be
+//! out of all proportion: all that is done with a snapshot stays within a constant times its file.
+
+use std::collections::HashMap;
+
+use super::nodes::Result;
+use crate::model::{Snapshot, TextId};
+
+/// Texts written out each time may come to so many times the file. Those of recordings come to less than ten.
+const TIMES_MAX: u64 = 64;
+/// What a small file may come to.
+const BYTES_LEAST: u64 = 16 << 20;
+
+pub(super) fn check_size(bytes: u64, file_bytes: u64) -> Result<()> {
+    if bytes <= BYTES_LEAST.saturating_add(file_bytes.saturating_mul(TIMES_MAX)) {
+        return Ok(());
+    }
+    Err(format!(
+        "it refers to the same long texts again and again: written out they are more than {TIMES_MAX} times \
+         as large as the file"
+    ))
+}
+
+/// Of all texts that are written out with frames, entries and blocks.
+pub(super) fn check(snapshot: &Snapshot, file_bytes: u64) -> Result<()> {
+    let length = |text: TextId| snapshot.texts.get(text).len() as u64;
+    let mut bytes = 0u64;
+    let mut add = |length: u64| bytes = bytes.saturating_add(length);
+    for frame in snapshot.frames.all() {
+        add(length(frame.name).saturating_add(length(frame.filename)));
+    }
+    // Most are a few, and a million times.
+    let mut counts: HashMap<TextId, u64> = HashMap::new();
+    for device in snapshot.devices.iter().chain([&snapshot.host]) {
+        for entry in &device.entries {
+            for text in [entry.category, entry.compile_context, entry.user_metadata] {
+                if !text.is_empty() {
+                    *counts.entry(text).or_default() += 1;
+                }
+            }
+        }
+        let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
+        for block in blocks.filter(|block| !block.category.is_empty()) {
+            *counts.entry(block.category).or_default() += 1;
+        }
+    }
+    for annotation in &snapshot.annotations {
+        *counts.entry(annotation.name).or_default() += 1;
+    }
+    for (text, count) in counts {
+        add(length(text).saturating_mul(count));
+    }
+    check_size(bytes, file_bytes)
+}

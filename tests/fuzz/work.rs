@@ -1,0 +1,90 @@
+//! Everything that the command does with a snapshot, and the bound of what that may cost.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::waste::{Pattern, Waste};
+use cachealloc_analysis::{
+    By, Gathered, Group, Lives, Usage, When, difference, export, read, reserved_over_time,
+    shortages, sites,
+};
+
+use crate::counting::cost;
+
+/// Of a file, at once, beside what any file costs.
+const MEMORY_PER_BYTE: usize = 200;
+const MEMORY_LEAST: usize = 48 << 20;
+/// Of a megabyte, beside what any file takes. On a slow machine with all assertions on.
+const TIME_PER_MIB: Duration = Duration::from_secs(6);
+const TIME_LEAST: Duration = Duration::from_millis(1500);
+
+/// Reads a file, says all that can be said of it, and fails where that costs too much. Answers the sentence
+/// of one that is refused, also if it is refused on the way.
+#[track_caller]
+pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {
+    let (said, cost) = cost(|| {
+        let snapshot = read(file).map_err(|error| error.to_string())?;
+        all(snapshot)
+    });
+    let memory = MEMORY_LEAST + MEMORY_PER_BYTE * file.len();
+    let time = TIME_LEAST + TIME_PER_MIB.mul_f64(file.len() as f64 / (1 << 20) as f64);
+    let about = || format!("{name}: a file of {} bytes, {said:?}", file.len());
+    assert!(cost.peak_bytes <= memory, "{}: {cost:?}, not {memory} bytes", about());
+    assert!(cost.time <= time, "{}: {cost:?}, not {time:?}", about());
+    if std::env::var_os("FUZZ_COSTS").is_some() {
+        let _ = writeln!(io::stderr(), "{} {cost:?}", about());
+    }
+    said
+}
+
+/// Nobody keeps it.
+struct Nowhere;
+
+impl Write for Nowhere {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn all(snapshot: Snapshot) -> Result<(), String> {
+    for device in snapshot.devices.iter().chain([&snapshot.host]) {
+        let lives = Lives::of(device);
+        let _ = reserved_over_time(device);
+        let _ = Usage::of_all(&device.segments).fragmentation();
+        let waste = Waste::of(device, &lives);
+        for (index, life) in lives.all.iter().enumerate() {
+            let _ = Pattern::ALL.map(|pattern| waste.shows(pattern, index, life));
+        }
+        let _ = shortages(device, &lives);
+        for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
+            let at = when.resolve(device, &lives).expect("there is always one");
+            let _ = sites(device, &lives, at);
+        }
+    }
+    let mut common = Snapshot::default();
+    let mut gathered = Gathered::default();
+    gathered.add(&mut common, &snapshot, When::Peak, None);
+    let names = Names::of(&common);
+    for group in [Group::Stack, Group::Line, Group::Function] {
+        let _ = difference(&common, &names, group, &Gathered::default(), &gathered);
+    }
+    drop((common, gathered, names));
+    let text = |written: io::Result<()>| written.map_err(|error| error.to_string());
+    let mut said = Ok(());
+    for written in [
+        export::folded(&snapshot, By::Live, When::Peak, Nowhere),
+        export::speedscope(&snapshot, "x", Nowhere),
+        export::perfetto(&snapshot, Nowhere),
+        export::json(&snapshot, Nowhere),
+    ] {
+        said = said.and(text(written));
+    }
+    let inputs = [cachealloc_report::Input { name: "x".into(), snapshot }];
+    said.and(text(cachealloc_report::write(&inputs, &mut Nowhere)))
+}
