@@ -51,6 +51,7 @@ impl Call {
         if name.starts_with("cuDevicePrimaryCtxRetain") || name.starts_with("cuCtxCreate") {
             callbacks::start();
         }
+        linger(name);
         let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
         let world = Some(world::lock());
         let mut call = Call { world, thread: thread_number(), name, per_thread };
@@ -93,6 +94,7 @@ impl Call {
         self.world().poll_spinners();
         drop(self.world.take());
         world::changed().notify_all();
+        linger(self.name);
     }
 
     pub fn world(&mut self) -> &mut World {
@@ -201,6 +203,21 @@ impl Call {
         let world = self.world.take().expect("the lock is held");
         let waited = world::changed().wait_timeout(world, time);
         self.world = Some(waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0);
+    }
+}
+
+/// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and
+/// when it is over and has not returned: where another thread is given what this one gave back.
+fn linger(name: &str) {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let us = config().linger_us;
+    let concerned = ["Free", "Destroy", "Release", "Unload", "Register", "Unregister"];
+    if us == 0 || !concerned.iter().any(|word| name.contains(word)) {
+        return;
+    }
+    let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
+    if turn >> 31 == 0 {
+        std::thread::sleep(Duration::from_micros(us));
     }
 }
 

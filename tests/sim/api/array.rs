@@ -41,8 +41,7 @@ driver! {
         let base = call.world().arrays.get(array)?.base;
         // Measured: it waits.
         let context = call.context()?;
-        let deps = call.world().context_deps(context)?;
-        call.wait_all(deps);
+        super::memory::wait_holding(call, context)?;
         call.world().arrays.remove(array);
         call.world().discard(base);
         Ok(())

@@ -71,12 +71,15 @@ driver! {
     }
 }
 
-/// Pinned memory is every context's; giving it back waits for all of them (measured for one).
+/// Pinned memory is every context's; giving it back waits for all of them (measured for one), and holds
+/// each meanwhile as a free does.
 fn wait_for_everything(call: &mut Call) -> Outcome {
     let contexts: Vec<_> = call.world().context_handles.values().copied().collect();
     for context in contexts {
-        let deps = call.world().context_deps(context)?;
-        call.wait_all(deps);
+        // One may end while we wait for another.
+        if call.world().contexts.find(context).is_some() {
+            super::memory::wait_holding(call, context)?;
+        }
     }
     Ok(())
 }

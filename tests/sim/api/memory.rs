@@ -119,7 +119,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     world.error_of(ctx).map_or(Ok(()), Err)
 }
 
-fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
+pub fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
     call.wait_for_context(context);
     let (thread, at) = (call.thread, call.ns());
     let op = call.world().mark_context(context, at)?;

@@ -82,6 +82,8 @@ impl World {
                 self.chains.retire(&chains);
             }
         }
+        // Handles of its kernels are given out again.
+        self.modules.unload_all_of(context.id);
         let of_context = |a: &&super::memory::Allocation| a.ctx == context.id;
         let bases: Vec<u64> = self.memory.live().filter(of_context).map(|a| a.base).collect();
         for base in bases {

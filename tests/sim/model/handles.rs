@@ -21,7 +21,17 @@ impl<T> Slab<T> {
             self.items.push(None);
         }
         self.items[index] = Some(item);
+        self.handle(index)
+    }
+
+    fn handle(&self, index: usize) -> Handle {
         (self.tag << 40) | ((index as u64 + 1) << 4)
+    }
+
+    pub fn handles_of(&self, wanted: impl Fn(&T) -> bool) -> Vec<Handle> {
+        let wanted = |item: &Option<T>| item.as_ref().is_some_and(&wanted);
+        let items = self.items.iter().enumerate();
+        items.filter(|(_, item)| wanted(item)).map(|(index, _)| self.handle(index)).collect()
     }
 
     pub fn remove(&mut self, handle: Handle) -> Option<T> {

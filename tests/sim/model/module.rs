@@ -77,6 +77,13 @@ impl Modules {
         }
         Some(state)
     }
+
+    /// The context is gone with its modules; their variables go with its memory.
+    pub fn unload_all_of(&mut self, ctx: u64) {
+        for module in self.modules.handles_of(|module| module.ctx == ctx) {
+            self.unload(module);
+        }
+    }
 }
 
 impl Module {

@@ -96,6 +96,7 @@ pub struct Config {
     pub deadlock_ms: u64,
     pub idle_ms: u64,
     pub teardown_ms: u64,
+    pub linger_us: u64,
     pub report: Option<String>,
     pub fail: String,
 }
@@ -199,6 +200,7 @@ pub fn config() -> &'static Config {
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),
+            linger_us: number("SIM_LINGER_US", 0),
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
         }
