@@ -195,6 +195,26 @@ rules! {
     CaptureReachAdvances = "capture_reach_advances",
     /// Nothing is reused in a capture that we do not see whole.
     CaptureOpaqueWaits = "capture_opaque_waits",
+    /// What the driver is to take back is forgotten before its call.
+    OutBeforeDriver = "out_before_driver",
+    /// A call that the driver refuses takes out of the books what it has put there, and no more.
+    RefusedEntryAlone = "refused_entry_alone",
+    /// What is known of the process when the driver is started again stays known.
+    SecondInitForgetsNothing = "second_init_forgets_nothing",
+    /// The end of a context is the end of those that were there before it, by id.
+    EndsWhatWasThere = "ends_what_was_there",
+    /// The end of a context takes its kernels with it.
+    KernelsEndWithContext = "kernels_end_with_context",
+    /// A block that the core has taken for a request is told under the same lock.
+    ArrivedIsTold = "arrived_is_told",
+    /// What a thread owes is everybody's when it has ended.
+    DebtOutlivesThread = "debt_outlives_thread",
+    /// A query waits for the frees of other threads, for a while.
+    OthersDebtsForAWhile = "others_debts_for_a_while",
+    /// A free on a stream that is not there frees nothing.
+    StreamIsThere = "stream_is_there",
+    /// Whatever waits in the driver and holds the context meanwhile says that it comes.
+    TeardownIsAnnounced = "teardown_is_announced",
 }
 
 impl Rule {

@@ -72,11 +72,21 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::RetryRestoresSizes, "jit_log_sizes", "ordered"),
     (Rule::ContextDeathForgets, "foreign_memory_after_a_contexts_end", "ordered"),
     (Rule::AsyncNeedsDefaultPool, "pool_of_its_own", "ordered"),
+    (Rule::OutBeforeDriver, "pinned_memory_changes_hands", "ordered"),
+    (Rule::RefusedEntryAlone, "one_buffer_registered_by_two_threads", "ordered"),
+    (Rule::SecondInitForgetsNothing, "second_init", "ordered"),
+    (Rule::EndsWhatWasThere, "primary_context_of_several_threads", "ordered"),
+    (Rule::KernelsEndWithContext, "kernel_of_a_later_context", "ordered"),
+    (Rule::DebtOutlivesThread, "queries_behind_a_thread_that_has_ended", "ordered"),
+    (Rule::OthersDebtsForAWhile, "queries_behind_a_thread_that_lives", "ordered"),
+    (Rule::StreamIsThere, "free_on_a_stream_that_is_gone", "ordered"),
+    (Rule::TeardownIsAnnounced, "capture_beside_the_end_of_an_array", "ordered"),
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Of what there is natively nothing like, or what shows only at the end: `limits.rs`, `idle.rs`,
 /// `graphs.rs` and `processes.rs` show them, and of the
+/// Of what there is natively nothing like: `limits.rs`, `idle.rs`, `snapshots.rs` and `graphs.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
@@ -101,6 +111,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::EndHoldsKeeperOff,
     Rule::KeeperStopsAtExit,
     Rule::EndPays,
+    Rule::ArrivedIsTold,
     Rule::RoomWaitsForKeeper,
 ];
 

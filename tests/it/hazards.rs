@@ -65,9 +65,6 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 8] = {
     ]
 };
 
-/// Where the library leaves the rest to the driver, and says so.
-const LEFT_TO_THE_DRIVER: [&str; 1] = ["more_contexts_than_are_cached"];
-
 fn check(mode: Option<&str>) {
     let mut failures = String::new();
     let hazards = hazards();
@@ -148,9 +145,7 @@ impl Hazard {
         let problems = problems(ran);
         let same = natively.is_none_or(|native| native.stdout == ran.stdout);
         let bypassed = ran.stderr.contains("caching is off");
-        let may_bypass = LEFT_TO_THE_DRIVER.contains(&self.name.as_str());
-        let served = !bypassed || may_bypass;
-        let good = ran.code == Some(0) && problems.is_empty() && same && served;
+        let good = ran.code == Some(0) && problems.is_empty() && same && !bypassed;
         let said = (ran.stdout.trim(), ran.said());
         let natively = natively.map(|ran| ran.stdout.trim());
         (!good).then(|| {

@@ -134,6 +134,18 @@ fn contexts_of_one_device_fit_together() {
     place.sound(61..=64, &[]);
 }
 
+/// A snapshot between the arrival of memory and the end of its request finds the block in use, as the core
+/// has it: told under the same lock.
+#[test]
+fn a_block_is_told_with_its_memory() {
+    let place = Place::new();
+    let conf = "record:all,context:none,max_entries:300,log:quiet";
+    let run = trigger("two_contexts 60").conf(conf);
+    place.run(&run.env("CACHEALLOC_BREAK", "arrived_is_told")).ok();
+    let sound = std::panic::catch_unwind(|| place.sound(61..=64, &[]));
+    assert!(sound.is_err(), "the rule is not needed");
+}
+
 #[test]
 fn snapshots_are_whole_while_four_threads_allocate() {
     let place = Place::new();

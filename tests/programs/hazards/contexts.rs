@@ -20,7 +20,6 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, destroy_context_that_came_second),
     hazard!(Always, reset_device),
     hazard!(Full, destroy_texture_after_a_failed_end),
-    hazard!(Always, more_contexts_than_are_cached),
     hazard!(Always, foreign_memory_after_a_contexts_end),
     hazard!(Always, free_behind_a_wait_for_a_green_context),
 ];
@@ -242,32 +241,6 @@ fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
     let ended = code(call!(d, cuCtxDestroy(d.context())));
     call!(d, cuTexObjectDestroy(texture))?;
     ok_if(ended != 0 && is_late(d), "the texture went while a kernel ran")
-}
-
-/// The library keeps 256; what comes later is the driver's, and what came before still works.
-fn more_contexts_than_are_cached(d: &Driver) -> Verdict {
-    let (primary, stream) = (d.context(), d.stream()?);
-    let (cached, kept) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
-    d.free(cached)?;
-    fill(d, stream, kept, BYTES, 1, 0)?;
-    let mut failures = Vec::new();
-    for round in 0..300 {
-        let other = d.create_context(0)?;
-        match d.alloc(1000) {
-            Ok(block) => {
-                d.memset(block, 1, 1000, LEGACY)?;
-                failures.extend(d.free(block).err().map(|code| (round, "free", code)));
-            }
-            Err(code) => failures.push((round, "malloc", code)),
-        }
-        call!(d, cuCtxDestroy(other))?;
-    }
-    d.set_context(primary)?;
-    let good = holds(d, kept, BYTES, 1)?;
-    d.free(kept)?;
-    let again = d.alloc(BYTES)?;
-    d.free(again)?;
-    ok_if(good && failures.is_empty(), &format!("contents kept {good}, {failures:?}"))
 }
 
 /// The driver gives the addresses to memory that is not ours.

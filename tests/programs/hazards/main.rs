@@ -29,6 +29,8 @@ mod pools;
 mod scarce;
 mod wrong_frees;
 
+mod books;
+
 use cachealloc_tests::driver::{Driver, Lookup};
 use tools::Hazard;
 
@@ -68,6 +70,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         pools::ALL,
         wrong_frees::ALL,
         wrong_frees::FAULTS,
+        books::ALL,
     ];
     groups.into_iter().flatten()
 }

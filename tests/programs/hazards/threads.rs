@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
-use cachealloc_tests::driver::{Driver, GLOBAL, LEGACY, Outcome, THREAD_LOCAL};
+use cachealloc_tests::driver::{Driver, Event, GLOBAL, LEGACY, Outcome, Stream, THREAD_LOCAL};
 
 use crate::tools::*;
 
@@ -15,6 +15,10 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, captures_begin_during_frees),
     hazard!(Always, global_captures_begin_during_frees_that_wait, ours),
     hazard!(Always, capture_beside_frees_of_two_contexts, machine = "SIM_DEVICES=2"),
+    hazard!(Always, capture_beside_the_end_of_pinned_memory),
+    hazard!(Always, capture_beside_the_end_of_an_array),
+    hazard!(Full, queries_behind_a_thread_that_has_ended),
+    hazard!(Full, queries_behind_a_thread_that_lives),
 ];
 
 const ROUNDS: u64 = 300;
@@ -194,6 +198,106 @@ fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
         [free, waited]
     });
     Ok(format!("codes {freed:?}"))
+}
+
+/// [32] The same where it is the end of something else that waits, and holds the context meanwhile.
+fn capture_beside_the_end_of_pinned_memory(d: &Driver) -> Verdict {
+    let page = d.pinned(SMALL)?;
+    capture_beside(d, || d.free_pinned(page))
+}
+
+fn capture_beside_the_end_of_an_array(d: &Driver) -> Verdict {
+    // CUDA_ARRAY_DESCRIPTOR: width, height, format (unsigned bytes) and channels.
+    let (description, mut array) = ([4096_usize, 1, 1 << 32 | 1], 0);
+    call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))?;
+    capture_beside(d, || call!(d, cuArrayDestroy(array)))
+}
+
+fn capture_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
+    let (stream, captured, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let block = d.alloc(SMALL)?;
+    // Frees before, so that the library has all that it needs for one.
+    in_thread(d, || {
+        for _ in 0..3 {
+            let other = d.alloc(SMALL)?;
+            d.launch("delay", stream, &[1])?;
+            d.free(other)?;
+        }
+        Ok(())
+    })?;
+    d.synchronize()?;
+    d.launch("spin", stream, &[flag, 1])?;
+    let codes = std::thread::scope(|scope| {
+        let ending = spawn(scope, d, end);
+        sleep_ms(20);
+        let freeing = spawn(scope, d, || d.free(block));
+        sleep_ms(20);
+        let capturing = spawn(scope, d, || {
+            d.begin_capture(captured, THREAD_LOCAL)?;
+            d.end_capture(captured).map(drop)
+        });
+        let captured = code(capturing.join().expect("no panic"));
+        d.set_flag(flag, 1);
+        [captured, code(ending.join().expect("no panic")), code(freeing.join().expect("no panic"))]
+    });
+    Ok(format!("codes {codes:?}"))
+}
+
+/// [40] Whoever has joined a thread knows that its free has waited.
+fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
+    let mut answers = Vec::new();
+    for ask in ASK {
+        let (stream, events) = (d.stream()?, [d.event()?, d.event()?]);
+        in_thread(d, || work_and_free(d, stream, events, LATE))?;
+        answers.push(code(ask(d, stream, events)));
+        d.synchronize()?;
+    }
+    // A second thread's free skips its barrier, and asks nothing.
+    let (stream, events, other) = (d.stream()?, [d.event()?, d.event()?], d.alloc(SMALL)?);
+    in_thread(d, || work_and_free(d, stream, events, LATE))?;
+    in_thread(d, || d.free(other))?;
+    answers.push(code(d.query_event(events[1])));
+    ok_if(answers == [0; 4], &format!("answers {answers:?}"))
+}
+
+/// [40] The same where the thread says so and goes on.
+fn queries_behind_a_thread_that_lives(d: &Driver) -> Verdict {
+    let mut answers = Vec::new();
+    for ask in ASK {
+        let (stream, events) = (d.stream()?, [d.event()?, d.event()?]);
+        let (freed, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        let answer = std::thread::scope(|scope| {
+            let freeing = spawn(scope, d, || {
+                let done = work_and_free(d, stream, events, LATE / 10);
+                freed.wait();
+                asked.wait();
+                done
+            });
+            freed.wait();
+            let answer = code(ask(d, stream, events));
+            asked.wait();
+            freeing.join().expect("no program panics").map(|()| answer)
+        });
+        answers.push(answer?);
+        d.synchronize()?;
+    }
+    ok_if(answers == [0; 3], &format!("answers {answers:?}"))
+}
+
+type Ask = fn(&Driver, Stream, [Event; 2]) -> Outcome;
+
+const ASK: [Ask; 3] = [
+    |d, _, events| d.query_event(events[1]),
+    |d, stream, _| d.query_stream(stream),
+    |d, _, events| d.elapsed_ms(events[0], events[1]).map(drop),
+];
+
+fn work_and_free(d: &Driver, stream: Stream, events: [Event; 2], ns: u64) -> Outcome {
+    let block = d.alloc(SMALL)?;
+    d.record(events[0], stream)?;
+    d.launch("delay", stream, &[ns])?;
+    d.record(events[1], stream)?;
+    d.free(block)
 }
 
 fn in_threads(d: &Driver, count: u64, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {

@@ -236,11 +236,24 @@ fn timed(d: &Driver, ask: impl FnOnce(Event, Event, Stream) -> Outcome) -> Verdi
 fn event_query_behind_a_skipped_barrier(d: &Driver) -> Verdict {
     let (stream, stop) = (d.stream()?, d.event()?);
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
-    d.launch("delay", stream, &[LATE])?;
+    // Longer than a query waits for another thread's free.
+    d.launch("delay", stream, &[4 * LATE])?;
     d.record(stop, stream)?;
-    in_thread(d, || d.free(first))?;
-    d.free(second)?;
-    ok_if(d.query_event(stop).is_ok(), "it was not done after the free")
+    let (freed, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || {
+            let done = d.free(first);
+            freed.wait();
+            asked.wait();
+            done
+        });
+        freed.wait();
+        let freed = d.free(second);
+        let answer = d.query_event(stop);
+        asked.wait();
+        freeing.join().expect("no program panics").and(freed)?;
+        ok_if(answer.is_ok(), "it was not done after the free")
+    })
 }
 
 fn captured(d: &Driver, work: impl FnOnce(Stream) -> Outcome) -> Outcome<u64> {

@@ -1,0 +1,228 @@
+//! [36] [42] [43] What the driver gives out again as soon as it has it back: addresses of host memory,
+//! handles of contexts, streams and kernels. Whoever remembers something by them must have
+//! forgotten it by then, and nothing that is there.
+
+use std::sync::Barrier;
+
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, pinned_memory_changes_hands, machine = "SIM_LINGER_US=50"),
+    hazard!(Full, one_buffer_registered_by_two_threads, machine = "SIM_LINGER_US=50"),
+    hazard!(Full, second_init, machine = "SIM_DEVICES=1"),
+    hazard!(Always, contexts_of_several_threads, machine = "SIM_LINGER_US=50"),
+    hazard!(Always, primary_context_of_several_threads, machine = "SIM_LINGER_US=50"),
+    hazard!(Always, more_contexts_than_fit_a_table),
+    hazard!(Full, kernel_of_a_later_context),
+    hazard!(Always, free_on_a_stream_that_is_gone),
+];
+
+const ROUNDS: u64 = 400;
+const PAGE: usize = 4096;
+const LOOKED_EARLY: &str = "the host looked before the work was done";
+
+/// [42] What one thread has given back, the other is given a moment later.
+fn pinned_memory_changes_hands(d: &Driver) -> Verdict {
+    let early = in_threads(d, 2, |seed| {
+        let (stream, source) = (d.stream()?, d.alloc(SMALL)?);
+        let mut early = 0;
+        for round in 1..=ROUNDS {
+            let (value, block) = (round << 8 | seed, d.alloc(SMALL)?);
+            let pinned = d.pinned(PAGE)?;
+            d.host_write(pinned, 0);
+            std::thread::sleep(std::time::Duration::from_micros(round % 100));
+            fill(d, stream, source, PAGE, value, 30_000)?;
+            d.copy(pinned, source, PAGE, stream)?;
+            d.free(block)?;
+            early += u64::from(d.host_read(pinned) != value);
+            d.free_pinned(pinned)?;
+        }
+        d.synchronize()?;
+        Ok(early)
+    })?;
+    ok_if(early == 0, &format!("{LOOKED_EARLY}, {early} times"))
+}
+
+/// [42] Each thread makes sure that the buffer is registered; for one of them it is already.
+fn one_buffer_registered_by_two_threads(d: &Driver) -> Verdict {
+    const REGISTERED_ALREADY: i32 = 712;
+    let buffer = crate::visible::page_of_host();
+    let together = Barrier::new(2);
+    let early = in_threads(d, 2, |seed| {
+        let (stream, source) = (d.stream()?, d.alloc(SMALL)?);
+        let mut early = 0;
+        for round in 1..=ROUNDS {
+            let (value, block) = (round << 8 | seed, d.alloc(SMALL)?);
+            fill(d, stream, source, PAGE, value, 30_000)?;
+            together.wait();
+            let registered = code(call!(d, cuMemHostRegister(buffer, PAGE, 0)));
+            together.wait();
+            let word = buffer + 8 * seed;
+            d.host_write(word, 0);
+            d.copy(word, source, 8, stream)?;
+            d.free(block)?;
+            early += u64::from(d.host_read(word) != value);
+            together.wait();
+            match registered {
+                0 => call!(d, cuMemHostUnregister(buffer))?,
+                REGISTERED_ALREADY => {}
+                other => return Err(other),
+            }
+        }
+        Ok(early)
+    })?;
+    ok_if(early == 0, &format!("{LOOKED_EARLY}, {early} times"))
+}
+
+/// [36] A library with a CUDA runtime of its own starts while two contexts are there.
+fn second_init(d: &Driver) -> Verdict {
+    let (first, a) = (d.context(), d.stream()?);
+    d.launch("delay", a, &[1])?;
+    d.create_context(0)?;
+    let second = d.context();
+    let p = d.alloc(BYTES)?;
+    call!(d, cuInit(0))?;
+    d.set_context(first)?;
+    let (data, unrelated) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
+    fill(d, a, data, BYTES, 7, LATE)?;
+    d.free(unrelated)?;
+    d.set_context(second)?;
+    d.copy(p, data, BYTES, LEGACY)?;
+    ok_if(holds(d, p, BYTES, 7)?, "the copy came before the kernel")
+}
+
+/// [42] Three threads have contexts of their own, and each other's handles in turn; one gives the primary
+/// context back and takes it anew.
+fn contexts_of_several_threads(d: &Driver) -> Verdict {
+    call!(d, cuDevicePrimaryCtxRelease(0))?;
+    let work = |seed: u64| {
+        let mut wrong = 0;
+        for round in 0..ROUNDS / 4 {
+            let own = if seed == 1 { 0 } else { d.create_context(0)? };
+            if seed == 1 {
+                d.use_device(0)?;
+            }
+            let block = d.alloc(BYTES)?;
+            d.memset(block, seed as u8, BYTES, LEGACY)?;
+            std::thread::yield_now();
+            wrong += u64::from(d.address_range(block)? != (block, BYTES));
+            if round % 2 == 0 {
+                wrong += u64::from(d.free(block).is_err());
+            }
+            let again = d.alloc(SMALL)?;
+            d.free(again)?;
+            if own == 0 {
+                d.set_context(0)?;
+                call!(d, cuDevicePrimaryCtxRelease(0))?;
+            } else {
+                call!(d, cuCtxDestroy(own))?;
+            }
+        }
+        Ok(wrong)
+    };
+    let wrong = in_bare_threads(4, work)?;
+    ok_if(wrong == 0, &format!("{wrong} blocks of a living context were forgotten"))
+}
+
+/// [42] A thread gives the primary context back, and the other one takes it anew.
+fn primary_context_of_several_threads(d: &Driver) -> Verdict {
+    call!(d, cuDevicePrimaryCtxRelease(0))?;
+    let work = |_seed: u64| {
+        let mut wrong = 0;
+        for _ in 0..ROUNDS / 2 {
+            d.use_device(0)?;
+            let block = d.alloc(BYTES)?;
+            d.memset(block, 1, BYTES, LEGACY)?;
+            wrong += u64::from(d.address_range(block)? != (block, BYTES));
+            wrong += u64::from(d.free(block).is_err());
+            d.set_context(0)?;
+            call!(d, cuDevicePrimaryCtxRelease(0))?;
+        }
+        Ok(wrong)
+    };
+    let wrong = in_bare_threads(4, work)?;
+    ok_if(wrong == 0, &format!("{wrong} blocks of a living context were forgotten"))
+}
+
+/// [43] Many, one after another: each is as good as the first.
+fn more_contexts_than_fit_a_table(d: &Driver) -> Verdict {
+    const BUFFER_ID: u32 = 7;
+    let primary = d.context();
+    let mut wrong = Vec::new();
+    for round in 0..400 {
+        let context = d.create_context(0)?;
+        let (one, two) = (d.alloc(1000)?, d.alloc(1000)?);
+        d.memset(one, 1, 1000, LEGACY)?;
+        let mut ids = [0; 2];
+        call!(d, cuPointerGetAttribute(&mut ids[0], BUFFER_ID, one))?;
+        call!(d, cuPointerGetAttribute(&mut ids[1], BUFFER_ID, two))?;
+        if d.address_range(one + 10)? != (one, 1000) || ids[0] == ids[1] {
+            wrong.push(round);
+        }
+        d.free(one)?;
+        d.free(two)?;
+        let (before, _) = d.memory_info()?;
+        for _ in 0..4 {
+            let block = d.alloc(30 << 20)?;
+            d.free(block)?;
+        }
+        if d.memory_info()?.0 < before {
+            wrong.push(round);
+        }
+        call!(d, cuCtxDestroy(context))?;
+    }
+    d.set_context(primary)?;
+    ok_if(wrong.is_empty(), &format!("contexts {wrong:?}"))
+}
+
+/// A kernel's handle is that of another kernel, with other arguments, once its context is gone.
+fn kernel_of_a_later_context(d: &Driver) -> Verdict {
+    let none = ".version 7.0\n.target sm_70\n.address_size 64\n\
+                .visible .entry no_arguments()\n{\n    ret;\n}\n";
+    let primary = d.context();
+    let word = d.pinned(PAGE)?;
+    let first = d.create_context(0)?;
+    let (module, mut function) = (load_module(d, none)?, 0);
+    call!(d, cuModuleGetFunction(&mut function, module, c"no_arguments".as_ptr().cast()))?;
+    let (no_list, no_extra) = (std::ptr::null::<u8>(), std::ptr::null());
+    // A list there is, with nothing in it.
+    let places = [no_list; 1];
+    let list = places.as_ptr().cast();
+    call!(d, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, LEGACY, list, no_extra))?;
+    call!(d, cuCtxDestroy(first))?;
+    d.set_context(primary)?;
+    d.kernel("late_fill")?;
+    crate::visible::look_after(d, |s| fill(d, s, word, 8, 7, 0), || d.host_read(word) == 7)
+}
+
+/// What the driver says of a stream that is not there, it says of a free on it.
+fn free_on_a_stream_that_is_gone(d: &Driver) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    let block = d.alloc_async(SMALL, other)?;
+    d.synchronize()?;
+    call!(d, cuStreamDestroy(stream))?;
+    let refused = code(d.free_async(block, stream));
+    // It is still the program's.
+    let freed = code(d.free_async(block, other));
+    Ok(format!("codes {refused}, {freed}"))
+}
+
+/// The sum of what all answer, each in the context of this thread.
+fn in_threads(d: &Driver, count: u64, work: impl Fn(u64) -> Outcome<u64> + Sync) -> Outcome<u64> {
+    let context = d.context();
+    in_bare_threads(count, |seed| {
+        d.set_context(context)?;
+        work(seed)
+    })
+}
+
+fn in_bare_threads(count: u64, work: impl Fn(u64) -> Outcome<u64> + Sync) -> Outcome<u64> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=count).map(|seed| scope.spawn(move || work(seed))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no program panics"));
+        ended.sum()
+    })
+}
