@@ -85,8 +85,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Of what there is natively nothing like, or what shows only at the end: `limits.rs`, `idle.rs`,
-/// `graphs.rs` and `processes.rs` show them, and of the
-/// Of what there is natively nothing like: `limits.rs`, `idle.rs`, `snapshots.rs` and `graphs.rs` show them, and of the
+/// `snapshots.rs`, `graphs.rs` and `processes.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,

@@ -9,7 +9,8 @@ use crate::functions::Function;
 use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{
-    bypass, captures, contexts, debts, idle, lost, memory_hooks, release, submissions, thread,
+    bypass, captures, contexts, debts, idle, lost, memory_hooks, real_frees, release, submissions,
+    thread,
 };
 
 /// The hook of functions that need no other.
@@ -27,6 +28,8 @@ pub fn pass(
     }
     if function.submits() {
         submit(function, function.host_memory, real)
+    } else if function.teardown {
+        real_frees::announced_end(|| retried(function, real))
     } else {
         retried(function, real)
     }

@@ -38,7 +38,10 @@ fn recorded(
     }
     let mut ended = Vec::new();
     beside(function, || ended = before(function, words));
-    let code = call();
+    let code = match function.base {
+        "cuMemRelease" => foreign::physical_released_by(words[0] as u64, call),
+        _ => call(),
+    };
     beside(function, || {
         if code == SUCCESS {
             after(function, words);
@@ -125,7 +128,6 @@ fn after(function: &Function, words: &[usize]) {
                 foreign::physical_created(first(), device);
             }
         }
-        "cuMemRelease" => foreign::physical_released(words[0] as u64),
         "cuMemMap" => {
             if let Some(device) = foreign::device_of_physical(words[3] as u64) {
                 made(words[0] as u64, words[1] as u64, Some(device), 0);

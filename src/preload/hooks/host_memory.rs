@@ -13,7 +13,7 @@ use crate::driver::sys::{
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::runtime::stats::Wait;
-use crate::runtime::{agents, bypass, debts, foreign_bytes, pinned};
+use crate::runtime::{agents, bypass, debts, foreign_bytes, pinned, real_frees};
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
 pub fn alloc(
@@ -31,7 +31,7 @@ pub fn alloc(
     let pointer = words[0] as *const usize;
     if code == SUCCESS && !pointer.is_null() {
         // SAFETY: the driver has just written it.
-        pinned::insert(unsafe { *pointer }, words[1]);
+        pinned::given(unsafe { *pointer }, words[1]);
     }
     code
 }
@@ -48,13 +48,7 @@ pub fn register(
     if words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
         agents::visible(VisibleCause::DeviceMapped);
     }
-    // Noted first: the device can reach it as soon as the real call is under way.
-    let before = pinned::insert(words[0], words[1]);
-    let code = real();
-    if code != SUCCESS {
-        pinned::restore(words[0], before);
-    }
-    code
+    pinned::registered_by(words[0], words[1], real)
 }
 
 /// `cuMemFreeHost(pointer)`, `cuMemHostUnregister(pointer)`: teardowns.
@@ -67,11 +61,7 @@ pub fn free(
         return real();
     }
     debts::pay_all(Wait::Teardown);
-    let code = real();
-    if code == SUCCESS {
-        pinned::remove(words[0]);
-    }
-    code
+    pinned::end_by(words[0], || real_frees::announced_everywhere(real))
 }
 
 /// `cuMemHostGetDevicePointer`: the device is told of the memory under another address.

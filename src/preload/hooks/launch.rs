@@ -171,10 +171,10 @@ pub fn graph_destroy(
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() && graph_memory::any() {
-        graph_memory::destroyed(words[0]);
+    if !bypass::is_on() || !graph_memory::any() {
+        return graph_end(function, words, real);
     }
-    graph_end(function, words, real)
+    graph_memory::end_by(words[0], || graph_end(function, words, real))
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may come back.

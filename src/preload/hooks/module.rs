@@ -8,7 +8,7 @@ use crate::driver::sys::{CuResult, OUT_OF_MEMORY, POINTER_IS_MANAGED, SUCCESS};
 use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{agents, bypass, debts, kernels};
+use crate::runtime::{agents, bypass, debts, kernels, real_frees};
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
 /// driver overwrites with what it used.
@@ -91,9 +91,10 @@ pub fn unload(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
-        debts::pay_all(Wait::Teardown);
-        kernels::forget_all();
+    if !bypass::is_on() {
+        return real();
     }
-    real()
+    debts::pay_all(Wait::Teardown);
+    kernels::forget_all();
+    real_frees::announced_end(real)
 }

@@ -7,7 +7,7 @@ use crate::driver::sys::{
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
 use crate::runtime::pool_numbers::Number;
-use crate::runtime::{agents, bypass, peers, pool_numbers, pools};
+use crate::runtime::{agents, bypass, foreign_bytes, peers, pool_numbers, pools};
 
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -21,6 +21,9 @@ pub fn use_default(
 ) -> CuResult {
     let second = function.base == "cuMemPoolExportToShareableHandle";
     leave_if_default(function, words[usize::from(second)]);
+    if function.base == "cuMemPoolDestroy" {
+        return foreign_bytes::pool_ends_by(words[0], || common::pass(function, words, real));
+    }
     common::pass(function, words, real)
 }
 

@@ -11,10 +11,15 @@ use std::sync::Mutex;
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
 use crate::config;
+use crate::driver::sys::CuResult;
 use crate::record::recorder::{self, now_ns};
+use crate::runtime::books::Book;
 use crate::runtime::lock;
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
+
+/// The devices of physical memory that can be mapped, by handle.
+static PHYSICAL: Book<i32> = Book::new();
 
 /// One allocation of the driver's.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +36,6 @@ pub struct Allocation {
 struct Foreign {
     /// By address; they do not overlap.
     live: BTreeMap<u64, Allocation>,
-    /// By handle: physical memory that can be mapped.
-    physical: BTreeMap<u64, i32>,
     /// By device.
     rings: BTreeMap<i32, Ring>,
 }
@@ -72,6 +75,7 @@ pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
 /// Forgets everything: what is live is told anew only where it is made anew.
 pub fn forget() {
     *lock(&FOREIGN) = Foreign::new();
+    PHYSICAL.with(|physical| physical.given.clear());
 }
 
 /// A context is gone, and its memory with it.
@@ -87,17 +91,17 @@ pub fn context_ended(context_id: u64) {
 
 /// Physical memory on a device, to be mapped by this handle.
 pub fn physical_created(handle: u64, device: i32) {
-    lock(&FOREIGN).physical.insert(handle, device);
+    PHYSICAL.enter(handle as usize, device);
 }
 
-/// The handle is given back; what is mapped stays.
-pub fn physical_released(handle: u64) {
-    lock(&FOREIGN).physical.remove(&handle);
+/// Runs the driver's call that takes the handle back; what is mapped stays.
+pub fn physical_released_by(handle: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    PHYSICAL.end_by(handle as usize, call)
 }
 
 /// The device of physical memory that this process made; none for what others made.
 pub fn device_of_physical(handle: u64) -> Option<i32> {
-    lock(&FOREIGN).physical.get(&handle).copied()
+    PHYSICAL.look(|physical| physical.given.get(&(handle as usize)).copied())
 }
 
 /// Everything so far.
@@ -114,7 +118,7 @@ pub fn cut() -> Cut {
 
 impl Foreign {
     const fn new() -> Foreign {
-        Foreign { live: BTreeMap::new(), physical: BTreeMap::new(), rings: BTreeMap::new() }
+        Foreign { live: BTreeMap::new(), rings: BTreeMap::new() }
     }
 
     fn end_within(&mut self, address: u64, bytes: u64) -> Vec<Allocation> {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::config;
-use crate::driver::sys::PoolHandle;
+use crate::driver::sys::{CuResult, PoolHandle};
+use crate::runtime::books::Book;
 use crate::runtime::limits::{self, Claim};
 use crate::runtime::lock;
 
@@ -49,16 +50,16 @@ struct Foreign {
     physical: BTreeMap<u64, Physical>,
     /// By address.
     mappings: BTreeMap<u64, Mapping>,
-    /// The device that a pool takes from; none: not from a device.
-    pools: BTreeMap<PoolHandle, Option<i32>>,
 }
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign {
     held: BTreeMap::new(),
     physical: BTreeMap::new(),
     mappings: BTreeMap::new(),
-    pools: BTreeMap::new(),
 });
+
+/// The device that a pool takes from; none: not from a device.
+static POOLS: Book<Option<i32>> = Book::new();
 
 /// Something ends, if the driver agrees.
 #[must_use]
@@ -183,12 +184,17 @@ pub fn context_ended(context_id: u64) {
 
 /// A pool of the program's takes from this device, or from none.
 pub fn note_pool(pool: PoolHandle, device: Option<i32>) {
-    lock(&FOREIGN).pools.insert(pool, device);
+    POOLS.enter(pool, device);
+}
+
+/// Runs the driver's call that ends this pool.
+pub fn pool_ends_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuResult {
+    POOLS.end_by(pool, call)
 }
 
 /// The device that a pool takes from, where it is known; `Some(None)`: from none.
 pub fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
-    lock(&FOREIGN).pools.get(&pool).copied()
+    POOLS.look(|pools| pools.given.get(&pool).copied())
 }
 
 impl Foreign {

@@ -5,23 +5,19 @@
 //! gives that back (measured on driver 580, natively too). So room is made before, not after
 //! it has failed.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::driver::api;
-use crate::driver::sys::{GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
-use crate::runtime::lock;
+use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
+use crate::runtime::books::Book;
 
 /// What an executable graph needs, and whether the driver has given it.
+#[derive(Clone, Copy, PartialEq)]
 struct Need {
     bytes: u64,
     backed: bool,
 }
 
 /// Executable graphs with memory nodes.
-static NEEDS: Mutex<BTreeMap<usize, Need>> = Mutex::new(BTreeMap::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+static NEEDS: Book<Need> = Book::new();
 
 /// The driver rounds what it takes.
 const SLACK_BYTES: u64 = 64 << 20;
@@ -29,7 +25,7 @@ const SLACK_BYTES: u64 = 64 << 20;
 /// Whether any executable graph has memory nodes.
 #[inline]
 pub fn any() -> bool {
-    COUNT.load(Ordering::Relaxed) != 0
+    !NEEDS.is_empty()
 }
 
 /// An executable graph was made.
@@ -38,37 +34,35 @@ pub fn instantiated(executable: usize, graph: GraphHandle) {
     if bytes == 0 && !any() {
         return;
     }
-    let mut needs = lock(&NEEDS);
-    match bytes {
-        0 => drop(needs.remove(&executable)),
-        _ => drop(needs.insert(executable, Need { bytes, backed: false })),
-    }
-    COUNT.store(needs.len(), Ordering::Relaxed);
+    NEEDS.with(|needs| match bytes {
+        0 => needs.given.remove(&executable),
+        _ => needs.given.insert(executable, Need { bytes, backed: false }),
+    });
 }
 
-/// Its handle may be given out again.
-pub fn destroyed(executable: usize) {
-    let mut needs = lock(&NEEDS);
-    needs.remove(&executable);
-    COUNT.store(needs.len(), Ordering::Relaxed);
+/// Runs the driver's call that destroys it.
+pub fn end_by(executable: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    NEEDS.end_by(executable, call)
 }
 
 /// It was launched or uploaded: it has its memory.
 pub fn launched(executable: usize) {
-    if let Some(need) = lock(&NEEDS).get_mut(&executable) {
-        need.backed = true;
-    }
+    NEEDS.with(|needs| {
+        if let Some(need) = needs.given.get_mut(&executable) {
+            need.backed = true;
+        }
+    });
 }
 
 /// The driver gave back what no graph uses at the moment.
 pub fn trimmed() {
-    lock(&NEEDS).values_mut().for_each(|need| need.backed = false);
+    NEEDS.with(|needs| needs.given.values_mut().for_each(|need| need.backed = false));
 }
 
 /// Whether this graph may find the device too full.
 pub fn lacks_room(executable: usize) -> bool {
-    let bytes = match lock(&NEEDS).get(&executable) {
-        Some(Need { bytes, backed: false }) => *bytes,
+    let bytes = match NEEDS.look(|needs| needs.given.get(&executable).copied()) {
+        Some(Need { bytes, backed: false }) => bytes,
         _ => return false,
     };
     let (mut free_bytes, mut total_bytes) = (0, 0);

@@ -8,6 +8,7 @@
 //! | `OpenCapture::work` | yes | what one capture has and may use again; its end waits for it |
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
 //! | `pool_life::ENDED` | yes | pools whose graph is gone |
+//! | `Context::door` | yes | the end of a context against whoever comes to it on no call of the program that means it |
 //! | `Context::idle` | yes | a turn of the keeper, which takes none of the first two |
 //! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
@@ -15,10 +16,12 @@
 //! | `captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
 //! | `foreign_bytes::FOREIGN` | no | what the driver serves the program itself, beside the limit |
+//! | `Book::pages` | no | what the driver gave by address or handle |
 //! | a shard of `lookaside` | no | a few blocks kept for the next allocation |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
+pub mod books;
 pub mod bypass;
 pub mod own_thread;
 pub mod process;
@@ -28,6 +31,7 @@ pub mod stats;
 pub mod thread;
 pub mod waits;
 
+pub mod context_list;
 pub mod contexts;
 pub mod events;
 pub mod extents;

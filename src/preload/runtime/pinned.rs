@@ -8,28 +8,26 @@
 //! at the address tells the two apart anyway. A base further away (the second dimension of an array
 //! that counts from 1) is not recognised.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::runtime::lock;
+use crate::driver::sys::CuResult;
+use crate::runtime::books::Book;
 
 /// How far from a range an address may be and still name it.
 const MARGIN_BYTES: usize = 4096;
 
 /// Start of each range, and its end.
-static RANGES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+static RANGES: Book<usize> = Book::new();
 /// Bounds of all ranges that ever were, for a look without the lock; empty while there is none.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any pinned memory is alive.
 #[inline]
 pub fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    !RANGES.is_empty()
 }
 
 /// Whether the bytes from `first` to `last` touch pinned memory.
@@ -138,42 +136,42 @@ fn names_exactly(address: usize) -> bool {
     }
 }
 
-/// Notes a range; one that starts there already only grows. Answers what `restore` needs if it
-/// turns out not to be pinned.
-pub fn insert(start: usize, bytes: usize) -> Option<usize> {
+/// The driver has given this range.
+pub fn given(start: usize, bytes: usize) {
+    let end = widen_bounds(start, bytes);
+    RANGES.enter(start, end);
+}
+
+/// Runs the driver's call that registers this range. The device can reach it as soon as the call is
+/// under way, and who registers it too and is refused knows that it can.
+pub fn registered_by(start: usize, bytes: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    let end = widen_bounds(start, bytes);
+    RANGES.enter_by(start, end, call)
+}
+
+/// Runs the driver's call that ends the range which starts here.
+pub fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    RANGES.end_by(start, call)
+}
+
+/// Before the range can be found. Answers its end.
+fn widen_bounds(start: usize, bytes: usize) -> usize {
     let end = start.saturating_add(bytes);
-    let mut ranges = lock(&RANGES);
-    let before = ranges.get(&start).copied();
-    ranges.insert(start, before.map_or(end, |before| before.max(end)));
     LOWEST.fetch_min(start, Ordering::Relaxed);
     HIGHEST.fetch_max(end, Ordering::Relaxed);
-    COUNT.store(ranges.len(), Ordering::Release);
-    before
-}
-
-/// The driver refused what `insert` noted: what was pinned before still is.
-pub fn restore(start: usize, before: Option<usize>) {
-    let mut ranges = lock(&RANGES);
-    match before {
-        Some(end) => ranges.insert(start, end),
-        None => ranges.remove(&start),
-    };
-    COUNT.store(ranges.len(), Ordering::Release);
-}
-
-/// Forgets the range that starts here.
-pub fn remove(start: usize) {
-    let mut ranges = lock(&RANGES);
-    ranges.remove(&start);
-    COUNT.store(ranges.len(), Ordering::Release);
+    end
 }
 
 /// Whether the addresses meet a range that has grown by so much at both ends. The ranges are apart.
 fn meets(first: usize, last: usize, margin: usize) -> bool {
-    let ranges = lock(&RANGES);
-    let below = ranges.range(..=last.saturating_add(margin)).next_back();
-    below.is_some_and(|(_, end)| match margin {
-        0 => first < *end,
+    let reaches = |end: usize| match margin {
+        0 => first < end,
         _ => first <= end.saturating_add(margin),
+    };
+    let behind = last.saturating_add(margin);
+    RANGES.look(|ranges| {
+        let below = ranges.given.range(..=behind).next_back();
+        below.is_some_and(|(_, end)| reaches(*end))
+            || ranges.under_way.iter().any(|(start, end)| *start <= behind && reaches(*end))
     })
 }

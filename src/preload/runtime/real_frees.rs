@@ -1,4 +1,5 @@
-//! Real frees: the driver's own `cuMemFree`, of the program's memory or of ours.
+//! Real frees: the driver's own `cuMemFree`, of the program's memory or of ours, and what else waits like
+//! it: the end of pinned memory, arrays, modules.
 //!
 //! While one waits it holds its context, and barriers stand still there too (measured). A barrier that
 //! stood still would keep the gate, and with it whoever wants to begin a capture; natively nobody
@@ -8,6 +9,8 @@
 
 use std::sync::atomic::Ordering;
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::sys::CuResult;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::lock;
@@ -15,6 +18,18 @@ use crate::runtime::lock;
 /// Runs a real free of memory of the current context. Not with the gate held.
 pub fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
     let _announced = contexts::known(0).map(Announced::new);
+    call()
+}
+
+/// Runs the end of something that work of the current context may use: an array, a module.
+pub fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
+    if rule_holds(Rule::TeardownIsAnnounced) { announced(call) } else { call() }
+}
+
+/// As `announced_end`, for pinned memory, which is every context's.
+pub fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
+    let holds = rule_holds(Rule::TeardownIsAnnounced);
+    let _announced: Vec<_> = contexts::all().filter(|_| holds).map(Announced::new).collect();
     call()
 }
 

@@ -1,0 +1,109 @@
+//! Books: what the driver hands out and takes back by address or handle, and what we know of it.
+//!
+//! The driver may give an address or a handle to another thread before its call that took it back has
+//! returned here. Who forgets it only then, forgets what the other thread has. So all such
+//! knowledge is kept in books, which know one order:
+//! * What the driver gave is entered before the call returns to the program: no other thread has been
+//!   told of it.
+//! * What other threads may notice while the call is under way (a registration, which theirs collides
+//!   with) is entered before the driver's call as well, and stays if the driver agrees. A call that it
+//!   refuses takes out its own entry, and no other.
+//! * What is to end is out before the driver's call, and back if that is refused, unless the place has
+//!   been given to somebody meanwhile.
+//!
+//! What has a number that never comes back (the ids of contexts, streams and captures) is kept by that
+//! number, and needs no such order.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::runtime::lock;
+
+/// What is known of each place, by address or handle.
+pub struct Book<V> {
+    pages: Mutex<Pages<V>>,
+    /// How many entries there are, for a look without the lock.
+    count: AtomicUsize,
+}
+
+/// What a book holds.
+pub struct Pages<V> {
+    /// What the driver has given.
+    pub given: BTreeMap<usize, V>,
+    /// What it is being asked for.
+    pub under_way: Vec<(usize, V)>,
+}
+
+impl<V: Copy + PartialEq> Book<V> {
+    pub const fn new() -> Book<V> {
+        let pages = Pages { given: BTreeMap::new(), under_way: Vec::new() };
+        Book { pages: Mutex::new(pages), count: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Looks at the entries.
+    pub fn look<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
+        body(&lock(&self.pages))
+    }
+
+    /// Changes entries.
+    pub fn with<T>(&self, body: impl FnOnce(&mut Pages<V>) -> T) -> T {
+        let mut pages = lock(&self.pages);
+        let result = body(&mut pages);
+        self.count.store(pages.given.len() + pages.under_way.len(), Ordering::Release);
+        result
+    }
+
+    /// The driver has given this. Answers what an end that nobody told us of has left there.
+    pub fn enter(&self, place: usize, value: V) -> Option<V> {
+        self.with(|pages| pages.given.insert(place, value))
+    }
+
+    /// Runs the driver's call that gives this, and that other threads may notice before it returns.
+    pub fn enter_by(&self, place: usize, value: V, call: impl FnOnce() -> CuResult) -> CuResult {
+        let holds = rule_holds(Rule::RefusedEntryAlone);
+        let before = self.with(|pages| {
+            pages.under_way.push((place, value));
+            pages.given.get(&place).copied()
+        });
+        let code = call();
+        self.with(|pages| {
+            let own = |entry: &(usize, V)| *entry == (place, value);
+            // Equal entries of several threads are as good as each other.
+            if let Some(index) = pages.under_way.iter().position(own) {
+                pages.under_way.swap_remove(index);
+            }
+            if code == SUCCESS {
+                pages.given.insert(place, value);
+            } else if !holds && before.is_none() {
+                pages.given.remove(&place);
+            }
+        });
+        code
+    }
+
+    /// Runs the driver's call that ends what is here.
+    pub fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+        if !rule_holds(Rule::OutBeforeDriver) {
+            let code = call();
+            if code == SUCCESS {
+                self.with(|pages| pages.given.remove(&place));
+            }
+            return code;
+        }
+        let ended = self.with(|pages| pages.given.remove(&place));
+        let code = call();
+        if let Some(value) = ended.filter(|_| code != SUCCESS) {
+            self.with(|pages| _ = pages.given.entry(place).or_insert(value));
+        }
+        code
+    }
+}
