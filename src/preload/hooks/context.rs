@@ -1,15 +1,23 @@
 //! The life of contexts, and peer access between them.
 
-use cachealloc_core::order::Agent;
+use std::sync::RwLockWriteGuard;
+use std::sync::atomic::Ordering;
+
+use cachealloc_core::order::{Agent, BarrierNumber};
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
+use crate::record::recorder;
+use crate::runtime::agents::Seen;
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::events::EventRef;
+use crate::runtime::idle::HeldOff;
 use crate::runtime::stats::Wait;
-use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, peers, process};
+use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, kernels, peers, process};
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -38,11 +46,12 @@ pub fn create(
     if code == SUCCESS && bypass::is_on() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
-        if function.id != id::cuDevicePrimaryCtxRetain {
-            contexts::note_explicit(handle);
-        }
+        let primary = function.id == id::cuDevicePrimaryCtxRetain;
+        let primary_of = primary.then_some(words[1] as i32);
         beside(function, || {
-            agents::note_context(handle);
+            if let Some(id) = contexts::id_of(handle) {
+                agents::note_context(Seen { id, handle, primary_of });
+            }
             if peers::any()
                 && let Ok(context) = contexts::of_handle(handle)
             {
@@ -65,20 +74,14 @@ pub fn destroy(
         return real();
     }
     let handle = words[0] as ContextHandle;
-    let mut known: Option<&'static Context> = None;
-    beside(function, || {
-        known = contexts::known(handle);
-    });
-    let _held_off = known.map(|context| context.idle.hold_off());
-    let barrier = known.and_then(|context| context.last_barrier.forget());
+    let mut id = None;
+    beside(function, || id = contexts::id_of(handle));
+    let Some(id) = id else { return real() };
+    let ending = contexts::find(id).map(Ending::begin);
+    forget_kernels();
     let code = real();
-    if code != SUCCESS || function.id == id::cuCtxDetach && lives(handle) {
-        if let (Some(context), Some((number, event))) = (known, barrier) {
-            context.last_barrier.remember(number, event);
-        }
-        return code;
-    }
-    beside(function, || ended(known, handle));
+    let over = code == SUCCESS && !(function.id == id::cuCtxDetach && is_still(handle, id));
+    beside(function, || end(id, ending, over));
     code
 }
 
@@ -94,11 +97,26 @@ pub fn primary_end(
     }
     let device = words[0] as i32;
     debts::pay_all(Wait::Teardown);
-    let _held_off: Vec<_> = primaries(device).map(|context| context.idle.hold_off()).collect();
-    let code = real();
-    if code == SUCCESS && bypass::is_on() {
-        beside(function, || primary_ended(device));
+    if !rule_holds(Rule::EndsWhatWasThere) {
+        let code = real();
+        let over = code == SUCCESS && !is_active(device);
+        beside(function, || primaries(device).iter().for_each(|(id, _)| end(*id, None, over)));
+        return code;
     }
+    // Before the call: afterwards there may be another one, which lives.
+    let ending = primaries(device).into_iter().map(|(id, handle)| {
+        let ending = contexts::find(id).map(Ending::begin);
+        (id, handle, ending)
+    });
+    let ending: Vec<_> = ending.collect();
+    forget_kernels();
+    let code = real();
+    beside(function, || {
+        for (id, handle, ending) in ending {
+            let over = code == SUCCESS && !(is_active(device) && is_still(handle, id));
+            end(id, ending, over);
+        }
+    });
     code
 }
 
@@ -166,33 +184,76 @@ pub fn disable_peer(
     answer.unwrap_or_else(|| common::pass(function, words, real))
 }
 
-/// Whether the context is still there. A driver without ids does not tell; then it is taken to be
-/// gone, as after its only detach.
-fn lives(handle: ContextHandle) -> bool {
-    let mut number = 0;
-    table::has(id::cuCtxGetId) && api::ctx_get_id(handle, &mut number) == SUCCESS
+/// A context that the driver is about to end: nobody of ours is in it, nor waits for its events.
+struct Ending {
+    context: &'static Context,
+    barrier: Option<(BarrierNumber, EventRef)>,
+    _held_off: HeldOff<'static>,
+    _shut: RwLockWriteGuard<'static, ()>,
 }
 
-fn primary_ended(device: i32) {
-    let (mut flags, mut active) = (0, 0);
-    if api::device_primary_ctx_get_state(device, &mut flags, &mut active) != SUCCESS || active != 0
-    {
+impl Ending {
+    fn begin(context: &'static Context) -> Ending {
+        let held_off = context.idle.hold_off();
+        // Before the door is shut: who finds it so and no barrier need not wait.
+        let barrier = context.last_barrier.forget();
+        let shut = context.shut();
+        context.ending_ns.store(recorder::now_ns(), Ordering::Relaxed);
+        Ending { context, barrier, _held_off: held_off, _shut: shut }
+    }
+}
+
+/// The handles of its kernels are given out again.
+fn forget_kernels() {
+    if rule_holds(Rule::KernelsEndWithContext) {
+        kernels::forget_all();
+    }
+}
+
+/// The driver was asked to end this context.
+fn end(id: u64, ending: Option<Ending>, over: bool) {
+    let known = match &ending {
+        // Another thread may have met it meanwhile.
+        None => contexts::find(id),
+        Some(ending) => Some(ending.context),
+    };
+    if !over {
+        let Some(Ending { context, barrier, .. }) = ending else { return };
+        context.ending_ns.store(0, Ordering::Relaxed);
+        if let Some((number, event)) = barrier {
+            context.last_barrier.remember(number, event);
+        }
         return;
     }
-    primaries(device).for_each(|context| ended(Some(context), context.handle));
-}
-
-/// The contexts of the device that are not of the program's own making: one, where the driver has ids.
-fn primaries(device: i32) -> impl Iterator<Item = &'static Context> {
-    contexts::all().filter(move |context| context.device == device && !context.explicit)
-}
-
-fn ended(context: Option<&'static Context>, handle: ContextHandle) {
-    contexts::forget_explicit(handle);
-    agents::forget_context(handle);
-    if let Some(context) = context {
+    agents::forget_context(id);
+    if let Some(context) = known {
         captures::context_destroyed(context);
         context.bury();
-        LEDGER.plain.ended(context.id);
     }
+    LEDGER.plain.ended(id);
+}
+
+/// Whether the handle still means this context. A driver without ids does not tell; then the context
+/// is taken to be gone, as after its only detach.
+fn is_still(handle: ContextHandle, id: u64) -> bool {
+    table::has(id::cuCtxGetId) && contexts::id_of(handle) == Some(id)
+}
+
+/// Whether the device has a primary context, perhaps another one by now.
+fn is_active(device: i32) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    let known = api::device_primary_ctx_get_state(device, &mut flags, &mut active) == SUCCESS;
+    !known || active != 0
+}
+
+/// The contexts of the device that are not of the program's own making, by id and handle: one, where
+/// the driver has ids.
+fn primaries(device: i32) -> Vec<(u64, ContextHandle)> {
+    let here = |context: &&Context| context.device == device && !context.explicit;
+    let met = contexts::all().filter(here).map(|context| (context.id, context.handle));
+    let seen = agents::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
+    let mut all: Vec<_> = met.chain(seen.map(|seen| (seen.id, seen.handle))).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }

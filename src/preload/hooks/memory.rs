@@ -244,9 +244,10 @@ pub fn total(
 fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
-        .map(|context| {
+        .filter_map(|context| {
+            let _open = context.keep_open()?;
             alloc::empty_lookaside(context);
-            lock(&context.allocator).reclaimable_bytes()
+            Some(lock(&context.allocator).reclaimable_bytes())
         })
         .sum()
 }

@@ -34,6 +34,8 @@ struct Recorded {
     /// By address.
     segments: BTreeMap<u64, Origin>,
     holders: Holders,
+    /// When what is told now has happened, if that is over.
+    at_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -181,9 +183,11 @@ impl Recorder {
         recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
     }
 
-    /// The context is gone with all its memory; the driver freed what was left.
-    pub fn buried(&self, allocator: &mut Allocator) {
+    /// The context is gone with all its memory; the driver freed what was left. Told as of the moment
+    /// before the driver was asked to end it: since then another context may have been given the same.
+    pub fn buried(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
+        recorded.at_ns = Some(at_ns);
         recorded.take_completed(allocator);
         let segments: Vec<_> = allocator.segments().collect();
         for segment in segments {
@@ -203,6 +207,8 @@ impl Recorder {
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
             recorded.segment_ended(action, segment.base.0, segment.bytes);
         }
+        recorded.blocks = Vec::new();
+        recorded.at_ns = None;
     }
 
     /// Who holds how much, and held how much at the peak.
@@ -274,7 +280,7 @@ impl Recorded {
         let max = entries_max(&config::get().history);
         let ring = self.ring.get_or_insert_with(|| Ring::new(max));
         ring.push(Entry {
-            time_ns: now_ns(),
+            time_ns: self.at_ns.unwrap_or_else(now_ns),
             address,
             bytes,
             stream: origin.stream,

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cachealloc_core::order::{Agent, UnseenCause, VisibleCause};
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{
@@ -16,10 +17,20 @@ use crate::runtime::{LEDGER, contexts, debts, lock, skipping};
 
 /// Whether submissions must say whose context they are in: more than one may submit.
 static WATCH: AtomicBool = AtomicBool::new(true);
-/// Distinct contexts that were made or met.
-static SEEN: Mutex<Vec<ContextHandle>> = Mutex::new(Vec::new());
+/// Contexts that were made or retained, and are alive.
+static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 /// How many, for a look without the lock.
 static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A context of the program. By id: the handle is given out again before the call that ended the context has
+/// returned.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    pub id: u64,
+    pub handle: ContextHandle,
+    /// The device whose primary context it is; None: it is of the program's own making.
+    pub primary_of: Option<i32>,
+}
 
 /// An agent shows. Returns when no barrier is pending that it could look past.
 pub fn show(agent: Agent) {
@@ -71,39 +82,41 @@ pub fn watch_stream() {
     watch_submission();
 }
 
-/// A context was made, retained or met. From the second one on, submissions are watched.
-pub fn note_context(handle: ContextHandle) {
+/// A context was made or retained. From the second one on, submissions are watched.
+pub fn note_context(context: Seen) {
     let mut seen = lock(&SEEN);
-    if seen.contains(&handle) {
+    if seen.iter().any(|seen| seen.id == context.id) {
         return;
     }
-    seen.push(handle);
+    seen.push(context);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
         return;
     }
-    let first = seen[0];
-    drop(seen);
     // What was submitted unwatched belongs to the first one.
-    let mut id = 0;
-    if LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire) {
-        match api::ctx_get_id(first, &mut id) {
-            SUCCESS => drop(LEDGER.plain.submits(id)),
-            _ => show(Agent::SecondContext),
-        }
-    }
+    let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
+    let second = unwatched && LEDGER.plain.submits(seen[0].id);
     WATCH.store(true, Ordering::Release);
+    drop(seen);
+    if second {
+        show(Agent::SecondContext);
+    }
 }
 
-/// All contexts that were made, retained or met.
-pub fn contexts_seen() -> Vec<ContextHandle> {
+/// All contexts that were made or retained, and are alive.
+pub fn contexts_seen() -> Vec<Seen> {
     lock(&SEEN).clone()
 }
 
-/// The handle is gone and may be given out again.
-pub fn forget_context(handle: ContextHandle) {
+/// Whether `cuCtxCreate` made it.
+pub fn is_explicit(id: u64) -> bool {
+    lock(&SEEN).iter().any(|seen| seen.id == id && seen.primary_of.is_none())
+}
+
+/// The context is gone.
+pub fn forget_context(id: u64) {
     let mut seen = lock(&SEEN);
-    seen.retain(|seen| *seen != handle);
+    seen.retain(|seen| seen.id != id);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
 }
 
@@ -113,9 +126,7 @@ pub fn look_around() {
     if api::device_get_count(&mut count) != SUCCESS {
         return;
     }
-    if count == 1 {
-        WATCH.store(false, Ordering::Release);
-    }
+    watch_no_more(count);
     let attribute = |device, attribute| {
         let mut value = 0;
         (api::device_get_attribute(&mut value, attribute, device) == SUCCESS).then_some(value)
@@ -134,12 +145,31 @@ pub fn look_around() {
     look_at_libraries();
 }
 
+/// With one device there is only one context, until a second one is made. Every CUDA runtime of the
+/// process starts the driver: what was seen by then stays.
+fn watch_no_more(devices_count: i32) {
+    static FIRST: AtomicBool = AtomicBool::new(true);
+    let seen = lock(&SEEN);
+    let first = FIRST.swap(false, Ordering::Relaxed) && seen.len() < 2;
+    if devices_count == 1 && (first || !rule_holds(Rule::SecondInitForgetsNothing)) {
+        WATCH.store(false, Ordering::Release);
+    }
+}
+
 /// Libraries that hand device memory to other hardware, each with the device file without which
-/// it cannot: PyTorch and NCCL load some of them on every machine.
-const RDMA: [(&str, &str); 3] = [
+/// it cannot, by the begin of its name: PyTorch and NCCL load some of them on every machine. EFA and
+/// RoCE are behind ibverbs.
+const RDMA: [(&str, &str); 7] = [
     ("libibverbs.so", "/dev/infiniband"),
-    ("libcufile.so", "/dev/nvidia-fs0"),
+    ("libcufile.so", "/dev/nvidia-fs"),
     ("libgdrapi.so", "/dev/gdrdrv"),
+    // Omni-Path, with its own library and as a provider inside libfabric.
+    ("libpsm2.so", "/dev/hfi1"),
+    ("libfabric.so", "/dev/hfi1"),
+    // Slingshot.
+    ("libcxi.so", "/dev/cxi"),
+    // BXI.
+    ("libportals.so", "/dev/bxi"),
 ];
 
 /// Libraries that submit work past our hooks.
@@ -160,8 +190,12 @@ pub fn look_at_libraries() {
     }
 }
 
+/// Whether there is a device file whose name begins so; where we may not look, there is.
 fn exists(path: &str) -> bool {
-    std::fs::exists(path).unwrap_or(true)
+    let (folder, begin) = path.rsplit_once('/').unwrap_or(("/", path));
+    let Ok(entries) = std::fs::read_dir(folder) else { return true };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name.as_encoded_bytes().starts_with(begin.as_bytes()))
 }
 
 /// Counts loads and unloads since the last call.

@@ -1,23 +1,23 @@
 //! The contexts of the process, each with its cache. Keyed by the driver's id for life
 //! (`cuCtxGetId`), because handles are given out again. A record is never removed: other threads
-//! may be looking at it, and its id never comes back.
+//! may be looking at it, and its id never comes back. What is big in it goes with the context.
 
-use core::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cachealloc_core::order::Covers;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocator, Policy, Stats};
+use cachealloc_core::{Allocator, Policy, Ready, Stats};
 
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{ContextHandle, CuResult, INVALID_CONTEXT, SUCCESS};
+use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::record;
-use crate::record::recorder::Recorder;
+use crate::record::recorder::{self, Recorder};
 use crate::runtime::arenas::{self, Arenas};
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::contents::ContentsStream;
+use crate::runtime::context_list::{self, Links};
 use crate::runtime::events::Events;
 use crate::runtime::idle::Idle;
 use crate::runtime::lookaside::Lookaside;
@@ -26,10 +26,7 @@ use crate::runtime::reading::{self, Patience, Unseen};
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{alloc, bypass, exports, imports, limits, lock, process, snapshots};
-
-/// Contexts that one process may have over its life; later ones are not cached.
-const CONTEXTS_MAX: usize = 256;
+use crate::runtime::{agents, exports, imports, limits, lock, process, snapshots};
 
 /// One context of the driver and everything we keep for it.
 pub struct Context {
@@ -79,14 +76,14 @@ pub struct Context {
     /// The statistics at its end.
     buried: OnceLock<Box<Stats>>,
     dead: AtomicBool,
+    /// Shared by whoever is in it without the program's word, exclusive for whoever ends it.
+    door: RwLock<()>,
+    /// When the driver was asked to end it; 0: it was not.
+    pub ending_ns: AtomicU64,
+    pub links: Links,
 }
 
-static CONTEXTS: [AtomicPtr<Context>; CONTEXTS_MAX] =
-    [const { AtomicPtr::new(null_mut()) }; CONTEXTS_MAX];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 static GROWING: Mutex<()> = Mutex::new(());
-/// Handles made by `cuCtxCreate` that are alive.
-static EXPLICIT: Mutex<Vec<ContextHandle>> = Mutex::new(Vec::new());
 
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
 #[inline]
@@ -109,20 +106,20 @@ pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
 
 /// The context with this handle if it is known; it is not met for this.
 pub fn known(handle: ContextHandle) -> Option<&'static Context> {
-    let mut id = 0;
-    (api::ctx_get_id(handle, &mut id) == SUCCESS).then(|| find(id)).flatten()
+    id_of(handle).and_then(find)
 }
 
-/// All contexts that were ever seen and are alive.
-pub fn all() -> impl DoubleEndedIterator<Item = &'static Context> {
-    every().filter(|context| !context.is_dead())
+/// All contexts that were ever seen and are alive, the newest first.
+#[inline]
+pub fn all() -> impl Iterator<Item = &'static Context> {
+    context_list::alive().filter(|context| !context.is_dead())
 }
 
-/// All contexts that were ever seen, for the report.
-pub fn every() -> impl DoubleEndedIterator<Item = &'static Context> {
-    let count = COUNT.load(Ordering::Acquire);
-    // SAFETY: the first `count` entries point to leaked contexts.
-    CONTEXTS[..count].iter().map(|entry| unsafe { &*entry.load(Ordering::Relaxed) })
+/// All contexts that were ever seen, the oldest first, for reports.
+pub fn every() -> impl Iterator<Item = &'static Context> {
+    let mut every: Vec<_> = context_list::ever().collect();
+    every.reverse();
+    every.into_iter()
 }
 
 /// Waits until every context that is being met is one of `all`.
@@ -130,14 +127,17 @@ pub fn settle() {
     drop(lock(&GROWING));
 }
 
-/// `cuCtxCreate` made this handle.
-pub fn note_explicit(handle: ContextHandle) {
-    lock(&EXPLICIT).push(handle);
+/// The number by which the driver knows a context for life, of one that is there.
+pub fn id_of(handle: ContextHandle) -> Option<u64> {
+    let mut id = 0;
+    (api::ctx_get_id(handle, &mut id) == SUCCESS).then_some(id)
 }
 
-/// The handle is about to end, or has ended.
-pub fn forget_explicit(handle: ContextHandle) {
-    lock(&EXPLICIT).retain(|known| *known != handle);
+/// The living context with this id, if it was met.
+#[inline]
+pub fn find(id: u64) -> Option<&'static Context> {
+    // Where the driver has no ids, the handle of a dead context may be that of a new one.
+    all().find(|context| context.id == id)
 }
 
 impl Context {
@@ -161,9 +161,35 @@ impl Context {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Whether the driver was asked to end it.
+    pub fn is_ending(&self) -> bool {
+        self.ending_ns.load(Ordering::Relaxed) != 0
+    }
+
     /// The statistics of a context that is gone.
     pub fn buried(&self) -> Option<&Stats> {
         self.buried.get().map(|stats| &**stats)
+    }
+
+    /// For who comes on no call of the program that means this context: while the answer lives, nobody
+    /// ends it. None: it is gone, or somebody is about to end it.
+    pub fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.door.try_read().ok().filter(|_| !self.is_dead())
+    }
+
+    /// As `keep_open`, for who must not pass it by. A primary context outlives most calls that might end
+    /// it, and those are short.
+    pub fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        if self.explicit {
+            return self.keep_open();
+        }
+        let open = self.door.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Some(open).filter(|_| !self.is_dead())
+    }
+
+    /// Call before the driver is asked to end it, and hold until that is in the books.
+    pub fn shut(&self) -> RwLockWriteGuard<'_, ()> {
+        self.door.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// How many contexts the process had met when this one was gone.
@@ -171,38 +197,42 @@ impl Context {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// The driver destroyed the context: its memory and events are gone.
+    /// The driver destroyed the context: its memory and events are gone. Who comes second waits.
     pub fn bury(&'static self) {
-        if !rule_holds(Rule::ContextDeathForgets) {
-            return;
+        if rule_holds(Rule::ContextDeathForgets) {
+            self.buried.get_or_init(|| Box::new(self.bury_once()));
         }
+    }
+
+    fn bury_once(&'static self) -> Stats {
         self.dead.store(true, Ordering::Release);
+        context_list::remove_from_alive(self);
         self.events.bury();
         self.last_barrier.forget();
         crate::runtime::extents::remove_context(self);
         imports::context_ended(self.id);
         let fresh = empty_allocator(self.device, self.device_bytes);
         let mut allocator = lock(&self.allocator);
-        self.lookaside.empty(|held| alloc::take_back(self, &mut allocator, held));
-        self.recorder.buried(&mut allocator);
+        // Not `take_back`: the addresses may be another context's by now.
+        self.lookaside.empty(|held| {
+            self.unseen.left_list(&mut allocator, held.id());
+            allocator.free(held.id(), Ready::Anyone);
+        });
+        let ending_ns = self.ending_ns.load(Ordering::Relaxed);
+        let ended_ns = if ending_ns == 0 { recorder::now_ns() } else { ending_ns };
+        self.recorder.buried(&mut allocator, ended_ns);
         record::foreign::context_ended(self.id);
         let mut stats = reading::stats_locked(self, &allocator, Patience::Waits);
         stats.end();
-        let _ = self.buried.set(Box::new(stats));
-        self.gone.store(COUNT.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.gone.store(context_list::count(), Ordering::Relaxed);
         let buried = core::mem::replace(&mut *allocator, fresh);
         let plain = buried.segments().filter(|segment| !segment.expandable);
         limits::context_ended(self, plain.map(|segment| segment.bytes).sum());
         drop(allocator);
+        self.lookaside.bury();
         arenas::bury(self);
+        stats
     }
-}
-
-#[inline]
-fn find(id: u64) -> Option<&'static Context> {
-    // Where the driver has no ids, the handle of a dead context may be that of a new one. A program
-    // that makes many contexts works with the newest.
-    all().rfind(|context| context.id == id)
 }
 
 /// First sight of a context. `handle` is 0 for the current one.
@@ -221,11 +251,6 @@ fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> 
     if let Some(context) = find(id) {
         return Ok(context);
     }
-    let count = COUNT.load(Ordering::Relaxed);
-    if count == CONTEXTS_MAX {
-        bypass::begin(format_args!("more than {CONTEXTS_MAX} contexts were made"));
-        return Err(INVALID_CONTEXT);
-    }
     let mut handle = handle;
     if handle == 0 {
         let code = api::ctx_get_current(&mut handle);
@@ -237,8 +262,7 @@ fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> 
     // made the primary context anew before we could ask.
     all().filter(|context| context.handle == handle).for_each(Context::bury);
     let context = Box::leak(Box::new(new(handle, id)));
-    CONTEXTS[count].store(context, Ordering::Relaxed);
-    COUNT.store(count + 1, Ordering::Release);
+    context_list::push(context);
     Ok(context)
 }
 
@@ -248,7 +272,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         handle,
         device: 0,
         device_bytes: u64::MAX,
-        explicit: lock(&EXPLICIT).contains(&handle),
+        explicit: agents::is_explicit(id),
         allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
         lookaside: Lookaside::default(),
@@ -272,10 +296,13 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         unseen: Unseen::default(),
         ooms_count: AtomicU64::new(0),
         lost: AtomicBool::new(false),
-        met: COUNT.load(Ordering::Relaxed),
+        met: context_list::count(),
         gone: AtomicUsize::new(usize::MAX),
         buried: OnceLock::new(),
         dead: AtomicBool::new(false),
+        door: RwLock::new(()),
+        ending_ns: AtomicU64::new(0),
+        links: Links::default(),
     };
     let mut device = 0;
     if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {

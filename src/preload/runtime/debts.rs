@@ -51,7 +51,7 @@ pub fn pay_own(thread: &Thread) -> bool {
         return true;
     }
     let Some((context_id, number)) = thread.owed.get().owed() else { return false };
-    let context = contexts::all().find(|context| context.id == context_id);
+    let context = contexts::find(context_id);
     let event = replace_event(thread, null());
     thread.owed.set(ThreadDebt::new());
     let (Some(context), Some(event)) = (context, event) else { return false };
@@ -81,6 +81,11 @@ pub fn pay_all(reason: Wait) {
 #[inline]
 pub fn pay(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
+    if context.last_barrier.event(number).is_none() {
+        return;
+    }
+    // Who ends the context has taken the barrier out of the books before.
+    let Some(_open) = context.stay_open() else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
     if !rule_holds(Rule::DebtWaitsForItsFree) {
         context.enter(&mut api::ctx_synchronize);

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::runtime::contexts::{self, Context};
 use crate::runtime::ipc_handle::Inside;
 use crate::runtime::{extents, lock};
 
@@ -62,6 +63,8 @@ pub enum Closing {
 pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
+    // The address comes up anew: what was there ended with its context, which is not told yet.
+    imports.inside.retain(|at, import| *at != address || !is_over(import.context_id));
     let import = imports.inside.entry(address).or_insert_with(|| Import {
         address,
         requested_bytes: inside.requested_bytes,
@@ -78,6 +81,7 @@ pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
 /// The driver has opened a handle of its own and answered this address.
 pub fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
+    imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id));
     let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
     whole.opened_count += 1;
 }
@@ -135,6 +139,10 @@ pub fn context_ended(context_id: u64) {
     imports.inside.retain(|_, import| import.context_id != context_id);
     imports.whole.retain(|_, whole| whole.context_id != context_id);
     imports.note_count();
+}
+
+fn is_over(context_id: u64) -> bool {
+    contexts::find(context_id).is_none_or(Context::is_ending)
 }
 
 impl Import {

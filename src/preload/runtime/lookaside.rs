@@ -16,11 +16,13 @@
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cachealloc_core::{BlockId, Pool};
 
 use crate::config;
 use crate::runtime::contents;
+use crate::runtime::own_thread;
 use crate::runtime::reading::Patience;
 use crate::runtime::thread::Thread;
 
@@ -28,6 +30,8 @@ const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;
 /// Requests of one size in a row before blocks of that size are held.
 const STREAK_MIN: u32 = 8;
+/// An owner that does not run needs about as long to come back.
+const PAUSE: Duration = Duration::from_micros(1);
 /// Where waiting is forbidden: its owner needs a shard for some nanoseconds, or was interrupted.
 const TRIES_MAX: u32 = 1000;
 
@@ -43,7 +47,8 @@ pub struct Held {
 #[derive(Default)]
 pub struct ListsSeen([u64; SHARDS]);
 
-/// The lists of one context.
+/// The lists of one context, on pages of their own: `bury` gives them back.
+#[repr(align(4096))]
 pub struct Lookaside {
     shards: [Shard; SHARDS],
 }
@@ -65,7 +70,8 @@ struct List {
     streak: u32,
     /// Of the wanted size, and of all sizes before it.
     present: Passes,
-    past: Box<Tally>,
+    /// None once the context is gone.
+    past: Option<Box<Tally>>,
 }
 
 /// A held block; its size is the list's.
@@ -73,6 +79,20 @@ struct List {
 struct Place {
     address: u64,
     block: u32,
+}
+
+impl List {
+    /// The next blocks have another size.
+    fn end_size(&mut self, bytes: u64) {
+        let passes = core::mem::take(&mut self.present);
+        if let Some(past) = &mut self.past {
+            past.add_passes(bytes, &passes, 0);
+        }
+    }
+
+    fn past_hits(&self) -> u64 {
+        self.past.as_ref().map_or(0, |past| past.hits())
+    }
 }
 
 impl Place {
@@ -221,7 +241,7 @@ impl Lookaside {
     /// Takes out what those lists hold that have served nobody since the last call with `seen`.
     pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(Held)) {
         for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
-            let hits = shard.with(|list| list.past.hits() + list.present.hits);
+            let hits = shard.with(|list| list.past_hits() + list.present.hits);
             if core::mem::replace(seen, hits) == hits {
                 shard.empty(&mut each);
             }
@@ -255,10 +275,21 @@ impl Lookaside {
                 let count = shard.held_count.swap(0, Ordering::Relaxed);
                 let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
                 held.extend(list.held[..count as usize].iter().map(|place| place.held(bytes)));
-                list.past.add_passes(bytes, &core::mem::take(&mut list.present), 0);
-                tally.add(&core::mem::take(&mut *list.past));
+                list.end_size(bytes);
+                tally.add(&list.past.as_deref_mut().map(core::mem::take).unwrap_or_default());
             });
             held.into_iter().for_each(&mut each);
+        }
+    }
+
+    /// The context is gone, and its lists are empty: what they take goes. A program that still is in one
+    /// finds it empty: all zeros are a list.
+    pub fn bury(&self) {
+        self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
+        // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
+        unsafe {
+            let start = (&raw const *self).cast_mut().cast();
+            libc::madvise(start, size_of::<Lookaside>(), libc::MADV_DONTNEED);
         }
     }
 
@@ -284,7 +315,7 @@ impl Shard {
                 held: [Place::default(); HELD_PER_SHARD_MAX],
                 streak: 0,
                 present: Passes::default(),
-                past: Box::default(),
+                past: Some(Box::default()),
             }),
         }
     }
@@ -301,7 +332,7 @@ impl Shard {
         list.streak = 0;
         if self.held_count.load(Ordering::Relaxed) == 0 {
             if list.present.requested_put != 0 {
-                list.past.add_passes(wanted, &core::mem::take(&mut list.present), 0);
+                list.end_size(wanted);
             }
             self.wanted_bytes.store(bytes, Ordering::Relaxed);
         }
@@ -314,7 +345,7 @@ impl Shard {
 
     fn add_to(&self, tally: &mut Tally, patience: Patience) {
         let mut add = |list: &mut List| {
-            tally.add(&list.past);
+            list.past.iter().for_each(|past| tally.add(past));
             let held = self.held_count.load(Ordering::Relaxed).into();
             tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, held);
         };
@@ -371,5 +402,7 @@ impl Shard {
 
 /// After so many tries.
 fn pause(tries: u32) {
-    if tries.is_multiple_of(64) { std::thread::yield_now() } else { spin_loop() }
+    // Asleep, not yielding: under a real-time policy a thread gives way only to its equals, and its owner
+    // may be none.
+    if tries.is_multiple_of(64) { own_thread::sleep(PAUSE) } else { spin_loop() }
 }

@@ -216,6 +216,10 @@ fn reserve(
     match segment(context, bytes) {
         Ok(base) => {
             claim.keep();
+            if record::is_on() {
+                // Of a context that has ended, and whose end is not told yet.
+                drop(foreign::freed_within(base, bytes));
+            }
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
             context.recorder.segment_reserved(base, bytes, call.requester, call.stack);

@@ -39,7 +39,7 @@ pub fn pool_opened(owner: i32, guest: i32) {
     }
     // A context that only computes has never come to us for memory.
     let seen = agents::contexts_seen();
-    let met = seen.into_iter().filter_map(|handle| contexts::of_handle(handle).ok());
+    let met = seen.into_iter().filter_map(|seen| contexts::of_handle(seen.handle).ok());
     met.filter(|context| context.device == guest).for_each(|context| open_to(context, owner));
 }
 

@@ -256,6 +256,7 @@ fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
+        let Some(_open) = context.keep_open() else { continue };
         pool_life::reap();
         tags::query(context);
         if wait {

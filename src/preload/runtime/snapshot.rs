@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use cachealloc_core::{Allocator, BlockView};
@@ -155,10 +155,13 @@ fn host() -> String {
 fn take() -> Snapshot {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
     let mut oldest = Oldest::default();
-    // All at once: a segment that one context gives back may be another one's a moment later.
+    // All at once: a segment that one context gives back may be another one's a moment later; so may all
+    // that a context has which is about to end.
+    let mut open = Vec::new();
     let mut locked = Vec::new();
     for context in contexts::every() {
         writer::sign_of_life();
+        open.extend(open_within(context, LOCK_WAIT_MAX));
         match lock_within(&context.allocator, LOCK_WAIT_MAX) {
             Some(allocator) => locked.push((context, allocator)),
             None => log::warn(format_args!("snapshot: a context is busy, and left out")),
@@ -171,6 +174,7 @@ fn take() -> Snapshot {
     }
     add_foreign(&mut snapshot, &mut oldest);
     drop(locked);
+    drop(open);
     for (index, device) in snapshot.devices.iter_mut().enumerate() {
         device.entries.sort_by_key(|entry| entry.time_ns); // stable: several contexts, each in order
         oldest.drop_older(index, device);
@@ -301,6 +305,19 @@ fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
 fn clock() -> Clock {
     let time_ns = recorder::now_ns();
     Clock { time_ns, epoch_us: time_ns.wrapping_add(recorder::epoch_offset_ns()) / 1000 }
+}
+
+/// Nobody ends the context while the answer lives. None: it is gone, or its end takes long.
+fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<'_, ()>> {
+    let begun = Instant::now();
+    loop {
+        let open = context.keep_open();
+        if open.is_some() || context.is_dead() || begun.elapsed() > wait_max {
+            return open;
+        }
+        writer::sign_of_life();
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// None: somebody was stopped while holding it.
