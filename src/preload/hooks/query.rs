@@ -7,10 +7,11 @@ use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, guarded, guarded_with};
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::thread::Thread;
 use crate::runtime::{LEDGER, bypass, debts};
 
-/// A query that answers NOT_READY waits for the barrier of this thread's own last free and asks
-/// again; never in other threads (hazards 3 and 29).
+/// A query that answers NOT_READY waits for frees that have returned and asks again: see Note [Whose
+/// debt] in `runtime/debts.rs` (hazards 3, 29 and 40).
 #[inline]
 pub fn ask_again(
     function: &'static Function,
@@ -25,7 +26,13 @@ pub fn ask_again(
         common::note_lost(function, code);
         return code;
     }
-    guarded_with(function, |thread| if debts::pay_own(thread) { real() } else { code }, || code)
+    let again = |thread: &Thread| {
+        // No further than it has to.
+        let pays: [&dyn Fn() -> bool; 3] =
+            [&|| debts::pay_own(thread), &debts::pay_left, &debts::pay_others];
+        pays.iter().fold(code, |code, pay| if code == NOT_READY && pay() { real() } else { code })
+    };
+    guarded_with(function, again, || code)
 }
 
 /// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything,

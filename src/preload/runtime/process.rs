@@ -97,7 +97,7 @@ extern "C" fn in_forked_child() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     thread::with(|thread| {
-        debts::forget_own(thread);
+        debts::leave_own(thread);
         captures::thread_ended(thread);
     });
 }
