@@ -310,8 +310,9 @@ impl<'a> Free<'a> {
             return self.put_off();
         }
         // A default stream is one of the current context: without one the driver refuses.
+        // Nor does it free on a stream that is not there.
         let mut id = 0;
-        if stream <= STREAM_PER_THREAD {
+        if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
             let code = api::stream_get_id(stream, &mut id);
             if code != SUCCESS {
                 self.block.give_back();
@@ -321,18 +322,15 @@ impl<'a> Free<'a> {
         match free_on_stream(&facts(self.context)) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
-            StreamRoute::Tag => return self.tag(stream),
+            StreamRoute::Tag => return self.tag(stream, id),
         }
         SUCCESS
     }
 
     /// Free for the stream at once, for others when an event recorded there now is complete.
-    fn tag(&self, stream: StreamHandle) -> CuResult {
-        let mut id = 0;
-        let code = api::stream_get_id(stream, &mut id);
-        if code != SUCCESS {
-            self.block.give_back();
-            return code;
+    fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
+        if !rule_holds(Rule::StreamIsThere) {
+            api::stream_get_id(stream, &mut id);
         }
         // An event belongs to the context of the stream that it is recorded on.
         let owner = captures::context_of(stream).unwrap_or(self.context);
