@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const FREE: i32 = 0;
-/// Some seconds. Only a thread interrupted while it holds the lock, by a signal handler that wants
+/// Some seconds, at the 50 us or more that the shortest sleep takes. Only a thread interrupted while it holds the lock, by a signal handler that wants
 /// it too, waits this long.
-const YIELDS_COUNT_MAX: u32 = 1 << 22;
+const SLEEPS_COUNT_MAX: u32 = 1 << 16;
 
 static HOLDER: AtomicI32 = AtomicI32::new(FREE);
 
@@ -18,7 +18,7 @@ pub fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
     // SAFETY: always succeeds.
     let process = unsafe { libc::getpid() };
     let mut expected = FREE;
-    for _ in 0..YIELDS_COUNT_MAX {
+    for _ in 0..SLEEPS_COUNT_MAX {
         match HOLDER.compare_exchange(expected, process, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => {
                 let _release = Release;
@@ -26,8 +26,8 @@ pub fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
             }
             Err(holder) if holder == process => {
                 expected = FREE;
-                // SAFETY: always succeeds.
-                unsafe { libc::sched_yield() };
+                // Not by `sched_yield`: under a real-time policy it gives way only to equals.
+                std::thread::sleep(core::time::Duration::from_micros(1));
             }
             // Free again, or left behind by the parent.
             Err(holder) => expected = holder,
