@@ -87,6 +87,11 @@ impl Request {
         self.requester
     }
 
+    /// The block that came with new memory; the next poll answers it.
+    pub fn arrived(&self) -> Option<Allocation> {
+        self.arrived
+    }
+
     /// True for the first poll.
     pub(crate) fn count_poll(&mut self) -> bool {
         self.polls_count += 1;

@@ -92,12 +92,29 @@ pub fn hand_out(
     block: Allocation,
     call: Call,
 ) -> u64 {
+    tell(context, allocator, &block, call);
+    hand_out_told(context, allocator, block, call)
+}
+
+/// The core has taken the block for a request. Under the same lock, though the program gets it later:
+/// whoever looks meanwhile finds it in use.
+pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
+    let requested_bytes = block.requested_bytes - contents::zone_bytes();
+    let born = Born { block: block.block, address: block.address.0, requested_bytes };
+    context.recorder.allocated(allocator, born, call.requester, call.stack);
+}
+
+/// As `hand_out`, of a block that was told of.
+pub fn hand_out_told(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: Allocation,
+    call: Call,
+) -> u64 {
     let kind = kind_of(call.requester);
     let address = block.address;
     let requested_bytes = block.requested_bytes - contents::zone_bytes();
     extents::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
-    let born = Born { block: block.block, address: address.0, requested_bytes };
-    context.recorder.allocated(allocator, born, call.requester, call.stack);
     note_allocated(context, allocator);
     note_peak(context);
     block.address.0

@@ -4,13 +4,14 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cachealloc_core::{Address, Mapping, Request, Requester, Step};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Address, Allocator, Mapping, Request, Requester, Step};
 
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::record::{self, foreign};
-use crate::runtime::alloc::{Call, empty_lookaside, hand_out};
+use crate::runtime::alloc::{Call, empty_lookaside, hand_out, hand_out_told, tell};
 use crate::runtime::contexts::Context;
 use crate::runtime::foreign_bytes::Key;
 use crate::runtime::release::{self, Leaving};
@@ -18,7 +19,7 @@ use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
     agents, arenas, bypass, chunks, extents, foreign_bytes, free, idle, keeper, limits, lock,
-    memory_hooks, pool_life, shortage, tags,
+    memory_hooks, pool_life, shortage, tags, widen,
 };
 
 /// How long an allocation that would fail waits for other threads' frees in progress.
@@ -108,7 +109,11 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
     let context = growth.context;
     loop {
         let mut allocator = lock(&context.allocator);
+        let told = request.arrived().is_some() && rule_holds(Rule::ArrivedIsTold);
         match allocator.poll(request) {
+            Step::Done(block) if told => {
+                return Ok(hand_out_told(context, &mut allocator, block, call));
+            }
             Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
@@ -156,6 +161,7 @@ fn map(
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
             context.recorder.mapped(mappings, call.stack);
+            tell_arrived(context, &mut allocator, request, call);
             drop(allocator);
             growth.after(bytes, mappings[0].base.0)?;
         }
@@ -223,7 +229,9 @@ fn reserve(
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
             context.recorder.segment_reserved(base, bytes, call.requester, call.stack);
+            tell_arrived(context, &mut allocator, request, call);
             drop(allocator);
+            widen(Rule::ArrivedIsTold);
             growth.after(bytes, base)?;
             Ok(true)
         }
@@ -231,6 +239,13 @@ fn reserve(
             growth.after(bytes, 0)?;
             if code == OUT_OF_MEMORY { Ok(false) } else { Err(code) }
         }
+    }
+}
+
+/// The request has its block with the memory that came.
+fn tell_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
+    if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
+        tell(context, allocator, &block, call);
     }
 }
 
