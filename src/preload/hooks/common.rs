@@ -141,7 +141,7 @@ pub fn make_room() -> bool {
     let before = stats::value(Count::SegmentsReleased);
     let mut device = 0;
     let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
-    let code = release::everything_free(device, true);
+    let code = release::everything_free(device);
     let went = stats::value(Count::SegmentsReleased) != before;
     code == SUCCESS && (went || idle::came_back())
 }

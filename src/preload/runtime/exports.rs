@@ -69,6 +69,6 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let leaving = Leaving::new(context, &mut allocator, retired);
     drop(allocator);
     // The program's block is freed, whatever becomes of the segments: it may not free it again.
-    let code = leaving.release(context, true);
+    let code = leaving.release(context);
     if free::reports(code) { code } else { SUCCESS }
 }

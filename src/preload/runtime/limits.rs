@@ -121,7 +121,7 @@ pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
     }
     let possible = of(device).is_some_and(|limit| bytes <= limit);
     if possible {
-        release::everything_free(Some(device), true);
+        release::everything_free(Some(device));
     }
     let claimed = if possible { claim(device, bytes) } else { None };
     if claimed.is_none() {

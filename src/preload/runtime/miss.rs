@@ -118,7 +118,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
-                succeed(leaving.release(context, true))?;
+                succeed(leaving.release(context))?;
             }
             Step::Map(mappings) => {
                 drop(allocator);
@@ -293,7 +293,7 @@ fn last_resort(growth: &mut Growth, request: &Request, call: Call) -> Result<u64
         return Err(OUT_OF_MEMORY);
     }
     wait_for_frees(context);
-    succeed(release::everything_free(Some(context.device), true))?;
+    succeed(release::everything_free(Some(context.device)))?;
     ask_driver(growth, request, call)
 }
 

@@ -133,9 +133,9 @@ impl Leaving {
         Leaving { segments, exported, events, unsure }
     }
 
-    /// Gives the segments to the driver. `wait`: return when their memory is there. The code is
-    /// that of work that failed meanwhile; the segments are gone either way.
-    pub fn release(&self, context: &'static Context, wait: bool) -> CuResult {
+    /// Gives the segments to the driver, and returns when their memory is there. The code is that of
+    /// work that failed meanwhile; the segments are gone either way.
+    pub fn release(&self, context: &'static Context) -> CuResult {
         if self.segments.is_empty() && self.exported.is_empty() {
             return SUCCESS;
         }
@@ -145,7 +145,7 @@ impl Leaving {
         stats::add(Count::SegmentsReleased, all().count() as u64);
         let code = api::relaxed(|| {
             context.enter(&mut || {
-                let code = self.release_unexported(context, wait);
+                let code = self.release_unexported(context);
                 code.max(self.free_exported())
             })
         });
@@ -153,13 +153,13 @@ impl Leaving {
         code
     }
 
-    fn release_unexported(&self, context: &Context, wait: bool) -> CuResult {
+    fn release_unexported(&self, context: &Context) -> CuResult {
         if self.segments.is_empty() {
             return SUCCESS;
         }
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
         match context.release_streams.now.handle().filter(|_| in_order) {
-            Some(stream) => self.behind_barrier(context, stream, wait),
+            Some(stream) => self.behind_barrier(context, stream),
             None => self.by_waiting(),
         }
     }
@@ -175,7 +175,7 @@ impl Leaving {
         free_by_waiting(self.exported.iter())
     }
 
-    fn behind_barrier(&self, context: &Context, stream: StreamHandle, wait: bool) -> CuResult {
+    fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
         if !waits_for(stream, context.last_barrier.newest().iter()) {
             return self.by_waiting();
         }
@@ -183,7 +183,7 @@ impl Leaving {
             self.segments.iter().partition(|segment| !segment.events.is_empty());
         let mut code = SUCCESS;
         free_by_waiting(context.release_streams.now.give_back(stream, &now));
-        if wait && !now.is_empty() {
+        if !now.is_empty() {
             code = context.release_streams.now.wait(stream);
         }
         // What a stream still uses goes back when the stream is done. Nobody waits for that: a
@@ -237,8 +237,8 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
 /// the cache.
-pub fn everything_free(device: Option<i32>, wait: bool) -> CuResult {
-    give_back_free(device, wait).0
+pub fn everything_free(device: Option<i32>) -> CuResult {
+    give_back_free(device).0
 }
 
 /// The same on the program's own order. The bytes that went back, or an `errno`.
@@ -246,30 +246,28 @@ pub fn trim(device: Option<i32>) -> Result<u64, i32> {
     if captures::any() {
         return Err(libc::EBUSY);
     }
-    match give_back_free(device, true) {
+    match give_back_free(device) {
         (SUCCESS, bytes) => Ok(bytes),
         _ => Err(libc::EIO),
     }
 }
 
-fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
+fn give_back_free(device: Option<i32>) -> (CuResult, u64) {
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open() else { continue };
         pool_life::reap();
         tags::query(context);
-        if wait {
-            tags::wait_for_plain_frees(context);
-        }
+        tags::wait_for_plain_frees(context);
         super::alloc::empty_lookaside(context);
         let mut allocator = lock(&context.allocator);
         let free = allocator.release_free();
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
-        code = code.max(leaving.release(context, wait));
-        if wait && context.release_streams.owe() {
+        code = code.max(leaving.release(context));
+        if context.release_streams.owe() {
             let collect = &mut || {
                 context.release_streams.collect();
                 SUCCESS
@@ -281,9 +279,7 @@ fn give_back_free(device: Option<i32>, wait: bool) -> (CuResult, u64) {
         bytes += unmapped_bytes;
     }
     // What was not in the caches any more, the keeper had just taken.
-    if wait {
-        idle::came_back();
-    }
+    idle::came_back();
     (code, bytes)
 }
 
@@ -299,6 +295,6 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     extents::remove(first.base.0);
     free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
-    rest.release(context, false);
+    rest.release(context);
     true
 }
