@@ -5,6 +5,7 @@ mod picture;
 mod report;
 mod scenarios;
 mod statistics;
+mod told;
 
 mod model;
 mod naive;

@@ -10,6 +10,8 @@ mod limits;
 
 mod arenas;
 
+mod arriving;
+
 mod budgets;
 
 mod exact;

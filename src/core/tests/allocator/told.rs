@@ -1,0 +1,102 @@
+//! What other processes and people read: the head of the live file, and the report as text.
+
+use cachealloc_core::report::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
+use cachealloc_core::report::{ContextReport, Holder, Report, Timed, text};
+
+const HEAD: Head = Head {
+    owner: Owner { process_id: 1, start: 2 << 40, namespace: 3 << 40 },
+    bell: 4,
+    requests: 5,
+    answered: 6,
+    sequence: 7,
+    text_bytes: 8 << 40,
+    time_ns: 9 << 40,
+    site_requests: 10,
+};
+
+#[test]
+fn a_head_is_read_as_it_was_written() {
+    let bytes = HEAD.to_bytes();
+    assert_eq!(Head::from_bytes(&bytes), Some(HEAD));
+    let numbers = |from: usize, to: usize, size: usize| -> Vec<u64> {
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | *byte as u64);
+        bytes[from..to].chunks(size).map(number).collect()
+    };
+    // As others read it, who have only the description. The machines that this runs on are little-endian.
+    assert_eq!(&bytes[..8], b"cachLIVE");
+    assert_eq!(numbers(8, 16, 4), [u64::from(LAYOUT), 1]);
+    assert_eq!(numbers(16, 32, 8), [2 << 40, 3 << 40]);
+    assert_eq!(numbers(32, 48, 4), [4, 5, 6, 7]);
+    assert_eq!(numbers(48, 64, 8), [8 << 40, 9 << 40]);
+    assert_eq!(numbers(64, HEAD_BYTES, 4)[..2], [10, 0]);
+}
+
+#[test]
+fn a_head_of_another_kind_is_none() {
+    for place in [0, 7, 8] {
+        let mut bytes = HEAD.to_bytes();
+        bytes[place] += 1;
+        assert_eq!(Head::from_bytes(&bytes), None, "byte {place}");
+    }
+}
+
+#[test]
+fn the_start_of_a_process_is_field_22() {
+    let fields: Vec<String> = (3..40).map(|field| field.to_string()).collect();
+    assert_eq!(start_of(&format!("12 (a ) (b) {}", fields.join(" "))), Some(22));
+    assert_eq!(start_of("12 (short) S 4"), None);
+}
+
+/// What never happened is not listed, but driver calls are.
+#[test]
+fn text_lists_what_happened() {
+    let timed = |name, count, nanoseconds| Timed { name, count, nanoseconds };
+    let context = |id, is_alive| ContextReport {
+        id,
+        is_alive,
+        barriers_count: 2,
+        ..ContextReport::default()
+    };
+    let report = Report {
+        version: "1.2",
+        process_id: 7,
+        free_mode: "ordered",
+        contexts: vec![context(1, true), context(2, false)],
+        calls: vec![timed("reserve", 3, Some(1_500_000)), timed("free", 0, None)],
+        waits: vec![timed("look", 5, None), timed("strict", 0, None)],
+        counts: vec![("happened", 6), ("did not", 0)],
+        holders: Some(vec![Holder {
+            device: 0,
+            library: "app".to_string(),
+            bytes: 5,
+            bytes_at_peak: 6,
+        }]),
+        ..Report::default()
+    };
+    let said = text(&report);
+    assert!(said.contains("device ID 0, context 1  "), "{said}");
+    assert!(said.contains("device ID 0, context 2, gone  "), "{said}");
+    let tables = said.rsplit_once("|\n\n").expect("the tables come first");
+    let lines: Vec<String> = tables
+        .1
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let wanted = [
+        "cachealloc 1.2",
+        "process 7",
+        "free_mode ordered",
+        "allocations served 0",
+        "of these without the driver 0",
+        "barriers 4",
+        "driver: reserve 3 (1.5 ms)",
+        "driver: free 0",
+        "waits, look 5",
+        "happened 6",
+        "",
+        "device bytes at the peak bytes now library",
+        "0 6 5 app",
+    ];
+    assert_eq!(lines, wanted);
+    assert!(text(&Report::default()).contains("not recorded (record:state)"));
+}
