@@ -208,7 +208,7 @@ pub fn pay_at_end() {
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
         let Some(number) = context.covers.pending() else { continue };
-        let Some(_open) = context.stay_open() else { continue };
+        let Some(_open) = context.keep_open() else { continue };
         let Some(event) = context.last_barrier.event(number) else { continue };
         while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
             own_thread::sleep(END_WAIT_STEP);
