@@ -6,14 +6,13 @@
 //! again (`cuStreamIsCapturing`) for each entry whenever the set decides something.
 //!
 //! * C1: entries are told apart by stream id; handles are used again for other streams.
-//! * C2: the set is never smaller than the truth: an entry is made before the real Begin.
-//! * C3: a set that once was too full counts as capturing for good.
+//! * C2: the set is never smaller than the truth: an entry is made before the real Begin, however many
+//!   there are.
 //!
 //! The set is guarded by the runtime's lock. For the quick question "any at all?" the runtime
 //! mirrors `is_empty` into an atomic under that lock.
 
-/// Streams that capture at the same time. A program uses one for each of its threads.
-pub const CAPTURES_MAX: usize = 64;
+use alloc::vec::Vec;
 
 /// An origin stream of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,22 +32,18 @@ pub enum Begun {
     New,
     /// The stream was there: the real Begin will fail, and the first capture goes on. Keep it.
     Already,
-    /// No room (C3).
-    Full,
 }
 
 /// The set.
 #[derive(Clone, Debug)]
 pub struct Captures {
-    entries: [Option<Capture>; CAPTURES_MAX],
-    count: usize,
-    was_full: bool,
+    entries: Vec<Capture>,
 }
 
 impl Captures {
     /// No stream captures.
     pub const fn new() -> Captures {
-        Captures { entries: [None; CAPTURES_MAX], count: 0, was_full: false }
+        Captures { entries: Vec::new() }
     }
 
     /// Call before the real Begin.
@@ -56,12 +51,7 @@ impl Captures {
         if self.iter().any(|entry| entry.stream_id == capture.stream_id) {
             return Begun::Already;
         }
-        let Some(slot) = self.entries.iter_mut().find(|slot| slot.is_none()) else {
-            self.was_full = true;
-            return Begun::Full;
-        };
-        *slot = Some(capture);
-        self.count += 1;
+        self.entries.push(capture);
         Begun::New
     }
 
@@ -92,25 +82,18 @@ impl Captures {
 
     /// Whether no stream captures: only then may a barrier be made.
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && !self.was_full
+        self.entries.is_empty()
     }
 
     /// The entries, for the driver to be asked outside of the lock.
     pub fn iter(&self) -> impl Iterator<Item = &Capture> {
-        self.entries.iter().flatten()
+        self.entries.iter()
     }
 
     fn drop_where(&mut self, mut over: impl FnMut(&Capture) -> bool) -> usize {
-        let mut dropped = 0;
-        for slot in &mut self.entries {
-            if slot.as_ref().is_some_and(&mut over) {
-                *slot = None;
-                dropped += 1;
-            }
-        }
-        debug_assert!(dropped <= self.count, "more captures dropped than counted");
-        self.count -= dropped;
-        dropped
+        let before = self.entries.len();
+        self.entries.retain(|entry| !over(entry));
+        before - self.entries.len()
     }
 }
 
