@@ -217,6 +217,7 @@ impl Allocator {
             exported: false,
             expandable,
             private,
+            unsettled: false,
             freed_at: self.clock,
         }));
         let row = self.segments.at_mut(segment.0);

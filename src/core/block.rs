@@ -27,6 +27,8 @@ pub(crate) struct Block {
     pub expandable: bool,
     /// See Note [Private pools] in private.rs.
     pub private: Option<PrivatePool>,
+    /// Of a private pool, and freed while work outside of its capture may have used it.
+    pub unsettled: bool,
     /// The allocator's clock when the last byte of it became free for those who may take it now.
     pub freed_at: u64,
 }
@@ -75,6 +77,11 @@ impl Block {
         self.exported && self.state != State::Allocated
     }
 
+    /// Whether everybody may take it.
+    pub(crate) fn is_everybodys(&self) -> bool {
+        self.state == State::Free && self.private.is_none()
+    }
+
     /// The tag that a barrier ends.
     pub(crate) fn barrier_tag(&self) -> Option<Tag> {
         self.tag().filter(|tag| tag.ready.is_ended_by_barrier())
@@ -98,7 +105,7 @@ pub(crate) struct SegmentRow {
     pub last: BlockId,
     /// In an arena, where its two ends move.
     pub expandable: bool,
-    /// Whose memory it is, if not everybody's.
+    /// Whose memory it is with all its blocks, if not everybody's.
     pub private: Option<PrivatePool>,
     pub allocated_count: u32,
     /// Blocks that were exported, allocated or retired.

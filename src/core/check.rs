@@ -22,8 +22,8 @@
 //! * I16: mappings tile the expandable segments.
 //! * I17: what is about to be mapped lies in an arena and in no segment.
 //! * I18: a segment names its first and its last block.
-//! * I19: a segment and its blocks are of one private pool, which is open, or of none; only blocks of a
-//!   private pool wait for one.
+//! * I19: a block is of a private pool that is open, or of none, and all blocks of a segment that is
+//!   a pool's are; only blocks of a private pool wait for one.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, SegmentRow, State};
@@ -59,13 +59,15 @@ impl Allocator {
             assert!(block.segment == id, "I2: {block_id:?} is in {id:?}: {block:?}");
             assert!(block.pool == segment.pool, "I2: {block_id:?} is in a pool of its own");
             assert!(block.expandable == segment.expandable, "I15: {block_id:?}: {block:?}");
-            assert!(block.private == segment.private, "I19: {block_id:?} in {segment:?}");
+            let of_segment = segment.private.is_none() || block.private == segment.private;
+            let open = block.private.is_none_or(|private| self.private.contains_key(&private));
+            assert!(of_segment && open, "I19: {block_id:?} in {segment:?}: {block:?}");
             self.check_block(block_id, block);
             self.check_neighbours(previous, block_id, block);
             count.block(block);
             allocated_count += u32::from(block.state == State::Allocated);
             exported_count += u32::from(block.exported);
-            waits |= block.tag().is_some();
+            waits |= block.tag().is_some() || block.private.is_some();
             (end, previous) = (block.end(), Some(block_id));
         }
         assert!(previous == Some(segment.last), "I18: {id:?} ends with {previous:?}: {segment:?}");
@@ -73,10 +75,7 @@ impl Allocator {
         assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
         assert!(exported_count == segment.exported_count, "I13: {id:?} has {exported_count}");
-        let open = segment.private.is_none_or(|private| self.private.contains_key(&private));
-        assert!(open, "I19: {id:?} is in a pool that is closed: {segment:?}");
-        let private = segment.private.is_some();
-        let leaves = exported_count > 0 && allocated_count == 0 && !waits && !private;
+        let leaves = exported_count > 0 && allocated_count == 0 && !waits;
         assert!(!leaves || self.leaving.contains(&id), "I14: {id:?} is not listed: {segment:?}");
     }
 
@@ -103,7 +102,8 @@ impl Allocator {
         let Some(previous) = previous.map(|previous| self.blocks.at(previous.0)) else { return };
         let both_free = previous.state != State::Allocated && block.state != State::Allocated;
         let retired = previous.exported || block.exported;
-        let could = both_free && !retired && may_coalesce(previous.tag(), block.tag());
+        let one_pool = previous.private == block.private;
+        let could = both_free && !retired && one_pool && may_coalesce(previous.tag(), block.tag());
         assert!(!could, "I5: {id:?} and the one before should be one: {previous:?} {block:?}");
     }
 

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::State;
+use crate::block::{Block, State};
 use crate::policy::{is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
@@ -96,6 +96,6 @@ impl Allocator {
             return false;
         }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
-        blocks.all(|block| block.state == State::Free)
+        blocks.all(Block::is_everybodys)
     }
 }

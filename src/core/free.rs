@@ -13,7 +13,12 @@ impl Allocator {
     ///
     /// A block of a private pool waits for that, whatever else it waited for.
     pub fn free(&mut self, id: BlockId, ready: Ready) {
+        self.blocks.at_mut(id.0).unsettled = ready != Ready::Anyone;
         let ready = self.ready_if_freed(id, ready);
+        self.free_as(id, ready);
+    }
+
+    pub(crate) fn free_as(&mut self, id: BlockId, ready: Ready) {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
         self.addresses.remove(block.address);
@@ -91,16 +96,6 @@ impl Allocator {
             self.remove_free(next);
             self.absorb_next(id);
         }
-        self.join_previous_or_insert(id, previous);
-        self.stats.settle_split(pool);
-    }
-
-    /// The same where nothing behind the block is in an index.
-    pub(crate) fn coalesce_back_and_insert(&mut self, id: BlockId) {
-        self.join_previous_or_insert(id, self.blocks.at(id.0).previous);
-    }
-
-    fn join_previous_or_insert(&mut self, id: BlockId, previous: Option<BlockId>) {
         match previous.filter(|previous| self.may_coalesce(*previous, id)) {
             Some(previous) => {
                 self.remove_free(previous);
@@ -109,6 +104,7 @@ impl Allocator {
             }
             None => self.insert_free(id),
         }
+        self.stats.settle_split(pool);
     }
 
     fn may_coalesce(&self, left: BlockId, right: BlockId) -> bool {
@@ -117,6 +113,7 @@ impl Allocator {
             && right.state != State::Allocated
             && !left.exported
             && !right.exported
+            && left.private == right.private
             && tags::may_coalesce(left.tag(), right.tag())
     }
 
@@ -131,6 +128,7 @@ impl Allocator {
         block.bytes += absorbed.bytes;
         block.next = absorbed.next;
         block.freed_at = block.freed_at.max(absorbed.freed_at);
+        block.unsettled |= absorbed.unsettled;
         match absorbed.next {
             Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
             None => self.note_last(id),

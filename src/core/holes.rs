@@ -13,7 +13,6 @@ use core::cmp::Ordering;
 
 use crate::allocator::Allocator;
 use crate::arenas::{Arena, PAGE_BYTES};
-use crate::block::State;
 use crate::types::{Address, BlockId, Mapping};
 
 /// A window for one request.
@@ -90,7 +89,7 @@ impl Allocator {
     fn runs(&self, arena: &Arena, alone: bool) -> Vec<Run> {
         let free = |id: BlockId| {
             let block = self.blocks.at(id.0);
-            let counts = !alone && block.state == State::Free;
+            let counts = !alone && block.is_everybodys();
             counts.then_some(Piece { begin: block.address.0, end: block.end().0, block: Some(id) })
         };
         let mut runs = Vec::new();

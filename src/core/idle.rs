@@ -11,13 +11,18 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::Block;
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment};
 
 /// A moment of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct IdleMark(pub(crate) u64);
+
+impl IdleMark {
+    /// Before anything.
+    pub const NEVER: IdleMark = IdleMark(0);
+}
 
 impl Allocator {
     /// Now.
@@ -46,5 +51,5 @@ impl Allocator {
 
 fn is_idle(block: &Block, mark: IdleMark) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
-    block.state == State::Free && !block.exported && since
+    block.is_everybodys() && !block.exported && since
 }

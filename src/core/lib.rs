@@ -30,6 +30,8 @@ mod private;
 
 mod idle;
 
+mod joined;
+
 mod arenas;
 
 mod holes;

@@ -9,6 +9,9 @@
 //! Inside the capture a freed block waits (`Ready::WithPool`). Only whoever knows the graph can tell
 //! that a later use comes after the last one in every launch, and says so (`reuse`).
 //!
+//! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`): so a
+//! block is of a pool by itself. A segment is where all its blocks are and stay so.
+//!
 //! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph is gone,
 //! and what they wait for is what any block waits for. The caller then makes sure that all work so far
 //! is over, and `close_pool` gives the segments to everybody; a block that the program still holds
@@ -18,15 +21,14 @@
 //! was freed during a capture, an earlier part of the same capture may still use in its launches.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::State;
 use crate::free_index::FreeIndex;
 use crate::idle::IdleMark;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Allocation, BlockId, Pool, PrivatePool, Ready, SegmentId, StreamId};
+use crate::types::{Allocation, BlockId, Pool, PrivatePool, Ready, StreamId};
 
 /// The free blocks of a private pool.
 #[derive(Clone)]
@@ -34,9 +36,9 @@ pub(crate) struct PrivateMemory {
     small: FreeIndex,
     large: FreeIndex,
     /// When its capture began.
-    begun: IdleMark,
+    pub(crate) begun: IdleMark,
     /// Its graph is gone.
-    ends: bool,
+    pub(crate) ends: bool,
 }
 
 impl PrivateMemory {
@@ -107,9 +109,7 @@ impl Allocator {
 
     /// All work from before `end_pool` is over: the pool's memory is everybody's.
     pub fn close_pool(&mut self, id: PrivatePool) {
-        let segments = self.segments.iter().filter(|(_, segment)| segment.private == Some(id));
-        let segments: Vec<SegmentId> = segments.map(|(number, _)| SegmentId(number)).collect();
-        segments.into_iter().for_each(|segment| self.open_to_all(segment));
+        self.open_where(id, |_| true);
         self.private.remove(&id);
     }
 
@@ -160,35 +160,5 @@ impl Allocator {
     /// The private pool a request is for, as far as it is served.
     pub(crate) fn is_refused(&self, request: &Request) -> bool {
         request.private.is_some_and(|private| !self.serves_pool(private))
-    }
-
-    fn open_to_all(&mut self, segment: SegmentId) {
-        let ids: Vec<BlockId> = self.blocks_from(self.segments.at(segment.0).first).collect();
-        // What waits for nothing of the pool's stays in no index.
-        let moves = |block: &Block| {
-            let pending = block.is_pending() && block.barrier_tag().is_some();
-            block.state != State::Allocated && !pending
-        };
-        let moving: Vec<BlockId> =
-            ids.iter().copied().filter(|id| moves(self.blocks.at(id.0))).collect();
-        moving.iter().for_each(|id| self.remove_free(*id));
-        let clock = self.clock;
-        for id in &ids {
-            self.blocks.at_mut(id.0).private = None;
-        }
-        let row = self.segments.at_mut(segment.0);
-        row.private = None;
-        let pool = row.pool;
-        for id in moving {
-            let block = self.blocks.at_mut(id.0);
-            if block.barrier_tag().is_none() {
-                block.state = State::Free;
-                block.freed_at = clock;
-            }
-            // Those behind it are in no index yet, and must not be looked for there.
-            self.coalesce_back_and_insert(id);
-        }
-        self.stats.settle_split(pool);
-        self.note_leaving(segment);
     }
 }

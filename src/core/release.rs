@@ -96,17 +96,18 @@ impl Allocator {
             return !rule_holds(Rule::ReleaseOnlyFreeSegments);
         }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
-        blocks.all(|block| block.tag().is_none_or(|tag| tag.ready != Ready::NextBarrier))
+        blocks.all(|block| {
+            let parked = block.tag().is_some_and(|tag| tag.ready == Ready::NextBarrier);
+            !parked && block.private.is_none()
+        })
     }
 
     /// How many requests have come since the segment became one free block; None if it is not.
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
         let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
-        let candidate = segment.pool == Pool::Large
-            && whole
-            && !segment.expandable
-            && segment.private.is_none();
+        let candidate =
+            segment.pool == Pool::Large && whole && !segment.expandable && first.private.is_none();
         candidate.then(|| self.clock - first.freed_at)
     }
 

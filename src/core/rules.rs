@@ -53,6 +53,16 @@ rules! {
     AdoptOnlyIdle = "adopt_only_idle",
     /// What is freed in a capture behind work outside of it is not used again in it.
     OutsideFreeWaitsForPool = "outside_free_waits_for_pool",
+    /// A thread that submits work into a capture is one of the capture's.
+    CaptureThreadsJoin = "capture_threads_join",
+    /// And what it has allocated since the begin is the capture's as well.
+    HeldBlocksJoin = "held_blocks_join",
+    /// A capture has memory in every context.
+    CaptureInEveryContext = "capture_in_every_context",
+    /// What no node names is everybody's, once it was freed.
+    UnnamedIsEverybodys = "unnamed_is_everybodys",
+    /// What a node names stays the graph's when its capture has ended.
+    NamedStaysWithGraph = "named_stays_with_graph",
     /// The memory of a capture is its graph's as long as that, or anything made from it, lives.
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// And everybody's only when an event behind its last work is complete.

@@ -33,6 +33,8 @@ pub struct BlockView {
     pub state: BlockState,
     /// Once freed, nobody gets it again.
     pub exported: bool,
+    /// Whose memory it is, if not everybody's.
+    pub private: Option<PrivatePool>,
     pub segment: SegmentView,
 }
 
@@ -94,6 +96,7 @@ impl Allocator {
                 State::Tagged(tag) => BlockState::Free(tag.ready),
             },
             exported: block.exported,
+            private: block.private,
             segment: self.segment_view(block.segment),
         }
     }

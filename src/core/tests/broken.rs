@@ -90,6 +90,11 @@ fn adopt_only_idle() {
     caught(Rule::AdoptOnlyIdle);
 }
 
+#[test]
+fn named_stays_with_graph() {
+    caught(Rule::NamedStaysWithGraph);
+}
+
 /// Breaks one rule and looks for a program that the oracle rejects: first among all short ones,
 /// then among long random ones. Neither may find fault while the rule holds.
 fn caught(rule: Rule) {

@@ -3,7 +3,7 @@
 //! checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{BlockId, EventId, Policy, Ready, Requester, StreamId};
+use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Ready, Requester, StreamId};
 
 use crate::world::{Mark, Moment, World, stream};
 
@@ -37,6 +37,10 @@ enum Operation {
     OpenPool,
     AllocInPool { bytes: u64, requester: Requester },
     Reuse { block: BlockId, on: Option<u64> },
+    Join { place: usize },
+    Name { place: usize },
+    FreeInCapture { place: usize },
+    OpenRest,
     EndPool,
     ClosePool,
 }
@@ -127,9 +131,28 @@ impl Explorer {
     fn operations_with_capture(&self) -> Vec<Operation> {
         const BYTES: u64 = 12 * MIB;
         let mut operations = vec![Operation::Alloc { bytes: BYTES, requester: Requester::Context }];
-        for place in 0..self.live.len() {
+        let runs = |pool: &PrivatePool| !self.world.captured.contains(pool);
+        let pools = self.world.pools.iter().filter(|(_, ended)| !ended);
+        let open = pools.map(|(pool, _)| *pool).find(runs);
+        for (place, block) in self.live.iter().enumerate() {
             operations.push(Operation::Free { place, how: How::Anyone });
             operations.push(Operation::Free { place, how: How::NextBarrier });
+            let Some(pool) = open else { continue };
+            match self.world.allocator.private_pool_of(*block) {
+                Some(_) => {
+                    operations.push(Operation::FreeInCapture { place });
+                    if !self.world.is_named(*block, pool) {
+                        operations.push(Operation::Name { place });
+                    }
+                }
+                None if self.world.is_everybodys(*block) => {
+                    operations.push(Operation::Join { place });
+                }
+                None => {}
+            }
+        }
+        if open.is_some() {
+            operations.push(Operation::OpenRest);
         }
         for block in self.world.waiting() {
             operations.extend([None, Some(1)].map(|on| Operation::Reuse { block, on }));
@@ -140,8 +163,11 @@ impl Explorer {
         match self.world.pools.first() {
             None => operations.push(Operation::OpenPool),
             Some((_, true)) => operations.push(Operation::ClosePool),
-            Some((_, false)) => {
+            Some((pool, false)) => {
                 operations.push(Operation::EndPool);
+                if !runs(pool) {
+                    return operations;
+                }
                 for (bytes, requester) in
                     [(BYTES, Requester::Context), (7 * MIB, stream(1)), (7 * MIB, stream(2))]
                 {
@@ -156,6 +182,17 @@ impl Explorer {
         let pool = self.world.pools.first().map(|(pool, _)| *pool);
         match operation {
             Operation::OpenPool => drop(self.world.open_pool()),
+            Operation::Join { place } => {
+                self.world.join(self.live[place], pool.expect("offered only then"));
+            }
+            Operation::Name { place } => {
+                self.world.name(self.live[place], pool.expect("offered only then"));
+            }
+            Operation::FreeInCapture { place } => {
+                let block = self.live.remove(place);
+                self.world.free_in_capture(block, pool.expect("offered only then"));
+            }
+            Operation::OpenRest => self.world.open_rest(pool.expect("offered only then")),
             Operation::EndPool => self.world.end_pool(pool.expect("offered only then")),
             Operation::ClosePool => self.world.close_pool(pool.expect("offered only then")),
             Operation::Reuse { block, on } => self.world.reuse(block, on.map(StreamId)),

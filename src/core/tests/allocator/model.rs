@@ -27,6 +27,10 @@ struct Captured {
     /// The touches before it began.
     begun: usize,
     uses: Vec<Range<u64>>,
+    /// What nodes of the graph name.
+    named: Vec<Range<u64>>,
+    /// What was freed for it while work outside of it might still use that.
+    unsettled: Vec<Range<u64>>,
     ended: bool,
 }
 
@@ -77,7 +81,11 @@ impl Model {
         self.waiting = rest;
         let captured = self.pools.iter_mut().find(|captured| Some(captured.pool) == private);
         match captured {
-            Some(captured) => captured.uses.push(bytes.clone()),
+            Some(captured) => {
+                let parts = captured.unsettled.iter().flat_map(|range| without(range, &bytes));
+                captured.unsettled = parts.collect();
+                captured.uses.push(bytes.clone());
+            }
             None => self.touches.push(bytes.clone()),
         }
         self.live.push((allocation.block, bytes));
@@ -98,7 +106,72 @@ impl Model {
 
     pub fn opened(&mut self, pool: PrivatePool) {
         let begun = self.touches.len();
-        self.pools.push(Captured { pool, begun, uses: Vec::new(), ended: false });
+        self.pools.push(Captured {
+            pool,
+            begun,
+            uses: Vec::new(),
+            named: Vec::new(),
+            unsettled: Vec::new(),
+            ended: false,
+        });
+    }
+
+    /// The capture uses this block, which was everybody's memory.
+    pub fn joined(&mut self, block: BlockId, pool: PrivatePool) {
+        let bytes = self.bytes_of(block);
+        self.captured(pool).uses.push(bytes);
+    }
+
+    /// A node names this block.
+    pub fn named(&mut self, block: BlockId, pool: PrivatePool) {
+        let bytes = self.bytes_of(block);
+        self.captured(pool).named.push(bytes);
+    }
+
+    pub fn names_any(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
+        let captured = self.pools.iter().find(|captured| captured.pool == pool);
+        captured.is_some_and(|captured| captured.named.iter().any(|named| overlap(named, &bytes)))
+    }
+
+    /// Of these bytes the capture uses none any more, and others get them.
+    pub fn opened_unused(&mut self, pool: PrivatePool, bytes: Range<u64>) {
+        let captured = self.captured(pool);
+        let mut used = captured.named.iter().chain(&captured.unsettled);
+        let used = used.find(|used| overlap(used, &bytes));
+        assert!(used.is_none(), "{bytes:x?} is handed out while {used:x?} may be used");
+        captured.uses = captured.uses.iter().flat_map(|used| without(used, &bytes)).collect();
+        self.waiting.retain(|waiting| !overlap(&waiting.bytes, &bytes));
+    }
+
+    /// The capture has ended: its graph uses what its nodes name, and what work outside of it may use.
+    pub fn opened_rest(&mut self, pool: PrivatePool) {
+        let captured = self.captured(pool);
+        let before = captured.uses.clone();
+        captured.uses = [&captured.named[..], &captured.unsettled].concat();
+        let uses = captured.uses.clone();
+        self.touches.extend(before.iter().cloned());
+        self.end_waiting(|waiting| {
+            let used = uses.iter().any(|used| overlap(used, &waiting.bytes));
+            !used
+                && matches!(waiting.ready, Ready::WithPool | Ready::InPool { .. })
+                && before.iter().any(|used| overlap(used, &waiting.bytes))
+        });
+    }
+
+    fn retire_if_exported(&mut self, block: BlockId, bytes: &Range<u64>) {
+        if let Some(place) = self.exported.iter().position(|exported| *exported == block) {
+            self.exported.swap_remove(place);
+            self.retired.push(bytes.clone());
+        }
+    }
+
+    fn captured(&mut self, pool: PrivatePool) -> &mut Captured {
+        self.pools.iter_mut().find(|captured| captured.pool == pool).expect("it is open")
+    }
+
+    fn bytes_of(&self, block: BlockId) -> Range<u64> {
+        let live = self.live.iter().find(|(live, _)| *live == block);
+        live.expect("it is live").1.clone()
     }
 
     pub fn ended(&mut self, pool: PrivatePool) {
@@ -127,17 +200,31 @@ impl Model {
         self.waiting.retain(|waiting| waiting.ready != Ready::Anyone);
     }
 
+    /// Freed behind all work, and no node names it. In a segment of the pool's it stays the pool's.
+    pub fn freed_unused(&mut self, block: BlockId, pool: PrivatePool, stays: bool) {
+        let bytes = self.bytes_of(block);
+        self.live.retain(|(live, _)| *live != block);
+        self.frees_count += 1;
+        self.retire_if_exported(block, &bytes);
+        if !stays {
+            self.opened_unused(pool, bytes.clone());
+            self.touches.push(bytes);
+        }
+    }
+
     pub fn freed(&mut self, block: BlockId, ready: Ready) {
         let place = self.live.iter().position(|(live, _)| *live == block).expect("it is live");
         let (_, bytes) = self.live.swap_remove(place);
-        if let Some(place) = self.exported.iter().position(|exported| *exported == block) {
-            self.exported.swap_remove(place);
-            self.retired.push(bytes.clone());
-        }
-        let kept = self.pools.iter().any(|captured| {
+        self.retire_if_exported(block, &bytes);
+        let holds = |captured: &&mut Captured| {
             !captured.ended && captured.uses.iter().any(|used| overlap(used, &bytes))
+        };
+        let kept = self.pools.iter_mut().find(holds).map(|captured| {
+            if ready != Ready::Anyone {
+                captured.unsettled.push(bytes.clone());
+            }
         });
-        let ready = if kept { Ready::WithPool } else { ready };
+        let ready = if kept.is_some() { Ready::WithPool } else { ready };
         if ready == Ready::Anyone {
             self.touches.push(bytes);
         } else {
@@ -222,6 +309,11 @@ impl Model {
     pub fn live_count(&self) -> usize {
         self.live.len()
     }
+}
+
+fn without(bytes: &Range<u64>, hole: &Range<u64>) -> Vec<Range<u64>> {
+    let parts = [bytes.start..bytes.end.min(hole.start), bytes.start.max(hole.end)..bytes.end];
+    parts.into_iter().filter(|part| part.start < part.end).collect()
 }
 
 fn overlap(left: &Range<u64>, right: &Range<u64>) -> bool {

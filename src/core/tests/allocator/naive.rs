@@ -22,9 +22,10 @@ pub fn best_fit(
     let pool = if small && !one_pool { Pool::Small } else { Pool::Large };
     let slack = policy.max_non_split_rounding_bytes;
     let mut best = None;
-    let same = |segment: &SegmentView| segment.pool == pool && segment.private == private;
+    let same = |segment: &SegmentView| segment.pool == pool;
     for segment in allocator.segments().filter(same) {
-        for block in allocator.blocks(segment.id).filter(|block| block.bytes >= wanted) {
+        let blocks = allocator.blocks(segment.id).filter(|block| block.private == private);
+        for block in blocks.filter(|block| block.bytes >= wanted) {
             let others = match (block.state, requester) {
                 (BlockState::Free(Ready::Anyone), _) => true,
                 (

@@ -119,14 +119,51 @@ impl Program {
 
     /// A capture for which something is allocated.
     fn pool(&mut self) -> Option<PrivatePool> {
-        let served = self.world.pools.iter().filter(|(_, ended)| !ended);
-        let served: Vec<PrivatePool> = served.map(|(pool, _)| *pool).collect();
+        let served = self.served();
         let for_capture = !served.is_empty() && self.random.below(2) == 0;
         for_capture.then(|| self.random.pick(&served))
     }
 
+    /// The pools whose capture runs.
+    fn served(&self) -> Vec<PrivatePool> {
+        let runs = |pool: &PrivatePool| !self.world.captured.contains(pool);
+        let served = self.world.pools.iter().filter(|(_, ended)| !ended);
+        served.map(|(pool, _)| *pool).filter(runs).collect()
+    }
+
+    /// Something that a thread of a capture does with a block.
+    fn take_part(&mut self) {
+        let served = self.served();
+        if served.is_empty() {
+            return;
+        }
+        let pool = self.random.pick(&served);
+        // A capture ends when its requests have.
+        let asks = self.in_flight.iter().any(|request| request.private() == Some(pool));
+        if self.random.below(8) == 0 && !asks {
+            return self.world.open_rest(pool);
+        }
+        if self.live.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.live.len() as u64) as usize;
+        let block = self.live[place];
+        match self.world.pool_of(block) {
+            None if self.world.is_everybodys(block) => {
+                self.world.join(block, pool);
+            }
+            Some(pool) if self.random.below(2) == 0 => self.world.name(block, pool),
+            Some(pool) => {
+                self.live.swap_remove(place);
+                self.world.free_in_capture(block, pool);
+            }
+            None => {}
+        }
+    }
+
     fn capture(&mut self) {
-        match self.random.below(8) {
+        match self.random.below(12) {
+            8.. => self.take_part(),
             0 if self.world.pools.len() < POOLS_COUNT_MAX => drop(self.world.open_pool()),
             1 if !self.world.pools.is_empty() => {
                 let (pool, ended) = self.random.pick(&self.world.pools);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, BlockId, EventId, IdleMark, Mapping, Policy, Pool, PrivatePool,
-    Ready, Request, Requester, Segment, Step, StreamId, TagMark,
+    Address, Allocation, Allocator, BlockId, BlockView, EventId, IdleMark, Mapping, Policy, Pool,
+    PrivatePool, Ready, Request, Requester, Segment, Step, StreamId, TagMark,
 };
 
 use crate::model::Model;
@@ -27,6 +27,8 @@ pub struct World {
     /// Private pools, and whether their graph is gone.
     pub pools: Vec<(PrivatePool, bool)>,
     pools_count: u64,
+    /// Those whose capture has ended.
+    pub captured: Vec<PrivatePool>,
     /// Segments that left because of exported blocks, for drawings.
     pub retired: Vec<Segment>,
 }
@@ -75,6 +77,7 @@ impl World {
             next_event: 0,
             pools: Vec::new(),
             pools_count: 0,
+            captured: Vec::new(),
             retired: Vec::new(),
         }
     }
@@ -232,6 +235,62 @@ impl World {
         self.retire();
     }
 
+    /// The pool that a block is of, while its capture runs.
+    pub fn pool_of(&self, block: BlockId) -> Option<PrivatePool> {
+        self.allocator.private_pool_of(block).filter(|pool| !self.captured.contains(pool))
+    }
+
+    /// A thread that has allocated this submits into the capture.
+    pub fn join(&mut self, block: BlockId, pool: PrivatePool) {
+        self.model.joined(block, pool);
+        self.allocator.join_pool(block, pool);
+    }
+
+    /// And so that a node names it.
+    pub fn name(&mut self, block: BlockId, pool: PrivatePool) {
+        self.model.named(block, pool);
+    }
+
+    /// Freed in its capture behind all work; what the caller does then.
+    pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
+        let view = self.view(block);
+        if self.model.names_any(pool, view.address.0..view.address.0 + view.bytes) {
+            return self.free(block, Ready::Anyone);
+        }
+        self.model.freed_unused(block, pool, view.segment.private.is_some());
+        self.allocator.free_unused(block);
+        let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
+        if self.allocator.open_unused(view.address, uses) {
+            let base = view.segment.base.0;
+            self.model.opened_unused(pool, base..base + view.segment.bytes);
+        }
+        self.retire();
+    }
+
+    /// The capture has ended, and its graph lives.
+    pub fn open_rest(&mut self, pool: PrivatePool) {
+        self.captured.push(pool);
+        let model = &self.model;
+        let uses = |from: Address, to: Address| model.names_any(pool, from.0..to.0);
+        self.allocator.open_rest(pool, uses);
+        self.model.opened_rest(pool);
+        self.retire();
+    }
+
+    pub fn is_named(&self, block: BlockId, pool: PrivatePool) -> bool {
+        let view = self.view(block);
+        self.model.names_any(pool, view.address.0..view.address.0 + view.bytes)
+    }
+
+    pub fn is_everybodys(&self, block: BlockId) -> bool {
+        self.view(block).private.is_none()
+    }
+
+    fn view(&self, block: BlockId) -> BlockView {
+        let mut views = self.allocator.segments().flat_map(|s| self.allocator.blocks(s.id));
+        views.find(|view| view.block == block).expect("it is there")
+    }
+
     /// The freed blocks that wait for their pool.
     pub fn waiting(&self) -> Vec<BlockId> {
         let segments = self.allocator.segments();
@@ -242,9 +301,7 @@ impl World {
 
     /// The capture orders what comes behind the last use of the block.
     pub fn reuse(&mut self, block: BlockId, stream: Option<StreamId>) {
-        let mut views = self.allocator.segments().flat_map(|s| self.allocator.blocks(s.id));
-        let view = views.find(|view| view.block == block).expect("it waits");
-        drop(views);
+        let view = self.view(block);
         self.model.reused(view.address.0..view.address.0 + view.bytes, stream);
         self.allocator.reuse(block, stream);
     }

@@ -1,0 +1,131 @@
+//! What a capture uses, and what it does not.
+//!
+//! Note [Joined blocks]. A thread that submits work into a capture has perhaps allocated before that,
+//! memory like any. From then on such a block is of the capture's pool wherever it lies: once freed it
+//! waits for the pool, and what lies beside it is not concerned.
+//!
+//! And not everything that a capture was given is used by its graph. The driver really allocates and frees
+//! in a relaxed capture: what is freed there and named by no node is ordinary memory again. Its free has
+//! waited, so nobody else has to. The caller knows what nodes name, as ranges of addresses; a block
+//! that was freed behind work outside of the capture waits for the pool all the same (`unsettled`).
+//!
+//! * While the capture runs, a segment without anything in use goes back as a whole: the capture
+//!   may want the memory again, and takes it back as if it had been idle since before it began.
+//! * When it has ended, every block that nobody holds and no node names.
+
+use alloc::vec::Vec;
+
+use crate::allocator::Allocator;
+use crate::block::{Block, State};
+use crate::rules::{Rule, rule_holds};
+use crate::types::{Address, BlockId, PrivatePool, Ready, SegmentId};
+
+impl Allocator {
+    /// The capture uses this block, which the program holds. One that is of a pool already stays so.
+    pub fn join_pool(&mut self, id: BlockId, pool: PrivatePool) {
+        let block = self.blocks.at_mut(id.0);
+        assert!(block.state == State::Allocated, "{id:?} joins {pool:?} and is not allocated");
+        if block.private.is_none() && self.private.get(&pool).is_some_and(|memory| !memory.ends) {
+            block.private = Some(pool);
+        }
+    }
+
+    /// The program has freed this block of a pool behind all work with it, and no node names it.
+    pub fn free_unused(&mut self, id: BlockId) {
+        let block = self.blocks.at_mut(id.0);
+        block.unsettled = false;
+        if self.segments.at(block.segment.0).private.is_none() {
+            block.private = None;
+        }
+        self.free_as(id, Ready::Anyone);
+    }
+
+    /// Gives everybody the segment around this address, if it is a pool's, nobody holds anything in it
+    /// and the pool's capture, which still runs, uses none of it. Whether that was so.
+    pub fn open_unused(
+        &mut self,
+        address: Address,
+        uses: impl Fn(Address, Address) -> bool,
+    ) -> bool {
+        let Some((_, &id)) = self.segment_at.range(..=address).next_back() else { return false };
+        let row = self.segments.at(id.0);
+        let Some(pool) = row.private else { return false };
+        let blocks: Vec<BlockId> = self.blocks_from(row.first).collect();
+        let settled = blocks.iter().all(|block| !self.blocks.at(block.0).unsettled);
+        if row.allocated_count > 0 || !settled || uses(row.base, row.end()) {
+            return false;
+        }
+        let begun = self.private.get(&pool).expect("a pool with blocks is open").begun;
+        self.segments.at_mut(id.0).private = None;
+        blocks.into_iter().for_each(|block| self.open_block(block));
+        // As long as nobody else has it, it was idle for this capture.
+        let first = self.segments.at(id.0).first;
+        self.blocks.at_mut(first.0).freed_at = begun.0.saturating_sub(1);
+        self.note_leaving(id);
+        true
+    }
+
+    /// The capture has ended. Of its memory the graph uses what `uses` says; all else is everybody's
+    /// as soon as nobody holds it.
+    pub fn open_rest(&mut self, pool: PrivatePool, uses: impl Fn(Address, Address) -> bool) {
+        self.open_where(pool, |block| {
+            let free = block.state != State::Allocated;
+            let used = uses(block.address, block.end()) || free && block.unsettled;
+            !used || !rule_holds(Rule::NamedStaysWithGraph)
+        });
+    }
+
+    /// What the program holds of a pool, from where to where.
+    pub fn held_of(&self, pool: PrivatePool) -> impl Iterator<Item = (Address, Address)> {
+        let of_pool = move |block: &&Block| block.private == Some(pool);
+        let blocks = self.blocks.iter().map(|(_, block)| block).filter(of_pool);
+        let held = blocks.filter(|block| block.state == State::Allocated);
+        held.map(|block| (block.address, block.end()))
+    }
+
+    /// Whether anything from here to there is of a pool.
+    pub fn is_anywhere_private(&self, begin: Address, end: Address) -> bool {
+        let mut segments = self.segment_at.range(begin..end).map(|(_, id)| self.segments.at(id.0));
+        segments.any(|segment| {
+            let mut blocks = self.blocks_from(segment.first);
+            blocks.any(|id| self.blocks.at(id.0).private.is_some())
+        })
+    }
+
+    /// Makes these blocks of a pool everybody's.
+    pub(crate) fn open_where(&mut self, pool: PrivatePool, opens: impl Fn(&Block) -> bool) {
+        let of_pool = |private: Option<PrivatePool>| private == Some(pool);
+        let whole = self.segments.iter().filter(|(_, row)| of_pool(row.private));
+        let whole: Vec<u32> = whole.map(|(number, _)| number).collect();
+        whole.iter().for_each(|number| self.segments.at_mut(*number).private = None);
+        let blocks = self.blocks.iter().filter(|(_, block)| of_pool(block.private));
+        let blocks = blocks.filter(|(_, block)| opens(block));
+        let blocks: Vec<BlockId> = blocks.map(|(number, _)| BlockId(number)).collect();
+        for block in blocks {
+            self.open_block(block);
+        }
+        whole.into_iter().for_each(|number| self.note_leaving(SegmentId(number)));
+    }
+
+    fn open_block(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        let segment = block.segment;
+        // What waits for nothing of the pool's stays in no index.
+        let pending = block.is_pending() && block.barrier_tag().is_some();
+        if block.state == State::Allocated || pending {
+            self.blocks.at_mut(id.0).private = None;
+            return;
+        }
+        self.remove_free(id);
+        let clock = self.clock;
+        let block = self.blocks.at_mut(id.0);
+        block.private = None;
+        block.unsettled = false;
+        if block.barrier_tag().is_none() {
+            block.state = State::Free;
+            block.freed_at = clock;
+        }
+        self.coalesce_and_insert(id);
+        self.note_leaving(segment);
+    }
+}
