@@ -61,6 +61,15 @@ if python3 -c 'import torch' 2>/dev/null; then
         check "torch-$mode" "free_mode:$mode" $raw -- python3 "$root/tests/gpu/py/graph_torch.py"
     done
     check torch-no-reuse "$reuse:false" $raw -- python3 "$root/tests/gpu/py/graph_torch.py"
+    reference=$(mktemp)
+    for model in mlp transformer; do
+        GRAPH_MODEL=$model python3 "$root/tests/gpu/py/graph_backward.py" >"$reference" || failures=$((failures + 1))
+        for capture in relaxed thread_local global; do
+            check "backward-$model-$capture" "" $raw GRAPH_MODEL=$model GRAPH_MODE=$capture GRAPH_REFERENCE="$reference" -- \
+                python3 "$root/tests/gpu/py/graph_backward.py"
+        done
+    done
+    rm -f "$reference"
     check torch-own-cache "" -- python3 "$root/tests/gpu/py/graph_torch.py"
 fi
 if python3 -c 'import cupy' 2>/dev/null; then

@@ -17,6 +17,7 @@ struct Row<'a> {
     base: &'a str,
     per_thread: &'a str,
     class: &'a str,
+    submits_on: &'a str,
     oom_retry: bool,
     host_memory: bool,
     teardown: bool,
@@ -26,6 +27,23 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
+    /// Where the call names the stream that it submits on, as `functions::StreamAt`.
+    fn stream_at(&self) -> String {
+        let submits = matches!(self.class, "submit" | "order" | "own");
+        match self.submits_on {
+            // What may be captured; the legacy default stream never is.
+            "" | "legacy" | "ptds" => "Nowhere".into(),
+            _ if !submits => "Nowhere".into(),
+            "struct:CUlaunchConfig.hStream" => "Inside { argument: 0, offset: 32 }".into(),
+            "struct:CUDA_LAUNCH_PARAMS[].hStream" => "Inside { argument: 0, offset: 40 }".into(),
+            "struct:*pStream" => "Inside { argument: 2, offset: 0 }".into(),
+            text => {
+                let index = text.strip_prefix("arg:").and_then(|index| index.parse::<u8>().ok());
+                format!("Argument({})", index.expect("functions.csv: a stream somewhere"))
+            }
+        }
+    }
+
     fn hooked(&self) -> bool {
         let by_class = matches!(self.class, "submit" | "order");
         let wanted = !self.hook.is_empty() || by_class || self.oom_retry || self.teardown;
@@ -68,6 +86,7 @@ fn parse(line: &str) -> Row<'_> {
         base: f[1],
         per_thread: f[3],
         class: f[5],
+        submits_on: f[6],
         oom_retry: f[7] == "1",
         host_memory: !f[8].is_empty(),
         teardown: f[9] == "1",
@@ -105,8 +124,8 @@ fn table(rows: &[Row]) -> String {
         writeln!(
             code,
             "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", per_thread: {}, \
-             class: Class::{class}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
-            row.symbol, row.base, row.per_thread == "1", row.oom_retry,
+             class: Class::{class}, stream: StreamAt::{}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
+            row.symbol, row.base, row.per_thread == "1", row.stream_at(), row.oom_retry,
             row.host_memory, row.teardown,
         )
         .unwrap();
@@ -140,7 +159,11 @@ fn exports(rows: &[Row]) -> String {
         writeln!(
             code,
             "export! {{ {}{}({parameters}), ({kinds}), ({forwarded}), [{words}], {hook} }}",
-            if row.class == "record" { "recorded " } else { "" },
+            match row.stream_at().as_str() {
+                _ if row.class == "record" => "recorded ",
+                "Nowhere" => "",
+                _ => "submits ",
+            },
             row.symbol
         )
         .unwrap();

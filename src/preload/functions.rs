@@ -22,6 +22,18 @@ pub enum Class {
     Pass,
 }
 
+/// Where a call names a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamAt {
+    Nowhere,
+    Argument(u8),
+    /// In what an argument points to, at an offset in bytes.
+    Inside {
+        argument: u8,
+        offset: u8,
+    },
+}
+
 /// The address of one of our exports, of whatever signature.
 pub type Export = unsafe extern "C" fn();
 
@@ -35,6 +47,8 @@ pub struct Function {
     /// Stream `NULL` is the calling thread's own default stream.
     pub per_thread: bool,
     pub class: Class,
+    /// The stream on which it puts something that a capture could take.
+    pub stream: StreamAt,
     /// May fail with out of memory, and a second call after freeing is safe.
     pub oom_retry: bool,
     /// An asynchronous copy that reads or writes host memory.
@@ -74,6 +88,26 @@ macro_rules! export {
                 )
             };
             $hook(&super::FUNCTIONS[super::id::$name], &[$($w),*], &real)
+        }
+    };
+    (submits $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
+        /// # Safety
+        ///
+        /// Called with the arguments of the driver function of this name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
+            // SAFETY: the table gives this function the argument list of the driver's header.
+            let real = move || unsafe {
+                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(super::id::$name)(
+                    $($a),*
+                )
+            };
+            let (function, words) = (&super::FUNCTIONS[super::id::$name], [$($w),*]);
+            if crate::runtime::captures::maybe() {
+                // SAFETY: as above.
+                unsafe { capture::submits(function, &words) };
+            }
+            $hook(function, &words, &real)
         }
     };
     (recorded $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {

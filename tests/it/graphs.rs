@@ -213,6 +213,44 @@ fn nobody_starts_early_in_what_was_just_freed() {
 }
 
 #[test]
+fn threads_that_submit_take_part() {
+    everywhere("backward", "ok");
+    everywhere("handed_over", "ok");
+    everywhere("copied_in_rows", "ok");
+    for (name, rule) in
+        [("copied_in_rows", Rule::CaptureThreadsJoin), ("backward", Rule::HeldBlocksJoin)]
+    {
+        let ran = program(name, "thread-local").env("CACHEALLOC_BREAK", rule.name()).output();
+        assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{}", rule.name());
+    }
+}
+
+#[test]
+fn a_capture_has_memory_in_every_context() {
+    for capture in CAPTURES {
+        for mode in MODES {
+            let run = program("two_contexts", capture);
+            let said = clean(run.conf(&format!("free_mode:{mode}")));
+            assert_eq!(said, "ok", "{capture} capture, {mode}");
+        }
+    }
+    let broken = program("two_contexts", "global");
+    let ran = broken.env("CACHEALLOC_BREAK", Rule::CaptureInEveryContext.name()).output();
+    assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
+}
+
+#[test]
+fn what_nodes_name_stays_with_the_graph() {
+    for (capture, said) in [("relaxed", "given back"), ("global", "kept"), ("thread-local", "kept")]
+    {
+        assert_eq!(clean(program("unnamed", capture)), said, "{capture}");
+    }
+    let broken = program("freed_later", "relaxed");
+    let ran = broken.env("CACHEALLOC_BREAK", Rule::NamedStaysWithGraph.name()).output();
+    assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
+}
+
+#[test]
 fn random_captures() {
     for mode in ["ordered", "strict", "relaxed", "ordered,graph_capture_record_stream_reuse:false"]
     {

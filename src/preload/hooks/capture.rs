@@ -3,9 +3,10 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, SUCCESS};
-use crate::functions::Function;
-use crate::hooks::{beside, common, guarded, stream_of};
-use crate::runtime::{bypass, captures, lock, open_captures, pool_life};
+use crate::functions::{Function, StreamAt};
+use crate::hooks::{beside, common, guarded, guarded_with, stream_of};
+use crate::runtime::thread::Thread;
+use crate::runtime::{bypass, captures, lock, open_captures, participants, pool_life};
 
 /// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
 /// that is under way would kill the capture.
@@ -116,6 +117,37 @@ pub fn edit(
         beside(function, || open_captures::terminals_set(stream));
     }
     code
+}
+
+/// Something captures, and this call is about to submit work: perhaps into a capture.
+///
+/// # Safety
+///
+/// `words` are what the program hands to this function.
+#[cold]
+pub unsafe fn submits(function: &'static Function, words: &[usize]) {
+    if !bypass::is_on() {
+        return;
+    }
+    let stream = match function.stream {
+        StreamAt::Nowhere => return,
+        StreamAt::Argument(index) => words[index as usize],
+        StreamAt::Inside { argument, offset } => {
+            let place = words[argument as usize];
+            if place == 0 {
+                return;
+            }
+            // SAFETY: the driver reads its stream there.
+            unsafe { (place as *const u8).add(offset as usize).cast::<usize>().read_unaligned() }
+        }
+    };
+    let stream = stream_of(function, stream);
+    let body = |thread: &Thread| {
+        // SAFETY: the caller's promise.
+        unsafe { participants::submits(thread, function, stream, words) };
+        SUCCESS
+    };
+    guarded_with(function, body, || SUCCESS);
 }
 
 /// The mode of a Begin. None: what it captures is no graph.

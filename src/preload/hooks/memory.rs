@@ -6,11 +6,13 @@ use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
+use crate::runtime::contexts::Context;
 use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::thread::Thread;
 use crate::runtime::{
     alloc, bypass, captures, contents, contexts, debts, extents, free, idle, limits, lock,
-    pool_life, private_pools, real_frees,
+    participants, pool_life, private_pools, real_frees,
 };
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
@@ -103,7 +105,7 @@ fn alloc_seldom(
     }
 }
 
-/// None: the call is none of a capture's.
+/// None: caching has ended.
 fn alloc_in_capture(
     function: &'static Function,
     words: &[usize; 2],
@@ -119,7 +121,10 @@ fn alloc_in_capture(
         |thread| {
             let context = contexts::current().ok();
             served = context.and_then(|context| {
-                let allocated = private_pools::allocate(thread, context, bytes)?;
+                let allocated = match private_pools::allocate(thread, context, bytes) {
+                    Some(allocated) => allocated,
+                    None => outside_of_captures(thread, context, bytes)?,
+                };
                 if let Ok(address) = allocated {
                     contents::prepare(context, address, bytes, None);
                 }
@@ -137,6 +142,20 @@ fn alloc_in_capture(
         // Caching has ended on the way.
         None => Some(real()),
     }
+}
+
+/// Ordinary memory, as if nothing captured; but the thread may yet submit into a capture. None: caching
+/// has ended on the way.
+fn outside_of_captures(
+    thread: &Thread,
+    context: &'static Context,
+    bytes: u64,
+) -> Option<Result<u64, CuResult>> {
+    let allocated = alloc::allocate(thread, context, bytes, Requester::Context);
+    if let Ok(address) = allocated {
+        participants::allocated_outside(thread, address);
+    }
+    Some(allocated).filter(|_| allocated.is_ok() || bypass::is_on())
 }
 
 /// `cuMemFree(CUdeviceptr pointer)`. What is not ours goes to the driver, and may end the life of

@@ -105,7 +105,7 @@ fn served(
     guarded_with(
         function,
         |thread| {
-            if let Some(address) = served_in_capture(stream, pool, bytes as u64) {
+            if let Some(address) = served_in_capture(thread, stream, pool, bytes as u64) {
                 // SAFETY: the program gave it for this.
                 unsafe { pointer.write(address) };
                 return SUCCESS;
@@ -154,12 +154,17 @@ fn captured(function: &'static Function, stream: StreamHandle) -> bool {
 }
 
 /// With `graph_pool`: memory of the capture's own. None: the driver serves it, by a memory node.
-fn served_in_capture(stream: StreamHandle, pool: Option<PoolHandle>, bytes: u64) -> Option<u64> {
+fn served_in_capture(
+    thread: &Thread,
+    stream: StreamHandle,
+    pool: Option<PoolHandle>,
+    bytes: u64,
+) -> Option<u64> {
     if !captures::maybe() || !config::get().graph_pool || !captures::is_capturing(stream) {
         return None;
     }
     let context = contexts::current().ok().filter(|context| is_default(context, pool))?;
-    let address = private_pools::allocate_on(stream, bytes)?.ok()?;
+    let address = private_pools::allocate_on(thread, context, stream, bytes)?.ok()?;
     contents::prepare(context, address, bytes, None);
     Some(address)
 }

@@ -4,7 +4,7 @@
 //! may be asked at any time. While Begin or End runs, the answer would be of before or after it,
 //! and the driver reads what End is taking apart: such a stream counts as capturing, unasked. The
 //! calling thread's own default stream has one handle for all threads: its answer means something
-//! in the thread that began, and to all others it captures.
+//! in the thread that began, while that context is current; to all others it captures.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::driver::sys::{
 };
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{bypass, lock, open_captures, process};
+use crate::runtime::{bypass, lock, open_captures, participants, process};
 
 struct Set {
     captures: Captures,
@@ -131,9 +131,7 @@ impl Set {
         let Set { captures, changing, owners } = self;
         captures.keep(|capture| {
             let stream = capture.stream_handle as StreamHandle;
-            changing.contains(&stream)
-                || !may_ask(owners, capture.stream_id)
-                || is_capturing(stream)
+            changing.contains(&stream) || !may_ask(owners, capture) || is_capturing(stream)
         });
         self.publish();
     }
@@ -145,13 +143,21 @@ impl Set {
         let any = !captures.is_empty();
         if ANY.swap(any, Ordering::AcqRel) != any {
             bypass::note_captures(any);
+            if !any {
+                participants::forget();
+            }
         }
     }
 }
 
-fn may_ask(owners: &[(u64, usize)], stream_id: u64) -> bool {
-    let owner = owners.iter().find(|(id, _)| *id == stream_id);
-    owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number))
+fn may_ask(owners: &[(u64, usize)], capture: &Capture) -> bool {
+    let owner = owners.iter().find(|(id, _)| *id == capture.stream_id);
+    // With another context current the handle means another stream.
+    let here = || {
+        let mut id = 0;
+        api::ctx_get_id(0, &mut id) == SUCCESS && id == capture.context_id
+    };
+    owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number) && here())
 }
 
 /// Begin or End is under way on a stream.

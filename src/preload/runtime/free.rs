@@ -96,6 +96,7 @@ pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option
         Err(code) => return Some(code),
     };
     let behind = Behind::Stream(stream);
+    lock(&capture.names).add(address, address + free.block.bytes);
     private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, behind);
     Some(SUCCESS)
 }

@@ -97,6 +97,11 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
     hit.then_some(VisibleCause::PinnedArgument)
 }
 
+/// The sizes of all arguments of a kernel. None where the driver does not tell them.
+pub fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
+    find(kernel).sizes.as_deref()
+}
+
 fn find(handle: usize) -> &'static Kernel {
     let recent = &RECENT[(handle >> HANDLE_SHIFT) % RECENT_COUNT];
     // SAFETY: null, or a kernel that was leaked.

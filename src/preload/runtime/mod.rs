@@ -6,6 +6,7 @@
 //! | lock | held during driver calls | protects |
 //! |---|---|---|
 //! | `OpenCapture::work` | yes | what one capture has and may use again; its end waits for it |
+//! | `OpenCapture::names` | no | what the nodes of a capture name |
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
 //! | `pool_life::ENDED` | yes | pools whose graph is gone |
 //! | `Context::door` | yes | the end of a context against whoever comes to it on no call of the program that means it |
@@ -71,10 +72,13 @@ pub mod imports;
 pub mod ipc_handle;
 
 pub mod agents;
+pub mod captured_work;
 pub mod early_start;
 pub mod graph_memory;
 pub mod kernels;
+pub mod names;
 pub mod open_captures;
+pub mod participants;
 pub mod peers;
 pub mod pinned;
 pub mod pool_life;

@@ -1,78 +1,67 @@
 //! The captures that are open: who began them, which streams take part, and what they may use again.
 //!
-//! Note [Whose capture]. An allocation belongs to the capture that its thread began last, in whatever
-//! mode, and whatever mode the thread has changed to meanwhile. A thread that began none belongs to a
-//! global capture of another thread, unless its own mode says otherwise: natively its call would end
-//! that capture, so no program that works natively makes it, and what it allocates there is for
-//! captured work (a framework's backward pass runs in a thread of its own). All other calls are as if
-//! nothing captured. Only captures on streams of the current context count.
+//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in, in whatever
+//! mode, and whatever mode the thread has changed to meanwhile (Note [Threads of a capture] in
+//! `participants`); and whatever context is current: natively such a call ends the capture, or its memory
+//! is for captured work on streams of that context, which has joined. So a capture has memory in each.
+//! A thread that takes part in none belongs to a global capture of another thread on streams of the
+//! current context, unless its own mode says otherwise: natively its call would end that capture, so no
+//! program that works natively makes it. All other calls are as if nothing captured.
 //!
 //! A capture's lock is held from the first question about it to the last change: its end waits for
 //! that, so that nobody asks about a graph that the program has got.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cachealloc_core::order::reuse::{Look, Mend, Reuse};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{IdleMark, PrivatePool};
 
-use crate::config;
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, GraphHandle, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, SUCCESS, StreamHandle,
 };
-use crate::runtime::contexts::Context;
-use crate::runtime::private_pools::Births;
+use crate::runtime::captured_work::{FULL_ORDER_COUNT, Member, Work};
+use crate::runtime::contexts::{self, Context};
+use crate::runtime::names::Names;
+use crate::runtime::participants::{self, Threads};
 use crate::runtime::thread::{self, Thread};
-use crate::runtime::{LEDGER, captures, early_start, lock, pool_life};
+use crate::runtime::{captures, lock, pool_life};
 
 /// One capture, from its begin to its end.
 pub struct OpenCapture {
     origin: Member,
+    /// The thread that began it.
     thread: usize,
-    /// Other threads' calls are forbidden by it, too.
-    global: bool,
+    pub threads: Mutex<Threads>,
+    /// When it began, as `participants` counts.
+    pub begun_at: u64,
+    mode: u32,
     /// The driver's number for it.
     number: u64,
     pub graph: GraphHandle,
-    pub context: &'static Context,
-    /// When it began.
-    pub begun: IdleMark,
+    context: &'static Context,
+    /// When it began, in each context that there was, by id.
+    begun: Vec<(u64, IdleMark)>,
     /// Its memory, the newest last.
-    pools: Mutex<Vec<PrivatePool>>,
+    pools: Mutex<Vec<OwnPool>>,
+    pub names: Mutex<Names>,
     work: Mutex<Work>,
 }
 
-/// What is known of a capture's work.
-pub struct Work {
-    over: bool,
-    /// In the order in which they joined.
-    members: Vec<Member>,
-    /// Streams whose next kernel must not start early.
-    full_order: Vec<StreamHandle>,
-    pub reuse: Reuse,
-    /// The newest pool serves what comes after `reuse` has turned opaque: nothing in it was ever
-    /// found to be free again.
-    sealed: bool,
-    pub births: Births,
-}
-
-/// A stream that takes part. Its id was asked before it captured: afterwards that would end the
-/// capture (900, measured).
+/// Memory of a capture in one context.
 #[derive(Clone, Copy)]
-pub struct Member {
-    handle: StreamHandle,
-    pub id: u64,
-    /// The only thread to which the handle means this stream: a default stream of its own.
-    owner: Option<usize>,
+struct OwnPool {
+    context: &'static Context,
+    pool: PrivatePool,
+    /// It serves what comes after `Work::reuse` has turned opaque: nothing in it was ever found to be
+    /// free again.
+    sealed: bool,
 }
 
 static OPEN: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
-/// Streams of all captures whose next kernel must not start early.
-static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A capture has begun on this stream, in this mode.
 pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
@@ -81,24 +70,21 @@ pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mo
     }
     let Some(Capturing { number, graph, .. }) = graphs::capturing(stream) else { return };
     let origin = Member::new(stream, stream_id);
-    let begun = lock(&context.allocator).idle_mark();
+    let mark = |context: &Context| (context.id, lock(&context.allocator).idle_mark());
+    let thread = thread::with(Thread::number);
     let capture = OpenCapture {
         origin,
-        thread: thread::with(Thread::number),
-        global: mode == CAPTURE_MODE_GLOBAL,
+        thread,
+        threads: Mutex::new(Threads::of(thread)),
+        begun_at: participants::moment(),
+        mode,
         number,
         graph,
         context,
-        begun,
+        begun: contexts::all().map(mark).collect(),
         pools: Mutex::new(Vec::new()),
-        work: Mutex::new(Work {
-            over: false,
-            members: vec![origin],
-            full_order: Vec::new(),
-            reuse: Reuse::new(),
-            sealed: false,
-            births: Births::default(),
-        }),
+        names: Mutex::new(Names::default()),
+        work: Mutex::new(Work::new(origin)),
     };
     lock(&OPEN).push(Arc::new(capture));
 }
@@ -111,8 +97,8 @@ pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
     let result = real();
     if let (Some(capture), Some(work)) = (&capture, &mut work) {
         work.over = !capture.is_active();
-        if work.over && !rule_holds(Rule::PoolLivesWithGraph) {
-            lock(&capture.pools).iter().for_each(|pool| pool_life::close(capture.context, *pool));
+        if work.over {
+            capture.let_go();
         }
     }
     result
@@ -126,16 +112,23 @@ pub fn keep(runs: impl Fn(u64) -> bool) {
 /// The capture that a call of this thread belongs to; see Note [Whose capture].
 pub fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
     let open = lock(&OPEN);
-    let here = |capture: &&Arc<OpenCapture>| core::ptr::eq(capture.context, context);
+    let here = |capture: &Arc<OpenCapture>| core::ptr::eq(capture.context, context);
     let number = thread.number();
-    let own = open.iter().rfind(|capture| here(capture) && capture.thread == number);
-    if own.is_some() {
-        return own.cloned();
+    let own = open.iter().filter(|own| here(own) || rule_holds(Rule::CaptureInEveryContext));
+    let own = own.filter_map(|own| Some((lock(&own.threads).last(number)?, own)));
+    if let Some((_, own)) = own.max_by_key(|(last, _)| *last) {
+        return Some(own.clone());
     }
-    let global = open.iter().rfind(|capture| here(capture) && capture.global);
+    let global = |capture: &&Arc<OpenCapture>| capture.mode == CAPTURE_MODE_GLOBAL && here(capture);
+    let global = open.iter().rfind(global);
     let global = global.filter(|capture| capture.origin.may_be_asked()).cloned();
     drop(open);
     global.filter(|_| api::capture_mode() == CAPTURE_MODE_GLOBAL)
+}
+
+/// The open capture with the driver's number.
+pub fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
+    lock(&OPEN).iter().find(|capture| capture.number == number).cloned()
 }
 
 /// The open capture that this stream takes part in, and the stream there.
@@ -149,7 +142,8 @@ pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
 
 /// The open capture with this memory.
 pub fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
-    lock(&OPEN).iter().find(|capture| lock(&capture.pools).contains(&pool)).cloned()
+    let has = |capture: &&Arc<OpenCapture>| lock(&capture.pools).iter().any(|own| own.pool == pool);
+    lock(&OPEN).iter().find(has).cloned()
 }
 
 /// A stream is about to wait for an event, and may join a capture by that.
@@ -161,9 +155,9 @@ pub fn may_join(stream: StreamHandle) -> Option<Member> {
 
 /// It has waited.
 pub fn waited(member: Member) {
-    let Some(Capturing { number, .. }) = graphs::capturing(member.handle) else { return };
-    let capture = lock(&OPEN).iter().find(|capture| capture.number == number).cloned();
-    let Some(capture) = capture else { return };
+    let Some(Capturing { number, .. }) = member.now() else { return };
+    let Some(capture) = of_number(number) else { return };
+    thread::with(|thread| participants::takes_part(thread, &capture));
     let Some(mut work) = capture.enter() else { return };
     work.members.push(member);
     // What was used again before must come before what this stream captures.
@@ -186,7 +180,13 @@ pub fn leaves(stream: StreamHandle) {
 pub fn edited(graph: Option<GraphHandle>) {
     let captures = lock(&OPEN).clone();
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
-    captures.iter().filter(concerned).for_each(|capture| lock(&capture.work).reuse.turns_opaque());
+    for capture in captures.iter().filter(concerned) {
+        lock(&capture.work).reuse.turns_opaque();
+        capture.name_all();
+        if graph.is_some() {
+            thread::with(|thread| participants::takes_part(thread, capture));
+        }
+    }
 }
 
 /// The program has set what this stream's next node comes after. What was used again before must
@@ -221,24 +221,51 @@ impl OpenCapture {
     }
 
     fn is_active(&self) -> bool {
-        self.origin.may_be_asked()
-            && graphs::capturing(self.origin.handle).is_some_and(|now| now.number == self.number)
+        self.origin.now().is_some_and(|now| now.number == self.number)
     }
 
-    /// The pool to serve it from. `open` makes one.
-    pub fn pool(
-        &self,
-        work: &mut Work,
-        open: impl FnOnce() -> Option<PrivatePool>,
-    ) -> Option<PrivatePool> {
-        let newest = lock(&self.pools).last().copied();
-        if let Some(newest) = newest.filter(|_| work.sealed || !work.reuse.is_opaque()) {
-            return Some(newest);
+    /// Its memory in this context.
+    pub fn pool(&self, work: &Work, context: &'static Context) -> PrivatePool {
+        let opaque = work.reuse.is_opaque();
+        let newest = |own: &&OwnPool| core::ptr::eq(own.context, context);
+        let newest = lock(&self.pools).iter().rfind(newest).copied();
+        if let Some(own) = newest.filter(|own| own.sealed || !opaque) {
+            return own.pool;
         }
-        let pool = open()?;
-        work.sealed = work.reuse.is_opaque();
-        lock(&self.pools).push(pool);
-        Some(pool)
+        // What a context that came later has was never idle before.
+        let begun = self.begun.iter().find(|(id, _)| *id == context.id);
+        let pool = pool_life::open(self, context, begun.map_or(IdleMark::NEVER, |(_, mark)| *mark));
+        lock(&self.pools).push(OwnPool { context, pool, sealed: opaque });
+        pool
+    }
+
+    /// Whether natively an allocation of this thread is made at once, and is no part of the capture.
+    pub fn lets_allocate(&self, thread: &Thread) -> bool {
+        let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
+        self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
+    }
+
+    /// A node may name whatever the program holds of its memory.
+    pub fn name_all(&self) {
+        let pools = lock(&self.pools).clone();
+        let mut names = lock(&self.names);
+        for own in pools {
+            let allocator = lock(&own.context.allocator);
+            allocator.held_of(own.pool).for_each(|(begin, end)| names.add(begin.0, end.0));
+        }
+    }
+
+    /// It has ended: what its graph does not use is everybody's.
+    fn let_go(&self) {
+        let pools = lock(&self.pools).clone();
+        let names = lock(&self.names);
+        for OwnPool { context, pool, .. } in pools {
+            if !rule_holds(Rule::PoolLivesWithGraph) {
+                pool_life::close(context, pool);
+            } else if !context.is_dead() && rule_holds(Rule::UnnamedIsEverybodys) {
+                pool_life::open_rest(context, pool, &names);
+            }
+        }
     }
 
     /// Has `gone(data)` called when the graph and all that is made from it are gone.
@@ -251,75 +278,5 @@ impl Drop for OpenCapture {
     fn drop(&mut self) {
         let marked = lock(&self.work).full_order.len();
         FULL_ORDER_COUNT.fetch_sub(marked, Ordering::AcqRel);
-    }
-}
-
-impl Member {
-    fn new(handle: StreamHandle, id: u64) -> Member {
-        let own = handle == STREAM_PER_THREAD;
-        Member { handle, id, owner: own.then(|| thread::with(Thread::number)) }
-    }
-
-    fn is(&self, stream: StreamHandle) -> bool {
-        self.handle == stream && self.may_be_asked()
-    }
-
-    fn now(&self) -> Option<Capturing> {
-        self.may_be_asked().then(|| graphs::capturing(self.handle)).flatten()
-    }
-
-    /// Whether the handle means this stream in the calling thread.
-    fn may_be_asked(&self) -> bool {
-        self.owner.is_none_or(|owner| owner == thread::with(Thread::number))
-    }
-}
-
-impl Work {
-    /// Whether anything was handed out for this capture, so that something can be used again.
-    pub fn is_concerned(&self) -> bool {
-        !self.births.is_empty() || self.reuse.waiting_count() != 0 || self.reuse.has_reused()
-    }
-
-    /// Looks at the capture as it is now, and does what keeps true what was found. None: not all of it
-    /// can be seen, and from now on nothing is used again. What was before stays in order all the same.
-    pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
-        // A function that we do not know may have done anything to it.
-        if !LEDGER.skipping.is_allowed() || !config::get().reuse_in_captures {
-            self.reuse.turns_opaque();
-        }
-        if self.reuse.is_opaque() && !self.reuse.has_reused() {
-            return None;
-        }
-        let now: Option<Vec<Capturing>> = self.members.iter().map(Member::now).collect();
-        let Some(now) = now else {
-            self.reuse.turns_opaque();
-            return None;
-        };
-        let mut look = self.reuse.look();
-        for (member, now) in self.members.iter().zip(&now) {
-            look.stream(member.id, &now.terminals, graphs::edges_into);
-        }
-        let result = body(&mut look);
-        let mends: Vec<Mend> = self.members.iter().map(|member| look.mend(member.id)).collect();
-        let mended = mends.into_iter().enumerate().all(|(index, mend)| self.mend(index, mend));
-        if !mended {
-            self.reuse.turns_opaque();
-        }
-        (!self.reuse.is_opaque()).then_some(result)
-    }
-
-    fn mend(&mut self, index: usize, mend: Mend) -> bool {
-        let handle = self.members[index].handle;
-        let done = match &mend {
-            Mend::Nothing => return true,
-            Mend::FullOrder => true,
-            Mend::Set(terminals) => graphs::set_terminals(handle, terminals) == SUCCESS,
-        };
-        if !self.full_order.contains(&handle) {
-            self.full_order.push(handle);
-            FULL_ORDER_COUNT.fetch_add(1, Ordering::AcqRel);
-            early_start::block_freed();
-        }
-        done
     }
 }

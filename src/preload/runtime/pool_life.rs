@@ -1,9 +1,10 @@
 //! How long a private pool lives: until its graph, and all that was made from it, is gone.
 //!
 //! The graph keeps a user object for us, and so does whatever is made from the graph: clones, executables,
-//! graphs that have it as a child, launches in flight. An executable that is updated from another graph
-//! exchanges its objects for those of that graph. When the last reference goes, the driver calls us,
-//! from a thread of its own, where nothing of the driver may be called: so a note is left.
+//! graphs that have it as a child or as the body of a conditional node (measured), launches in flight. An
+//! executable that is updated from another graph exchanges its objects for those of that graph. When the
+//! last reference goes, the driver calls us, from a thread of its own, where nothing of the driver may be
+//! called: so a note is left.
 //!
 //! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. An event
 //! behind all work so far is recorded, and once it is complete the pool's memory is everybody's. Never a
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{IdleMark, PrivatePool};
+use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
 
 use crate::driver::api;
@@ -29,6 +30,7 @@ use crate::record::recorder::Freed;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
 use crate::runtime::extents::{self, LiveBlock, Place};
+use crate::runtime::names::Names;
 use crate::runtime::open_captures::OpenCapture;
 use crate::runtime::stats::Wait;
 use crate::runtime::{alloc, barrier, captures, lock, settle, thread};
@@ -59,11 +61,10 @@ static GRAPH_ENDED: AtomicBool = AtomicBool::new(false);
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A new pool for this capture.
-pub fn open(capture: &OpenCapture, begun: IdleMark) -> PrivatePool {
+/// A new pool for this capture, which began at this moment of the context.
+pub fn open(capture: &OpenCapture, context: &'static Context, begun: IdleMark) -> PrivatePool {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let pool = PrivatePool(NEXT.fetch_add(1, Ordering::Relaxed));
-    let context = capture.context;
     lock(&context.allocator).open_pool(pool, begun);
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
     let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
@@ -198,13 +199,26 @@ pub fn close(context: &'static Context, pool: PrivatePool) {
             alloc::free_past_lists(context, &mut allocator, freed);
         }
     }
-    let segments = allocator.segments().filter(|segment| segment.private == Some(pool));
-    for segment in segments {
-        if let Some(extent) = extents::extent_of(segment.base.0) {
-            extent.note_private(false);
+    allocator.close_pool(pool);
+    opened(context, &mut allocator);
+}
+
+/// The capture of this pool has ended. What no node of its graph names is everybody's.
+pub fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
+    let mut allocator = lock(&context.allocator);
+    allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
+    opened(context, &mut allocator);
+}
+
+/// Memory of a pool has become everybody's.
+pub fn opened(context: &'static Context, allocator: &mut Allocator) {
+    for segment in allocator.segments() {
+        let extent = extents::extent_of(segment.base.0);
+        if let Some(extent) = extent.filter(|extent| extent.is_private()) {
+            let (begin, end) = (Address(extent.base()), Address(extent.base() + extent.bytes()));
+            extent.note_private(allocator.is_anywhere_private(begin, end));
         }
     }
-    allocator.close_pool(pool);
-    alloc::note_allocated(context, &allocator);
-    context.recorder.completed(&mut allocator);
+    alloc::note_allocated(context, allocator);
+    context.recorder.completed(allocator);
 }

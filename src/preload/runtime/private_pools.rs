@@ -14,6 +14,10 @@
 //! (`core::order::reuse`). Work from before the segment was the capture's stands before a barrier
 //! that every launch comes behind, as all work of the context does.
 //!
+//! Not all of it stays so. Where natively the allocation is made at once (`OpenCapture::lets_allocate`), what
+//! was freed and no node names (`names`) is ordinary memory: in every launch nobody uses it, and now its free
+//! has waited. What natively would have ended the capture counts as named by its birth.
+//!
 //! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). What it has
 //! no memory for fails, even if an allocation of its own might have served: whoever frees that could
 //! only call the real `cuMemFree`, which ends the capture.
@@ -28,27 +32,39 @@ use std::sync::Arc;
 
 use cachealloc_core::order::reuse::{Birth, Scope};
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{BlockId, PrivatePool, Ready, Request, Requester, StreamId};
+use cachealloc_core::{Address, BlockId, Ready, Request, Requester, StreamId};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::record::capture as stacks;
 use crate::record::recorder::Freed;
 use crate::runtime::alloc::{self, Call};
+use crate::runtime::captured_work::{Member, Work};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, LiveBlock};
 use crate::runtime::miss::miss_or_report;
-use crate::runtime::open_captures::{self, Member, OpenCapture, Work};
+use crate::runtime::open_captures::{self, OpenCapture};
 use crate::runtime::thread::Thread;
 use crate::runtime::{contents, lock, pool_life};
 
-/// What is remembered of the blocks that a capture holds.
+/// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
+/// of the capture's: blocks of several contexts may have one.
 #[derive(Default)]
-pub struct Births(BTreeMap<BlockId, (Birth, Option<u64>)>);
+pub struct Births {
+    held: BTreeMap<u64, (Birth, Option<u64>)>,
+    waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
+    last: u32,
+}
 
 impl Births {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.held.is_empty()
+    }
+
+    fn waits(&mut self, context: &'static Context, block: BlockId) -> BlockId {
+        self.last += 1;
+        self.waiting.insert(BlockId(self.last), (context, block));
+        BlockId(self.last)
     }
 }
 
@@ -60,14 +76,19 @@ pub fn allocate(
     bytes: u64,
 ) -> Option<Result<u64, CuResult>> {
     let capture = open_captures::of_call(thread, context)?;
-    serve(&capture, bytes, None)
+    serve(thread, &capture, context, bytes, None)
 }
 
 /// `cuMemAllocAsync` on a stream that captures.
 #[cold]
-pub fn allocate_on(stream: StreamHandle, bytes: u64) -> Option<Result<u64, CuResult>> {
+pub fn allocate_on(
+    thread: &Thread,
+    context: &'static Context,
+    stream: StreamHandle,
+    bytes: u64,
+) -> Option<Result<u64, CuResult>> {
     let (capture, member) = open_captures::of_stream(stream)?;
-    serve(&capture, bytes, Some(member))
+    serve(thread, &capture, context, bytes, Some(member))
 }
 
 /// Behind what the program has ordered the free of a block.
@@ -92,25 +113,36 @@ pub fn free(
     behind: Behind,
 ) {
     let pool = lock(&context.allocator).private_pool_of(freed.block);
-    let capture = pool.and_then(|pool| of_free(thread, context, pool, behind));
-    let mut entered = capture.as_ref().and_then(|(capture, scope)| {
-        let mut work = capture.enter()?;
-        let (birth, home) = work.births.0.remove(&freed.block)?;
-        Some((work, birth, home, *scope))
-    });
+    let capture = pool.and_then(open_captures::of_pool);
+    let scope = capture.as_ref().and_then(|capture| of_free(thread, context, capture, behind));
+    let mut work = capture.as_ref().and_then(|capture| capture.enter());
+    let birth = work.as_mut().and_then(|work| work.births.held.remove(&freed.address));
+    let names = capture.as_ref().filter(|_| work.is_some()).map(|capture| lock(&capture.names));
     let mut allocator = lock(&context.allocator);
-    let ready = allocator.ready_if_freed(freed.block, ready);
+    let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
+    let unused = names.as_ref().is_some_and(|names| {
+        let settled = ready == Ready::Anyone && matches!(behind, Behind::Everything);
+        let named = names.overlap(freed.address, freed.address + bytes);
+        settled && !named && rule_holds(Rule::UnnamedIsEverybodys)
+    });
+    let ready = if unused { ready } else { allocator.ready_if_freed(freed.block, ready) };
     extents::vacate(freed.address);
     match ready.is_pending() {
         true => context.recorder.free_requested(&mut allocator, freed),
         false => context.recorder.freed(&mut allocator, freed),
     }
     context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    if let Some(names) = names.filter(|_| unused) {
+        allocator.free_unused(freed.block);
+        allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
+        return pool_life::opened(context, &mut allocator);
+    }
     allocator.free(freed.block, ready);
     alloc::note_allocated(context, &allocator);
     drop(allocator);
-    if let Some((work, birth, home, scope)) = &mut entered {
-        work.look(|look| look.freed(freed.block, birth, *scope, *home));
+    if let (Some(work), Some((birth, home)), Some(scope)) = (&mut work, birth, scope) {
+        let number = work.births.waits(context, freed.block);
+        work.look(|look| look.freed(number, &birth, scope, home));
     }
 }
 
@@ -130,14 +162,13 @@ fn is_launched(block: &LiveBlock) -> bool {
     true
 }
 
-/// The capture in which this free is made, and for whom it comes in order.
+/// For whom this free of a capture's block comes in order. None: it is not made in the capture.
 fn of_free(
     thread: &Thread,
     context: &Context,
-    pool: PrivatePool,
+    capture: &Arc<OpenCapture>,
     behind: Behind,
-) -> Option<(Arc<OpenCapture>, Scope)> {
-    let capture = open_captures::of_pool(pool)?;
+) -> Option<Scope> {
     let (here, scope) = match behind {
         Behind::Stream(stream) => {
             let (here, member) = open_captures::of_stream(stream)?;
@@ -147,19 +178,19 @@ fn of_free(
         Behind::Other if rule_holds(Rule::OutsideFreeWaitsForPool) => return None,
         Behind::Other => (open_captures::of_call(thread, context)?, Scope::Everywhere),
     };
-    Arc::ptr_eq(&capture, &here).then_some((capture, scope))
+    Arc::ptr_eq(capture, &here).then_some(scope)
 }
 
 fn serve(
+    thread: &Thread,
     capture: &OpenCapture,
+    context: &'static Context,
     bytes: u64,
     member: Option<Member>,
 ) -> Option<Result<u64, CuResult>> {
-    let context = capture.context;
     let mut work = capture.enter()?;
-    find_free(context, &mut work);
-    let begun = capture.begun;
-    let pool = capture.pool(&mut work, || Some(pool_life::open(capture, begun)))?;
+    find_free(&mut work);
+    let pool = capture.pool(&work, context);
     let requester =
         member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
     let call = Call { requester, stack: stacks::of_allocation() };
@@ -173,37 +204,43 @@ fn serve(
         Some(address) => Ok(address),
         None => api::relaxed(|| miss_or_report(context, request, call)),
     };
-    if let Ok(address) = served {
+    if let Ok(address) = served
+        && let extents::Place::Block(block) = extents::place(address)
+    {
+        block.extent.note_private(true);
         remember(&mut work, address, member.map(|member| member.id));
+        // What natively there is only as a part of the graph is the graph's, named or not.
+        if member.is_some() || !capture.lets_allocate(thread) {
+            lock(&capture.names).add(address, address + block.bytes);
+        }
     }
     Some(served)
 }
 
-/// Gives the pool back what the graph orders by now.
-fn find_free(context: &Context, work: &mut Work) {
+/// Gives the pools back what the graph orders by now.
+fn find_free(work: &mut Work) {
     if work.reuse.waiting_count() == 0 {
         return;
     }
     let Some(ready) = work.look(|look| look.ready(crate::driver::graphs::edges_into)) else {
         return;
     };
-    let mut allocator = lock(&context.allocator);
-    for (block, scope) in ready {
+    for (number, scope) in ready {
         let stream = match scope {
             Scope::Stream(id) => Some(StreamId(id)),
             Scope::Everywhere => None,
         };
+        let Some((context, block)) = work.births.waiting.remove(&number) else { continue };
+        let mut allocator = lock(&context.allocator);
         if allocator.waits_with_pool(block) {
             allocator.reuse(block, stream);
         }
+        context.recorder.completed(&mut allocator);
     }
-    context.recorder.completed(&mut allocator);
 }
 
 fn remember(work: &mut Work, address: u64, home: Option<u64>) {
-    let extents::Place::Block(block) = extents::place(address) else { return };
-    block.extent.note_private(true);
     if let Some(birth) = work.look(|look| look.birth(home)) {
-        work.births.0.insert(block.block, (birth, home));
+        work.births.held.insert(address, (birth, home));
     }
 }

@@ -10,10 +10,12 @@ use cachealloc_tests::driver::{
 mod by_hand;
 mod ends;
 mod random;
+mod several;
 mod threads;
 
 use by_hand::*;
 use ends::*;
+use several::*;
 use threads::*;
 
 type Verdict = Outcome<String>;
@@ -80,6 +82,11 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("reset", reset),
     ("forks", forks),
     ("left_open", left_open),
+    ("backward", backward),
+    ("handed_over", handed_over),
+    ("copied_in_rows", copied_in_rows),
+    ("two_contexts", two_contexts),
+    ("unnamed", unnamed),
 ];
 
 fn fill(d: &Driver, stream: Stream, at: u64, value: u64) -> Outcome {

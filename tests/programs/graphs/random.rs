@@ -335,7 +335,8 @@ impl Program<'_> {
                 let other = c.members[self.dice.below(c.members.len())];
                 self.bring(c, stream, other)
             }
-            19 if mode != GLOBAL && self.dice.below(4) == 0 => self.elsewhere(),
+            19 if self.dice.below(4) == 0 => self.in_another_thread(c, counts, mode),
+            19 if mode != GLOBAL && self.dice.below(3) == 0 => self.elsewhere(),
             _ => Ok(()),
         }
     }
@@ -413,6 +414,21 @@ impl Program<'_> {
         c.members.push(stream);
         c.learn(stream, &knows);
         Ok(())
+    }
+
+    /// Another thread does the capture's work for a while.
+    fn in_another_thread(
+        &mut self,
+        c: &mut Capture,
+        counts: &[u64; STREAMS],
+        mode: u32,
+    ) -> Outcome {
+        let context = self.d.context();
+        let work = || {
+            self.d.set_context(context)?;
+            (0..self.dice.below(12)).try_for_each(|_| self.captured(c, counts, mode))
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
     }
 
     /// Another thread works meanwhile, on nothing of the capture's.

@@ -17,6 +17,9 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_nodes_in_capture),
     hazard!(Full, stream_of_another_context_joins, machine = "SIM_DEVICES=2"),
     hazard!(Always, failed_call_during_capture),
+    hazard!(Always, many_captures_at_once, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, memory_of_a_relaxed_capture, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, memory_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
 ];
 
 /// A capture on `stream` that writes 3 into `block`.
@@ -237,4 +240,76 @@ fn failed_call_during_capture(d: &Driver) -> Verdict {
     let launched = code(fill(d, capture.stream, capture.block, BYTES, 3, 0));
     let verdict = capture.finish(d)?;
     Ok(format!("launched {launched}, {verdict}"))
+}
+
+/// [37] Afterwards memory comes back as ever.
+fn many_captures_at_once(d: &Driver) -> Verdict {
+    const COUNT: usize = 70;
+    let block = d.alloc(SMALL)?;
+    let streams = (0..COUNT).map(|_| d.stream()).collect::<Outcome<Vec<Stream>>>()?;
+    for stream in &streams {
+        d.begin_capture(*stream, THREAD_LOCAL)?;
+        fill(d, *stream, block, SMALL, 1, 0)?;
+    }
+    for stream in &streams {
+        d.end_capture(*stream)?;
+    }
+    let a = d.stream()?;
+    for round in 0..30 {
+        let large = d.alloc_async(24 << 20, a)?;
+        fill(d, a, large, SMALL, round, 0)?;
+        d.free_async(large, a)?;
+        d.synchronize()?;
+        let large = d.alloc(100 << 20)?;
+        d.free(large)?;
+    }
+    Ok("ok".into())
+}
+
+/// [39] What is freed there is free, though the graph lives.
+fn memory_of_a_relaxed_capture(d: &Driver) -> Verdict {
+    const MOST: usize = 110 << 20;
+    let (other, capture) = (d.stream()?, Captured::new(d, d.stream()?)?);
+    capture.begin(d, RELAXED)?;
+    for value in 1..4 {
+        let large = d.alloc(MOST)?;
+        fill(d, other, large, BYTES, value, LATE / 3)?;
+        d.free(large)?;
+        let parts = [d.alloc(MOST / 2)?, d.alloc(BYTES)?, d.alloc(SMALL)?];
+        parts.into_iter().try_for_each(|part| d.free(part))?;
+    }
+    // Another thread may have it now, and after the capture everybody.
+    in_thread(d, || {
+        let large = d.alloc(MOST)?;
+        fill(d, other, large, BYTES, 5, LATE / 3)?;
+        d.free(large)
+    })?;
+    let held = d.alloc(MOST)?;
+    let verdict = capture.finish(d)?;
+    d.free(held)?;
+    let large = d.alloc(MOST)?;
+    fill(d, other, large, BYTES, 6, 0)?;
+    ok_if(holds(d, large, BYTES, 6)? && verdict == "ok", &verdict)
+}
+
+/// [37] A thread that has nothing to do with it gets and gives memory as if nothing captured.
+fn memory_beside_a_capture(d: &Driver) -> Verdict {
+    const MOST: usize = 110 << 20;
+    let (a, b) = (d.stream()?, d.stream()?);
+    let capture = Captured::new(d, d.stream()?)?;
+    let kept = d.alloc(MOST)?;
+    d.free(kept)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    in_thread(d, || {
+        for value in 0..5 {
+            let large = d.alloc(MOST)?;
+            fill(d, a, large, BYTES, value, LATE / 3)?;
+            d.free(large)?;
+            let parts = [d.alloc(MOST / 2)?, d.alloc(MOST / 3)?];
+            fill(d, b, parts[0], BYTES, value, 0)?;
+            parts.into_iter().try_for_each(|part| d.free(part))?;
+        }
+        Ok(())
+    })?;
+    capture.finish(d)
 }

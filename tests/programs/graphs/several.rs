@@ -1,0 +1,175 @@
+//! Captures of several threads and contexts, and many at once.
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
+
+use crate::{BYTES, LARGE, LATE, Verdict, copy, fill, holds};
+
+const GRAPHS: u64 = 3;
+const ROUNDS: u64 = 15;
+
+/// One graph of `backward`.
+struct Step {
+    executable: u64,
+    input: u64,
+    output: u64,
+}
+
+/// A framework's training step, three times: the backward pass runs in a thread of its own, which allocates,
+/// submits and frees. Replayed in turn, with ordinary allocations between.
+pub fn backward(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    let steps = (0..GRAPHS).map(|_| step(d, stream, mode)).collect::<Outcome<Vec<Step>>>()?;
+    let mut kept: Vec<(u64, u64)> = Vec::new();
+    for round in 1..=ROUNDS {
+        let mine = [d.alloc(LARGE)?, d.alloc(BYTES)?, d.alloc(BYTES)?];
+        mine.iter().try_for_each(|block| fill(d, other, *block, 1_000 + round))?;
+        d.synchronize()?;
+        let step = &steps[(round % GRAPHS) as usize];
+        fill(d, stream, step.input, round)?;
+        d.launch_graph(step.executable, stream)?;
+        kept.extend(mine.map(|block| (block, 1_000 + round)));
+        for (block, value) in &kept {
+            if !holds(d, *block, *value)? {
+                return Ok("FAIL, a launch wrote into memory of others".into());
+            }
+        }
+        if !holds(d, step.output, round)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+        if round % 2 == 0 {
+            let gone = kept.split_off(kept.len() - mine.len());
+            gone.into_iter().try_for_each(|(block, _)| d.free(block))?;
+        }
+    }
+    Ok("ok".into())
+}
+
+fn step(d: &Driver, stream: Stream, mode: u32) -> Outcome<Step> {
+    let (input, output) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
+    let context = d.context();
+    d.begin_capture(stream, mode)?;
+    let forward = d.alloc(LARGE)?;
+    copy(d, stream, forward, input)?;
+    let backward = || {
+        d.set_context(context)?;
+        let unused = d.alloc(LARGE)?;
+        d.free(unused)?;
+        // Before anything was submitted.
+        let (first, second) = (d.alloc(LARGE)?, d.alloc(BYTES)?);
+        copy(d, stream, first, forward)?;
+        copy(d, stream, second, first)?;
+        d.free(first)?;
+        let third = d.alloc(LARGE)?;
+        copy(d, stream, third, second)?;
+        d.free(second)?;
+        copy(d, stream, output, third)?;
+        d.free(third)
+    };
+    std::thread::scope(|scope| scope.spawn(backward).join().expect("it does not panic"))?;
+    d.free(forward)?;
+    let graph = d.end_capture(stream)?;
+    Ok(Step { executable: d.instantiate(graph)?, input, output })
+}
+
+/// What is copied in a way of which not every operand is known.
+pub fn copied_in_rows(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
+    let (input, output) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
+    d.begin_capture(stream, mode)?;
+    let work = || {
+        d.set_context(context)?;
+        let early = d.alloc(LARGE)?;
+        copy_rows(d, stream, early, input)?;
+        let late = d.alloc(LARGE)?;
+        copy_rows(d, stream, late, early)?;
+        copy_rows(d, stream, output, late)?;
+        d.free(early)?;
+        d.free(late)
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    let outside = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    outside.iter().try_for_each(|block| fill(d, other, *block, 7))?;
+    fill(d, stream, input, 1)?;
+    d.synchronize()?;
+    d.launch_graph(executable, stream)?;
+    let kept = holds(d, outside[0], 7)? && holds(d, outside[1], 7)?;
+    let good = kept && holds(d, output, 1)?;
+    Ok(if good { "ok" } else { "FAIL, a launch met others" }.into())
+}
+
+fn copy_rows(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
+    const DEVICE: u64 = 2;
+    let row = BYTES as u64;
+    let shape = [0, 0, DEVICE, 0, from, 0, row, 0, 0, DEVICE, 0, to, 0, row, row, 1_u64];
+    // SAFETY: the struct of the driver's header, as words.
+    check(unsafe { (d.functions.cuMemcpy2DAsync)(shape.as_ptr().cast(), stream) })
+}
+
+/// One thread allocates, another one submits and frees.
+pub fn handed_over(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
+    d.begin_capture(stream, mode)?;
+    let allocate = || d.set_context(context).and_then(|()| d.alloc(LARGE));
+    let inside = std::thread::scope(|scope| scope.spawn(allocate).join().expect("no panic"))?;
+    fill(d, stream, inside, 1)?;
+    d.free(inside)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    let outside = d.alloc(LARGE)?;
+    fill(d, other, outside, 7)?;
+    d.synchronize()?;
+    d.launch_graph(executable, stream)?;
+    Ok(if holds(d, outside, 7)? { "ok" } else { "FAIL, it was given to others" }.into())
+}
+
+/// A capture over two contexts, which allocates in both.
+pub fn two_contexts(d: &Driver, mode: u32) -> Verdict {
+    let (first, stream, fork) = (d.context(), d.stream()?, d.event()?);
+    let second = d.create_context(0)?;
+    d.set_context(second)?;
+    let (joined, back, plain) = (d.stream()?, d.event()?, d.stream()?);
+    let source = d.alloc(BYTES)?;
+    d.set_context(first)?;
+    d.begin_capture(stream, mode)?;
+    d.record(fork, stream)?;
+    d.stream_waits(joined, fork)?;
+    d.set_context(second)?;
+    let inside = d.alloc(LARGE)?;
+    copy_rows(d, joined, inside, source)?;
+    d.free(inside)?;
+    let again = d.alloc(LARGE)?;
+    fill(d, joined, again, 2)?;
+    d.free(again)?;
+    d.record(back, joined)?;
+    d.set_context(first)?;
+    d.stream_waits(stream, back)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    d.set_context(second)?;
+    let outside = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    outside.iter().try_for_each(|block| fill(d, plain, *block, 7))?;
+    d.synchronize()?;
+    d.set_context(first)?;
+    d.launch_graph(executable, stream)?;
+    d.synchronize()?;
+    d.set_context(second)?;
+    for block in outside {
+        if !holds(d, block, 7)? {
+            return Ok("FAIL, a launch wrote into memory of others".into());
+        }
+    }
+    Ok("ok".into())
+}
+
+/// What natively fails in such a capture stays the graph's, though no node names it.
+pub fn unnamed(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let before = d.alloc(BYTES)?;
+    d.begin_capture(stream, mode)?;
+    let inside = d.alloc(LARGE)?;
+    d.launch("late_fill", stream, &[before, BYTES as u64, 1, LATE])?;
+    d.free(inside)?;
+    let graph = d.end_capture(stream)?;
+    let outside = d.alloc(LARGE)?;
+    d.destroy_graph(graph)?;
+    Ok(if inside == outside { "given back" } else { "kept" }.into())
+}
