@@ -127,6 +127,7 @@ impl Allocator {
                     self.search(request, block_bytes).map(Step::Done)
                 }
                 Stage::Split => None,
+                Stage::Order => self.order(request, block_bytes),
                 Stage::OutOfMemory => Some(self.out_of_memory()),
             };
             if let Some(step) = step {
@@ -250,6 +251,7 @@ impl Allocator {
             self.insert_free(remainder);
         }
         let block = self.blocks.at_mut(id.0);
+        block.behind = block.tag().filter(|tag| tag.ready.event().is_some());
         block.state = State::Allocated;
         block.unsettled = false;
         block.requested_bytes = requested_bytes;
@@ -265,8 +267,9 @@ impl Allocator {
         if self.policy.is_oversize(bytes) {
             self.stats.oversize_allocations.increase(1);
         }
-        let Block { segment, address, .. } = *block;
-        Allocation { block: id, segment, address, bytes, requested_bytes }
+        let Block { segment, address, behind, .. } = *block;
+        let behind = behind.and_then(|tag| tag.ready.event());
+        Allocation { block: id, segment, address, bytes, requested_bytes, behind }
     }
 }
 

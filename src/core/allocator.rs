@@ -218,6 +218,7 @@ impl Allocator {
             expandable,
             private,
             unsettled: false,
+            behind: None,
             freed_at: self.clock,
         }));
         let row = self.segments.at_mut(segment.0);
@@ -241,6 +242,7 @@ impl Allocator {
             previous: Some(id),
             requested_bytes: 0,
             state,
+            behind: None,
             ..*block
         };
         block.bytes = bytes;

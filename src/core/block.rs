@@ -29,6 +29,9 @@ pub(crate) struct Block {
     pub private: Option<PrivatePool>,
     /// Of a private pool, and freed while work outside of its capture may have used it.
     pub unsettled: bool,
+    /// Of an allocated block: what its stream's earlier use of this memory ends with, where that was
+    /// not known to be over.
+    pub behind: Option<Tag>,
     /// The allocator's clock when the last byte of it became free for those who may take it now.
     pub freed_at: u64,
 }

@@ -1,9 +1,27 @@
 //! From an allocated block back to a free one: tags, coalescing, and how tags go away.
 
 use crate::allocator::Allocator;
-use crate::block::State;
+use crate::block::{State, Tag};
 use crate::tags::{self, TagMark};
 use crate::types::{BlockId, EventId, Ready};
+
+/// What a block was its stream's before, and would be anyone else's only after.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind(Tag);
+
+/// One wait of one block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    id: BlockId,
+    sequence: u64,
+}
+
+impl Behind {
+    /// What it waits for.
+    pub fn event(&self) -> Option<EventId> {
+        self.0.ready.event()
+    }
+}
 
 impl Allocator {
     /// The program has freed this block; `ready` says who may use it again, and when.
@@ -11,16 +29,19 @@ impl Allocator {
     /// Blocks freed on one stream must come in the order in which their events were recorded:
     /// where two of them coalesce, only the event of the later free is kept.
     ///
-    /// A block of a private pool waits for that, whatever else it waited for.
-    pub fn free(&mut self, id: BlockId, ready: Ready) {
+    /// A block of a private pool waits for that, whatever else it waited for. Returns what its
+    /// allocation said it was behind.
+    pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
         self.blocks.at_mut(id.0).unsettled = ready != Ready::Anyone;
         let ready = self.ready_if_freed(id, ready);
-        self.free_as(id, ready);
+        self.free_as(id, ready)
     }
 
-    pub(crate) fn free_as(&mut self, id: BlockId, ready: Ready) {
+    /// As `free`, with the condition as it is.
+    pub(crate) fn free_as(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
+        let behind = block.behind.take();
         self.addresses.remove(block.address);
         self.segments.at_mut(block.segment.0).allocated_count -= 1;
         self.stats.allocation.decrease(block.pool, 1);
@@ -40,6 +61,39 @@ impl Allocator {
         self.retire_if_exported(id);
         self.coalesce_and_insert(id);
         self.note_leaving(segment);
+        behind.map(Behind)
+    }
+
+    /// What a freed block waits for, if it does; to be told apart from all that it, or another block of
+    /// its number, waits for later.
+    pub fn wait_of(&self, id: BlockId) -> Option<Waiting> {
+        let tag = self.blocks.get(id.0)?.barrier_tag()?;
+        Some(Waiting { id, sequence: tag.sequence })
+    }
+
+    /// Whether the block still waits for that.
+    pub fn waits(&self, waiting: Waiting) -> bool {
+        self.wait_of(waiting.id) == Some(waiting)
+    }
+
+    /// What the block waits for is over.
+    pub fn wait_is_over(&mut self, waiting: Waiting) {
+        if self.waits(waiting) {
+            self.drop_tag(waiting.id);
+        }
+    }
+
+    /// The block waits for no more than what it was handed out behind.
+    pub fn wait_only_behind(&mut self, waiting: Waiting, behind: Behind) {
+        if !self.waits(waiting) {
+            return;
+        }
+        self.remove_free(waiting.id);
+        // As old as it was: of neighbours of one stream the later event stays.
+        let block = self.blocks.at_mut(waiting.id.0);
+        block.state = State::Tagged(behind.0);
+        block.freed_at = self.clock;
+        self.coalesce_and_insert(waiting.id);
     }
 
     /// A point between two frees. Take it before recording a barrier.
@@ -118,7 +172,7 @@ impl Allocator {
     }
 
     /// The block takes over the bytes of the next one, whose row goes away.
-    fn absorb_next(&mut self, id: BlockId) {
+    pub(crate) fn absorb_next(&mut self, id: BlockId) {
         let next = self.blocks.at(id.0).next.expect("the block has a next one");
         let absorbed = self.blocks.remove(next.0);
         let block = self.blocks.at_mut(id.0);

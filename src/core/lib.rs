@@ -22,6 +22,8 @@ mod allocator;
 
 mod allocate;
 
+mod behind;
+
 mod free;
 
 mod release;
@@ -59,6 +61,7 @@ pub mod order;
 pub mod rules;
 
 pub use allocator::Allocator;
+pub use free::{Behind, Waiting};
 pub use idle::IdleMark;
 pub use options::Config;
 pub use policy::Policy;

@@ -10,11 +10,21 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, Pool, Ready, Segment, SegmentId};
 
 impl Allocator {
-    /// Takes every segment without an allocated block out of the allocator. Segments with a block
-    /// that waits for the next barrier stay: there is no event to wait for.
+    /// Takes every segment out of the allocator in which nothing is allocated and nothing waits. What a
+    /// stream still uses would be no help to anyone before the stream is done; here it can serve
+    /// another stream, behind that one.
     pub fn release_free(&mut self) -> Vec<Segment> {
         self.stats.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
+    }
+
+    /// As `release_free`, with those whose blocks wait for events. Segments with a block that waits for
+    /// the next barrier stay: there is no event to wait for.
+    pub fn release_freed(&mut self) -> Vec<Segment> {
+        self.stats.num_sync_all_streams += 1;
+        self.release_where(|allocator, segment| {
+            allocator.is_free_but(segment, |ready| ready != Ready::NextBarrier)
+        })
     }
 
     /// The bytes that `release_free` and `unmap_free` would take out.
@@ -89,6 +99,10 @@ impl Allocator {
     }
 
     fn is_reclaimable(&self, segment: &SegmentRow) -> bool {
+        self.is_free_but(segment, |_| !rule_holds(Rule::WaitingMemoryStays))
+    }
+
+    fn is_free_but(&self, segment: &SegmentRow, may_wait: impl Fn(Ready) -> bool) -> bool {
         if segment.private.is_some() {
             return false;
         }
@@ -97,7 +111,9 @@ impl Allocator {
         }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
         blocks.all(|block| {
-            let parked = block.tag().is_some_and(|tag| tag.ready == Ready::NextBarrier);
+            let tag = block.tag();
+            let parked =
+                tag.is_some_and(|tag| tag.ready == Ready::NextBarrier || !may_wait(tag.ready));
             !parked && block.private.is_none()
         })
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::types::{Allocation, Mapping, PrivatePool, Requester};
 
 /// No request is polled more often: each stage asks the caller for at most one thing.
-pub const POLLS_COUNT_MAX: u32 = 17;
+pub const POLLS_COUNT_MAX: u32 = 18;
 
 /// What the program asked for, and what has been tried for it. Poll it until `Step::Done` or
 /// `Step::OutOfMemory`; a request that is dropped before may hold a block that nobody else gets.
@@ -49,6 +49,8 @@ pub(crate) enum Stage {
     ReserveExact,
     /// Where large segments are kept whole: rather a part of one than nothing.
     Split,
+    /// What other streams still use, behind them. See Note [Behind other streams].
+    Order,
     OutOfMemory,
 }
 
@@ -73,6 +75,11 @@ impl Request {
     /// As `new`, from a private pool that is open.
     pub fn in_pool(bytes: u64, requester: Requester, pool: PrivatePool) -> Request {
         Request { private: Some(pool), ..Request::new(bytes, requester) }
+    }
+
+    /// The same request from its beginning.
+    pub fn again(&self) -> Request {
+        Request { private: self.private, ..Request::new(self.requested_bytes, self.requester) }
     }
 
     pub fn private(&self) -> Option<PrivatePool> {
@@ -133,7 +140,8 @@ impl Stage {
             Stage::UnmapAll => Stage::ReserveAfterRelease,
             Stage::ReserveAfterRelease => Stage::ReserveExact,
             Stage::ReserveExact => Stage::Split,
-            Stage::Split | Stage::OutOfMemory => Stage::OutOfMemory,
+            Stage::Split => Stage::Order,
+            Stage::Order | Stage::OutOfMemory => Stage::OutOfMemory,
         }
     }
 }

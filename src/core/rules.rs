@@ -76,7 +76,9 @@ rules! {
     /// Nor in the driver when the process ends.
     KeeperStopsAtExit = "keeper_stops_at_exit",
     /// Who lacks memory that is on its way back waits for it.
-    RoomWaitsForKeeper = "room_waits_for_keeper",
+    RoomIsAwaited = "room_is_awaited",
+    /// And tries again as long as some has come back since.
+    RoomIsTriedAgain = "room_is_tried_again",
     /// Memory goes from behind addresses after the newest barrier has passed.
     UnmapBehindBarrier = "unmap_behind_barrier",
     /// A free of a context block makes a barrier.
@@ -173,7 +175,7 @@ rules! {
     ReleaseBehindEvents = "release_behind_events",
     /// A call is made again only if the table of functions says that it may.
     RetryAsListed = "retry_as_listed",
-    /// While something captures no call is made again.
+    /// While something captures no call is made again that may have been captured.
     RetryNotInCapture = "retry_not_in_capture",
     /// A second try finds its in-out arguments as the program wrote them.
     RetryRestoresSizes = "retry_restores_sizes",
@@ -225,6 +227,20 @@ rules! {
     StreamIsThere = "stream_is_there",
     /// Whatever waits in the driver and holds the context meanwhile says that it comes.
     TeardownIsAnnounced = "teardown_is_announced",
+    /// Where memory is short, what work still uses stays for whoever may be put behind that.
+    WaitingMemoryStays = "waiting_memory_stays",
+    /// A stream-ordered request that finds nothing else takes what other streams still use.
+    StreamComesBehindOthers = "stream_comes_behind_others",
+    /// Where that lies in pieces, it waits for the streams.
+    PiecesAreAwaited = "pieces_are_awaited",
+    /// A stream that is given what others still use waits for them.
+    BehindOthersWaits = "behind_others_waits",
+    /// What `cuMemFree` of stream-ordered memory has freed is free at once where memory is short.
+    AssumedOverWhereShort = "assumed_over_where_short",
+    /// But not before what its stream had been handed it behind.
+    AssumedWaitsForBefore = "assumed_waits_for_before",
+    /// A free on a stream that does not capture is tagged while others capture.
+    CaptureLeavesTags = "capture_leaves_tags",
 }
 
 impl Rule {

@@ -91,6 +91,8 @@ pub struct Allocation {
     /// Bytes of the block, after rounding.
     pub bytes: u64,
     pub requested_bytes: u64,
+    /// It was its stream's before this was complete, and is anyone else's only afterwards.
+    pub behind: Option<EventId>,
 }
 
 /// A block whose pending free is over: nobody waits for it any more.
@@ -147,5 +149,7 @@ pub enum Step {
     /// These have left the allocator: take the memory from behind them once the newest barrier has
     /// passed, poll again.
     Unmap(Vec<Mapping>),
+    /// Make the stream of the request wait for these events, and call `ordered` or `order_failed`.
+    Order(Vec<EventId>),
     OutOfMemory,
 }

@@ -82,6 +82,14 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OthersDebtsForAWhile, "queries_behind_a_thread_that_lives", "ordered"),
     (Rule::StreamIsThere, "free_on_a_stream_that_is_gone", "ordered"),
     (Rule::TeardownIsAnnounced, "capture_beside_the_end_of_an_array", "ordered"),
+    (Rule::CaptureLeavesTags, "stream_frees_beside_a_capture", "ordered"),
+    (Rule::AssumedOverWhereShort, "async_block_freed_while_another_stream_is_busy", "ordered"),
+    (Rule::AssumedWaitsForBefore, "async_block_never_used_freed_plainly", "ordered"),
+    (Rule::WaitingMemoryStays, "another_stream_is_served_at_once", "ordered"),
+    (Rule::StreamComesBehindOthers, "another_stream_is_served_at_once", "ordered"),
+    (Rule::BehindOthersWaits, "another_stream_takes_two_neighbours", "ordered"),
+    (Rule::PiecesAreAwaited, "another_stream_takes_six_pieces", "ordered"),
+    (Rule::RoomIsTriedAgain, "relaxed_capture_and_anothers_cache", "ordered"),
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
@@ -116,7 +124,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::KeeperStopsAtExit,
     Rule::EndPays,
     Rule::ArrivedIsTold,
-    Rule::RoomWaitsForKeeper,
+    Rule::RoomIsAwaited,
 ];
 
 const TRIES_MAX: usize = 5;

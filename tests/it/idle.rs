@@ -245,7 +245,7 @@ fn a_request_finds_what_is_on_its_way() {
     clean(&hurried("room 150").conf(&format!("{ALWAYS},gpu_memory_limit_mb:950")));
     let ran = hurried("room 150").conf(&format!("{ALWAYS},stats_on_exit:stderr")).output().ok();
     assert!(!ran.stderr.contains("requests passed to the driver"), "{}", ran.stderr);
-    goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::RoomWaitsForKeeper));
+    goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::RoomIsAwaited));
 }
 
 #[test]

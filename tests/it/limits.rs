@@ -106,6 +106,25 @@ fn pitched_memory_over_the_limit_goes_back() {
 }
 
 #[test]
+fn a_limit_refuses_no_more_than_it_must() {
+    check(
+        "last-word",
+        LIMIT,
+        "
+        rows: 0
+        too many: 2
+        pitch: 7
+        release: 0
+        again: 1
+        unmap: 0
+        nothing: 100 of 100 free
+        odd: 1
+        even: 2
+        driver asked: 0",
+    );
+}
+
+#[test]
 fn a_limit_is_one_for_all_contexts_of_the_device() {
     let wanted = "
         block: 0

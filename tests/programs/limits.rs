@@ -29,6 +29,7 @@ fn main() {
         "kinds" => program.kinds(),
         "physical" => program.physical(),
         "pitch" => program.pitch(),
+        "last-word" => program.last_word(),
         "contexts" => program.contexts(),
         "uncounted" => program.uncounted(),
         "async" => program.asynchronous(),
@@ -212,6 +213,36 @@ impl Program<'_> {
         println!("pointer: {made}");
         self.show("refused");
         println!("in use: {}", self.d.alloc(100 * MIB).is_err());
+    }
+
+    /// What the cache could give is given; what is refused, or wrong, leaves nothing behind.
+    fn last_word(&self) {
+        let cached = self.d.alloc(60 * MIB).expect("room");
+        self.d.free(cached).expect("it exists");
+        let (mut made, mut pitch, mut none) = (0, 7, 0);
+        let ask = |made: &mut u64, pitch: &mut usize, rows_mib: usize| {
+            call!(self.d, cuMemAllocPitch(made, pitch, 1, rows_mib * MIB / 512, 16))
+        };
+        self.said("rows", ask(&mut made, &mut pitch, 80));
+        self.d.free(made).expect("it exists");
+        pitch = 7;
+        self.said("too many", ask(&mut made, &mut pitch, 200));
+        println!("pitch: {pitch}");
+
+        let (bytes, held, mut place) = (60 * MIB, self.make("physical", 60).expect("room"), 0);
+        call!(self.d, cuMemAddressReserve(&mut place, bytes, 0, 0, 0)).expect("addresses");
+        call!(self.d, cuMemMap(place, bytes, 0, held, 0)).expect("a mapping");
+        self.said("release", call!(self.d, cuMemRelease(held)));
+        self.said("again", call!(self.d, cuMemRelease(held)));
+        self.said("unmap", call!(self.d, cuMemUnmap(place, bytes)));
+        self.show("nothing");
+
+        let (list, odd) = ([1, 0, 1, 0, 0, 0, 0, 0], 200 * MIB + 1);
+        let properties: *const i32 = list.as_ptr();
+        self.said("odd", call!(self.d, cuMemCreate(&mut none, odd, properties.cast(), 0)));
+        let asked = self.reaching("cuMemCreate");
+        self.said("even", call!(self.d, cuMemCreate(&mut none, 200 * MIB, properties.cast(), 0)));
+        println!("driver asked: {}", self.reaching("cuMemCreate") - asked);
     }
 
     fn contexts(&self) {

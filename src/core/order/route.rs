@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | a context block by `cuMemFree` | barrier; wait if the host could look | settle | wait | park |
 //! | an async block by `cuMemFree` | park | park | park | park |
-//! | any block by `cuMemFreeAsync` | tag | tag; park during a capture | tag | tag |
+//! | any block by `cuMemFreeAsync` | tag | tag | tag | tag |
 //!
 //! And in every cell: publish at once if the marks prove that there is nothing to wait for.
 //! Without the barrier calls, and during a capture, every wait is a settle, in `relaxed` too: no
@@ -118,8 +118,9 @@ pub fn free_async_block_plainly(facts: &Facts) -> Route {
 
 /// `cuMemFreeAsync` of either kind of block on a stream that does not capture.
 ///
-/// During a capture elsewhere the record of an event is legal on most streams, but on the legacy
-/// stream it can kill the capture; the block is parked on every stream.
+/// A capture elsewhere does not matter: an event recorded on a stream that does not capture is harmless
+/// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the driver
+/// refuses the program's own call.
 pub fn free_on_stream(facts: &Facts) -> StreamRoute {
     if facts.in_driver_callback {
         return StreamRoute::ParkForBarrier;
@@ -127,7 +128,10 @@ pub fn free_on_stream(facts: &Facts) -> StreamRoute {
     if nothing_in_use(facts) || !rule_holds(Rule::AsyncTagWaitsElsewhere) {
         return StreamRoute::Publish;
     }
-    if captures_forbid(facts) { StreamRoute::ParkForBarrier } else { StreamRoute::Tag }
+    match captures_forbid(facts) && !rule_holds(Rule::CaptureLeavesTags) {
+        true => StreamRoute::ParkForBarrier,
+        false => StreamRoute::Tag,
+    }
 }
 
 fn ordered(facts: &Facts) -> Route {

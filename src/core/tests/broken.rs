@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use cachealloc_core::rules::{Rule, set_broken};
 
+#[path = "allocator/behind.rs"]
+mod behind;
 #[path = "allocator/explore.rs"]
 mod explore;
 #[path = "allocator/model.rs"]
@@ -93,6 +95,11 @@ fn adopt_only_idle() {
 #[test]
 fn named_stays_with_graph() {
     caught(Rule::NamedStaysWithGraph);
+}
+
+#[test]
+fn waiting_memory_stays() {
+    caught(Rule::WaitingMemoryStays);
 }
 
 /// Breaks one rule and looks for a program that the oracle rejects: first among all short ones,

@@ -9,8 +9,8 @@ use crate::functions::Function;
 use crate::hooks::beside;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{
-    bypass, captures, contexts, debts, idle, lost, memory_hooks, real_frees, release, submissions,
-    thread,
+    bypass, captures, contexts, debts, departures, lost, memory_hooks, real_frees, release,
+    submissions, thread,
 };
 
 /// The hook of functions that need no other.
@@ -39,7 +39,18 @@ pub fn pass(
 /// synchronising.
 #[inline(always)]
 pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
-    submissions::counted(look, || retried(function, real))
+    submit_to(function, look, Captured::Perhaps, real)
+}
+
+/// As `submit`, for a call of which it is known.
+#[inline(always)]
+pub fn submit_to(
+    function: &'static Function,
+    look: bool,
+    captured: Captured,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submissions::counted(look, || retried_unless(function, captured, &mut || real()))
 }
 
 /// An allocation of the program, whose first words are the place for its address and its bytes: all of
@@ -86,18 +97,59 @@ pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuRe
     retried_mut(function, &mut || real())
 }
 
+/// Whether a call may have become a part of a graph instead. What has failed there is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Captured {
+    /// The call takes no stream, or one that does not capture.
+    No,
+    /// If anything captures.
+    Perhaps,
+}
+
 /// As `retried`, for a call that keeps something of its answer.
 #[inline(always)]
 pub fn retried_mut(function: &'static Function, real: &mut impl FnMut() -> CuResult) -> CuResult {
+    retried_unless(function, Captured::No, real)
+}
+
+#[inline(always)]
+fn retried_unless(
+    function: &'static Function,
+    captured: Captured,
+    real: &mut impl FnMut() -> CuResult,
+) -> CuResult {
+    let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
+    let mut seen = if may_retry { departures::arrivals() } else { 0 };
     let code = real();
     if code == SUCCESS {
         return code;
     }
     note_lost(function, code);
-    let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
-    if code == OUT_OF_MEMORY && may_retry && made_room(function) {
+    if code == OUT_OF_MEMORY && may_retry {
+        return last_word(function, captured, &mut seen, real);
+    }
+    code
+}
+
+/// The call is made again as long as memory comes back for it.
+#[cold]
+fn last_word(
+    function: &'static Function,
+    captured: Captured,
+    seen: &mut u64,
+    real: &mut dyn FnMut() -> CuResult,
+) -> CuResult {
+    let mut code = OUT_OF_MEMORY;
+    for _ in 0..TRIES_MAX {
+        let forbidden = captured == Captured::Perhaps && captures::any();
+        if forbidden && rule_holds(Rule::RetryNotInCapture) || !made_room(function, seen) {
+            break;
+        }
         stats::count(Count::Retries);
-        return real();
+        code = real();
+        if code != OUT_OF_MEMORY {
+            break;
+        }
     }
     code
 }
@@ -120,28 +172,28 @@ pub fn lost_code(function: &'static Function) -> Option<CuResult> {
 
 /// As `make_room`, under a guard of its own where the hook has none here.
 #[cold]
-pub fn made_room(function: &'static Function) -> bool {
+pub fn made_room(function: &'static Function, seen: &mut u64) -> bool {
     if thread::with(|thread| thread.inside.get()) {
-        return make_room();
+        return make_room(seen);
     }
     let mut made = false;
     beside(function, || {
-        made = make_room();
+        made = make_room(seen);
     });
     made
 }
 
-/// Gives back what is free in every context of the current device. False: there was nothing, or
-/// a second call is not safe because something captures.
+/// Gives back what is free in every context of the current device, and waits for what others give back.
+/// `seen`: the arrivals from before the driver was asked. False: there were no more.
 #[cold]
-pub fn make_room() -> bool {
-    if captures::any() && rule_holds(Rule::RetryNotInCapture) {
-        return false;
-    }
-    let before = stats::value(Count::SegmentsReleased);
+pub fn make_room(seen: &mut u64) -> bool {
     let mut device = 0;
     let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
-    let code = release::everything_free(device);
-    let went = stats::value(Count::SegmentsReleased) != before;
-    code == SUCCESS && (went || idle::came_back())
+    let code = api::relaxed(|| release::everything_free(device));
+    let arrivals = device.map_or_else(departures::arrivals, departures::awaited);
+    let more = core::mem::replace(seen, arrivals) != arrivals;
+    code == SUCCESS && more
 }
+
+/// Others may take what has come back for one call, again and again.
+pub const TRIES_MAX: usize = 64;

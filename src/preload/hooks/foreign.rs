@@ -5,7 +5,8 @@ use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::{beside, foreign_limit, foreign_sizes};
+use crate::hooks::foreign_limit::{self, Told};
+use crate::hooks::{beside, foreign_sizes};
 use crate::record::foreign::{self, Allocation};
 use crate::record::{self, capture};
 use crate::runtime::foreign_bytes::{self, Ending, Key};
@@ -52,16 +53,23 @@ fn recorded(
     code
 }
 
-/// Has the driver serve an allocation of plain device memory itself, from a pool if one is named.
-/// `place`: where `call` writes the address.
-pub fn serve(
-    place: usize,
-    bytes: usize,
-    pool: Option<PoolHandle>,
-    call: impl FnOnce() -> CuResult,
-) -> CuResult {
+/// What the driver is asked for itself.
+#[derive(Clone, Copy)]
+pub struct Plain {
+    /// Where its call writes the address.
+    pub place: usize,
+    pub bytes: usize,
+    /// On a stream, from the pool that is named, if one is.
+    pub of_pool: bool,
+    pub pool: Option<PoolHandle>,
+    pub told: Told,
+}
+
+/// Has the driver serve an allocation of plain device memory itself.
+pub fn serve(plain: Plain, call: impl FnOnce() -> CuResult) -> CuResult {
+    let Plain { place, bytes, of_pool, pool, told } = plain;
     let claim = match config::limits() {
-        true => foreign_limit::claim_plain(pool, bytes as u64),
+        true => foreign_limit::claim_plain(pool, bytes as u64, told),
         false => Ok(None),
     };
     let Ok(claim) = claim else { return OUT_OF_MEMORY };
@@ -69,7 +77,7 @@ pub fn serve(
     if code == SUCCESS {
         // SAFETY: the driver has just written it.
         let address = unsafe { *(place as *const u64) };
-        foreign_limit::hold_plain(address, claim);
+        foreign_limit::hold_plain(address, claim, of_pool);
         if record::is_on() {
             made(address, bytes as u64, None, 0);
         }

@@ -20,8 +20,15 @@ pub fn around(
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
     let (mut claimed, mut ending) = (Ok(None), Ending::default());
+    let mut pitch_bytes = 0;
     beside(function, || {
-        claimed = before(function, words);
+        if is_sound(function, words) {
+            claimed = before(function, words);
+            if function.id == id::cuMemAllocPitch_v2 {
+                // SAFETY: the program's place for the pitch, which is not null.
+                pitch_bytes = unsafe { *(words[1] as *const u64) };
+            }
+        }
         ending = ends(function, words);
     });
     let Ok(claim) = claimed else { return OUT_OF_MEMORY };
@@ -32,9 +39,29 @@ pub fn around(
     }
     beside(function, || {
         ending.done();
-        code = after(function, words, claim);
+        code = after(function, words, claim, pitch_bytes);
     });
     code
+}
+
+/// Whether a call of a program that knows what it does: any other the driver refuses for what is wrong
+/// with it, whatever the limit.
+fn is_sound(function: &Function, words: &[usize]) -> bool {
+    const PAGE_BYTES: usize = 2 << 20;
+    match function.id {
+        id::cuMemAllocPitch_v2 => {
+            let places = words[0] != 0 && words[1] != 0;
+            places && words[2] != 0 && words[3] != 0 && matches!(words[4] as u32, 4 | 8 | 16)
+        }
+        id::cuMemCreate => {
+            let sized = words[1] != 0 && words[1].is_multiple_of(PAGE_BYTES);
+            words[0] != 0 && words[2] != 0 && words[3] == 0 && sized
+        }
+        id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate => {
+            words[0] != 0 && words[1] != 0
+        }
+        _ => true,
+    }
 }
 
 /// The driver has written the handle of physical memory to this place: one reference more.
@@ -48,25 +75,38 @@ pub fn retained(function: &'static Function, place: usize) {
 
 /// Claims plain memory that the driver serves itself, from a pool if one is named. `Ok(None)`: there
 /// is nothing to claim; `Err`: the limit forbids it, and the user was told.
-pub fn claim_plain(pool: Option<PoolHandle>, bytes: u64) -> Result<Option<Claim>, CuResult> {
+pub fn claim_plain(
+    pool: Option<PoolHandle>,
+    bytes: u64,
+    told: Told,
+) -> Result<Option<Claim>, CuResult> {
     let of_pool = |pool| {
         let noted = foreign_bytes::device_of_pool(pool);
         noted.or_else(|| pools::device_of_default(pool).map(Some))
     };
     match pool.and_then(of_pool) {
         Some(None) => Ok(None),
-        Some(Some(device)) => claim(device, bytes),
+        Some(Some(device)) => claim(device, bytes, told),
         None => match current_device() {
-            Some(device) => claim(device, bytes),
+            Some(device) => claim(device, bytes, told),
             None => Ok(None), // the driver says what is wrong
         },
     }
 }
 
-/// The driver has served it.
-pub fn hold_plain(address: u64, claim: Option<Claim>) {
+/// Who tells the user that a limit was in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    Here,
+    ByCaller,
+}
+
+/// The driver has served it. What comes from a pool stays when the context ends in which it was asked
+/// for.
+pub fn hold_plain(address: u64, claim: Option<Claim>, of_pool: bool) {
     if let Some(claim) = claim {
-        let context_id = contexts::current().map_or(0, |context| context.id);
+        let current = || contexts::current().map_or(0, |context| context.id);
+        let context_id = if of_pool { 0 } else { current() };
         foreign_bytes::hold(Key::Memory(address), claim, context_id);
     }
 }
@@ -94,7 +134,7 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
         _ => (None, 0),
     };
     match device {
-        Some(device) if bytes != 0 => claim(device, bytes),
+        Some(device) if bytes != 0 => claim(device, bytes, Told::Here),
         _ => Ok(None),
     }
 }
@@ -110,7 +150,12 @@ fn ends(function: &Function, words: &[usize]) -> Ending {
     }
 }
 
-fn after(function: &Function, words: &[usize], claim: Option<Claim>) -> CuResult {
+fn after(
+    function: &Function,
+    words: &[usize],
+    claim: Option<Claim>,
+    pitch_before: u64,
+) -> CuResult {
     if function.id == id::cuMemMap {
         foreign_bytes::mapped(words[0] as u64, words[3] as u64);
     }
@@ -120,32 +165,41 @@ fn after(function: &Function, words: &[usize], claim: Option<Claim>) -> CuResult
     let context_id = contexts::current().map_or(0, |context| context.id);
     match function.id {
         id::cuMemCreate => foreign_bytes::created(made, claim),
-        id::cuMemAllocPitch_v2 => return pitched(words, made, claim, context_id),
+        id::cuMemAllocPitch_v2 => return pitched(words, made, claim, context_id, pitch_before),
         _ => foreign_bytes::hold(Key::Array(made), claim, context_id),
     }
     SUCCESS
 }
 
 /// Only now the pitch is known, and with it whether the limit allows the memory.
-fn pitched(words: &[usize], made: u64, mut claim: Claim, context_id: u64) -> CuResult {
+fn pitched(
+    words: &[usize],
+    made: u64,
+    mut claim: Claim,
+    context_id: u64,
+    pitch_before: u64,
+) -> CuResult {
     // SAFETY: the driver has written the pitch.
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);
-    if claim.grow_to(bytes) {
+    if claim.grow_making_room(bytes) {
         foreign_bytes::hold(Key::Memory(made), claim, context_id);
         return SUCCESS;
     }
     drop(claim);
     api::relaxed(|| api::mem_free(made));
-    // SAFETY: the program's place, which the driver has just written.
-    unsafe { *(words[0] as *mut u64) = 0 };
+    // SAFETY: the program's places, which the driver has just written.
+    unsafe {
+        *(words[0] as *mut u64) = 0;
+        *(words[1] as *mut u64) = pitch_before;
+    }
     report(bytes);
     OUT_OF_MEMORY
 }
 
-fn claim(device: i32, bytes: u64) -> Result<Option<Claim>, CuResult> {
+fn claim(device: i32, bytes: u64, told: Told) -> Result<Option<Claim>, CuResult> {
     let claimed = limits::claim_making_room(device, bytes);
-    if claimed.is_none() {
+    if claimed.is_none() && told == Told::Here {
         report(bytes);
     }
     claimed.map(Some).ok_or(OUT_OF_MEMORY)

@@ -55,10 +55,11 @@ fn level(width: u64, height: u64, depth: u64) -> u64 {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }
 
-/// The low bits of `CUarray_format` tell the integer's width, and 0x10 and 0x20 are floats.
+/// The low bits of `CUarray_format` tell the integer's width, and 0x10 and 0x20 are floats; from 0xc3 and
+/// 0xc9 on, normalized ones of 16 bits.
 fn element(format: u32, channels: u32) -> u64 {
     let bytes = match format {
-        0x02 | 0x09 | 0x10 => 2,
+        0x02 | 0x09 | 0x10 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,
         0x03 | 0x0a | 0x20 => 4,
         _ => 1,
     };

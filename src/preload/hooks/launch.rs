@@ -10,9 +10,11 @@ use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
 };
 use crate::functions::Function;
+use crate::hooks::common::Captured;
 use crate::hooks::{beside, common, guarded, stream_of};
 use crate::runtime::{
-    LEDGER, bypass, captures, early_start, graph_memory, kernels, open_captures, pinned, pool_life,
+    LEDGER, bypass, captures, departures, early_start, graph_memory, kernels, open_captures,
+    pinned, pool_life,
 };
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
@@ -121,7 +123,7 @@ pub fn graph_instantiate(
     code
 }
 
-/// `cuGraphLaunch(executable, stream)`. Graphs may hold host functions, and copies of any kind.
+/// `cuGraphLaunch(executable, stream)`, which no stream takes that captures. Graphs may hold host functions, and copies of any kind.
 pub fn graph_launch(
     function: &'static Function,
     words: &[usize; 2],
@@ -149,16 +151,16 @@ fn with_graph_memory(
         return real();
     }
     if !graph_memory::any() {
-        return common::submit(function, look, real);
+        return common::submit_to(function, look, Captured::No, real);
     }
     let make_room = || {
         if graph_memory::lacks_room(executable) {
-            common::make_room();
+            common::make_room(&mut departures::arrivals());
         }
         0
     };
     guarded(function, make_room, || 0);
-    let code = common::submit(function, look, real);
+    let code = common::submit_to(function, look, Captured::No, real);
     if code == SUCCESS {
         graph_memory::launched(executable);
     }

@@ -5,14 +5,15 @@ use cachealloc_core::Requester;
 use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::functions::Function;
+use crate::hooks::foreign_limit::Told;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
 use crate::runtime::contexts::Context;
 use crate::runtime::memory_hooks;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::thread::Thread;
 use crate::runtime::{
-    alloc, bypass, captures, contents, contexts, debts, extents, free, idle, limits, lock,
-    participants, pool_life, private_pools, real_frees,
+    alloc, bypass, captures, contents, contexts, debts, departures, extents, free, limits, lock,
+    participants, pool_life, private_pools, real_frees, tags,
 };
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
@@ -40,7 +41,7 @@ pub fn alloc(
         |thread| {
             let allocated = contexts::current().and_then(|context| {
                 let bytes = bytes as u64;
-                let allocated = alloc::allocate(thread, context, bytes, Requester::Context)?;
+                let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0)?;
                 contents::prepare(context, allocated, bytes, None);
                 Ok(allocated)
             });
@@ -68,7 +69,9 @@ fn by_driver(
     let serve = || {
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
-        let code = foreign::serve(pointer as usize, bytes, None, ask);
+        let (place, told) = (pointer as usize, Told::Here);
+        let plain = foreign::Plain { place, bytes, of_pool: false, pool: None, told };
+        let code = foreign::serve(plain, ask);
         if code == SUCCESS {
             stats::count(Count::PassedToDriver);
         } else {
@@ -151,7 +154,7 @@ fn outside_of_captures(
     context: &'static Context,
     bytes: u64,
 ) -> Option<Result<u64, CuResult>> {
-    let allocated = alloc::allocate(thread, context, bytes, Requester::Context);
+    let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0);
     if let Ok(address) = allocated {
         participants::allocated_outside(thread, address);
     }
@@ -206,7 +209,14 @@ pub fn info(
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let departures = bypass::is_on().then(idle::departures);
+    let mut arrivals = 0;
+    if bypass::is_on() {
+        beside(function, || {
+            if let Ok(context) = contexts::current() {
+                arrivals = departures::awaited(context.device);
+            }
+        });
+    }
     let code = common::retried(function, real);
     let (free_bytes, total_bytes) = (words[0] as *mut usize, words[1] as *mut usize);
     if !bypass::is_on() || code != SUCCESS || free_bytes.is_null() {
@@ -219,7 +229,7 @@ pub fn info(
             pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
             // What goes back meanwhile is neither here nor there.
-            if Some(idle::departures()) != departures {
+            if departures::awaited(context.device) != arrivals {
                 reclaimable = reclaimable_bytes(context);
                 real();
             }
@@ -266,6 +276,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .filter_map(|context| {
             let _open = context.keep_open()?;
             alloc::empty_lookaside(context);
+            tags::query(context);
             Some(lock(&context.allocator).reclaimable_bytes())
         })
         .sum()

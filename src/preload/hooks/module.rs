@@ -4,10 +4,10 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, POINTER_IS_MANAGED, SUCCESS};
+use crate::driver::sys::{CuResult, POINTER_IS_MANAGED, SUCCESS};
 use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
-use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::stats::Wait;
 use crate::runtime::{agents, bypass, debts, kernels, real_frees};
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
@@ -39,21 +39,24 @@ pub fn load_data(
         // SAFETY: the program's arrays have `count` entries each.
         *saved = unsafe { *values.add(index) };
     }
-    let code = real();
-    if code != OUT_OF_MEMORY || !common::made_room(function) {
-        return code;
-    }
-    for (index, saved) in saved[..count].iter().enumerate() {
-        // SAFETY: as above; only what the driver itself overwrote is put back.
-        unsafe {
-            let restored = rule_holds(Rule::RetryRestoresSizes);
-            if restored && JIT_LOG_SIZES.contains(&*options.add(index)) {
-                *values.add(index) = *saved;
+    let restore = || {
+        for (index, saved) in saved[..count].iter().enumerate() {
+            // SAFETY: as above; only what the driver itself overwrote is put back.
+            unsafe {
+                let restored = rule_holds(Rule::RetryRestoresSizes);
+                if restored && JIT_LOG_SIZES.contains(&*options.add(index)) {
+                    *values.add(index) = *saved;
+                }
             }
         }
-    }
-    stats::count(Count::Retries);
-    real()
+    };
+    let mut again = false;
+    common::retried_mut(function, &mut || {
+        if core::mem::replace(&mut again, true) {
+            restore();
+        }
+        real()
+    })
 }
 
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`:

@@ -7,6 +7,9 @@ use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
+use crate::hooks::common::Captured;
+use crate::hooks::foreign::Plain;
+use crate::hooks::foreign_limit::Told;
 use crate::hooks::{beside, common, foreign, guarded_with, stream_of};
 use crate::record::capture;
 use crate::runtime::contexts::{self, Context};
@@ -47,7 +50,7 @@ pub fn free(
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
     if extents::extent_of(address).is_none() || bypass::is_off() {
-        return foreign::ends(address, || native(function, real));
+        return foreign::ends(address, || native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
     if !bypass::is_on() {
@@ -62,7 +65,8 @@ pub fn free(
                 }
                 return refused_in_capture(thread, address, stream);
             }
-            frees::on_stream(thread, address, stream).unwrap_or_else(|| native(function, real))
+            frees::on_stream(thread, address, stream)
+                .unwrap_or_else(|| native(function, stream, real))
         },
         leak,
     )
@@ -77,23 +81,24 @@ fn served(
 ) -> CuResult {
     let (pointer, bytes) = (words[0] as *mut u64, words[1]);
     let whole = || match common::lost_code(function) {
-        Some(_) => Some(native(function, real)),
+        Some(_) => Some(native(function, stream, real)),
         None => common::heard_malloc(function, words),
     };
     if let Some(code) = heard(|| if captured(function, stream) { None } else { whole() }) {
         return code;
     }
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
-        return native(function, real);
+        return native(function, stream, real);
     }
     // A graph's node has no memory before its launch.
-    let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
-        true => native(function, real),
+    let by_driver = |told| match captures::maybe() && captures::is_capturing(stream) {
+        true => native(function, stream, real),
         false => {
-            let ask = || native(function, real);
+            let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
-            let code = foreign::serve(pointer as usize, bytes, pool, ask);
+            let place = pointer as usize;
+            let code = foreign::serve(Plain { place, bytes, of_pool: true, pool, told }, ask);
             if code != SUCCESS && pool.is_none() {
                 // SAFETY: the program's place, into which the driver, too, writes a null pointer where
                 // it fails (measured). The limit may have kept it from being asked.
@@ -112,10 +117,10 @@ fn served(
             }
             let Some((context, stream_id)) = server(stream, pool) else {
                 stats::count(Count::AsyncNative);
-                return by_driver();
+                return by_driver(Told::Here);
             };
             let requester = Requester::Stream(StreamId(stream_id));
-            match cache::allocate(thread, context, bytes as u64, requester) {
+            match cache::allocate(thread, context, bytes as u64, requester, stream) {
                 Ok(address) => {
                     contents::prepare(context, address, bytes as u64, Some(stream));
                     context.pool_numbers.served(thread, bytes as u64);
@@ -125,7 +130,7 @@ fn served(
                     SUCCESS
                 }
                 Err(_) => {
-                    let code = by_driver();
+                    let code = by_driver(Told::ByCaller);
                     if code == OUT_OF_MEMORY {
                         shortage::happened(context, bytes as u64, capture::of_allocation());
                     }
@@ -133,7 +138,7 @@ fn served(
                 }
             }
         },
-        || native(function, real),
+        || native(function, stream, real),
     )
 }
 
@@ -183,8 +188,19 @@ fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Co
 }
 
 /// The driver's own call, counted as a submission: it orders work on its stream.
-fn native(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
-    if bypass::is_on() { common::submit(function, false, real) } else { real() }
+fn native(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    let captured = match captures::maybe() && captures::is_capturing(stream) {
+        true => Captured::Perhaps,
+        false => Captured::No,
+    };
+    common::submit_to(function, false, captured, real)
 }
 
 /// In a capture the driver takes only memory of the graph. Our pointer must not reach it, so it

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use cachealloc_core::{Allocation, Allocator, Ready, Request, Requester};
+use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Request, Requester};
 use cachealloc_history::StackId;
 
 use crate::config;
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CuResult, StreamHandle};
 use crate::record::recorder::{Born, Freed};
 use crate::record::{self, capture};
 use crate::runtime::contexts::Context;
+use crate::runtime::events::{self, EventRef};
 use crate::runtime::extents::{self, Kind};
 use crate::runtime::lookaside::Held;
 use crate::runtime::miss::miss_or_report;
@@ -23,8 +24,9 @@ pub fn allocate(
     context: &'static Context,
     bytes: u64,
     requester: Requester,
+    stream: StreamHandle,
 ) -> Result<u64, CuResult> {
-    let call = Call { requester, stack: capture::of_allocation() };
+    let call = Call { requester, stream, stack: capture::of_allocation() };
     // What is recorded is recorded under the core's lock, past which a list would go.
     let mut recording = record::is_on().then(|| lock(&context.allocator));
     let with_zone = bytes.saturating_add(contents::zone_bytes());
@@ -55,6 +57,8 @@ pub fn allocate(
 #[derive(Clone, Copy)]
 pub struct Call {
     pub requester: Requester,
+    /// Of a stream that asks.
+    pub stream: StreamHandle,
     pub stack: StackId,
 }
 
@@ -69,14 +73,24 @@ pub fn empty_lookaside(context: &Context) {
 pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
     context.unseen.left_list(allocator, held.id());
     extents::vacate(held.address);
-    allocator.free(held.id(), Ready::Anyone);
+    free_block(allocator, held.id(), Ready::Anyone);
 }
 
 /// A block that no list keeps goes to the core.
 pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.unseen.passed_by(allocator, freed.block, freed.requested_bytes);
     extents::vacate(freed.address);
-    allocator.free(freed.block, Ready::Anyone);
+    free_block(allocator, freed.block, Ready::Anyone);
+}
+
+/// Every free of a block ends here. Answers what the block was handed out behind (`hand_out`).
+pub fn free_block(
+    allocator: &mut Allocator,
+    block: BlockId,
+    ready: Ready,
+) -> Option<(Behind, EventRef)> {
+    let behind = allocator.free(block, ready)?;
+    Some((behind, events::held(behind.event()?)?))
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
@@ -113,6 +127,10 @@ pub fn hand_out_told(
 ) -> u64 {
     let kind = kind_of(call.requester);
     let address = block.address;
+    // A tag named the event until now, under this lock.
+    if let Some(event) = block.behind {
+        events::hold(event);
+    }
     let requested_bytes = block.requested_bytes - contents::zone_bytes();
     extents::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
     note_allocated(context, allocator);

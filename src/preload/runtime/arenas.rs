@@ -19,6 +19,7 @@ use crate::driver::table;
 use crate::functions::id;
 use crate::log;
 use crate::runtime::contexts::Context;
+use crate::runtime::departures::Departure;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{extents, limits, lock};
 
@@ -38,6 +39,8 @@ struct State {
     handles: BTreeMap<u64, Physical>,
     /// Unmapped for the request in progress, which needs it elsewhere.
     spare: Vec<Physical>,
+    /// And on its way, for all others.
+    spare_departure: Option<Departure>,
     /// Devices besides the context's own that may reach the memory.
     peers: Vec<i32>,
 }
@@ -77,19 +80,31 @@ pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
 /// Takes the memory from behind these addresses, which have left the allocator. `keep`: for the
 /// request in progress, which maps it elsewhere and then calls `drop_spare`. The code is that of work
 /// that failed meanwhile; then the memory is left where it is, and never used again.
-pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
-    if mappings.is_empty() {
-        return SUCCESS;
+pub fn unmap(
+    context: &Context,
+    mappings: &[Mapping],
+    departure: Departure,
+    keep: bool,
+) -> CuResult {
+    let code = wait_for_frees(context);
+    if code != SUCCESS {
+        return code;
     }
-    let barrier = context.last_barrier.newest();
-    if let Some(event) = barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
-        let code = stats::timed(Wait::Release, || api::relaxed(|| event.synchronize()));
-        if code != SUCCESS {
-            return code;
-        }
+    let mut state = lock(&context.arenas.0);
+    state.unmap(mappings, keep);
+    if keep {
+        state.spare_departure = Some(departure);
     }
-    lock(&context.arenas.0).unmap(mappings, keep);
     SUCCESS
+}
+
+/// Behind the newest barrier lie all frees of what is unmapped.
+fn wait_for_frees(context: &Context) -> CuResult {
+    let barrier = context.last_barrier.newest();
+    match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
+        Some(event) => stats::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
+        None => SUCCESS,
+    }
 }
 
 /// Takes the memory from behind what is idle since the mark, and answers how much that was. The
@@ -97,11 +112,12 @@ pub fn unmap(context: &Context, mappings: &[Mapping], keep: bool) -> CuResult {
 pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
     // Before the core says what goes: nobody maps there again until nothing is there.
     let mut state = lock(&context.arenas.0);
-    let mappings = {
+    let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_idle(mark);
         context.recorder.unmapped(&mut allocator, &mappings);
-        mappings
+        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
+        (mappings, departure)
     };
     state.unmap(&mappings, false);
     mappings.iter().map(|mapping| mapping.bytes).sum()
@@ -109,7 +125,10 @@ pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
 
 /// The request has what it needs, or never will.
 pub fn drop_spare(context: &Context) {
-    let spare = core::mem::take(&mut lock(&context.arenas.0).spare);
+    let mut state = lock(&context.arenas.0);
+    let spare = core::mem::take(&mut state.spare);
+    let _departure = state.spare_departure.take();
+    drop(state);
     for physical in spare {
         release(physical);
     }
@@ -117,14 +136,27 @@ pub fn drop_spare(context: &Context) {
 
 /// Takes the memory from behind all free blocks of the context, and answers how much that was.
 pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
-    let mappings = {
+    // Outside of the lock: others may map meanwhile.
+    let code = wait_for_frees(context);
+    if code != SUCCESS {
+        return (code, 0);
+    }
+    // As in `unmap_idle`.
+    let mut state = lock(&context.arenas.0);
+    let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_free();
         context.recorder.unmapped(&mut allocator, &mappings);
-        mappings
+        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
+        (mappings, departure)
     };
-    let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
-    (unmap(context, &mappings, false), bytes)
+    // Once more, for what was freed in between.
+    let code = if mappings.is_empty() { SUCCESS } else { wait_for_frees(context) };
+    if code != SUCCESS {
+        return (code, 0);
+    }
+    state.unmap(&mappings, false);
+    (SUCCESS, mappings.iter().map(|mapping| mapping.bytes).sum())
 }
 
 /// The context is gone; what was mapped for it is not (measured).

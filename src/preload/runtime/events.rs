@@ -2,9 +2,10 @@
 //! to its recording any more: a wait on an event that was recorded anew would wait for work that
 //! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
 
+use core::mem::ManuallyDrop;
 use core::ptr::null;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use cachealloc_core::EventId;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -19,6 +20,10 @@ const EVENTS_MAX: u32 = 65_536;
 
 /// Numbers given out; never taken back, for two events must not share one.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
+
+/// Every event by its number: table n holds 2^n of them.
+static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
+    [const { OnceLock::new() }; u32::BITS as usize];
 
 /// The events of one context.
 #[derive(Default)]
@@ -99,14 +104,38 @@ impl Events {
             self.created.fetch_sub(1, Ordering::Relaxed);
             return Err(code);
         }
-        Ok(Box::leak(Box::new(Event {
+        let event = Box::leak(Box::new(Event {
             handle,
             number,
             references: AtomicU32::new(0),
             recordings: AtomicU32::new(0),
             owner: self,
-        })))
+        }));
+        let (table, index) = place(number);
+        let fresh = || (0..1_usize << table).map(|_| AtomicPtr::default()).collect();
+        ALL[table].get_or_init(fresh)[index].store(event, Ordering::Release);
+        Ok(event)
     }
+}
+
+fn place(number: u32) -> (usize, usize) {
+    let place = number as usize + 1;
+    let table = place.ilog2() as usize;
+    (table, place - (1 << table))
+}
+
+/// One reference more to a recording to which there is one, kept as its number.
+#[inline]
+pub fn hold(id: EventId) {
+    if let Some(event) = ManuallyDrop::new(EventRef::of(id)).as_ref() {
+        core::mem::forget(event.clone());
+    }
+}
+
+/// Takes back the reference that `hold` kept.
+#[inline]
+pub fn held(id: EventId) -> Option<EventRef> {
+    EventRef::of(id)
 }
 
 impl EventRef {
@@ -118,6 +147,14 @@ impl EventRef {
     pub fn id(&self) -> EventId {
         let recordings = self.0.recordings.load(Ordering::Relaxed);
         EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
+    }
+
+    /// Without counting.
+    fn of(id: EventId) -> Option<EventRef> {
+        let (table, index) = place(id.0 as u32);
+        let event = ALL[table].get()?[index].load(Ordering::Acquire);
+        // SAFETY: null, or an event; events are leaked.
+        unsafe { event.as_ref() }.map(EventRef)
     }
 
     /// Waits until the recorded work is over. A dead context has no work.

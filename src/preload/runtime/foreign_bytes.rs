@@ -120,8 +120,12 @@ pub fn mapped(address: u64, handle: u64) {
 /// One reference is given up.
 pub fn releases(handle: u64) -> Ending {
     let mut foreign = lock(&FOREIGN);
-    let Some(physical) = foreign.physical.get_mut(&handle) else { return Ending::default() };
-    physical.references = physical.references.saturating_sub(1);
+    // Where it is only mapped, the driver refuses, and there is nothing to take back.
+    let referred_to = |physical: &&mut Physical| physical.references > 0;
+    let Some(physical) = foreign.physical.get_mut(&handle).filter(referred_to) else {
+        return Ending::default();
+    };
+    physical.references -= 1;
     let over = foreign.take_if_over(handle).into_iter().collect();
     Ending { released: Some(handle), over, ..Ending::default() }
 }

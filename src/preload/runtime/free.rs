@@ -174,6 +174,7 @@ impl<'a> Free<'a> {
             Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
             Route::Settle => self.settle(reason(&facts)),
             Route::ParkOnEvent => self.park_on_event(),
+            Route::ParkForBarrier if self.block.kind == Kind::Stream => self.park_assumed(),
             Route::ParkForBarrier => self.park_for_barrier(),
         }
     }
@@ -215,9 +216,9 @@ impl<'a> Free<'a> {
     }
 
     fn wait_for(&self, passed: &Passed, reason: Wait) -> CuResult {
-        let in_progress = self.in_progress();
+        // Until the block is published: a request that finds no memory waits for frees in progress.
+        let _in_progress = self.in_progress();
         let code = barrier::wait(self.context, passed, reason);
-        drop(in_progress);
         self.waited(code, reason)
     }
 
@@ -262,15 +263,17 @@ impl<'a> Free<'a> {
         match barrier::record(self.thread, self.context) {
             Ok((event, _, _)) => {
                 let ready = Ready::After { event: event.id() };
+                if self.block.kind == Kind::Stream {
+                    tags::free_assumed(self.context, self.freed(), ready, Some(event));
+                    return SUCCESS;
+                }
                 tags::free(self.context, self.freed(), ready, Some(event.clone()));
                 // After the core has the tag: what it does not name is dropped from the list.
-                if self.block.kind == Kind::Context {
-                    tags::note_plain_free(self.context, event);
-                }
+                tags::note_plain_free(self.context, event);
                 SUCCESS
             }
             Err(Refused::Capturing | Refused::Held) if self.block.kind == Kind::Stream => {
-                self.park_for_barrier()
+                self.park_assumed()
             }
             Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
             Err(Refused::Held) => self.settle(Wait::Held),
@@ -306,6 +309,15 @@ impl<'a> Free<'a> {
         SUCCESS
     }
 
+    /// Stream-ordered memory, freed by `cuMemFree` where no event can be had.
+    fn park_assumed(&self) -> CuResult {
+        if self.block.extent.is_private() {
+            return self.park_for_barrier();
+        }
+        tags::free_assumed(self.context, self.freed(), Ready::NextBarrier, None);
+        SUCCESS
+    }
+
     fn on_stream(&self, stream: StreamHandle) -> CuResult {
         if private_pools::comes_back(&self.block) {
             return self.put_off();
@@ -323,6 +335,10 @@ impl<'a> Free<'a> {
         match free_on_stream(&facts(self.context)) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
+            // Of a capture: that must know.
+            StreamRoute::Tag if self.block.extent.is_private() && captures::maybe() => {
+                return self.park_for_barrier();
+            }
             StreamRoute::Tag => return self.tag(stream, id),
         }
         SUCCESS
@@ -330,6 +346,10 @@ impl<'a> Free<'a> {
 
     /// Free for the stream at once, for others when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
+        if contents::zone_bytes() != 0 {
+            stats::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            self.look_behind();
+        }
         if !rule_holds(Rule::StreamIsThere) {
             api::stream_get_id(stream, &mut id);
         }

@@ -11,11 +11,11 @@
 //! 35 ms for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
 //!
 //! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
-//! who lacks the memory that is on its way, or asks how much is free.
+//! who lacks the memory that is on its way (`departures`), or asks how much is free.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cachealloc_core::order::Agent;
@@ -29,9 +29,10 @@ use crate::driver::table;
 use crate::functions::id;
 use crate::log;
 use crate::runtime::contexts::Context;
+use crate::runtime::departures::{self, Departure};
 use crate::runtime::events::EventRef;
 use crate::runtime::lookaside::ListsSeen;
-use crate::runtime::stats::{self, Count, Wait};
+use crate::runtime::stats::{self, Count};
 use crate::runtime::{
     LEDGER, alloc, arenas, captures, extents, keeper, limits, lock, own_thread, widen,
 };
@@ -46,17 +47,6 @@ const SETTLING_MAX: usize = 4;
 /// The driver's lock goes to whoever asks at the right moment: after so long others get a turn, unless
 /// somebody waits for the memory.
 const STRETCH: Duration = Duration::from_millis(1);
-/// Nobody waits longer for memory to be back; it comes in any case.
-const BACK_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// Memory has left a cache and is not back at the driver.
-static ON_ITS_WAY: AtomicBool = AtomicBool::new(false);
-/// Threads that wait for it.
-static WAITING: AtomicU32 = AtomicU32::new(0);
-/// How often memory set out.
-static DEPARTURES: AtomicU64 = AtomicU64::new(0);
-/// `DEPARTURES` as the round of turns before this one found it.
-static DEPARTURES_BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// What the keeper knows of one context.
 #[derive(Default)]
@@ -104,35 +94,6 @@ impl Drop for HeldOff<'_> {
     fn drop(&mut self) {
         self.0.held_off.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// How often memory has set out so far: who asks the driver before and after it changed has asked in
-/// vain. Waits until what is on its way is there.
-pub fn departures() -> u64 {
-    if ON_ITS_WAY.load(Ordering::Acquire) {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        stats::timed(Wait::Release, || {
-            let begun = Instant::now();
-            while ON_ITS_WAY.load(Ordering::Acquire) && begun.elapsed() < BACK_WAIT_MAX {
-                own_thread::sleep(STRETCH / 20);
-            }
-            SUCCESS
-        });
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-    }
-    DEPARTURES.load(Ordering::Acquire)
-}
-
-/// For whoever found the device without memory: waits as `departures`. True: some came back a moment
-/// ago, perhaps after the driver was asked.
-pub fn came_back() -> bool {
-    let holds = rule_holds(Rule::RoomWaitsForKeeper);
-    holds && departures() != DEPARTURES_BEFORE.load(Ordering::Relaxed)
-}
-
-/// Before the turns of all contexts.
-pub fn begin_round() {
-    DEPARTURES_BEFORE.store(DEPARTURES.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// A look at one context, which gives back what is due.
@@ -199,19 +160,17 @@ impl Turn {
         context.release_streams.collect();
         self.settle();
         let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
-        ON_ITS_WAY.store(true, Ordering::Release);
         let mut allocator = lock(&context.allocator);
         let segments = allocator.release_idle(mark);
+        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
         context.recorder.segments_released(&mut allocator, &segments);
         drop(allocator);
-        widen(Rule::RoomWaitsForKeeper);
+        widen(Rule::RoomIsAwaited);
         // Before the driver has them: afterwards the same addresses may be another owner's.
         segments.iter().for_each(|segment| extents::remove(segment.base.0));
-        let bytes = self.free(context, segments) + arenas::unmap_idle(context, mark);
-        if bytes > 0 {
-            DEPARTURES.fetch_add(1, Ordering::Relaxed);
-        }
-        ON_ITS_WAY.store(false, Ordering::Release);
+        let bytes = self.free(context, segments);
+        drop(departure);
+        let bytes = bytes + arenas::unmap_idle(context, mark);
         if bytes > 0 {
             log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
         }
@@ -272,7 +231,7 @@ impl Turn {
             stats::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);
             bytes += segment.bytes;
-            if stretch.elapsed() >= STRETCH && WAITING.load(Ordering::Relaxed) == 0 {
+            if stretch.elapsed() >= STRETCH && !departures::is_awaited() {
                 own_thread::sleep(STRETCH);
                 stretch = Instant::now();
             }

@@ -116,7 +116,6 @@ fn look() {
     IN_TURN.store(true, Ordering::SeqCst);
     let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
     if !stopped && bypass::is_on() {
-        idle::begin_round();
         let turns = || {
             pool_life::reap();
             contexts::all().for_each(idle::turn);

@@ -19,9 +19,11 @@ use crate::driver::api;
 use crate::driver::sys::SUCCESS;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
-use crate::runtime::{foreign_bytes, lock, release, widen};
+use crate::runtime::{departures, foreign_bytes, lock, release, widen};
 
 const DEVICES_MAX: usize = 64;
+/// Others may take what has come back for one claim, again and again.
+const TRIES_MAX: usize = 64;
 const NO_LIMIT: u64 = u64::MAX;
 /// The options have not been applied to the device yet.
 const NOT_KNOWN: u64 = u64::MAX - 1;
@@ -120,14 +122,27 @@ pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
         return Some(claim);
     }
     let possible = of(device).is_some_and(|limit| bytes <= limit);
-    if possible {
-        release::everything_free(Some(device));
-    }
-    let claimed = if possible { claim(device, bytes) } else { None };
+    let claimed = if possible { claim_last(device, || claim(device, bytes)) } else { None };
     if claimed.is_none() {
         stats::count(Count::RefusedByLimit);
     }
     claimed
+}
+
+/// Tries again as long as the caches have given back more.
+fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut seen = None;
+    for _ in 0..TRIES_MAX {
+        release::everything_free(Some(device));
+        let arrivals = departures::awaited(device);
+        if let Some(claimed) = tried() {
+            return Some(claimed);
+        }
+        if seen.replace(arrivals) == Some(arrivals) {
+            break;
+        }
+    }
+    None
 }
 
 /// Bytes that a claim set aside are no longer held.
@@ -178,6 +193,12 @@ impl Claim {
         self.bytes += more.bytes;
         more.keep();
         true
+    }
+
+    /// As `grow_to`; the caches give back what is in the way.
+    pub fn grow_making_room(&mut self, bytes: u64) -> bool {
+        let device = self.device;
+        self.grow_to(bytes) || claim_last(device, || self.grow_to(bytes).then_some(())).is_some()
     }
 
     pub fn device(&self) -> i32 {

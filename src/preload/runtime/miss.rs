@@ -1,29 +1,29 @@
 //! A miss: the cache has no block, and the driver is asked, by the core's steps.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request, Requester, Step};
 
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{
+    CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
+};
 use crate::record::{self, foreign};
 use crate::runtime::alloc::{Call, empty_lookaside, hand_out, hand_out_told, tell};
 use crate::runtime::contexts::Context;
+use crate::runtime::departures::Departure;
+use crate::runtime::events::EventRef;
 use crate::runtime::foreign_bytes::Key;
 use crate::runtime::release::{self, Leaving};
+use crate::runtime::room::{self, Room, wait_for_frees};
 use crate::runtime::stats::{self, Count};
 use crate::runtime::thread::{self, Thread};
 use crate::runtime::{
-    agents, arenas, bypass, chunks, extents, foreign_bytes, free, idle, keeper, limits, lock,
-    memory_hooks, pool_life, shortage, tags, widen,
+    LEDGER, agents, arenas, bypass, chunks, departures, extents, foreign_bytes, free, keeper,
+    limits, lock, memory_hooks, pool_life, shortage, tags, widen,
 };
-
-/// How long an allocation that would fail waits for other threads' frees in progress.
-const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// No locks of ours are held around the report.
 #[cold]
@@ -55,15 +55,29 @@ fn miss(
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
-    if request.private().is_none() && chunks::prepare(context, &request) {
-        return match ask_driver(&mut growth, &request, call) {
-            Err(OUT_OF_MEMORY) => last_resort(&mut growth, &request, call),
+    let mut room = Room::new();
+    let mut served = attempt(&mut growth, &mut request, call);
+    for _ in 0..room::TRIES_MAX {
+        if served != Err(OUT_OF_MEMORY) || !room.has_come(context, &request)? {
+            break;
+        }
+        request = request.again();
+        served = attempt(&mut growth, &mut request, call);
+    }
+    served
+}
+
+fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, CuResult> {
+    let context = growth.context;
+    if request.private().is_none() && chunks::prepare(context, request) {
+        return match ask_driver(growth, request, call) {
+            Err(OUT_OF_MEMORY) => last_resort(growth, request, call),
             answer => answer,
         };
     }
     empty_lookaside(context);
     arenas::prepare(context);
-    let served = serve(&mut growth, &mut request, call);
+    let served = serve(growth, request, call);
     arenas::drop_spare(context);
     served
 }
@@ -71,6 +85,7 @@ fn miss(
 /// The lock of a miss, let go while memory hooks hear that the driver is asked: they may allocate, or
 /// wait for a thread that does. A request stands that anything happens between two of its steps.
 struct Growth<'a> {
+    thread: &'a Thread,
     context: &'static Context,
     heard: Option<&'a memory_hooks::Call<'a>>,
     guard: Option<MutexGuard<'static, ()>>,
@@ -81,7 +96,7 @@ impl<'a> Growth<'a> {
         // In a capture they hear of what the program asks, not of what the driver is asked: the
         // capture's lock is held.
         let heard = memory_hooks::heard(thread).filter(|_| request.private().is_none());
-        Growth { context, heard, guard: Some(lock(&context.growth)) }
+        Growth { thread, context, heard, guard: Some(lock(&context.growth)) }
     }
 
     /// Err: the context has ended meanwhile, and all that belonged to it.
@@ -126,15 +141,32 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
             }
             Step::Unmap(mappings) => {
                 context.recorder.unmapped(&mut allocator, &mappings);
+                let departure = Departure::to(context.device);
                 drop(allocator);
-                succeed(arenas::unmap(context, &mappings, true))?;
+                succeed(arenas::unmap(context, &mappings, departure, true))?;
             }
             Step::QueryEvents => {
                 drop(allocator);
                 tags::query(context);
             }
+            Step::Order(events) => {
+                context.recorder.completed(&mut allocator);
+                let events = (tags::events(context, &events), events.len());
+                drop(allocator);
+                let _in_order = tags::in_order(context);
+                match behind(growth.thread, context, call.stream, events) {
+                    Some(event) => {
+                        let mut allocator = lock(&context.allocator);
+                        let block = allocator.ordered(request, event.id());
+                        return Ok(hand_out(context, &mut allocator, block, call));
+                    }
+                    None => tags::order_failed(context, request),
+                }
+            }
             Step::Reserve { bytes } => {
                 drop(allocator);
+                // Of no use for a segment, and in its way.
+                arenas::drop_spare(context);
                 grow(growth, request, bytes, call)?;
             }
             Step::OutOfMemory => {
@@ -143,6 +175,32 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
             }
         }
     }
+}
+
+/// Makes a stream wait for these events, as the driver does natively, and answers one recorded behind
+/// that. `known`: of so many, those that there still are.
+fn behind(
+    thread: &Thread,
+    context: &'static Context,
+    stream: StreamHandle,
+    (known, count): (Vec<EventRef>, usize),
+) -> Option<EventRef> {
+    if known.len() != count {
+        return None;
+    }
+    let own = context.events.take(thread, |body| context.enter(body)).ok()?;
+    let waits = |event: &EventRef| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS;
+    let lane = thread.lane();
+    LEDGER.begin(false, lane);
+    let ordered = api::relaxed(|| {
+        context.enter(&mut || {
+            let waits = !rule_holds(Rule::BehindOthersWaits) || known.iter().all(waits);
+            let recorded = waits && api::event_record(own.handle(), stream) == SUCCESS;
+            if recorded { SUCCESS } else { INVALID_VALUE }
+        })
+    });
+    LEDGER.end(false, lane);
+    (ordered == SUCCESS).then_some(own)
 }
 
 /// Asks the driver for memory in an arena and tells the request how it went.
@@ -182,9 +240,11 @@ fn map(
 /// The driver has none: what other threads are about to give back may do.
 fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
-    idle::came_back();
+    arenas::drop_spare(context);
+    departures::awaited(context.device);
     pool_life::reap_late();
     tags::wait_for_plain_frees(context);
+    tags::assume_over(context);
     empty_lookaside(context);
     lock(&context.allocator).reserve_failed(request);
 }
@@ -272,17 +332,6 @@ fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
     }
     stats::count(Count::SegmentsReserved);
     Ok(base)
-}
-
-/// Natively a free in progress holds the context, and its memory is there when it returns.
-fn wait_for_frees(context: &Context) {
-    let begun = Instant::now();
-    while context.frees_in_progress.load(Ordering::Acquire) > 0 {
-        if begun.elapsed() > FREES_WAIT_MAX {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(20));
-    }
 }
 
 /// Everything of this context has gone back. The other contexts of the device may hold more; after

@@ -45,12 +45,14 @@ pub mod barrier;
 pub mod captures;
 pub mod contents;
 pub mod debts;
+pub mod departures;
 pub mod free;
 pub mod idle;
 pub mod keeper;
 pub mod miss;
 pub mod real_frees;
 pub mod release;
+pub mod room;
 pub mod settle;
 
 pub mod chunks;

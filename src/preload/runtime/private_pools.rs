@@ -137,7 +137,7 @@ pub fn free(
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
         return pool_life::opened(context, &mut allocator);
     }
-    allocator.free(freed.block, ready);
+    alloc::free_block(&mut allocator, freed.block, ready);
     alloc::note_allocated(context, &allocator);
     drop(allocator);
     if let (Some(work), Some((birth, home)), Some(scope)) = (&mut work, birth, scope) {
@@ -193,7 +193,7 @@ fn serve(
     let pool = capture.pool(&work, context);
     let requester =
         member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
-    let call = Call { requester, stack: stacks::of_allocation() };
+    let call = Call { requester, stream: 0, stack: stacks::of_allocation() };
     let with_zone = bytes.saturating_add(contents::zone_bytes());
     let request = Request::in_pool(with_zone, requester, pool);
     let mut allocator = lock(&context.allocator);

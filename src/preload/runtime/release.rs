@@ -16,11 +16,10 @@ use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, SUCCESS, 
 use crate::driver::table;
 use crate::functions::id;
 use crate::runtime::contexts::{self, Context};
+use crate::runtime::departures::Departure;
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{
-    arenas, captures, extents, idle, limits, lock, pool_life, real_frees, tags, widen,
-};
+use crate::runtime::{arenas, captures, extents, limits, lock, pool_life, real_frees, tags, widen};
 
 /// The streams on which memory goes back.
 #[derive(Default)]
@@ -117,6 +116,7 @@ pub struct Leaving {
     events: Vec<EventRef>,
     /// An event is not known any more: only a real wait is sure.
     unsure: bool,
+    departure: Option<Departure>,
 }
 
 impl Leaving {
@@ -129,13 +129,15 @@ impl Leaving {
         ids.dedup();
         let events = tags::events(context, &ids);
         let unsure = events.len() != ids.len();
+        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
         let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
-        Leaving { segments, exported, events, unsure }
+        Leaving { segments, exported, events, unsure, departure }
     }
 
     /// Gives the segments to the driver, and returns when their memory is there. The code is that of
     /// work that failed meanwhile; the segments are gone either way.
-    pub fn release(&self, context: &'static Context) -> CuResult {
+    pub fn release(mut self, context: &'static Context) -> CuResult {
+        let departure = self.departure.take();
         if self.segments.is_empty() && self.exported.is_empty() {
             return SUCCESS;
         }
@@ -150,6 +152,7 @@ impl Leaving {
             })
         });
         limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
+        drop(departure);
         code
     }
 
@@ -238,7 +241,7 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
 /// the cache.
 pub fn everything_free(device: Option<i32>) -> CuResult {
-    give_back_free(device).0
+    give_back(device, |allocator| allocator.release_free()).0
 }
 
 /// The same on the program's own order. The bytes that went back, or an `errno`.
@@ -246,13 +249,17 @@ pub fn trim(device: Option<i32>) -> Result<u64, i32> {
     if captures::any() {
         return Err(libc::EBUSY);
     }
-    match give_back_free(device) {
+    let taken = |allocator: &mut Allocator| allocator.release_freed();
+    match give_back(device, taken) {
         (SUCCESS, bytes) => Ok(bytes),
         _ => Err(libc::EIO),
     }
 }
 
-fn give_back_free(device: Option<i32>) -> (CuResult, u64) {
+fn give_back(
+    device: Option<i32>,
+    taken: impl Fn(&mut Allocator) -> Vec<Segment>,
+) -> (CuResult, u64) {
     let (mut code, mut bytes) = (SUCCESS, 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
@@ -260,9 +267,10 @@ fn give_back_free(device: Option<i32>) -> (CuResult, u64) {
         pool_life::reap();
         tags::query(context);
         tags::wait_for_plain_frees(context);
+        tags::assume_over(context);
         super::alloc::empty_lookaside(context);
         let mut allocator = lock(&context.allocator);
-        let free = allocator.release_free();
+        let free = taken(&mut allocator);
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
@@ -278,8 +286,6 @@ fn give_back_free(device: Option<i32>) -> (CuResult, u64) {
         code = code.max(unmapped);
         bytes += unmapped_bytes;
     }
-    // What was not in the caches any more, the keeper had just taken.
-    idle::came_back();
     (code, bytes)
 }
 
@@ -290,11 +296,13 @@ pub fn one_by_waiting(context: &'static Context) -> bool {
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };
     context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first));
+    let departure = Departure::to(context.device);
     let rest = Leaving::new(context, &mut allocator, free);
     drop(allocator);
     extents::remove(first.base.0);
     free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
+    drop(departure);
     rest.release(context);
     true
 }

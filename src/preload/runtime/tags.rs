@@ -5,18 +5,22 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use cachealloc_core::{Ready, TagMark};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
 
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
+use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::record::recorder::Freed;
 use crate::runtime::barrier;
 use crate::runtime::contexts::Context;
 use crate::runtime::events::EventRef;
 use crate::runtime::stats::{self, Wait};
-use crate::runtime::{early_start, lock, thread};
+use crate::runtime::{alloc, early_start, lock, thread};
 
+/// A kernel may wait for what the program does after a request that fails.
+const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
 
 /// The events behind the tags of one context.
@@ -34,12 +38,39 @@ pub struct Tagged {
     /// Held from the record of a tag's event until the core has the tag: where two blocks of one
     /// stream coalesce, the core keeps the event of the later free, which must be the later record.
     order: Mutex<()>,
+    /// What nothing uses any more if the program is right (`free_assumed`).
+    assumed: Mutex<Vec<Assumed>>,
     /// An event behind all work before a mark, recorded for the tags that have none.
     parked_behind: Mutex<Option<(TagMark, EventRef)>>,
 }
 
+/// A wait that natively there is none of.
+struct Assumed {
+    waiting: Waiting,
+    /// What the block had been handed out behind.
+    behind: Option<(Behind, EventRef)>,
+}
+
 /// Frees a block with a tag. The slot must be claimed; it is vacated here.
 pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+    free_waiting(context, freed, ready, event, false);
+}
+
+/// As `free`, of stream-ordered memory by `cuMemFree`. Natively the driver assumes that all work with the
+/// memory is over, and has it back at once. Whoever frees too early harms himself there only where
+/// memory is short; so it waits here too while there is other memory, and no longer
+/// (`assume_over`).
+pub fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+    free_waiting(context, freed, ready, event, true);
+}
+
+fn free_waiting(
+    context: &Context,
+    freed: Freed,
+    ready: Ready,
+    event: Option<EventRef>,
+    assumed: bool,
+) {
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
     }
@@ -57,7 +88,10 @@ pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRe
         false => context.recorder.freed(&mut allocator, freed),
     }
     context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
-    allocator.free(freed.block, ready);
+    let behind = alloc::free_block(&mut allocator, freed.block, ready);
+    if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
+        lock(&context.tagged.assumed).push(Assumed { waiting, behind });
+    }
     tidy_seldom(context, &mut allocator);
 }
 
@@ -87,6 +121,62 @@ pub fn wait_for_plain_frees(context: &'static Context) {
     if !events.is_empty() {
         query(context);
     }
+}
+
+/// Memory is short: what `cuMemFree` of stream-ordered memory has freed waits no longer, except for what
+/// natively it would wait for as well.
+pub fn assume_over(context: &'static Context) {
+    if !rule_holds(Rule::AssumedOverWhereShort) {
+        return;
+    }
+    let assumed = core::mem::take(&mut *lock(&context.tagged.assumed));
+    if assumed.is_empty() {
+        return;
+    }
+    let mut allocator = lock(&context.allocator);
+    for Assumed { waiting, behind } in assumed {
+        match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
+            Some((behind, event)) => {
+                lock(&context.tagged.events).push(event);
+                allocator.wait_only_behind(waiting, behind);
+            }
+            None => allocator.wait_is_over(waiting),
+        }
+    }
+    context.recorder.completed(&mut allocator);
+    tidy(context, &mut allocator);
+    drop(allocator);
+    query(context);
+}
+
+/// Natively a stream-ordered request takes all that other streams have freed, wherever it lies; here only
+/// what lies side by side. The rest must come back to the driver first: so this waits for those
+/// streams, if they have enough, for a while. True: they are done.
+pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
+    let freed = |allocator: &cachealloc_core::Allocator| allocator.freed_on_streams_bytes();
+    if freed(&lock(&context.allocator)) < bytes || !rule_holds(Rule::PiecesAreAwaited) {
+        return false;
+    }
+    let events: Vec<EventRef> = lock(&context.tagged.events).clone();
+    let begun = Instant::now();
+    let over = |event: &EventRef| api::relaxed(|| event.query()) != NOT_READY;
+    stats::timed(Wait::ParkedFree, || {
+        while !events.iter().all(over) {
+            if begun.elapsed() > STREAMS_WAIT_MAX {
+                return NOT_READY;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        SUCCESS
+    }) == SUCCESS
+}
+
+/// The stream of a request could not be put behind the tags of the block that it had got.
+pub fn order_failed(context: &Context, request: &mut Request) {
+    let mut allocator = lock(&context.allocator);
+    allocator.order_failed(request);
+    context.tagged.parked.store(true, Ordering::Relaxed);
+    context.tagged.any.store(true, Ordering::Release);
 }
 
 /// Held around the record of a stream's event and the free with its tag.
@@ -156,6 +246,7 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     let mut named = Vec::new();
     allocator.events_pending(&mut |event| named.push(event));
     named.sort_unstable();
+    lock(&context.tagged.assumed).retain(|one| allocator.waits(one.waiting));
     for events in [&context.tagged.events, &context.tagged.plain_frees] {
         lock(events).retain(|event| named.binary_search(&event.id()).is_ok());
     }
@@ -164,5 +255,6 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 /// The driver's events behind these numbers, as far as they are still known.
 pub fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
     let events = lock(&context.tagged.events);
-    events.iter().filter(|event| ids.contains(&event.id())).cloned().collect()
+    let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);
+    ids.iter().filter_map(known).cloned().collect()
 }

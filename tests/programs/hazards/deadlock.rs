@@ -175,8 +175,6 @@ fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
 /// [10] One thread finds no memory, and brings back what a stream is done with; meanwhile more goes back
 /// behind a kernel that the first one lets go later.
 fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
-    /// More than there is beside the stream's block.
-    const A_LOT: usize = 110 * MIB;
     /// More than the device has.
     const TOO_MUCH: usize = 200 * MIB;
     let (b, flag) = (d.stream()?, d.pinned(64)?);
@@ -188,8 +186,9 @@ fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
                 let p = d.alloc_async(20 * MIB, b)?;
                 d.launch("spin", b, &[flag, 1])?;
                 d.free_async(p, b)?;
-                // Nothing is left but what the stream still uses, and that goes back behind it.
-                d.alloc(A_LOT).map_or_else(|_| Ok(()), |block| d.free(block))
+                // Also what the stream still uses goes back, behind it.
+                trim();
+                Ok(())
             });
             let mut managed = 0;
             while !other.is_finished() {

@@ -27,6 +27,7 @@ mod ipc;
 mod memory;
 mod pools;
 mod scarce;
+mod shortage;
 mod wrong_frees;
 
 mod books;
@@ -53,7 +54,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 15] = [
+    let groups: [&[Hazard]; 18] = [
         visible::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
@@ -68,6 +69,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         memory::ALL,
         scarce::ALL,
         pools::ALL,
+        shortage::ALL,
         wrong_frees::ALL,
         wrong_frees::FAULTS,
         books::ALL,

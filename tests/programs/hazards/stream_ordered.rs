@@ -308,6 +308,7 @@ fn room_comes_back_from_behind_tags(d: &Driver) -> Verdict {
     d.free(room)?;
     fill(d, a, p, 40 * MIB, 1, LATE)?;
     d.free_async(p, a)?;
+    trim();
     let q = d.alloc(70 * MIB)?;
     d.synchronize_stream(a)?;
     let r = d.alloc(40 * MIB);
@@ -322,6 +323,7 @@ fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     d.free(room)?;
     fill(d, a, p, 20 * MIB, 1, LATE)?;
     d.free_async(p, a)?;
+    trim();
     let q = d.alloc(90 * MIB)?;
     fill(d, b, q, SMALL, 2, 0)?;
     ok_if(holds(d, q, SMALL, 2)?, MIXED)

@@ -112,6 +112,17 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
+/// Has the cache give back what it can, if there is one.
+pub fn trim() {
+    // SAFETY: null, or the function of our header, which takes a device.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_trim".as_ptr());
+        type Trim = extern "C" fn(i32) -> i64;
+        let function = std::mem::transmute::<*mut libc::c_void, Option<Trim>>(found);
+        function.map(|trim| trim(-1));
+    }
+}
+
 pub fn sleep_ms(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }

@@ -82,7 +82,7 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     let (ctx, device) = (owner.id, owner.device);
     let first = world.memory.alloc(bytes, kind, ctx, device);
     first.or_else(|_| {
-        world.trim_pools(Some(0));
+        world.pools_make_room();
         world.memory.alloc(bytes, kind, ctx, device)
     })
 }

@@ -35,7 +35,7 @@ driver! {
         let created = call.world().create_physical(bytes as u64, device, kind);
         handle.put(match created {
             Err(Code::OUT_OF_MEMORY) => {
-                call.world().trim_pools(Some(0));
+                call.world().pools_make_room();
                 call.world().create_physical(bytes as u64, device, kind)?
             }
             other => other?,

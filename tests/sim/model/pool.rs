@@ -1,11 +1,17 @@
 //! Stream-ordered memory: pools of blocks that come back in the order of streams.
 //!
 //! A freed block serves the stream it was freed on at once, and every other stream when its
-//! free is complete. Blocks above the release threshold go back to the device when a
-//! synchronising call finds their frees complete.
+//! free is complete. Where the device has no more memory, a request takes what other streams still
+//! use, and the driver puts it behind their frees (`cudaMemPoolReuseAllowInternalDependencies`).
+//! Blocks above the release threshold go back to the device when a synchronising call finds their
+//! frees complete, or a request lacks memory.
+//!
+//! Of what `cuMemFree` frees the driver assumes that nothing uses it any more: where memory is short, it
+//! is back at once.
 
 use super::memory::{Allocation, Kind};
-use super::op::{OpRef, Work};
+use super::op::{Deps, OpRef, Work};
+use super::space::PAGE_BYTES;
 use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
 
@@ -24,13 +30,30 @@ pub struct Pool {
     /// Other devices whose kernels may reach its memory.
     pub open_to: Vec<usize>,
     free: Vec<FreeBlock>,
+    /// What serves others while work of before still uses its addresses: they stay taken until then.
+    moved: Vec<FreeBlock>,
 }
 
+#[derive(Clone)]
 struct FreeBlock {
     base: u64,
     bytes: u64,
+    /// 0: of none, freed by `cuMemFree`.
     stream: u64,
     op: OpRef,
+    /// Freed by `cuMemFree`: the marker from which on it was its owner's.
+    birth: Option<OpRef>,
+    /// A synchronising call has found it complete: measured, before that no request but those of streams
+    /// gets it.
+    seen: bool,
+}
+
+impl FreeBlock {
+    /// Whether the device may have it where memory is short.
+    fn is_assumed_over(&self) -> bool {
+        let assumed = self.stream == 0 && self.bytes >= PAGE_BYTES;
+        self.seen || (assumed && self.birth.as_ref().is_none_or(|birth| birth.done()))
+    }
 }
 
 impl Pool {
@@ -46,6 +69,7 @@ impl Pool {
             destroyed: false,
             open_to: Vec::new(),
             free: Vec::new(),
+            moved: Vec::new(),
         }
     }
 
@@ -54,16 +78,45 @@ impl Pool {
         bytes.next_multiple_of(CHUNK_BYTES)
     }
 
-    /// The best block for a stream: the smallest that does not waste half of itself.
+    /// The best block for a stream: the smallest that does not waste half of itself, or can be cut.
     fn take(&mut self, bytes: u64, stream: u64) -> Option<FreeBlock> {
+        let cut = |block: &FreeBlock| {
+            bytes.is_multiple_of(PAGE_BYTES) && block.bytes >= bytes + PAGE_BYTES
+        };
         let fits = |block: &FreeBlock| {
-            (bytes..=bytes * 2).contains(&block.bytes)
+            ((bytes..=bytes * 2).contains(&block.bytes) || cut(block))
                 && (block.stream == stream || block.op.done())
         };
         let candidates = self.free.iter().enumerate().filter(|(_, block)| fits(block));
         let best = candidates.min_by_key(|(_, block)| (block.bytes, block.stream != stream));
         let index = best?.0;
-        Some(self.free.swap_remove(index))
+        let block = self.free.swap_remove(index);
+        if !cut(&block) {
+            return Some(block);
+        }
+        let rest = block.bytes - bytes;
+        self.free.push(FreeBlock { base: block.base + bytes, bytes: rest, ..block.clone() });
+        Some(FreeBlock { bytes, ..block })
+    }
+
+    /// Blocks that other streams still use, enough for so many bytes; none if there are not.
+    fn take_behind(&mut self, bytes: u64) -> Option<Vec<FreeBlock>> {
+        let whole = |block: &FreeBlock| block.bytes >= PAGE_BYTES;
+        if self.reuse[INTERNAL_DEPENDENCIES] == 0
+            || self.free.iter().filter(|block| whole(block)).map(|block| block.bytes).sum::<u64>()
+                < bytes
+        {
+            return None;
+        }
+        let mut taken = Vec::new();
+        let mut taken_bytes = 0;
+        while taken_bytes < bytes {
+            let index = self.free.iter().position(whole)?;
+            let block = self.free.swap_remove(index);
+            taken_bytes += block.bytes;
+            taken.push(block);
+        }
+        Some(taken)
     }
 }
 
@@ -87,21 +140,41 @@ impl World {
                 }
                 (block.base, block.bytes)
             }
-            None => (self.grow_pool(pool, rounded)?, rounded),
+            None => match self.grow_pool(pool, rounded) {
+                Ok(base) => (base, rounded),
+                Err(code) => (self.take_behind(pool, rounded, &mut deps).ok_or(code)?, rounded),
+            },
         };
         let state = self.pools.get_mut(pool)?;
         state.used_bytes += bytes;
         state.used_bytes_peak = state.used_bytes_peak.max(state.used_bytes);
         self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
-        self.submit_after(stream, Work::Marker, deps, at)?;
+        let birth = self.submit_after(stream, Work::Marker, deps, at)?;
+        self.pool_births.insert(base, birth);
         Ok(base)
+    }
+
+    /// Memory that other streams still use, at addresses of its own and behind their frees.
+    fn take_behind(&mut self, pool: Handle, bytes: u64, deps: &mut Deps) -> Option<u64> {
+        let state = self.pools.find_mut(pool)?;
+        let device = state.device;
+        let blocks = state.take_behind(bytes)?;
+        for block in &blocks {
+            deps.after(&block.op);
+            state.reserved_bytes -= block.bytes;
+            self.memory.devices[device].give_pages(block.bytes);
+        }
+        state.moved.extend(blocks);
+        let base = self.memory.devices[device].alloc(bytes);
+        state.reserved_bytes += base.map_or(0, |_| bytes);
+        base
     }
 
     fn grow_pool(&mut self, pool: Handle, bytes: u64) -> Outcome<u64> {
         let device = self.pools.get(pool)?.device;
         let mut base = self.memory.devices[device].alloc(bytes);
         if base.is_none() {
-            self.trim_pools(Some(0));
+            self.pools_make_room();
             base = self.memory.devices[device].alloc(bytes);
         }
         let state = self.pools.get_mut(pool)?;
@@ -123,17 +196,25 @@ impl World {
         op: OpRef,
     ) {
         let (base, bytes) = place;
+        let birth = self.pool_births.remove(&base);
         if let Some(state) = self.pools.find_mut(pool) {
             if stream != 0 {
                 state.used_bytes -= requested_bytes;
             }
-            state.free.push(FreeBlock { base, bytes, stream, op });
+            state.free.push(FreeBlock { base, bytes, stream, op, birth, seen: false });
         }
     }
 
     /// Gives back what is wholly free above `keep`, or above each pool's threshold.
     pub fn trim_pools(&mut self, keep: Option<u64>) {
         for pool in self.pools.values_mut() {
+            for block in pool.moved.extract_if(.., |block| block.op.done()) {
+                self.shadow.clear(block.base, block.base + block.bytes);
+                self.memory.devices[pool.device].free_addresses(block.base, block.bytes);
+            }
+            for block in pool.free.iter_mut().filter(|_| keep.is_none()) {
+                block.seen |= block.op.done();
+            }
             let keep = keep.unwrap_or(pool.release_threshold);
             let mut index = 0;
             while pool.reserved_bytes > keep && index < pool.free.len() {
@@ -145,6 +226,22 @@ impl World {
                 pool.reserved_bytes -= block.bytes;
                 self.shadow.clear(block.base, block.base + block.bytes);
                 self.memory.devices[pool.device].free(block.base, block.bytes);
+            }
+        }
+    }
+
+    /// A request has found the device without memory.
+    pub fn pools_make_room(&mut self) {
+        for pool in self.pools.values_mut() {
+            for block in pool.free.extract_if(.., |block| block.is_assumed_over()) {
+                pool.reserved_bytes -= block.bytes;
+                if block.op.done() {
+                    self.shadow.clear(block.base, block.base + block.bytes);
+                    self.memory.devices[pool.device].free(block.base, block.bytes);
+                } else {
+                    self.memory.devices[pool.device].give_pages(block.bytes);
+                    pool.moved.push(block);
+                }
             }
         }
     }
@@ -186,3 +283,5 @@ impl World {
 
 const POOL_UNIT: u64 = 512;
 const CHUNK_BYTES: u64 = 32 << 20;
+/// Among the reuse policies.
+const INTERNAL_DEPENDENCIES: usize = 2;

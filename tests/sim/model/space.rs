@@ -136,6 +136,13 @@ impl Space {
     }
 
     fn free_pages(&mut self, start: u64, bytes: u64) {
+        self.give_pages(bytes);
+        self.free_addresses(start, bytes);
+    }
+
+    /// The addresses of whole pages whose memory serves elsewhere already.
+    pub fn free_addresses(&mut self, start: u64, bytes: u64) {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
         self.whole.remove(&start);
         match self.shared.remove(&start) {
             // Others keep the file and its bytes.
@@ -145,7 +152,6 @@ impl Space {
             }
             None => raw::clear_pages(start, bytes),
         }
-        self.give_pages(bytes);
         give(&mut self.free, start, bytes);
     }
 

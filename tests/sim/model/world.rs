@@ -14,6 +14,7 @@ use super::handles::Slab;
 use super::ipc::Imports;
 use super::memory::{Allocation, Memory};
 use super::module::Modules;
+use super::op::OpRef;
 use super::pool::Pool;
 use super::shadow::Shadow;
 use super::stream::Stream;
@@ -41,6 +42,8 @@ pub struct World {
     pub modules: Modules,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
+    /// What made the living blocks of pools their owners', by address.
+    pub pool_births: HashMap<u64, OpRef>,
     /// Freed on a stream (an id), which nobody has synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
@@ -133,6 +136,7 @@ impl World {
             modules: Modules::default(),
             pools,
             device_pools,
+            pool_births: HashMap::new(),
             freed_in_order: Vec::new(),
             physical: Slab::new(tag::PHYSICAL),
             arrays: Slab::new(tag::ARRAY),

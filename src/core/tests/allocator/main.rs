@@ -11,6 +11,7 @@ mod model;
 mod naive;
 mod world;
 
+mod behind;
 mod explore;
 mod programs;
 mod random;

@@ -91,6 +91,33 @@ impl Model {
         self.live.push((allocation.block, bytes));
     }
 
+    /// The stream waits for these events, and this one is recorded there behind them.
+    pub fn ordered(
+        &mut self,
+        allocation: &Allocation,
+        stream: StreamId,
+        event: EventId,
+        events: &[EventId],
+    ) {
+        let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
+        let mut parts = Vec::new();
+        for waiting in &self.waiting {
+            let waited_for = waiting.ready.event().is_some_and(|event| events.contains(&event));
+            let (start, end) = (waiting.bytes.start, waiting.bytes.end);
+            let inside = start.max(bytes.start)..end.min(bytes.end);
+            if !waited_for || inside.is_empty() {
+                parts.push(waiting.clone());
+                continue;
+            }
+            let rest = [start..inside.start, inside.end..end];
+            let rest = rest.into_iter().filter(|part| !part.is_empty());
+            parts.extend(rest.map(|bytes| Waiting { bytes, ..*waiting }));
+            let ready = Ready::OnStream { stream, event };
+            parts.push(Waiting { bytes: inside, ready, ..*waiting });
+        }
+        self.waiting = parts;
+    }
+
     fn taken_from_captures(&self, bytes: &Range<u64>, private: Option<PrivatePool>) {
         for captured in &self.pools {
             let own = Some(captured.pool) == private;

@@ -221,6 +221,10 @@ fn text_of(asked: &Asked) -> String {
             let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
             format!("unmap {}", size(bytes))
         }
+        Asked::Order(events) => {
+            let events: Vec<_> = events.iter().map(|event| format!("e{}", event.0)).collect();
+            format!("behind {}", events.join(" "))
+        }
         Asked::OutOfMemory => "out of memory".into(),
         Asked::Release(segments) if segments.is_empty() => "release nothing".into(),
         Asked::Release(segments) => {

@@ -180,6 +180,11 @@ impl Program {
                 Step::Release(segments) => {
                     segments.iter().for_each(|_| self.naive.count("num_device_free"));
                 }
+                Step::Order(_) => {
+                    let event = self.new_event();
+                    let allocation = self.allocator.ordered(&mut request, event);
+                    return self.live.push(allocation.block);
+                }
                 step => {
                     let Step::Reserve { bytes } = step else { panic!("{step:?} without arenas") };
                     self.reserve(&mut request, bytes);
@@ -237,7 +242,11 @@ fn any_program(seed: u64, policy: Policy) {
                 program.free(index, ready);
             }
             9 if random.below(6) == 0 => {
-                let released = program.allocator.release_free();
+                let waiting = random.below(2) == 0;
+                let released = match waiting {
+                    true => program.allocator.release_freed(),
+                    false => program.allocator.release_free(),
+                };
                 program.naive.count("num_sync_all_streams");
                 released.iter().for_each(|_| program.naive.count("num_device_free"));
                 program.look();

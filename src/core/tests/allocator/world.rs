@@ -22,7 +22,7 @@ pub struct World {
     /// Complete on the device, not reported yet.
     finished: BTreeSet<EventId>,
     /// In the order of recording: on one stream they complete in this order.
-    recorded: Vec<(StreamId, EventId)>,
+    pub recorded: Vec<(StreamId, EventId)>,
     next_event: u64,
     /// Private pools, and whether their graph is gone.
     pub pools: Vec<(PrivatePool, bool)>,
@@ -31,6 +31,8 @@ pub struct World {
     pub captured: Vec<PrivatePool>,
     /// Segments that left because of exported blocks, for drawings.
     pub retired: Vec<Segment>,
+    /// What a stream was put behind for the request in progress.
+    pub behind: Option<Vec<EventId>>,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -41,6 +43,7 @@ pub enum Asked {
     Release(Vec<Segment>),
     Map { bytes: u64, granted: bool },
     Unmap(Vec<Mapping>),
+    Order(Vec<EventId>),
     OutOfMemory,
 }
 
@@ -79,6 +82,7 @@ impl World {
             pools_count: 0,
             captured: Vec::new(),
             retired: Vec::new(),
+            behind: None,
         }
     }
 
@@ -123,6 +127,7 @@ impl World {
         let right = hit == expected || adopted;
         assert!(right || !self.judges_all, "{hit:?}, not {expected:?}, for {bytes}");
         found.iter().for_each(|found| self.check_whole(found));
+        asked.extend(self.behind.take().map(Asked::Order));
         if found.is_none() {
             asked.push(Asked::OutOfMemory);
         }
@@ -194,6 +199,9 @@ impl World {
             Step::Unmap(mappings) => {
                 self.unmapped(&mappings);
                 Asked::Unmap(mappings)
+            }
+            Step::Order(events) => {
+                return Ok(Some(self.ordered(request, events)));
             }
         };
         Err(asked)
@@ -333,13 +341,8 @@ impl World {
     /// The event is complete on the device, and with it all earlier ones of its stream; the
     /// allocator learns of it when it asks.
     pub fn finish(&mut self, event: EventId) {
-        let mut finished = vec![event];
-        if let Some(place) = self.recorded.iter().position(|(_, recorded)| *recorded == event) {
-            let stream = self.recorded[place].0;
-            let earlier = self.recorded[..place].iter().filter(|(on, _)| *on == stream);
-            finished.extend(earlier.map(|(_, event)| event));
-            self.recorded.retain(|(_, event)| !finished.contains(event));
-        }
+        let finished = self.and_earlier(&[event]);
+        self.recorded.retain(|(_, event)| !finished.contains(event));
         for event in finished {
             self.model.completed(event);
             self.finished.insert(event);
@@ -369,11 +372,14 @@ impl World {
 
     pub fn trim(&mut self) -> (Vec<Segment>, Vec<Mapping>) {
         let reclaimable_bytes = self.allocator.reclaimable_bytes();
-        let segments = self.allocator.release_free();
+        let mut segments = self.allocator.release_free();
+        let waits = segments.iter().find(|segment| !segment.events.is_empty());
+        assert!(waits.is_none(), "{waits:x?} is given away while it waits");
         let mappings = self.allocator.unmap_free();
         let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let unmapped_bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
         assert_eq!(released_bytes + unmapped_bytes, reclaimable_bytes);
+        segments.extend(self.allocator.release_freed());
         self.unmapped(&mappings);
         self.released(&segments);
         (segments, mappings)
@@ -455,7 +461,7 @@ impl World {
         }
     }
 
-    fn check_sizes(&self, request: &Request, allocation: &Allocation) {
+    pub fn check_sizes(&self, request: &Request, allocation: &Allocation) {
         assert!(allocation.bytes >= request.bytes());
         assert_eq!(allocation.requested_bytes, request.bytes());
         let view = self.allocator.find(Address(allocation.address.0 + 1)).expect("it is ours");

@@ -177,6 +177,7 @@ fn the_stages_of_a_long_miss() {
             b = alloc 12M s1
             c = alloc 40M
             free b on s1 e1
+            finish e1
             c = alloc 30M
             free c after e2
             d = alloc 42M
@@ -185,10 +186,65 @@ fn the_stages_of_a_long_miss() {
             a: reserve 20M
             b: reserve 12M
             c: reserve 40M fails, reserve 40M fails, out of memory
-            c: query, reserve 30M fails, query, release 12M e1, reserve 30M
-            d: query, reserve 42M fails, query, release 30M e2, reserve 42M fails, out of memory
+            c: query, reserve 30M fails, release 12M, reserve 30M
+            d: query, reserve 42M fails, query, reserve 42M fails, out of memory
             20M large | a 20M
-            reserved 20M  allocated 20M  active 20M
+            30M large | 30M pending e2
+            reserved 50M  allocated 20M  active 50M
+        ",
+    );
+}
+
+/// A stream takes what others still use once nothing else is left, and nobody gives that away.
+#[test]
+fn a_stream_comes_behind_others() {
+    check(
+        "
+            capacity 60M
+            a = alloc 40M s1
+            b = alloc 20M s1
+            free a on s1 e1
+            free b on s2 e2
+            c = alloc 40M
+            d = alloc 30M s2
+            e = alloc 10M s1
+            f = alloc 20M s1
+        ",
+        "
+            a: reserve 40M
+            b: reserve 20M
+            c: query, reserve 40M fails, query, reserve 40M fails, out of memory
+            d: query, reserve 30M fails, query, reserve 30M fails, behind e1
+            f: query, reserve 20M fails, query, reserve 20M fails, behind e2
+            40M large | e 10M | d 30M
+            20M large | f 20M
+            reserved 60M  allocated 60M  active 60M
+        ",
+    );
+}
+
+/// Neighbours serve together, and what is left of them goes on to wait.
+#[test]
+fn neighbours_serve_a_stream_together() {
+    check(
+        "
+            capacity 60M
+            a = alloc 60M
+            free a
+            a = alloc 20M s1
+            b = alloc 20M s2
+            c = alloc 20M s3
+            free a on s1 e1
+            free b on s2 e2
+            free c on s3 e3
+            d = alloc 35M s4
+            e = alloc 5M s1
+        ",
+        "
+            a: reserve 60M
+            d: query, reserve 36M fails, query, reserve 36M fails, reserve 35M fails, behind e1 e2
+            60M large | e 5M | d 35M | 20M free s3 e3
+            reserved 60M  allocated 40M  active 40M
         ",
     );
 }
