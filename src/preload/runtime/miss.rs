@@ -55,7 +55,7 @@ fn miss(
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
-    let mut room = Room::new();
+    let mut room = Room::now();
     let mut served = attempt(&mut growth, &mut request, call);
     for _ in 0..room::TRIES_MAX {
         if served != Err(OUT_OF_MEMORY) || !room.has_come(context, &request)? {

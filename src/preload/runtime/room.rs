@@ -24,7 +24,7 @@ pub struct Room {
 
 impl Room {
     /// Before the first try.
-    pub fn new() -> Room {
+    pub fn now() -> Room {
         Room { arrivals: departures::arrivals(), streams_awaited: false }
     }
 

@@ -374,7 +374,7 @@ impl World {
         let reclaimable_bytes = self.allocator.reclaimable_bytes();
         let mut segments = self.allocator.release_free();
         let waits = segments.iter().find(|segment| !segment.events.is_empty());
-        assert!(waits.is_none(), "{waits:x?} is given away while it waits");
+        assert!(waits.is_none(), "{waits:x?} is released while it waits");
         let mappings = self.allocator.unmap_free();
         let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let unmapped_bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
