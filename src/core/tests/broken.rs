@@ -10,6 +10,8 @@ use cachealloc_core::rules::{Rule, set_broken};
 
 #[path = "allocator/behind.rs"]
 mod behind;
+#[path = "allocator/driver.rs"]
+mod driver;
 #[path = "allocator/explore.rs"]
 mod explore;
 #[path = "allocator/model.rs"]

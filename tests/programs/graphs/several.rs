@@ -138,7 +138,7 @@ pub fn two_contexts(d: &Driver, mode: u32) -> Verdict {
     copy_rows(d, joined, inside, source)?;
     d.free(inside)?;
     let again = d.alloc(LARGE)?;
-    fill(d, joined, again, 2)?;
+    copy_rows(d, joined, again, source)?;
     d.free(again)?;
     d.record(back, joined)?;
     d.set_context(first)?;

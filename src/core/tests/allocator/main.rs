@@ -7,6 +7,7 @@ mod scenarios;
 mod statistics;
 mod told;
 
+mod driver;
 mod model;
 mod naive;
 mod world;
