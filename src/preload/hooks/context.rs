@@ -17,7 +17,9 @@ use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
 use crate::runtime::idle::HeldOff;
 use crate::runtime::stats::Wait;
-use crate::runtime::{LEDGER, agents, arenas, bypass, captures, debts, kernels, peers, process};
+use crate::runtime::{
+    LEDGER, agents, arenas, bypass, captures, debts, kernels, peers, process, widen,
+};
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -100,6 +102,7 @@ pub fn primary_end(
     if !rule_holds(Rule::EndsWhatWasThere) {
         let code = real();
         let over = code == SUCCESS && !is_active(device);
+        widen(Rule::EndsWhatWasThere);
         beside(function, || primaries(device).iter().for_each(|(id, _)| end(*id, None, over)));
         return code;
     }

@@ -107,3 +107,9 @@ impl<V: Copy + PartialEq> Book<V> {
         code
     }
 }
+
+impl<V: Copy + PartialEq> Default for Book<V> {
+    fn default() -> Book<V> {
+        Book::new()
+    }
+}

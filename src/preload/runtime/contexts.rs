@@ -216,7 +216,7 @@ impl Context {
         let mut allocator = lock(&self.allocator);
         // Not `take_back`: the addresses may be another context's by now.
         self.lookaside.empty(|held| {
-            self.unseen.left_list(&mut allocator, held.id());
+            self.unseen.left_list(&allocator, held.id());
             allocator.free(held.id(), Ready::Anyone);
         });
         let ending_ns = self.ending_ns.load(Ordering::Relaxed);
