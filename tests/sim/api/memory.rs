@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::model::memory::Kind;
 use crate::model::op::Work;
 use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::world::config;
 
 driver! {
     fn cuMemAlloc_v2: (address: Out<DevicePtr>, bytes: usize) |call| {
@@ -81,10 +82,17 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     let owner = world.contexts.get(world.owner_of_memory(context))?;
     let (ctx, device) = (owner.id, owner.device);
     let first = world.memory.alloc(bytes, kind, ctx, device);
-    first.or_else(|_| {
+    let second = first.or_else(|_| {
         world.pools_make_room();
         world.memory.alloc(bytes, kind, ctx, device)
-    })
+    });
+    if second.is_ok() || config().frees_wait {
+        return second;
+    }
+    // As if the frees had waited.
+    while world.step() {}
+    world.pools_make_room();
+    world.memory.alloc(bytes, kind, ctx, device)
 }
 
 /// Measured: waits for all work of the block's context, at every size, and holds the context
@@ -104,6 +112,13 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     let context = *call.world().context_handles.get(&ctx).ok_or(Code::INVALID_VALUE)?;
     // From here on no other call can name the block, while work in flight may still use it.
     let id = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
+    if !config().frees_wait {
+        let at = call.ns();
+        return call
+            .world()
+            .mark_context_with(context, Work::Give { allocation: id }, at)
+            .map(drop);
+    }
     wait_holding(call, context)?;
     let world = call.world();
     let mut clock = world.host.clock.clone();

@@ -21,10 +21,12 @@ impl Work {
             Work::Fill(fill) => fill.accesses(),
             Work::WaitValue(wait) => flag(wait.address, wait.bytes, AccessKind::AtomicRead),
             Work::WriteValue(write) => flag(write.address, write.bytes, AccessKind::AtomicWrite),
-            Work::Release { allocation } => match memory.dying_range(*allocation) {
-                Some((start, bytes)) => flag(start, bytes, AccessKind::Write),
-                None => Vec::new(),
-            },
+            Work::Release { allocation } | Work::Give { allocation } => {
+                match memory.dying_range(*allocation) {
+                    Some((start, bytes)) => flag(start, bytes, AccessKind::Write),
+                    None => Vec::new(),
+                }
+            }
         }
     }
 
@@ -41,7 +43,8 @@ impl Work {
                     &flag.value.to_le_bytes()[..flag.bytes as usize],
                 );
             }
-            Work::Marker | Work::Host(_) | Work::WaitValue(_) | Work::Release { .. } => {}
+            Work::Marker | Work::Host(_) | Work::WaitValue(_) => {}
+            Work::Release { .. } | Work::Give { .. } => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use super::kernels::Builtin;
 use super::memory::{Kind, Standing};
 use super::op::{Deps, Op, OpRef, Phase, Work};
 use super::shadow::{Access, AccessKind, Source};
-use super::world::World;
+use super::world::{World, config};
 use crate::abi::Code;
 
 #[derive(Default)]
@@ -136,7 +136,10 @@ impl World {
             }
             _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
             work => {
-                let end = self.engine.now + work.duration_ns();
+                // A barrier over a context is complete with what it waits for.
+                let of_stream = op.source.stream != 0;
+                let least = if of_stream { config().work_ns } else { 0 };
+                let end = self.engine.now + work.duration_ns().max(least);
                 self.engine.push(end, false, op.clone());
             }
         }
@@ -159,7 +162,7 @@ impl World {
     fn finish(&mut self, op: &OpRef) {
         if self.error_of(op.ctx).is_none() {
             self.run_effects(op);
-        } else if let Work::Release { allocation } = op.work {
+        } else if let Work::Release { allocation } | Work::Give { allocation } = op.work {
             self.release(allocation);
         }
         let mut state = op.state();
@@ -211,6 +214,7 @@ impl World {
     fn after_effects(&mut self, op: &OpRef) {
         match &op.work {
             Work::Release { allocation } => self.release_in_order(*allocation, op.source.stream),
+            Work::Give { allocation } => self.release(*allocation),
             Work::Kernel(launch) if launch.builtin == Builtin::Fault => {
                 self.set_error(op.ctx, Code::ILLEGAL_ADDRESS);
             }

@@ -35,6 +35,10 @@ pub enum Work {
     Release {
         allocation: u64,
     },
+    /// The same; its memory is the device's again at once.
+    Give {
+        allocation: u64,
+    },
 }
 
 /// A box of rows. `staged` holds the source's bytes where it was read at the call.
@@ -176,14 +180,14 @@ impl Work {
             Work::Host(_) => "host function",
             Work::WaitValue(_) => "wait value",
             Work::WriteValue(_) => "write value",
-            Work::Release { .. } => "free",
+            Work::Release { .. } | Work::Give { .. } => "free",
         }
     }
 
     pub fn duration_ns(&self) -> u64 {
         match self {
             Work::Marker | Work::Host(_) | Work::WaitValue(_) => 0,
-            Work::WriteValue(_) | Work::Release { .. } => 500,
+            Work::WriteValue(_) | Work::Release { .. } | Work::Give { .. } => 500,
             Work::Kernel(launch) => KERNEL_NS + launch.delay_ns(),
             Work::Copy(copy) => COPY_NS + copy.width * copy.height * copy.depth / COPY_BYTES_PER_NS,
             Work::Fill(fill) => {

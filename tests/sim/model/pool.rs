@@ -130,27 +130,37 @@ impl World {
     ) -> Outcome<u64> {
         let rounded = bytes.checked_next_multiple_of(POOL_UNIT).ok_or(Code::OUT_OF_MEMORY)?;
         let stream_id = self.streams.get(stream)?.id;
-        let mut deps = self.stream_deps(stream)?;
         let state = self.pools.find_mut(pool).ok_or(Code::INVALID_VALUE)?;
         let device = state.device;
+        // Of fresh memory the request is no work, which the legacy stream would stop others for.
+        let mut deps = None;
         let (base, block_bytes) = match state.take(rounded, stream_id) {
             Some(block) => {
+                let mut recycled = self.stream_deps(stream)?;
                 if block.stream != stream_id {
-                    deps.after(&block.op);
+                    recycled.after(&block.op);
                 }
+                deps = Some(recycled);
                 (block.base, block.bytes)
             }
             None => match self.grow_pool(pool, rounded) {
                 Ok(base) => (base, rounded),
-                Err(code) => (self.take_behind(pool, rounded, &mut deps).ok_or(code)?, rounded),
+                Err(code) => {
+                    let mut recycled = self.stream_deps(stream)?;
+                    let base = self.take_behind(pool, rounded, &mut recycled).ok_or(code)?;
+                    deps = Some(recycled);
+                    (base, rounded)
+                }
             },
         };
         let state = self.pools.get_mut(pool)?;
         state.used_bytes += bytes;
         state.used_bytes_peak = state.used_bytes_peak.max(state.used_bytes);
         self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
-        let birth = self.submit_after(stream, Work::Marker, deps, at)?;
-        self.pool_births.insert(base, birth);
+        if let Some(deps) = deps {
+            let birth = self.submit_after(stream, Work::Marker, deps, at)?;
+            self.pool_births.insert(base, birth);
+        }
         Ok(base)
     }
 

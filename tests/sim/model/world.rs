@@ -100,6 +100,10 @@ pub struct Config {
     pub idle_ms: u64,
     pub teardown_ms: u64,
     pub linger_us: u64,
+    /// Each piece of work takes so long at least.
+    pub work_ns: u64,
+    /// Whether a plain free waits; without, it shows what leans on that.
+    pub frees_wait: bool,
     pub report: Option<String>,
     pub fail: String,
 }
@@ -205,6 +209,8 @@ pub fn config() -> &'static Config {
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),
             linger_us: number("SIM_LINGER_US", 0),
+            work_ns: number("SIM_WORK_NS", 0),
+            frees_wait: number("SIM_FREES_WAIT", 1) != 0,
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
         }
