@@ -249,6 +249,16 @@ functions! {
         cuGraphExecDestroy = "cuGraphExecDestroy" 10000 (Number);
         cuGraphExecUpdate = "cuGraphExecUpdate_v2" 12000 (Number, Number, *mut u8);
         cuGraphLaunch = "cuGraphLaunch" 10000 (Number, Number);
+        cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2" 3020 (Number, Number, usize, Number);
+        cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2" 3020 (Number, Number, usize, Number);
+        cuMemcpyDtoD = "cuMemcpyDtoD_v2" 3020 (Number, Number, usize);
+        cuMemcpy3DAsync = "cuMemcpy3DAsync_v2" 3020 (List, Number);
+        cuMemcpyBatchAsync = "cuMemcpyBatchAsync" 12080
+            (List, List, List, usize, List, List, usize, Place<usize>, Number);
+        cuMemsetD8 = "cuMemsetD8_v2" 3020 (Number, u8, usize);
+        cuMemsetD32Async = "cuMemsetD32Async" 3020 (Number, u32, usize, Number);
+        cuMemsetD2D8Async = "cuMemsetD2D8Async" 3020 (Number, usize, u8, usize, usize, Number);
+        cuStreamCreateWithPriority = "cuStreamCreateWithPriority" 5050 (Place<Number>, u32, i32);
         cuUserObjectCreate = "cuUserObjectCreate" 11030
             (Place<Number>, *mut c_void, HostFunction, u32, u32);
         cuGraphRetainUserObject = "cuGraphRetainUserObject" 11030 (Number, Number, u32, u32);

@@ -1,0 +1,124 @@
+//! The command line.
+//!
+//! | argument | meaning |
+//! |---|---|
+//! | `--seeds A..B` | which seeds |
+//! | `--theme T` | one theme, or `all` |
+//! | `--conf C` | settings of the library, several times; else those of `campaign.rs` |
+//! | `--lib LIB`, `--driver DIR` | the library, and the folder of the simulated driver |
+//! | `--gpu` | what counts runs on this machine's own driver |
+//! | `--jobs N`, `--seconds N` | how many at once; when to stop |
+//! | `--row N` | what is known of this row is generated all the same |
+//! | `--known a,b` | what is not to be generated; `none`: everything is |
+//! | `--break RULE` | a rule of the library that is left out |
+//! | `--first` | stop at the first finding |
+//! | `--no-shrink` | report findings as they are |
+//! | `--out DIR` | where shrunk programs go |
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use crate::play::{Options, Pace};
+use crate::run::Machine;
+
+#[derive(Default)]
+pub struct Arguments {
+    free: Vec<String>,
+    named: HashMap<String, Vec<String>>,
+}
+
+const WITHOUT_VALUE: [&str; 5] = ["gpu", "first", "no-shrink", "cached", "quiet"];
+
+impl Arguments {
+    pub fn parse(words: &[String]) -> Result<Arguments, String> {
+        let mut arguments = Arguments::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let Some(name) = word.strip_prefix("--") else {
+                arguments.free.push(word.clone());
+                continue;
+            };
+            let value = match WITHOUT_VALUE.contains(&name) {
+                true => String::new(),
+                false => words.next().ok_or_else(|| format!("{word} wants a value"))?.clone(),
+            };
+            arguments.named.entry(name.to_string()).or_default().push(value);
+        }
+        Ok(arguments)
+    }
+
+    pub fn free(&self, index: usize) -> Result<String, String> {
+        self.free.get(index).cloned().ok_or_else(|| "an argument is missing".into())
+    }
+
+    pub fn files(&self) -> &[String] {
+        &self.free
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.named.contains_key(name)
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.named.get(name).and_then(|values| values.last()).map(String::as_str)
+    }
+
+    pub fn texts(&self, name: &str) -> Vec<String> {
+        self.named.get(name).cloned().unwrap_or_default()
+    }
+
+    pub fn number(&self, name: &str, default: u64) -> Result<u64, String> {
+        let Some(text) = self.text(name) else { return Ok(default) };
+        text.parse().map_err(|_| format!("--{name} {text}?"))
+    }
+
+    pub fn seeds(&self) -> Result<std::ops::Range<u64>, String> {
+        let text = self.text("seeds").unwrap_or("1..101");
+        let read = || {
+            let (first, end) = text.split_once("..")?;
+            Some(first.parse().ok()?..end.parse().ok()?)
+        };
+        read().ok_or_else(|| format!("--seeds {text}?"))
+    }
+
+    /// What is not to be generated.
+    pub fn known(&self) -> HashSet<String> {
+        match self.text("known") {
+            Some(list) => list.split(',').map(str::to_string).collect(),
+            None => {
+                let rows = self.texts("row");
+                let rows: Vec<u32> = rows.iter().filter_map(|row| row.parse().ok()).collect();
+                crate::generate::known(&rows)
+            }
+        }
+    }
+
+    pub fn machine(&self) -> Result<Machine, String> {
+        let path = |name: &str| {
+            self.text(name).map(PathBuf::from).ok_or_else(|| format!("--{name} is missing"))
+        };
+        let own = format!("judge-{}", std::process::id());
+        let scratch = match self.text("scratch") {
+            Some(folder) => PathBuf::from(folder),
+            None => std::env::temp_dir().join(own),
+        };
+        Ok(Machine {
+            simulator: path("driver")?,
+            library: path("lib")?,
+            gpu: self.has("gpu"),
+            scratch,
+            broken: self.text("break").unwrap_or("").to_string(),
+        })
+    }
+
+    pub fn play_options(&self) -> Result<Options, String> {
+        let pace = self.text("pace").unwrap_or("mixed1");
+        let refused = self.text("refused").unwrap_or("").split(',');
+        Ok(Options {
+            pace: Pace::parse(pace).ok_or_else(|| format!("--pace {pace}?"))?,
+            log: self.text("log").unwrap_or("/dev/null").to_string(),
+            refused: refused.filter_map(|line| line.parse().ok()).collect(),
+            cached: self.has("cached"),
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! What counts, and what differs.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::grammar::{Op, Program};
+use crate::log::{Record, Seen};
+use crate::run::Ran;
+
+/// What a program does natively, as far as it is the same however long its kernels take.
+pub struct Native {
+    pub seen: Seen,
+    /// Lines on which all native runs agree.
+    pub counted: BTreeSet<usize>,
+    pub stdout: String,
+}
+
+/// One way in which a run under the library was not the native one.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub conf: String,
+    /// What findings of one cause have in common: no line numbers, no addresses.
+    pub kind: String,
+    pub detail: String,
+}
+
+const NOT_READY: i32 = 600;
+const NOT_IN_CAPTURES: i32 = 900;
+const OUT_OF_MEMORY: i32 = 2;
+
+impl Native {
+    /// None, with the reason, where the program is not valid, or its course depends on time.
+    pub fn of(program: &Program, runs: &[Ran]) -> Result<Native, String> {
+        for ran in runs {
+            if let Some(problem) = ran.problems.first() {
+                return Err(problem.clone());
+            }
+            if ran.code != 0 {
+                return Err(format!("exit code {}", ran.code));
+            }
+            let in_capture = |record: &&Record| {
+                let op = op_at(program, record.line);
+                record.code == NOT_IN_CAPTURES
+                    && op.is_some_and(|op| op.requests() || op == Op::Free)
+            };
+            if ran.seen.values().any(|record| in_capture(&record)) {
+                // The library serves it, and says so.
+                return Err("a request in a capture that does not allow it".into());
+            }
+        }
+        let first = &runs[0];
+        let mut native = Native {
+            seen: first.seen.clone(),
+            counted: first.seen.keys().copied().collect(),
+            stdout: first.stdout.clone(),
+        };
+        for other in &runs[1..] {
+            native.agree(program, other)?;
+        }
+        native.counted.retain(|line| {
+            let (record, op) = (&native.seen[line], op_at(program, *line));
+            let not_ready = op.is_some_and(Op::asks) && record.code == NOT_READY;
+            // To be told of more room than natively does no harm.
+            let no_room = op == Some(Op::MemoryHas) && record.words == [0];
+            // That all native runs had the same winner is chance.
+            !not_ready && !no_room && !op.is_some_and(Op::competes)
+        });
+        Ok(native)
+    }
+
+    fn agree(&mut self, program: &Program, other: &Ran) -> Result<(), String> {
+        if other.stdout != self.stdout {
+            return Err("its output depends on time".into());
+        }
+        let lines: BTreeSet<usize> = self.seen.keys().chain(other.seen.keys()).copied().collect();
+        for line in lines {
+            let (own, theirs) = (self.seen.get(&line), other.seen.get(&line));
+            if own == theirs {
+                continue;
+            }
+            self.counted.remove(&line);
+            let op = op_at(program, line);
+            let asks = op.is_none_or(|op| op.asks() || op.competes());
+            if own.map(|own| own.code) != theirs.map(|theirs| theirs.code) && !asks {
+                let name = op_at(program, line).map_or("end", Op::name);
+                return Err(format!("the code of {name} depends on time"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, held against another native run as well; it becomes the one to compare with.
+    pub fn and(mut self, program: &Program, run: &Ran) -> Result<Native, String> {
+        let other = Native::of(program, std::slice::from_ref(run))?;
+        self.agree(program, run)?;
+        self.counted.retain(|line| other.counted.contains(line));
+        Ok(self)
+    }
+
+    /// Lines whose request natively found no memory.
+    pub fn refused(&self, program: &Program) -> HashSet<usize> {
+        let refused = |record: &&Record| {
+            let requests = op_at(program, record.line).is_some_and(Op::requests);
+            requests && record.code == OUT_OF_MEMORY
+        };
+        self.seen.values().filter(refused).map(|record| record.line).collect()
+    }
+
+    /// How a run under the library differs.
+    pub fn differences(&self, program: &Program, conf: &str, ran: &Ran) -> Vec<Finding> {
+        let finding = |kind: String, detail: String| Finding { conf: conf.into(), kind, detail };
+        let mut found = Vec::new();
+        for (kind, problem) in
+            ran.problems.iter().map(|problem| (without_numbers(problem), problem))
+        {
+            if found.iter().all(|known: &Finding| known.kind != kind) {
+                found.push(finding(kind, problem.clone()));
+            }
+        }
+        if ran.code != 0 {
+            let said = ran.stderr.lines().next().unwrap_or("");
+            found.push(finding(format!("exit code {}", ran.code), said.into()));
+        }
+        if ran.stdout != self.stdout {
+            found.push(finding("another output".into(), ran.stdout.clone()));
+        }
+        if let Some(line) = ran.stderr.lines().find(|line| is_trouble(line)) {
+            found.push(finding(without_numbers(line), line.into()));
+        }
+        let different = self.counted.iter().find_map(|line| {
+            let native = &self.seen[line];
+            let refused_natively =
+                native.code == OUT_OF_MEMORY && op_at(program, *line).is_some_and(Op::requests);
+            match ran.seen.get(line) {
+                Some(ours) if refused_natively && [0, OUT_OF_MEMORY].contains(&ours.code) => None,
+                ours if ours == Some(native) => None,
+                ours => Some((native, ours)),
+            }
+        });
+        // A run that ended early says so by its exit code.
+        if let Some((native, ours)) = different.filter(|_| ran.code == 0) {
+            if ours.is_none_or(|ours| ours.code != native.code) {
+                // From there on another program was played: what else went wrong may follow from it.
+                found.clear();
+            }
+            found.push(self.line_differs(program, conf, native, ours));
+        }
+        found
+    }
+
+    fn line_differs(
+        &self,
+        program: &Program,
+        conf: &str,
+        native: &Record,
+        ours: Option<&Record>,
+    ) -> Finding {
+        let text = program.lines.get(native.line).map_or("at the end".into(), |line| line.text());
+        let name = op_at(program, native.line).map_or("at the end", Op::name);
+        let what = match ours {
+            None => "is skipped".to_string(),
+            Some(ours) if ours.code != native.code => {
+                format!("answers {} for {}", ours.code, native.code)
+            }
+            Some(_) => "sees something else".into(),
+        };
+        let saw = |record: &Record| format!("{} {:x?}", record.code, record.words);
+        let ours = ours.map_or("nothing".into(), saw);
+        Finding {
+            conf: conf.into(),
+            kind: format!("{name} {what}"),
+            detail: format!("line {} ({text}): natively {}, here {ours}", native.line, saw(native)),
+        }
+    }
+}
+
+pub fn op_at(program: &Program, line: usize) -> Option<Op> {
+    program.lines.get(line).map(|line| line.op)
+}
+
+/// What the library says when it can no longer serve.
+fn is_trouble(line: &str) -> bool {
+    line.contains("caching is off") || line.contains("panicked")
+}
+
+/// What a line has in common with others of its cause.
+pub fn without_numbers(text: &str) -> String {
+    if text.starts_with("sim: race") {
+        // Which two meet first is chance.
+        return "race".into();
+    }
+    let text = text.split(" bytes [").next().unwrap_or(text);
+    let mut kept = String::new();
+    let mut in_number = false;
+    for letter in text.chars() {
+        let digit = letter.is_ascii_digit();
+        if !digit {
+            kept.push(letter);
+        } else if !in_number {
+            kept.push('N');
+        }
+        in_number = digit;
+    }
+    kept
+}
+
+/// How often each kind of finding came, and where first.
+pub type Tally = BTreeMap<String, (u64, String)>;

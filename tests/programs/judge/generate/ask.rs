@@ -1,0 +1,97 @@
+//! Questions, waits, and who does what comes next.
+
+use super::maker::Maker;
+use super::model::{ThreadModel, held};
+use super::themes::Theme;
+use crate::grammar::Op;
+
+impl Maker<'_> {
+    pub fn begin(&mut self, _seed: u64, theme: &Theme) {
+        self.threads = theme.threads;
+        self.memory_mb = theme.memory_mb;
+        for blocking in [true, false, false] {
+            self.create_stream(blocking);
+        }
+    }
+
+    /// Another thread goes on; one that did may end before.
+    pub fn switch_thread(&mut self) {
+        if self.threads < 2 {
+            return;
+        }
+        let next = self.dice.below(self.threads) as u8;
+        if self.thread != 0 && self.thread != next && self.dice.chance(25) {
+            self.say(Op::ThreadEnd, &[]);
+            self.model.threads[self.thread as usize] = None;
+        }
+        let home = self.ctx();
+        self.switch(next);
+        if self.model.threads[next as usize].is_none() {
+            self.model.threads[next as usize] = Some(ThreadModel { ctx: 0 });
+        }
+        self.set_ctx(home);
+    }
+
+    pub fn change_streams(&mut self) {
+        let streams = held(&self.model.streams);
+        if streams.len() < 5 || self.dice.chance(50) {
+            let blocking = self.dice.chance(40) && self.captures_open == 0;
+            self.create_stream(blocking);
+            return;
+        }
+        let slot = self.dice.pick(&streams);
+        let stream = self.model.streams[slot].as_ref().expect("held");
+        if !stream.capturing {
+            // Perhaps with work in flight: that goes on.
+            self.say(Op::StreamDestroy, &[slot as u64]);
+            self.model.streams[slot] = None;
+        }
+    }
+
+    pub fn wait(&mut self) {
+        let stream = self.any_stream();
+        if stream < 2 && self.captures_open > 0 {
+            return;
+        }
+        self.say(Op::StreamSync, &[stream]);
+        let lane = self.lane(stream);
+        self.model.order.waited_for(lane);
+    }
+
+    pub fn device_wait(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        self.say(Op::CtxSync, &[]);
+        let ctx = self.ctx_id(self.ctx());
+        self.model.order.waited_for_context(ctx);
+    }
+
+    /// An event or a stream is asked, often after a free: then natively all is done.
+    pub fn ask(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        let stream = self.any_stream();
+        let event = self.event();
+        self.record(event, stream);
+        if self.leaning > 0 && self.dice.chance(70) {
+            self.free_a_temporary();
+        }
+        if self.threads > 1 && !self.wants("ask_elsewhere") {
+            // What other threads have freed is done in any case.
+            self.device_wait();
+        } else if self.threads > 1 && self.dice.chance(40) {
+            // Who freed may be gone by now.
+            self.switch_thread();
+        }
+        match self.dice.below(3) {
+            0 if self.model.events[event as usize].as_ref().is_some_and(|event| event.timing) => {
+                self.say(Op::EventElapsed, &[event, event]);
+            }
+            0 | 1 => self.say(Op::EventQuery, &[event]),
+            _ if stream == 1 => {}
+            _ => self.say(Op::StreamQuery, &[stream]),
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Captures beside other threads: what these do meanwhile is theirs alone.
+
+use super::maker::Maker;
+use super::model::{Kind, Uses, empty, held};
+use crate::grammar::Op;
+
+impl Maker<'_> {
+    /// One thread captures; another goes on as ever, with requests among it.
+    pub fn capture_beside(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        if self.captures_open > 0 {
+            return;
+        }
+        let (home, ctx) = (self.thread, self.ctx());
+        let stream = self.create_stream(false);
+        let mode = self.dice.pick(&[0, 1, 1, 2, 2]);
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        self.captures_are_global = mode == 0;
+        let mut uses = Uses::default();
+        self.captured_work(stream, 1, &mut uses);
+        self.hold(&uses, 1);
+        let other = (usize::from(home) + 1) % self.threads.max(2);
+        let own = self.threads < 2 || (mode == 2 && self.dice.chance(30));
+        self.switch(if own { home } else { other as u8 });
+        self.set_ctx(ctx);
+        let count = 4 + self.dice.below(24);
+        for _ in 0..count {
+            match self.dice.below(10) {
+                0..5 => self.press(),
+                5..8 => self.fill(),
+                8 => self.copy(),
+                _ => self.wait(),
+            }
+        }
+        self.switch(home);
+        self.set_ctx(ctx);
+        self.hold(&uses, -1);
+        self.captured_work(stream, 1, &mut uses);
+        self.finish_capture(stream, graph, exec, uses);
+        self.captures_are_global = false;
+    }
+
+    /// Many at once, and a request meanwhile.
+    pub fn many_captures(&mut self) {
+        if self.captures_open > 0 || self.dice.chance(50) {
+            return;
+        }
+        let count = self.dice.pick(&[3, 20, 70]);
+        let first = 48;
+        for stream in first..first + count {
+            self.say(Op::StreamCreate, &[stream, 1, 0]);
+            self.say(Op::CaptureBegin, &[stream, 1]);
+        }
+        self.captures_open += 1;
+        self.captures_are_global = false;
+        let home = self.thread;
+        let other = (usize::from(home) + 1) % self.threads.max(2);
+        let ctx = self.ctx();
+        self.switch(other as u8);
+        self.set_ctx(ctx);
+        for _ in 0..8 {
+            self.press();
+        }
+        self.switch(home);
+        self.captures_open -= 1;
+        for stream in first..first + count {
+            self.say(Op::CaptureEnd, &[stream, 120]);
+            self.say(Op::GraphDestroy, &[120]);
+            self.say(Op::StreamDestroy, &[stream]);
+        }
+    }
+
+    /// Memory that a relaxed capture asks for and gives back at once: natively as outside of one.
+    pub fn relaxed_requests(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        if self.captures_open > 0 {
+            return;
+        }
+        let stream = self.create_stream(false);
+        self.say(Op::CaptureBegin, &[stream, 2]);
+        self.set_capturing(stream, true);
+        self.captures_are_global = false;
+        for _ in 0..2 + self.dice.below(6) {
+            self.press();
+        }
+        let mut uses = Uses::default();
+        self.captured_work(stream, 1, &mut uses);
+        self.finish_capture(stream, graph, exec, uses);
+    }
+
+    /// A graph with memory of its own: asked for, used and given back in the capture.
+    pub fn graph_memory(&mut self) {
+        let (Some(graph), Some(exec), Some(slot)) =
+            (empty(&self.model.graphs), empty(&self.model.execs), empty(&self.model.blocks))
+        else {
+            return self.drop_graph();
+        };
+        if self.captures_open > 0 {
+            return;
+        }
+        let (stream, slot) = (self.create_stream(false), slot as u64);
+        let Some(to) = self.any_block(false) else { return };
+        let mode = self.dice.below(3) as u64;
+        let (value, delay) = (self.value(), self.delay());
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        self.say(Op::AllocAsync, &[slot, 65536, stream]);
+        self.say(Op::Fill, &[slot, stream, value, delay, 0]);
+        self.say(Op::Fill, &[to, stream, value, delay, 0]);
+        self.say(Op::Copy, &[to, slot, stream, delay, 0]);
+        self.say(Op::FreeAsync, &[slot, stream]);
+        let uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
+        self.finish_capture(stream, graph, exec, uses);
+    }
+
+    /// A capture with a second stream that joins it, perhaps of another context.
+    pub fn joined_capture(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        if self.captures_open > 0 {
+            return;
+        }
+        let (stream, side) = (self.create_stream(false), self.create_stream(false));
+        if stream == side {
+            return;
+        }
+        let (fork, join) = (126, 127);
+        self.say(Op::EventCreate, &[fork, 2]);
+        self.say(Op::EventCreate, &[join, 2]);
+        let mode = self.dice.below(3) as u64;
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        let mut uses = Uses::default();
+        self.captured_work(stream, 1, &mut uses);
+        self.say(Op::EventRecord, &[fork, stream]);
+        let (home, ctx) = (self.thread, self.ctx());
+        let other = (usize::from(home) + 1) % self.threads.max(1);
+        self.switch(other as u8);
+        self.set_ctx(ctx);
+        self.say(Op::EventWait, &[side, fork]);
+        let taken: Vec<u64> = uses.writes.iter().chain(&uses.reads).copied().collect();
+        if let Some(slot) = self.any_block(false).filter(|slot| !taken.contains(slot)) {
+            let (value, delay) = (self.value(), self.delay());
+            self.say(Op::Fill, &[slot, side, value, delay, 0]);
+            uses.writes.push(slot);
+        }
+        self.say(Op::EventRecord, &[join, side]);
+        self.switch(home);
+        self.set_ctx(ctx);
+        self.say(Op::EventWait, &[stream, join]);
+        self.captured_work(stream, 1, &mut uses);
+        self.finish_capture(stream, graph, exec, uses);
+        self.say(Op::EventDestroy, &[fork]);
+        self.say(Op::EventDestroy, &[join]);
+        self.say(Op::StreamDestroy, &[side]);
+        self.model.streams[side as usize] = None;
+    }
+
+    /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that only
+    /// submits into it, and ordinary ones between the launches. Judged by what a cache would do.
+    pub fn cached_capture(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        let Some(to) = self.any_block(false) else { return self.allocate() };
+        if self.captures_open > 0 {
+            return;
+        }
+        let stream = self.create_stream(false);
+        let modes: &[u64] = if self.wants("cached_global") { &[0, 1, 2] } else { &[2] };
+        let mode = self.dice.pick(modes);
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        let (home, ctx) = (self.thread, self.ctx());
+        let other = ((usize::from(home) + 1) % self.threads.max(1)) as u8;
+        let mut live: Vec<u64> = Vec::new();
+        for round in 0..2 + self.dice.below(6) as u64 {
+            if self.wants("cached_threads") && mode != 0 && self.dice.chance(40) {
+                self.switch(if self.thread == home { other } else { home });
+                self.set_ctx(ctx);
+            }
+            let slot = 44 + round;
+            let (value, delay) = (self.value(), self.delay());
+            let bytes = self.dice.pick(&[4096, 64 << 10, 1 << 20, 3 << 20]);
+            self.say(Op::Alloc, &[slot, bytes]);
+            self.say(Op::Fill, &[slot, stream, value, delay, 0]);
+            self.say(Op::Copy, &[to, slot, stream, delay, 0]);
+            live.push(slot);
+            if self.dice.chance(70) {
+                let index = self.dice.below(live.len());
+                let slot = live.swap_remove(index);
+                self.say(Op::Free, &[slot]);
+            }
+        }
+        self.switch(home);
+        self.set_ctx(ctx);
+        for slot in live {
+            self.say(Op::Free, &[slot]);
+        }
+        let uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
+        self.finish_capture(stream, graph, exec, uses);
+    }
+
+    /// The same in a capture of two contexts: what it asks for in the second one is its own as well.
+    pub fn cached_contexts(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        const CTX: u64 = 5;
+        const SIDE: u64 = 124;
+        const FORK: u64 = 125;
+        const JOIN: u64 = 124;
+        const GRAPH: u64 = 126;
+        // Both parts lie at the same place.
+        const IN_IT: u64 = 60;
+        const AFTER_IT: u64 = 63;
+        self.set_ctx(0);
+        let (stream, (value, delay)) = (self.create_stream(false), (self.value(), self.delay()));
+        let (later, bytes) = (self.value(), self.dice.pick(&[4096, 1 << 20, 3 << 20]));
+        self.say(Op::EventCreate, &[FORK, 2]);
+        self.say(Op::CtxCreate, &[CTX]);
+        self.say(Op::StreamCreate, &[SIDE, 1, 0]);
+        self.say(Op::EventCreate, &[JOIN, 2]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::CaptureBegin, &[stream, 0]);
+        self.say(Op::EventRecord, &[FORK, stream]);
+        self.say(Op::EventWait, &[SIDE, FORK]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Alloc, &[IN_IT, bytes]);
+        self.say(Op::Fill, &[IN_IT, SIDE, value, delay, 0]);
+        self.say(Op::Free, &[IN_IT]);
+        self.say(Op::EventRecord, &[JOIN, SIDE]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::EventWait, &[stream, JOIN]);
+        self.say(Op::CaptureEnd, &[stream, GRAPH]);
+        self.say(Op::Instantiate, &[GRAPH, GRAPH]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Alloc, &[AFTER_IT, bytes]);
+        self.say(Op::Fill, &[AFTER_IT, SIDE, later, delay, 0]);
+        self.say(Op::CtxSync, &[]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::Launch, &[GRAPH, stream]);
+        self.say(Op::StreamSync, &[stream]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Read, &[AFTER_IT]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::ExecDestroy, &[GRAPH]);
+        self.say(Op::GraphDestroy, &[GRAPH]);
+        self.say(Op::CtxDestroy, &[CTX]);
+        self.say(Op::EventDestroy, &[FORK]);
+        self.say(Op::StreamDestroy, &[stream]);
+        self.model.streams[stream as usize] = None;
+    }
+
+    /// A request in a host function is refused, with a code of its own.
+    pub fn request_in_host_function(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        let (stream, what) = (self.any_stream(), self.dice.below(6) as u64);
+        if !self.wants(&format!("host_request_{what}")) {
+            return;
+        }
+        self.say(Op::HostRequest, &[stream, what]);
+        self.wait_for_answer(stream);
+    }
+
+    fn wait_for_answer(&mut self, stream: u64) {
+        self.say(Op::StreamSync, &[stream]);
+        let lane = self.lane(stream);
+        self.model.order.submit(lane);
+        self.model.order.waited_for(lane);
+        self.say(Op::Answers, &[]);
+    }
+
+    /// A mapping whose access is taken away while work may use it.
+    pub fn revoke_access(&mut self) {
+        let is_mapped = |slot: &usize| {
+            let block = self.model.blocks[*slot].as_ref();
+            block.is_some_and(|block| block.kind == Kind::Virtual && block.graphs == 0)
+        };
+        let slots: Vec<usize> = held(&self.model.blocks).into_iter().filter(is_mapped).collect();
+        if slots.is_empty() || self.captures_open > 0 {
+            return;
+        }
+        let slot = self.dice.pick(&slots);
+        if self.dice.chance(60) {
+            self.free_a_temporary();
+        }
+        let Some(block) = self.model.blocks[slot].clone() else { return };
+        self.ensure_host(&block.touched);
+        self.say(Op::Revoke, &[slot as u64]);
+        self.free(slot as u64);
+    }
+
+    /// A kernel that runs until something is done that must not wait for it.
+    pub fn persistent(&mut self) {
+        if self.captures_open > 0 || self.flags_used >= 60 {
+            return;
+        }
+        let (flag, stream) = (self.flags_used, self.create_stream(false));
+        self.flags_used += 1;
+        self.say(Op::Spin, &[stream, flag]);
+        let lane = self.lane(stream);
+        self.model.order.submit(lane);
+        // What waits for the context would wait for ever, as a capture would be ended.
+        self.captures_open += 1;
+        self.captures_are_global = false;
+        for _ in 0..2 + self.dice.below(6) {
+            match self.dice.below(6) {
+                0 | 1 => self.allocate(),
+                2 => {
+                    let Some(slot) = self.any_block(false) else { continue };
+                    let stream = self.any_other_stream(stream);
+                    if self.block(slot).graphs == 0 && self.block(slot).kind != Kind::Virtual {
+                        self.free_async(slot, stream);
+                    }
+                }
+                3 => {
+                    let Some(slot) = self.any_block(false) else { continue };
+                    let stream = self.any_other_stream(stream);
+                    self.fill_on(slot, stream);
+                }
+                4 => self.ask_about_a_block(),
+                _ => self.say(Op::MemoryHas, &[1]),
+            }
+        }
+        self.captures_open -= 1;
+        self.say(Op::Raise, &[flag, 0, 0]);
+    }
+
+    fn any_other_stream(&mut self, not: u64) -> u64 {
+        for _ in 0..4 {
+            let stream = self.any_stream();
+            if stream != not && stream > 1 {
+                return stream;
+            }
+        }
+        self.create_stream(false)
+    }
+}

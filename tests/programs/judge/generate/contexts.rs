@@ -1,0 +1,159 @@
+//! Several contexts: made, used beside each other, destroyed, reset.
+
+use super::maker::Maker;
+use super::model::{ThreadModel, empty, held};
+use crate::grammar::Op;
+
+impl Maker<'_> {
+    pub fn create_context(&mut self) {
+        let Some(slot) = empty(&self.model.ctxs[..CONTEXTS_MAX]) else {
+            return self.destroy_context();
+        };
+        if self.captures_open > 0 {
+            return;
+        }
+        self.say(Op::CtxCreate, &[slot as u64]);
+        self.begin_context(slot);
+        self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: slot });
+        if self.dice.chance(30) && self.wants("init_again") {
+            self.init_again();
+        }
+        if self.dice.chance(40) {
+            let blocking = self.dice.chance(40);
+            self.create_stream(blocking);
+        }
+    }
+
+    pub fn use_context(&mut self) {
+        let slots = held(&self.model.ctxs);
+        let slot = self.dice.pick(&slots);
+        self.set_ctx(slot);
+    }
+
+    /// With all that is in it; what others still use of it is waited for first.
+    pub fn destroy_context(&mut self) {
+        let slots: Vec<usize> =
+            held(&self.model.ctxs).into_iter().filter(|slot| *slot > 0).collect();
+        if slots.is_empty() || self.captures_open > 0 {
+            return;
+        }
+        let slot = self.dice.pick(&slots);
+        let id = self.ctx_id(slot);
+        self.drop_graphs_of(id);
+        self.wait_for_users(id);
+        self.set_ctx(0);
+        self.say(Op::CtxDestroy, &[slot as u64]);
+        self.forget_context(slot, id);
+    }
+
+    pub fn reset_primary(&mut self) {
+        if self.captures_open > 0 || self.dice.chance(60) {
+            return;
+        }
+        let id = self.ctx_id(0);
+        self.drop_graphs_of(id);
+        self.wait_for_users(id);
+        self.set_ctx(0);
+        self.say(Op::CtxReset, &[]);
+        self.forget_context(0, id);
+        self.begin_context(0);
+        self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: 0 });
+        self.create_stream(false);
+    }
+
+    /// Work of other contexts on what goes with this one.
+    fn wait_for_users(&mut self, id: usize) {
+        for slot in held(&self.model.ctxs) {
+            self.set_ctx(slot);
+            self.say(Op::CtxSync, &[]);
+            let other = self.ctx_id(slot);
+            self.model.order.waited_for_context(other);
+        }
+        for slot in held(&self.model.hosts) {
+            let Some(host) = self.model.hosts[slot].clone().filter(|host| host.ctx == id) else {
+                continue;
+            };
+            let outside = self.model.order.outside(&host.touched, id);
+            self.ensure_host(&outside);
+            if host.registered {
+                let home = self.ctx();
+                self.set_ctx_id(id);
+                self.say(Op::HostUnregister, &[slot as u64]);
+                self.set_ctx(home);
+            }
+        }
+    }
+
+    fn forget_context(&mut self, slot: usize, id: usize) {
+        self.model.order.waited_for_context(id);
+        let model = &mut self.model;
+        model.ctxs[slot] = None;
+        let gone = |ctx: usize| ctx == id;
+        model.streams.iter_mut().for_each(|s| empty_if(s, |stream| gone(stream.ctx)));
+        model.events.iter_mut().for_each(|e| empty_if(e, |event| gone(event.ctx)));
+        model.blocks.iter_mut().for_each(|b| empty_if(b, |block| gone(block.ctx)));
+        model.hosts.iter_mut().for_each(|h| empty_if(h, |host| gone(host.ctx)));
+        model.graphs.iter_mut().for_each(|g| empty_if(g, |graph| gone(graph.ctx)));
+        model.execs.iter_mut().for_each(|x| empty_if(x, |exec| gone(exec.ctx)));
+        // Threads in which it is current: the next that plays goes where there is one.
+        let thread = self.thread;
+        for (number, state) in model.threads.iter_mut().enumerate() {
+            if let Some(state) = state.as_mut().filter(|state| state.ctx == slot) {
+                state.ctx = if number == usize::from(thread) { 0 } else { NOWHERE };
+            }
+        }
+    }
+
+    /// Any second runtime in the process does it.
+    pub fn init_again(&mut self) {
+        self.say(Op::Init, &[]);
+    }
+
+    /// A context that lives for a moment: hundreds of them in a life.
+    pub fn short_context(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        let (slot, home) = (CONTEXTS_MAX as u64, self.ctx());
+        self.say(Op::CtxCreate, &[slot]);
+        let (block, value) = (TEMPORARY_BLOCK, self.value());
+        let bytes = self.dice.pick(&[4096, 1 << 20, 3 << 20]);
+        self.say(Op::Alloc, &[block, bytes]);
+        self.say(Op::Fill, &[block, 1, value, 0, 0]);
+        if self.dice.chance(50) {
+            self.say(Op::Free, &[block]);
+            self.say(Op::Alloc, &[block, bytes]);
+            self.say(Op::Attribute, &[block, 7, 0]);
+            self.say(Op::Range, &[block, 5]);
+        }
+        if self.dice.chance(30) {
+            self.say(Op::Free, &[block]);
+        }
+        self.say(Op::CtxDestroy, &[slot]);
+        self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: NOWHERE });
+        self.set_ctx(home);
+    }
+
+    /// One stream waits for another context's event.
+    pub fn modules(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        let slot = self.dice.below(4) as u64;
+        self.say(Op::ModuleLoad, &[slot]);
+        if self.dice.chance(60) {
+            self.say(Op::ModuleUnload, &[slot]);
+        }
+    }
+}
+
+fn empty_if<T>(slot: &mut Option<T>, goes: impl Fn(&T) -> bool) {
+    if slot.as_ref().is_some_and(goes) {
+        *slot = None;
+    }
+}
+
+const CONTEXTS_MAX: usize = 4;
+const TEMPORARY_BLOCK: u64 = 40;
+/// A context that no slot holds, so that the next use makes another one current.
+const NOWHERE: usize = 99;

@@ -1,0 +1,125 @@
+//! A model of what is in order with what, good enough that most programs are valid. Whether one
+//! really is, a native run says.
+
+/// How many operations of each lane lie in the past. A lane is a stream, once and for all.
+#[derive(Clone, Default, Debug)]
+pub struct Clock(Vec<u32>);
+
+impl Clock {
+    pub fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own = (*own).max(*other));
+    }
+
+    pub fn count(&self, lane: usize) -> u32 {
+        self.0.get(lane).copied().unwrap_or(0)
+    }
+
+    /// The first lane of which this one knows less than the other.
+    pub fn lacks(&self, other: &Clock) -> Option<usize> {
+        (0..other.0.len()).find(|lane| self.count(*lane) < other.0[*lane])
+    }
+
+    fn advance(&mut self, lane: usize) {
+        if self.0.len() <= lane {
+            self.0.resize(lane + 1, 0);
+        }
+        self.0[lane] += 1;
+    }
+
+    fn only(lane: usize, count: u32) -> Clock {
+        let mut clock = Clock(vec![0; lane + 1]);
+        clock.0[lane] = count;
+        clock
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaneKind {
+    Legacy,
+    Blocking,
+    NonBlocking,
+}
+
+struct Lane {
+    ctx: usize,
+    kind: LaneKind,
+    clock: Clock,
+}
+
+#[derive(Default)]
+pub struct Order {
+    lanes: Vec<Lane>,
+    pub host: Clock,
+}
+
+impl Order {
+    pub fn lane(&mut self, ctx: usize, kind: LaneKind) -> usize {
+        self.lanes.push(Lane { ctx, kind, clock: Clock::default() });
+        self.lanes.len() - 1
+    }
+
+    pub fn ctx_of(&self, lane: usize) -> usize {
+        self.lanes[lane].ctx
+    }
+
+    /// What an operation that is submitted to this lane now comes after.
+    pub fn past(&self, lane: usize) -> Clock {
+        let Lane { ctx, kind, clock } = &self.lanes[lane];
+        let mut past = clock.clone();
+        past.join(&self.host);
+        let meets = |other: &&Lane| match kind {
+            LaneKind::Legacy => other.kind != LaneKind::NonBlocking,
+            LaneKind::Blocking => other.kind == LaneKind::Legacy,
+            LaneKind::NonBlocking => false,
+        };
+        let of_context = self.lanes.iter().filter(|other| other.ctx == *ctx);
+        of_context.filter(meets).for_each(|other| past.join(&other.clock));
+        past
+    }
+
+    /// An operation is submitted; the clock that what comes after it must cover.
+    pub fn submit(&mut self, lane: usize) -> Clock {
+        let mut clock = self.past(lane);
+        clock.advance(lane);
+        let count = clock.count(lane);
+        self.lanes[lane].clock = clock;
+        Clock::only(lane, count)
+    }
+
+    /// A place in the lane that is no work: no other lane stops for it.
+    pub fn mark(&mut self, lane: usize) -> Clock {
+        self.lanes[lane].clock.advance(lane);
+        let count = self.lanes[lane].clock.count(lane);
+        Clock::only(lane, count)
+    }
+
+    pub fn wait(&mut self, lane: usize, clock: &Clock) {
+        self.lanes[lane].clock.join(clock);
+    }
+
+    /// The host has waited for all work of a context.
+    pub fn waited_for_context(&mut self, ctx: usize) {
+        for lane in self.lanes.iter().filter(|lane| lane.ctx == ctx) {
+            self.host.join(&lane.clock);
+        }
+    }
+
+    pub fn waited_for(&mut self, lane: usize) {
+        let past = self.past(lane);
+        self.host.join(&past);
+    }
+
+    /// The part of a clock that is of other contexts.
+    pub fn outside(&self, clock: &Clock, ctx: usize) -> Clock {
+        let mut outside = clock.clone();
+        for (lane, count) in outside.0.iter_mut().enumerate() {
+            if self.lanes[lane].ctx == ctx {
+                *count = 0;
+            }
+        }
+        outside
+    }
+}

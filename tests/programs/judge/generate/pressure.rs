@@ -1,0 +1,157 @@
+//! Memory nearly full: every kind of request against every kind of memory that is about to be free.
+//!
+//! All requests of a phase have the same size, a large one, so that what is known of fragmentation
+//! inside segments plays no part: a request either clearly fits or clearly does not.
+
+use super::maker::Maker;
+use super::model::{Kind, held};
+use crate::grammar::Op;
+
+const MIB: u64 = 1 << 20;
+/// What contexts, modules and pinned memory may take.
+const SET_ASIDE: u64 = 24 * MIB;
+
+const REQUESTS: [(&str, Op); 7] = [
+    ("request_alloc", Op::Alloc),
+    ("request_alloc", Op::Alloc),
+    ("request_async", Op::AllocAsync),
+    ("request_async", Op::AllocAsync),
+    ("request_pitch", Op::AllocPitch),
+    ("request_virtual", Op::AllocVirtual),
+    ("request_managed", Op::AllocManaged),
+];
+
+impl Maker<'_> {
+    pub fn bytes_held(&self) -> u64 {
+        self.model.blocks.iter().flatten().map(|block| block.bytes).sum()
+    }
+
+    fn room(&self) -> u64 {
+        (self.memory_mb * MIB).saturating_sub(SET_ASIDE)
+    }
+
+    /// The size of the requests changes when nothing is held, and only grows: a small one in a
+    /// large segment would keep that from going back, which is known.
+    pub fn new_phase(&mut self) {
+        self.empty_all();
+        if self.bytes_held() > 0 {
+            return; // a graph has some
+        }
+        let shares = [10, 15, 22, 30, 45, 60, 85];
+        let later = self.phase + self.dice.below(3);
+        self.phase = later.min(shares.len() - 1);
+        let share = shares[self.phase];
+        self.phase_bytes = (self.room() * share / 100).next_multiple_of(2 * MIB);
+    }
+
+    pub fn empty_all(&mut self) {
+        for slot in held(&self.model.blocks) {
+            if self.model.blocks[slot].as_ref().is_some_and(|block| block.graphs == 0) {
+                self.give_back(slot as u64);
+            }
+        }
+    }
+
+    /// In the way that fits the block, or not: behind work, crossed, from another thread.
+    fn give_back(&mut self, slot: u64) {
+        let (kind, stream) = (self.block(slot).kind, self.any_stream());
+        if self.dice.chance(40) {
+            self.fill_on(slot, stream);
+        }
+        if self.model.blocks[slot as usize].is_none() {
+            return;
+        }
+        match kind {
+            Kind::Async if self.dice.chance(75) => {
+                let stream = self.any_stream();
+                self.free_async(slot, stream);
+                if self.dice.chance(40) || !self.wants("pending_async") {
+                    self.wait_of(stream);
+                }
+            }
+            Kind::Async if !self.wants("async_block_freed_plainly") => {
+                self.free_async(slot, stream);
+                self.wait_of(stream);
+            }
+            _ if self.captures_open > 0 && self.captures_are_global => {
+                self.free_async(slot, stream);
+                self.wait_of(stream);
+            }
+            _ => self.free(slot),
+        }
+    }
+
+    fn wait_of(&mut self, stream: u64) {
+        if self.captures_open == 0 {
+            return self.device_wait();
+        }
+        if stream >= 2 {
+            self.say(Op::StreamSync, &[stream]);
+            let lane = self.lane(stream);
+            self.model.order.waited_for(lane);
+        }
+    }
+
+    pub fn press(&mut self) {
+        if self.phase_bytes == 0 {
+            self.new_phase();
+        }
+        let (held_bytes, bytes) = (self.bytes_held(), self.phase_bytes);
+        let room = self.room();
+        let (name, op) = self.dice.pick(&REQUESTS);
+        if !self.wants(name)
+            || (self.captures_open > 0 && self.captures_are_global && op != Op::AllocAsync)
+        {
+            return;
+        }
+        if held_bytes + bytes <= room {
+            if let Some(slot) = self.allocate_as(bytes, op)
+                && self.dice.chance(60)
+            {
+                let stream = self.any_stream();
+                self.fill_on(slot, stream);
+            }
+        } else if self.dice.chance(12) && self.wants("clearly_too_large") {
+            // It must fail, and harm nothing.
+            let slot = REFUSED;
+            self.say(Op::Alloc, &[slot, self.memory_mb * MIB]);
+        } else {
+            let slots = held(&self.model.blocks);
+            let slot = self.dice.pick(&slots);
+            if self.block(slot as u64).graphs == 0 {
+                self.give_back(slot as u64);
+            }
+        }
+    }
+
+    /// Whether the program is told of what is there: clearly more, or clearly less than it asks about.
+    pub fn ask_for_room(&mut self) {
+        if self.bytes_held() == 0 && self.dice.chance(50) {
+            return;
+        }
+        let pending = self.dice.chance(50);
+        if !pending {
+            self.device_wait();
+        }
+        if self.captures_open == 0 {
+            let free = self.room().saturating_sub(self.bytes_held());
+            self.say(Op::MemoryHas, &[free * 9 / 10]);
+        }
+    }
+
+    /// What the pools say that they hold: used now, and reserved.
+    pub fn ask_the_pool(&mut self) {
+        let of_pool = self.model.blocks.iter().flatten().filter(|block| block.kind == Kind::Async);
+        let bytes: u64 = of_pool.map(|block| block.bytes).sum();
+        let attribute = self.dice.pick(&[5, 7, 7, 8]);
+        self.say(Op::PoolHolds, &[0, attribute, (bytes * 9 / 10).max(1)]);
+    }
+
+    pub fn trim_pool(&mut self) {
+        let keep = self.dice.pick(&[0, 0, 1 << 30]);
+        let op = self.dice.pick(&[Op::PoolTrim, Op::PoolKeep]);
+        self.say(op, &[0, keep]);
+    }
+}
+
+const REFUSED: u64 = 41;

@@ -1,0 +1,211 @@
+//! Threads that run freely beside each other, each on slots of its own. What a thread does here is
+//! valid whatever the others do: it waits for its own streams before it looks.
+
+use super::maker::Maker;
+use crate::grammar::Op;
+
+const FIRST_BLOCK: u64 = 100;
+const BLOCKS_OF_EACH: u64 = 8;
+const SHARED_HOST: u64 = 55;
+const MIB: u64 = 1 << 20;
+
+type Plot = fn(&mut Maker<'_>, u64);
+
+const SMALL: &[(&str, Plot)] = &[
+    ("together_pinned", |maker, thread| maker.pinned_loop(thread)),
+    ("together_blocks", |maker, thread| maker.block_loop(thread)),
+    ("together_contexts", |maker, thread| maker.context_loop(thread)),
+    ("together_registered", |maker, thread| maker.register_loop(thread)),
+];
+const LARGE: &[(&str, Plot)] = &[
+    ("together_virtual", |maker, thread| maker.virtual_loop(thread)),
+    ("together_refused", |maker, thread| maker.refused_loop(thread)),
+];
+
+impl Maker<'_> {
+    pub fn all_at_once(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        self.empty_all();
+        let home = self.thread;
+        self.switch(0);
+        self.set_ctx(0);
+        self.say(Op::CtxSync, &[]);
+        let id = self.ctx_id(0);
+        self.model.order.waited_for_context(id);
+        let count = self.threads.clamp(2, 4);
+        // What asks for much, and what holds a little, would meet inside a segment: that is known.
+        let large = self.dice.chance(30);
+        let plots: &[(&str, Plot)] = if large { LARGE } else { SMALL };
+        let wanted: Vec<_> = plots.iter().filter(|(name, _)| self.wants(name)).copied().collect();
+        if wanted.is_empty() {
+            return;
+        }
+        // Mostly all do the same: that is where they meet.
+        let same = self.dice.chance(60).then(|| self.dice.pick(&wanted));
+        let twice = self.wants("together_registered_twice");
+        if twice {
+            self.say(Op::HostPlain, &[SHARED_HOST, 8192]);
+        }
+        self.say(Op::Together, &[]);
+        for thread in 0..count as u8 {
+            self.thread = thread;
+            if twice {
+                // One of them registers it, the others are refused.
+                self.say(Op::CtxSet, &[0]);
+                self.say(Op::HostRegister, &[SHARED_HOST]);
+            }
+            let (_, plot) = same.unwrap_or_else(|| self.dice.pick(&wanted));
+            plot(self, u64::from(thread));
+        }
+        self.thread = 0;
+        self.say(Op::Joined, &[]);
+        if twice {
+            let (value, delay) = (self.value(), self.delay());
+            self.say(Op::FillHost, &[SHARED_HOST, 1, value, delay, 0]);
+            self.say(Op::Alloc, &[FIRST_BLOCK, 4096]);
+            self.say(Op::Free, &[FIRST_BLOCK]);
+            self.say(Op::HostRead, &[SHARED_HOST]);
+            self.say(Op::HostUnregister, &[SHARED_HOST]);
+            self.say(Op::HostFree, &[SHARED_HOST]);
+        }
+        self.say(Op::CtxSync, &[]);
+        self.switch(home);
+    }
+
+    fn own_stream(&mut self, thread: u64) -> u64 {
+        let stream = 100 + thread;
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::StreamCreate, &[stream, 1, 0]);
+        stream
+    }
+
+    fn rounds(&mut self) -> usize {
+        4 + self.dice.below(12)
+    }
+
+    /// Copies into pinned memory that comes and goes; a free lets the host look.
+    fn pinned_loop(&mut self, thread: u64) {
+        let stream = self.own_stream(thread);
+        let (block, temporary) =
+            (FIRST_BLOCK + thread * BLOCKS_OF_EACH, FIRST_BLOCK + thread * BLOCKS_OF_EACH + 3);
+        self.say(Op::Alloc, &[block, 65536]);
+        for round in 0..self.rounds() {
+            // Both parts lie at the same place.
+            let host = 30 + thread * 6 + (round as u64 % 2) * 3;
+            self.say(Op::HostAlloc, &[host, 8192, 0]);
+            let (value, delay) = (self.value(), self.delay());
+            self.say(Op::Fill, &[block, stream, value, delay, 0]);
+            let how = self.dice.pick(&[0, 1, 2, 3]);
+            self.say(Op::ToHost, &[host, block, stream, delay, how]);
+            self.say(Op::Alloc, &[temporary, 4096]);
+            self.say(Op::Free, &[temporary]);
+            self.say(Op::HostRead, &[host]);
+            self.say(Op::HostFree, &[host]);
+            for _ in 0..self.dice.below(8) {
+                // Where one is forgotten, another thread may just have been given the same.
+                self.say(Op::HostAlloc, &[host, 8192, 0]);
+                self.say(Op::HostFree, &[host]);
+            }
+        }
+        self.say(Op::StreamSync, &[stream]);
+        self.say(Op::Free, &[block]);
+        self.say(Op::StreamDestroy, &[stream]);
+    }
+
+    fn block_loop(&mut self, thread: u64) {
+        let stream = self.own_stream(thread);
+        let first = FIRST_BLOCK + thread * BLOCKS_OF_EACH;
+        for _ in 0..self.rounds() {
+            let slot = first + self.dice.below(4) as u64;
+            let bytes = self.dice.pick(&[512, 64 << 10, MIB, 3 * MIB]);
+            let (value, delay) = (self.value(), self.delay());
+            let ordered = self.dice.chance(50);
+            match ordered {
+                true => self.say(Op::AllocAsync, &[slot, bytes, stream]),
+                false => self.say(Op::Alloc, &[slot, bytes]),
+            }
+            self.say(Op::Fill, &[slot, stream, value, delay, 0]);
+            if self.dice.chance(50) {
+                self.say(Op::StreamSync, &[stream]);
+                self.say(Op::Read, &[slot]);
+            }
+            match ordered {
+                true => self.say(Op::FreeAsync, &[slot, stream]),
+                false => self.say(Op::Free, &[slot]),
+            }
+        }
+        self.say(Op::StreamSync, &[stream]);
+        self.say(Op::StreamDestroy, &[stream]);
+    }
+
+    fn context_loop(&mut self, thread: u64) {
+        let (ctx, block) = (8 + thread, FIRST_BLOCK + thread * BLOCKS_OF_EACH);
+        for _ in 0..self.rounds() {
+            self.say(Op::CtxCreate, &[ctx]);
+            let bytes = self.dice.pick(&[4096, MIB]);
+            let value = self.value();
+            self.say(Op::Alloc, &[block, bytes]);
+            self.say(Op::Fill, &[block, 1, value, 0, 0]);
+            self.say(Op::StreamSync, &[1]);
+            self.say(Op::Read, &[block]);
+            self.say(Op::Attribute, &[block, 7, 0]);
+            if self.dice.chance(70) {
+                self.say(Op::Free, &[block]);
+            }
+            self.say(Op::CtxDestroy, &[ctx]);
+        }
+        self.say(Op::CtxSet, &[0]);
+    }
+
+    /// All of them together ask for about half of the device, over and over.
+    fn virtual_loop(&mut self, thread: u64) {
+        self.say(Op::CtxSet, &[0]);
+        let block = FIRST_BLOCK + thread * BLOCKS_OF_EACH;
+        let bytes = (self.memory_mb * MIB * 14 / 100).next_multiple_of(2 * MIB);
+        for _ in 0..self.rounds() {
+            let ops = [Op::AllocVirtual, Op::AllocVirtual, Op::Alloc, Op::AllocPitch];
+            let op = self.dice.pick(&ops);
+            match op {
+                Op::AllocPitch => self.say(op, &[block, bytes, 8]),
+                _ => self.say(op, &[block, bytes]),
+            }
+            self.say(Op::Free, &[block]);
+        }
+    }
+
+    fn register_loop(&mut self, thread: u64) {
+        let stream = self.own_stream(thread);
+        let (host, block) = (30 + thread * 6, FIRST_BLOCK + thread * BLOCKS_OF_EACH);
+        self.say(Op::HostPlain, &[host, 8192]);
+        self.say(Op::Alloc, &[block, 65536]);
+        for _ in 0..self.rounds() {
+            self.say(Op::HostRegister, &[host]);
+            let (value, delay) = (self.value(), self.delay());
+            self.say(Op::FillHost, &[host, stream, value, delay, 0]);
+            self.say(Op::Free, &[block]);
+            self.say(Op::HostRead, &[host]);
+            self.say(Op::HostUnregister, &[host]);
+            self.say(Op::Alloc, &[block, 65536]);
+        }
+        self.say(Op::StreamSync, &[stream]);
+        self.say(Op::Free, &[block]);
+        self.say(Op::StreamDestroy, &[stream]);
+    }
+
+    /// What must fail harms the requests of the others in nothing.
+    fn refused_loop(&mut self, thread: u64) {
+        self.say(Op::CtxSet, &[0]);
+        let block = FIRST_BLOCK + thread * BLOCKS_OF_EACH;
+        for _ in 0..self.rounds() {
+            if thread.is_multiple_of(2) {
+                self.say(Op::AllocVirtual, &[block, self.memory_mb * MIB]);
+            } else {
+                let bytes = (self.memory_mb * MIB * 14 / 100).next_multiple_of(2 * MIB);
+                self.say(Op::Alloc, &[block, bytes]);
+                self.say(Op::Free, &[block]);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A program as data: lines, each an operation of one thread on numbered slots.
+//!
+//! An operation whose slots are empty is skipped, so any subset of the lines is a program.
+
+macro_rules! operations {
+    ($($op:ident = $name:literal ($($argument:ident)*);)+) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+        pub enum Op { $($op,)+ }
+
+        impl Op {
+            pub const ALL: &[Op] = &[$(Op::$op,)+];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Op::$op => $name,)+ }
+            }
+
+            /// What its numbers mean, for the reader and for the shrinker.
+            pub fn arguments(self) -> &'static [&'static str] {
+                match self { $(Op::$op => &[$(stringify!($argument),)*],)+ }
+            }
+        }
+    };
+}
+
+operations! {
+    // The threads run freely between these two, each on slots of its own.
+    Together = "together" ();
+    Joined = "joined" ();
+    ThreadEnd = "thread_end" ();
+
+    Init = "init" ();
+    CtxCreate = "ctx_create" (ctx);
+    CtxSet = "ctx_set" (ctx);
+    CtxDestroy = "ctx_destroy" (ctx);
+    CtxReset = "ctx_reset" ();
+    CtxSync = "ctx_sync" ();
+
+    StreamCreate = "stream_create" (stream flags priority);
+    StreamDestroy = "stream_destroy" (stream);
+    StreamSync = "stream_sync" (stream);
+    StreamQuery = "stream_query" (stream);
+    EventCreate = "event_create" (event flags);
+    EventDestroy = "event_destroy" (event);
+    EventRecord = "event_record" (event stream);
+    EventWait = "event_wait" (stream event);
+    EventSync = "event_sync" (event);
+    EventQuery = "event_query" (event);
+    EventElapsed = "event_elapsed" (event event);
+    CtxRecord = "ctx_record" (event);
+    CtxWait = "ctx_wait" (event);
+
+    Alloc = "alloc" (block bytes);
+    AllocAsync = "alloc_async" (block bytes stream);
+    AllocPool = "alloc_pool" (block bytes pool stream);
+    AllocPitch = "alloc_pitch" (block bytes height);
+    AllocManaged = "alloc_managed" (block bytes);
+    AllocVirtual = "alloc_virtual" (block bytes);
+    Revoke = "revoke" (block);
+    Free = "free" (block);
+    FreeAsync = "free_async" (block stream);
+    ArrayCreate = "array_create" (array width height);
+    ArrayDestroy = "array_destroy" (array);
+    PoolCreate = "pool_create" (pool);
+    PoolDestroy = "pool_destroy" (pool);
+    PoolTrim = "pool_trim" (pool bytes);
+    PoolKeep = "pool_keep" (pool bytes);
+    PoolHolds = "pool_holds" (pool attribute bytes);
+    HostAlloc = "host_alloc" (host bytes flags);
+    HostRegister = "host_register" (host);
+    HostUnregister = "host_unregister" (host);
+    HostPlain = "host_plain" (host bytes);
+    HostFree = "host_free" (host);
+    TextureCreate = "texture_create" (texture kind slot);
+    TextureDestroy = "texture_destroy" (texture);
+    ModuleLoad = "module_load" (module);
+    ModuleUnload = "module_unload" (module);
+
+    Fill = "fill" (block stream value delay how);
+    Memset = "memset" (block stream byte how);
+    Copy = "copy" (block block stream delay how);
+    Add = "add" (block block stream delay);
+    FillArray = "fill_array" (array block stream);
+    ReadArray = "read_array" (block array stream);
+    ToHost = "to_host" (host block stream delay how);
+    FillHost = "fill_host" (host stream value delay how);
+    FromHost = "from_host" (block host stream delay how);
+    Delay = "delay" (stream delay);
+    Spin = "spin" (stream flag);
+    Raise = "raise" (flag how stream);
+    WriteValue = "write_value" (block stream value);
+    HostFunction = "host_function" (stream host value how);
+    HostRequest = "host_request" (stream what);
+
+    CaptureBegin = "capture_begin" (stream mode);
+    CaptureEnd = "capture_end" (stream graph);
+    CaptureStatus = "capture_status" (stream);
+    CaptureMode = "capture_mode" (mode);
+    Instantiate = "instantiate" (exec graph);
+    Launch = "launch" (exec stream);
+    ExecUpdate = "exec_update" (exec graph);
+    ExecDestroy = "exec_destroy" (exec);
+    GraphClone = "graph_clone" (graph graph);
+    GraphDestroy = "graph_destroy" (graph);
+
+    Read = "read" (block);
+    HostRead = "host_read" (host);
+    HostWrite = "host_write" (host value);
+    Range = "range" (block offset);
+    Attribute = "attribute" (block attribute offset);
+    HostAttribute = "host_attribute" (host attribute);
+    MemoryHas = "memory_has" (bytes);
+    Answers = "answers" ();
+}
+
+impl Op {
+    pub fn named(name: &str) -> Option<Op> {
+        Op::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// A question whose answer may depend on time: "not ready" is never held against a run.
+    pub fn asks(self) -> bool {
+        matches!(self, Op::StreamQuery | Op::EventQuery | Op::EventElapsed)
+    }
+
+    /// A call whose answer says which of several threads was first.
+    pub fn competes(self) -> bool {
+        self == Op::HostRegister
+    }
+
+    /// A request for memory: it may be refused, and then its slot stays empty.
+    pub fn requests(self) -> bool {
+        matches!(
+            self,
+            Op::Alloc
+                | Op::AllocAsync
+                | Op::AllocPool
+                | Op::AllocPitch
+                | Op::AllocManaged
+                | Op::AllocVirtual
+                | Op::ArrayCreate
+                | Op::HostAlloc
+                | Op::CtxCreate
+        )
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    pub thread: u8,
+    pub op: Op,
+    pub args: Vec<u64>,
+}
+
+impl Line {
+    pub fn arg(&self, index: usize) -> u64 {
+        self.args.get(index).copied().unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct Program {
+    pub theme: String,
+    pub seed: u64,
+    /// Memory of the device that it is made for; 0 where it does not matter.
+    pub memory_mb: u64,
+    pub lines: Vec<Line>,
+}
+
+/// The threads that a program has at once. Thread 0 is the main one.
+pub const THREADS_MAX: usize = 6;

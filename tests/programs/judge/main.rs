@@ -1,0 +1,55 @@
+//! A judge that knows no list: random programs, each judged by a plain native run of itself.
+//!
+//!     judge generate SEED THEME           prints a program
+//!     judge play FILE --log LOG           plays one, on whatever driver there is
+//!     judge run --lib LIB --driver DIR    makes, runs and judges many (see `arguments.rs`)
+//!     judge check FILE... --lib LIB --driver DIR
+//!     judge shrink FILE --lib LIB --driver DIR --conf CONF
+//!
+//! A program is valid where the simulated driver finds nothing wrong with it natively, however long
+//! its kernels take; a line counts where all native runs agree on it. Under the library each line that
+//! counts must be the same.
+
+mod arguments;
+mod campaign;
+mod compare;
+mod dice;
+mod generate;
+mod grammar;
+mod log;
+mod play;
+mod run;
+mod shrink;
+mod text;
+
+use arguments::Arguments;
+use grammar::Program;
+
+fn main() {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let command = if words.is_empty() { String::new() } else { words.remove(0) };
+    let done = Arguments::parse(&words).and_then(|arguments| match command.as_str() {
+        "generate" => {
+            let (seed, theme) = (arguments.free(0)?, arguments.free(1)?);
+            let seed = seed.parse().map_err(|_| format!("{seed} is no seed"))?;
+            print!("{}", generate::program(seed, &theme, &arguments.known())?.text());
+            Ok(true)
+        }
+        "play" => {
+            let program = Program::read_file(&arguments.free(0)?)?;
+            play::play(&program, arguments.play_options()?).map(|()| true)
+        }
+        "run" => campaign::run(&arguments),
+        "check" => campaign::check(&arguments),
+        "shrink" => campaign::shrink(&arguments),
+        _ => Err("judge generate | play | run | check | shrink".into()),
+    });
+    match done {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("judge: {error}");
+            std::process::exit(2);
+        }
+    }
+}

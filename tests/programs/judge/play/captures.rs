@@ -1,0 +1,101 @@
+//! Captures and graphs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::slots::{Capture, Graph, lock};
+use super::{Actor, Seen, code};
+use crate::grammar::{Line, Op};
+
+impl Actor<'_> {
+    pub fn captures(&mut self, line: &Line) -> Seen {
+        let (driver, slots, slot) = (self.driver(), self.slots(), line.arg(0));
+        match line.op {
+            Op::CaptureBegin => {
+                let stream = self.stream(slot)?;
+                let began = driver.begin_capture(stream.handle, line.arg(1) as u32);
+                if began.is_ok() {
+                    *lock(&stream.capture) = Some(Arc::new(Capture::default()));
+                }
+                code(began)
+            }
+            Op::CaptureEnd => self.end_capture(line),
+            Op::CaptureStatus => match driver.capture_status(self.stream(slot)?.handle) {
+                Ok(status) => Some((0, vec![status.into()])),
+                Err(error) => code(Err(error)),
+            },
+            Op::CaptureMode => match driver.exchange_capture_mode(slot as u32) {
+                Ok(before) => Some((0, vec![before.into()])),
+                Err(error) => code(Err(error)),
+            },
+            Op::Instantiate => {
+                let graph = slots.graphs.get(line.arg(1)).filter(|_| slots.execs.is_free(slot))?;
+                let made = driver.instantiate(graph.handle);
+                if let Ok(handle) = made {
+                    slots.execs.put(slot, Graph { handle, ..graph });
+                }
+                code(made.map(drop))
+            }
+            Op::Launch => {
+                let (exec, stream) = (slots.execs.get(slot)?, self.stream(line.arg(1))?);
+                let launched = driver.launch_graph(exec.handle, stream.handle);
+                if launched.is_ok() {
+                    exec.fills.iter().for_each(|filled| filled.store(true, Ordering::SeqCst));
+                }
+                code(launched)
+            }
+            Op::ExecUpdate => self.update(line),
+            Op::ExecDestroy => {
+                let exec = slots.execs.get(slot)?;
+                slots.execs.clear(slot);
+                code(driver.destroy_executable(exec.handle))
+            }
+            Op::GraphClone => {
+                let graph = slots.graphs.get(line.arg(1)).filter(|_| slots.graphs.is_free(slot))?;
+                let mut handle = 0;
+                let cloned = call!(driver, cuGraphClone(&mut handle, graph.handle));
+                if cloned.is_ok() {
+                    slots.graphs.put(slot, Graph { handle, ..graph });
+                }
+                code(cloned)
+            }
+            _ => {
+                let graph = slots.graphs.get(slot)?;
+                slots.graphs.clear(slot);
+                code(driver.destroy_graph(graph.handle))
+            }
+        }
+    }
+
+    fn end_capture(&mut self, line: &Line) -> Seen {
+        let stream = self.stream(line.arg(0))?;
+        let ended = driver_end(self, stream.handle);
+        if let Some(capture) = stream.capture() {
+            capture.over.store(true, Ordering::SeqCst);
+            let fills = lock(&capture.fills).clone();
+            if let Ok(handle) = ended {
+                let graph = Graph { handle, fills, ctx: stream.ctx.clone() };
+                if self.slots().graphs.is_free(line.arg(1)) {
+                    self.slots().graphs.put(line.arg(1), graph);
+                }
+            }
+        }
+        code(ended.map(drop))
+    }
+
+    fn update(&mut self, line: &Line) -> Seen {
+        let (slot, graph) = (line.arg(0), self.slots().graphs.get(line.arg(1))?);
+        let exec = self.slots().execs.get(slot)?;
+        let mut result = [0_u64; 4];
+        let place = result.as_mut_ptr().cast();
+        let updated = call!(self.driver(), cuGraphExecUpdate(exec.handle, graph.handle, place));
+        if updated.is_ok() {
+            self.slots().execs.put(slot, Graph { fills: graph.fills, ..exec });
+        }
+        code(updated)
+    }
+}
+
+fn driver_end(actor: &Actor<'_>, stream: u64) -> Result<u64, i32> {
+    actor.driver().end_capture(stream)
+}

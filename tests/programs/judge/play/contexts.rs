@@ -1,0 +1,108 @@
+//! Contexts and modules.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cachealloc_tests::driver::Outcome;
+
+use super::kernels::{Kernels, load_module};
+use super::slots::{Context, Ctx, Thing};
+use super::{Actor, Player, Seen, code};
+use crate::grammar::{Line, Op};
+
+impl Player {
+    /// The primary context, current in this thread.
+    pub fn open_primary(&self) -> Outcome<Ctx> {
+        let handle = self.driver.use_device(0)?;
+        self.context(handle)
+    }
+
+    fn context(&self, handle: u64) -> Outcome<Ctx> {
+        let kernels = Kernels::load(&self.driver)?;
+        Ok(Arc::new(Context { handle, kernels, gone: AtomicBool::new(false) }))
+    }
+}
+
+impl Actor<'_> {
+    pub fn make_current(&mut self, ctx: &Ctx) -> Outcome {
+        self.driver().set_context(ctx.handle)?;
+        self.current = Some(ctx.clone());
+        Ok(())
+    }
+
+    pub fn contexts(&mut self, line: &Line) -> Seen {
+        let slot = line.arg(0);
+        match line.op {
+            Op::Init => code(call!(self.driver(), cuInit(0))),
+            Op::CtxCreate => self.create_context(slot),
+            Op::CtxSet => {
+                let ctx = self.slots().contexts.get(slot)?;
+                code(self.make_current(&ctx))
+            }
+            Op::CtxDestroy => {
+                let ctx = self.slots().contexts.get(slot).filter(|_| slot != 0)?;
+                let ended = call!(self.driver(), cuCtxDestroy(ctx.handle));
+                if ended.is_ok() {
+                    ctx.bury();
+                    self.leave(&ctx);
+                }
+                code(ended)
+            }
+            Op::CtxReset => self.reset_primary(),
+            Op::CtxSync => code(self.driver().synchronize()),
+            Op::ModuleLoad => {
+                let ctx = self.current.clone().filter(|_| self.slots().modules.is_free(slot))?;
+                let loaded = load_module(self.driver());
+                if let Ok(handle) = loaded {
+                    self.slots().modules.put(slot, Thing { handle, ctx });
+                }
+                code(loaded.map(drop))
+            }
+            _ => {
+                let module = self.slots().modules.get(slot)?;
+                self.slots().modules.clear(slot);
+                code(call!(self.driver(), cuModuleUnload(module.handle)))
+            }
+        }
+    }
+
+    fn create_context(&mut self, slot: u64) -> Seen {
+        if slot == 0 || !self.slots().contexts.is_free(slot) {
+            return None;
+        }
+        let made = self.driver().create_context(0).and_then(|handle| self.player.context(handle));
+        if let Ok(ctx) = &made {
+            self.slots().contexts.put(slot, ctx.clone());
+            self.current = Some(ctx.clone());
+        }
+        code(made.map(drop))
+    }
+
+    /// Ends the primary context with all that is in it, and takes a new one.
+    fn reset_primary(&mut self) -> Seen {
+        let old = self.slots().contexts.get(0)?;
+        let ended = call!(self.driver(), cuDevicePrimaryCtxReset(0));
+        if ended.is_err() {
+            return code(ended);
+        }
+        old.bury();
+        *super::slots::lock(&self.player.flags) = 0;
+        let made = self.player.open_primary();
+        if let Ok(ctx) = &made {
+            self.slots().contexts.put(0, ctx.clone());
+            self.current = Some(ctx.clone());
+        }
+        code(made.map(drop))
+    }
+
+    /// A context has ended; the primary one, which a program always comes back to, is current.
+    fn leave(&mut self, gone: &Ctx) {
+        if self.current.as_ref().is_some_and(|ctx| Arc::ptr_eq(ctx, gone)) {
+            self.current = None;
+            if let Some(first) = self.slots().contexts.get(0) {
+                // What it answers is the next line's to say.
+                let _ = self.make_current(&first);
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Plays a program: by plain driver calls, one line after the other in the program's order, and
+//! says to a log what each line saw.
+//!
+//! Each thread of the program is a thread of ours. The main one plays thread 0 and tells the
+//! others, a run of lines at a time, when it is their turn; lines between `together` and `joined` are
+//! played by all threads at once.
+
+/// Calls a function of the driver.
+macro_rules! call {
+    ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: each argument is a value, or a place of the player that outlives the call and is as
+        // large as this function's documentation wants.
+        cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
+    };
+}
+
+mod captures;
+mod contexts;
+mod crew;
+mod end;
+mod host;
+mod kernels;
+mod memory;
+mod order;
+mod questions;
+mod request;
+mod slots;
+mod work;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cachealloc_tests::driver::{Driver, LEGACY, Lookup, Outcome, PER_THREAD};
+
+use crate::grammar::{Line, Op, Program};
+use crate::log::{Log, Record};
+use slots::{Ctx, Slots, Stream};
+
+/// How long kernels take, against what the program says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    Instant,
+    Slow,
+    Mixed(u64),
+}
+
+impl Pace {
+    pub fn parse(text: &str) -> Option<Pace> {
+        match text {
+            "instant" => Some(Pace::Instant),
+            "slow" => Some(Pace::Slow),
+            _ => Some(Pace::Mixed(text.strip_prefix("mixed")?.parse().ok()?)),
+        }
+    }
+
+    pub fn text(self) -> String {
+        match self {
+            Pace::Instant => "instant".into(),
+            Pace::Slow => "slow".into(),
+            Pace::Mixed(seed) => format!("mixed{seed}"),
+        }
+    }
+
+    fn delay(self, line: usize, ns: u64) -> u64 {
+        match self {
+            Pace::Instant => 0,
+            Pace::Slow => ns.max(SLOW_NS),
+            Pace::Mixed(seed) => {
+                match crate::dice::Dice::new(seed ^ (line as u64) << 20).below(4) {
+                    0 => 0,
+                    1 => ns / 4,
+                    2 => ns,
+                    _ => ns * 2,
+                }
+            }
+        }
+    }
+}
+
+const SLOW_NS: u64 = 300_000;
+
+pub struct Options {
+    pub pace: Pace,
+    pub log: String,
+    /// Lines whose request natively failed for want of memory: what they get goes back at once.
+    pub refused: HashSet<usize>,
+    /// Requests in captures are made as a caching allocator makes them.
+    pub cached: bool,
+}
+
+pub struct Player {
+    driver: Driver,
+    slots: Slots,
+    log: Log,
+    options: Options,
+    /// Pinned words that kernels spin on; 0 until the first is needed.
+    flags: Mutex<u64>,
+    /// What host functions were answered: the line and the code.
+    answers: Arc<Mutex<Vec<(usize, i32)>>>,
+    /// Lines that have been played.
+    played: AtomicUsize,
+    lines: usize,
+}
+
+/// One thread of the program.
+pub struct Actor<'a> {
+    player: &'a Player,
+    /// The context that it has made current.
+    current: Option<Ctx>,
+}
+
+/// The code of a line, and what else it saw; None: it was skipped.
+type Seen = Option<(i32, Vec<u64>)>;
+
+pub fn play(program: &Program, options: Options) -> Result<(), String> {
+    let driver = Driver::load(Lookup::ProcAddress)?;
+    let log = Log::create(&options.log)?;
+    let player = Player {
+        driver,
+        slots: Slots::new(),
+        log,
+        options,
+        flags: Mutex::new(0),
+        answers: Arc::default(),
+        played: AtomicUsize::new(0),
+        lines: program.lines.len(),
+    };
+    let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
+    player.slots.contexts.put(0, first.clone());
+    player.make_memory_scarce(program);
+    let mut main = Actor { player: &player, current: Some(first) };
+    crew::play_all(&mut main, &program.lines);
+    main.look_at_everything();
+    player.log.flush();
+    Ok(())
+}
+
+impl Player {
+    /// On a GPU one allocation takes what the program must not find; the simulated device is small.
+    fn make_memory_scarce(&self, program: &Program) {
+        let scarce = ["pressure", "beside"].contains(&program.theme.as_str());
+        if !scarce || program.memory_mb == 0 || self.driver.races().is_some() {
+            return;
+        }
+        let Ok((free, _)) = self.driver.memory_info() else { return };
+        let taken = free.saturating_sub((program.memory_mb as usize) << 20) >> 21 << 21;
+        // Where even that fails, the device is full enough.
+        let _ = self.driver.alloc(taken);
+    }
+}
+
+impl<'a> Actor<'a> {
+    fn new(player: &'a Player) -> Actor<'a> {
+        let mut actor = Actor { player, current: None };
+        if let Some(first) = player.slots.contexts.get(0) {
+            // A context that is lost is current to no new thread; its calls say so.
+            let _ = actor.make_current(&first);
+        }
+        actor
+    }
+
+    fn driver(&self) -> &'a Driver {
+        &self.player.driver
+    }
+
+    fn slots(&self) -> &'a Slots {
+        &self.player.slots
+    }
+
+    fn play(&mut self, index: usize, line: &Line) {
+        if let Some((code, words)) = self.perform(index, line) {
+            self.player.log.write(&Record { line: index, code, words });
+        }
+        self.player.played.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn perform(&mut self, index: usize, line: &Line) -> Seen {
+        match line.op {
+            Op::Together | Op::Joined | Op::ThreadEnd => None,
+            Op::Init
+            | Op::CtxCreate
+            | Op::CtxSet
+            | Op::CtxDestroy
+            | Op::CtxReset
+            | Op::CtxSync
+            | Op::ModuleLoad
+            | Op::ModuleUnload => self.contexts(line),
+            Op::StreamCreate
+            | Op::StreamDestroy
+            | Op::StreamSync
+            | Op::StreamQuery
+            | Op::EventCreate
+            | Op::EventDestroy
+            | Op::EventRecord
+            | Op::EventWait
+            | Op::EventSync
+            | Op::EventQuery
+            | Op::EventElapsed
+            | Op::CtxRecord
+            | Op::CtxWait => self.order(line),
+            Op::CaptureBegin
+            | Op::CaptureEnd
+            | Op::CaptureStatus
+            | Op::CaptureMode
+            | Op::Instantiate
+            | Op::Launch
+            | Op::ExecUpdate
+            | Op::ExecDestroy
+            | Op::GraphClone
+            | Op::GraphDestroy => self.captures(line),
+            Op::HostAlloc
+            | Op::HostRegister
+            | Op::HostUnregister
+            | Op::HostPlain
+            | Op::HostFree
+            | Op::HostRead
+            | Op::HostWrite
+            | Op::ToHost
+            | Op::FillHost
+            | Op::FromHost
+            | Op::HostFunction
+            | Op::HostRequest
+            | Op::Answers => self.host(index, line),
+            Op::Fill
+            | Op::Memset
+            | Op::Copy
+            | Op::Add
+            | Op::FillArray
+            | Op::ReadArray
+            | Op::Delay
+            | Op::Spin
+            | Op::Raise
+            | Op::WriteValue => self.work(index, line),
+            Op::Read
+            | Op::Range
+            | Op::Attribute
+            | Op::HostAttribute
+            | Op::MemoryHas
+            | Op::PoolHolds => self.questions(line),
+            _ => self.memory(index, line),
+        }
+    }
+
+    fn delay(&self, index: usize, ns: u64) -> u64 {
+        self.player.options.pace.delay(index, ns)
+    }
+
+    /// The stream in a slot; the first two are the default streams of the current context.
+    fn stream(&self, slot: u64) -> Option<Stream> {
+        let default = |handle| {
+            let ctx = self.current.clone().filter(|ctx| ctx.alive())?;
+            Some(Stream { handle, ctx, capture: Arc::default() })
+        };
+        match slot {
+            0 => default(LEGACY),
+            1 => default(PER_THREAD),
+            _ => self.slots().streams.get(slot),
+        }
+    }
+}
+
+/// The code of a call that saw nothing else.
+fn code(outcome: Outcome) -> Seen {
+    Some((outcome.err().unwrap_or(0), Vec::new()))
+}

@@ -1,0 +1,95 @@
+//! Streams and events.
+
+use std::sync::Arc;
+
+use cachealloc_tests::driver::Outcome;
+
+use super::slots::{Event, Stream, lock};
+use super::{Actor, Seen, code};
+use crate::grammar::{Line, Op};
+
+impl Actor<'_> {
+    pub fn order(&mut self, line: &Line) -> Seen {
+        let (driver, slots, slot) = (self.driver(), self.slots(), line.arg(0));
+        match line.op {
+            Op::StreamCreate => self.create_stream(line),
+            Op::StreamDestroy => {
+                let stream = slots.streams.get(slot)?;
+                slots.streams.clear(slot);
+                if let Some(capture) = stream.capture() {
+                    // Its capture, if it began one, cannot be ended any more.
+                    drop(capture);
+                }
+                code(driver.destroy_stream(stream.handle))
+            }
+            Op::StreamSync => code(driver.synchronize_stream(self.stream(slot)?.handle)),
+            Op::StreamQuery => code(driver.query_stream(self.stream(slot)?.handle)),
+            Op::EventCreate => self.create_event(line),
+            Op::EventDestroy => {
+                let event = slots.events.get(slot)?;
+                slots.events.clear(slot);
+                code(driver.destroy_event(event.handle))
+            }
+            Op::EventRecord => self.record(slot, line.arg(1)),
+            Op::EventWait => self.wait(slot, line.arg(1)),
+            Op::EventSync => code(driver.synchronize_event(slots.events.get(slot)?.handle)),
+            Op::EventQuery => code(driver.query_event(slots.events.get(slot)?.handle)),
+            Op::EventElapsed => {
+                let (start, end) = (slots.events.get(slot)?, slots.events.get(line.arg(1))?);
+                code(driver.elapsed_ms(start.handle, end.handle).map(drop))
+            }
+            Op::CtxRecord => {
+                let (event, ctx) = (slots.events.get(slot)?, self.current.clone()?);
+                code(call!(driver, cuCtxRecordEvent(ctx.handle, event.handle)))
+            }
+            _ => {
+                let (event, ctx) = (slots.events.get(slot)?, self.current.clone()?);
+                code(call!(driver, cuCtxWaitEvent(ctx.handle, event.handle)))
+            }
+        }
+    }
+
+    fn create_stream(&mut self, line: &Line) -> Seen {
+        let (slot, flags) = (line.arg(0), line.arg(1) as u32);
+        let ctx = self.current.clone()?;
+        if slot < 2 || !self.slots().streams.is_free(slot) {
+            return None;
+        }
+        let (mut handle, priority) = (0, -(line.arg(2) as i32));
+        let made = call!(self.driver(), cuStreamCreateWithPriority(&mut handle, flags, priority));
+        if made.is_ok() {
+            self.slots().streams.put(slot, Stream { handle, ctx, capture: Arc::default() });
+        }
+        code(made)
+    }
+
+    fn create_event(&mut self, line: &Line) -> Seen {
+        let (slot, flags) = (line.arg(0), line.arg(1) as u32);
+        let ctx = self.current.clone().filter(|_| self.slots().events.is_free(slot))?;
+        let mut handle = 0;
+        let made = call!(self.driver(), cuEventCreate(&mut handle, flags));
+        if made.is_ok() {
+            self.slots().events.put(slot, Event { handle, ctx, captured: None });
+        }
+        code(made)
+    }
+
+    fn record(&mut self, slot: u64, stream: u64) -> Seen {
+        let (event, stream) = (self.slots().events.get(slot)?, self.stream(stream)?);
+        let recorded = self.driver().record(event.handle, stream.handle);
+        if recorded.is_ok() {
+            self.slots().events.put(slot, Event { captured: stream.capture(), ..event });
+        }
+        code(recorded)
+    }
+
+    /// A stream that waits for an event of a capture takes part in it from then on.
+    fn wait(&mut self, stream: u64, event: u64) -> Seen {
+        let (stream, event) = (self.stream(stream)?, self.slots().events.get(event)?);
+        let waits: Outcome = self.driver().stream_waits(stream.handle, event.handle);
+        if waits.is_ok() && event.captured.is_some() {
+            *lock(&stream.capture) = event.captured;
+        }
+        code(waits)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a program may ask of memory. Addresses are never written down: only places in a block.
+
+use super::host::summary;
+use super::{Actor, Seen, code};
+use crate::grammar::{Line, Op};
+
+impl Actor<'_> {
+    pub fn questions(&mut self, line: &Line) -> Seen {
+        let (driver, slots) = (self.driver(), self.slots());
+        match line.op {
+            Op::Read => {
+                let block = self.readable(line.arg(0))?;
+                match driver.read_words(block.part.0, block.part.1 as usize / 8) {
+                    Ok(words) => Some((0, summary(words.into_iter()))),
+                    Err(error) => code(Err(error)),
+                }
+            }
+            Op::Range => {
+                let block = slots.blocks.get(line.arg(0))?;
+                let inside = line.arg(1) % block.bytes as u64;
+                match driver.address_range(block.address + inside) {
+                    Ok((base, bytes)) => {
+                        Some((0, vec![base.wrapping_sub(block.address), bytes as u64]))
+                    }
+                    Err(error) => code(Err(error)),
+                }
+            }
+            Op::Attribute => {
+                let block = slots.blocks.get(line.arg(0))?;
+                self.attribute(block.address, line.arg(2) % block.bytes as u64, line.arg(1))
+            }
+            Op::HostAttribute => {
+                let host = slots.hosts.get(line.arg(0))?;
+                self.attribute(host.address, 8, line.arg(1))
+            }
+            Op::PoolHolds => {
+                let (pool, mut value) = (self.pool(line.arg(0))?, 0);
+                let attribute = line.arg(1) as u32;
+                match call!(driver, cuMemPoolGetAttribute(pool, attribute, &mut value)) {
+                    Ok(()) => Some((0, vec![u64::from(value >= line.arg(2))])),
+                    Err(error) => code(Err(error)),
+                }
+            }
+            _ => match driver.memory_info() {
+                Ok((free, _)) => Some((0, vec![u64::from(free as u64 >= line.arg(0))])),
+                Err(error) => code(Err(error)),
+            },
+        }
+    }
+
+    fn attribute(&self, base: u64, inside: u64, attribute: u64) -> Seen {
+        let attribute = ATTRIBUTES[attribute as usize % ATTRIBUTES.len()];
+        let mut value = 0_u64;
+        let place = &mut value;
+        let asked = call!(self.driver(), cuPointerGetAttribute(place, attribute, base + inside));
+        let seen = match attribute {
+            DEVICE_POINTER | HOST_POINTER | RANGE_START => value.wrapping_sub(base),
+            _ => value & 0xFFFF_FFFF,
+        };
+        match asked {
+            Ok(()) => Some((0, vec![seen])),
+            Err(error) => code(Err(error)),
+        }
+    }
+}
+
+const DEVICE_POINTER: u32 = 3;
+const HOST_POINTER: u32 = 4;
+const RANGE_START: u32 = 11;
+/// Kind of memory, both pointers, synchronous or not, managed, ordinal, start and size of the
+/// range, mapped, kinds of handles, access.
+const ATTRIBUTES: [u32; 11] =
+    [2, DEVICE_POINTER, HOST_POINTER, 6, 8, 9, RANGE_START, 12, 13, 14, 16];

@@ -1,0 +1,207 @@
+//! What a program holds, in numbered slots. A slot whose context is gone counts as empty.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::kernels::Kernels;
+
+/// A context, and what it has loaded.
+pub struct Context {
+    pub handle: u64,
+    pub kernels: Kernels,
+    pub gone: AtomicBool,
+}
+
+pub type Ctx = Arc<Context>;
+
+impl Context {
+    pub fn alive(&self) -> bool {
+        !self.gone.load(Ordering::SeqCst)
+    }
+
+    pub fn bury(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A capture, as far as the player must know it: what a launch of its graph will have written.
+#[derive(Default)]
+pub struct Capture {
+    pub over: AtomicBool,
+    pub fills: Mutex<Vec<Filled>>,
+}
+
+/// What an operation writes, and may be looked at afterwards.
+pub type Filled = Arc<AtomicBool>;
+
+#[derive(Clone)]
+pub struct Stream {
+    pub handle: u64,
+    pub ctx: Ctx,
+    pub capture: Arc<Mutex<Option<Arc<Capture>>>>,
+}
+
+impl Stream {
+    pub fn capture(&self) -> Option<Arc<Capture>> {
+        let capture = lock(&self.capture).clone();
+        capture.filter(|capture| !capture.over.load(Ordering::SeqCst))
+    }
+
+    /// Work on this stream writes it: now, or when the graph is launched.
+    pub fn fills(&self, what: &Filled) {
+        match self.capture() {
+            Some(capture) => lock(&capture.fills).push(what.clone()),
+            None => what.store(true, Ordering::SeqCst),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Event {
+    pub handle: u64,
+    pub ctx: Ctx,
+    pub captured: Option<Arc<Capture>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockKind {
+    Plain,
+    Ordered,
+    /// A mapping, with the handle of its memory and its whole size.
+    Virtual(u64, usize),
+}
+
+#[derive(Clone)]
+pub struct Block {
+    pub address: u64,
+    pub bytes: usize,
+    pub kind: BlockKind,
+    /// The part that is written and read: its place and its length.
+    pub part: (u64, u64),
+    pub filled: Filled,
+    pub ctx: Ctx,
+    /// Access was taken away.
+    pub closed: Arc<AtomicBool>,
+    /// Some capture has used it.
+    pub in_graph: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostKind {
+    Pinned,
+    /// Ordinary memory, registered or not.
+    Plain,
+}
+
+#[derive(Clone)]
+pub struct Host {
+    pub address: u64,
+    pub bytes: usize,
+    pub kind: HostKind,
+    pub part: (u64, u64),
+    pub filled: Filled,
+    pub ctx: Ctx,
+    pub registered: Arc<AtomicBool>,
+}
+
+#[derive(Clone)]
+pub struct Array {
+    pub handle: u64,
+    pub filled: Filled,
+    pub ctx: Ctx,
+}
+
+/// A handle and what its launch writes: graphs and executables.
+#[derive(Clone)]
+pub struct Graph {
+    pub handle: u64,
+    pub fills: Vec<Filled>,
+    pub ctx: Ctx,
+}
+
+/// Anything else: pools, textures, modules.
+#[derive(Clone)]
+pub struct Thing {
+    pub handle: u64,
+    pub ctx: Ctx,
+}
+
+pub trait Owned {
+    fn owner(&self) -> &Ctx;
+}
+
+macro_rules! owned {
+    ($($kind:ty),+) => { $(impl Owned for $kind { fn owner(&self) -> &Ctx { &self.ctx } })+ };
+}
+owned!(Stream, Event, Block, Host, Array, Graph, Thing);
+
+impl Owned for Ctx {
+    fn owner(&self) -> &Ctx {
+        self
+    }
+}
+
+pub struct Table<T>(Vec<Mutex<Option<T>>>);
+
+impl<T: Owned + Clone> Table<T> {
+    pub fn new(slots: usize) -> Table<T> {
+        Table((0..slots).map(|_| Mutex::new(None)).collect())
+    }
+
+    pub fn get(&self, slot: u64) -> Option<T> {
+        let found = self.0.get(slot as usize).and_then(|slot| lock(slot).clone());
+        found.filter(|found| found.owner().alive())
+    }
+
+    pub fn is_free(&self, slot: u64) -> bool {
+        (slot as usize) < self.0.len() && self.get(slot).is_none()
+    }
+
+    pub fn put(&self, slot: u64, thing: T) {
+        *lock(&self.0[slot as usize]) = Some(thing);
+    }
+
+    pub fn clear(&self, slot: u64) {
+        *lock(&self.0[slot as usize]) = None;
+    }
+
+    pub fn all(&self) -> Vec<T> {
+        (0..self.0.len() as u64).filter_map(|slot| self.get(slot)).collect()
+    }
+}
+
+pub struct Slots {
+    pub contexts: Table<Ctx>,
+    pub streams: Table<Stream>,
+    pub events: Table<Event>,
+    pub blocks: Table<Block>,
+    pub hosts: Table<Host>,
+    pub arrays: Table<Array>,
+    pub pools: Table<Thing>,
+    pub textures: Table<Thing>,
+    pub modules: Table<Thing>,
+    pub graphs: Table<Graph>,
+    pub execs: Table<Graph>,
+}
+
+impl Slots {
+    pub fn new() -> Slots {
+        Slots {
+            contexts: Table::new(16),
+            streams: Table::new(128),
+            events: Table::new(128),
+            blocks: Table::new(256),
+            hosts: Table::new(64),
+            arrays: Table::new(16),
+            pools: Table::new(8),
+            textures: Table::new(16),
+            modules: Table::new(8),
+            graphs: Table::new(128),
+            execs: Table::new(128),
+        }
+    }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
