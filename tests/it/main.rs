@@ -13,6 +13,7 @@ mod header;
 mod idle;
 mod instructions;
 mod ipc;
+mod judge;
 mod limits;
 mod lookups;
 mod matrix;
