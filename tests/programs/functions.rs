@@ -253,8 +253,6 @@ functions! {
         cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2" 3020 (Number, Number, usize, Number);
         cuMemcpyDtoD = "cuMemcpyDtoD_v2" 3020 (Number, Number, usize);
         cuMemcpy3DAsync = "cuMemcpy3DAsync_v2" 3020 (List, Number);
-        cuMemcpyBatchAsync = "cuMemcpyBatchAsync" 12080
-            (List, List, List, usize, List, List, usize, Place<usize>, Number);
         cuMemsetD8 = "cuMemsetD8_v2" 3020 (Number, u8, usize);
         cuMemsetD32Async = "cuMemsetD32Async" 3020 (Number, u32, usize, Number);
         cuMemsetD2D8Async = "cuMemsetD2D8Async" 3020 (Number, usize, u8, usize, usize, Number);
