@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
 
+use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::record::recorder::Freed;
@@ -126,7 +127,8 @@ pub fn wait_for_plain_frees(context: &'static Context) {
 /// Memory is short: what `cuMemFree` of stream-ordered memory has freed waits no longer, except for what
 /// natively it would wait for as well.
 pub fn assume_over(context: &'static Context) {
-    if !rule_holds(Rule::AssumedOverWhereShort) {
+    // With `fill` the library has written there itself, and that may not be over.
+    if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
         return;
     }
     let assumed = core::mem::take(&mut *lock(&context.tagged.assumed));
