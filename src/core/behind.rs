@@ -138,6 +138,10 @@ impl Allocator {
 }
 
 fn may_be_ordered(block: &Block) -> bool {
+    // Blocks that a capture has joined lie beside those that anyone may take.
+    if block.private.is_some() {
+        return false;
+    }
     let on_stream = |ready| matches!(ready, Ready::OnStream { .. });
     let freed = match block.state {
         State::Allocated => false,
