@@ -118,31 +118,33 @@ fn retried_unless(
     captured: Captured,
     real: &mut impl FnMut() -> CuResult,
 ) -> CuResult {
-    let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
-    let mut seen = if may_retry { departures::arrivals() } else { 0 };
     let code = real();
     if code == SUCCESS {
         return code;
     }
     note_lost(function, code);
+    let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == OUT_OF_MEMORY && may_retry {
-        return last_word(function, captured, &mut seen, real);
+        return last_word(function, captured, real);
     }
     code
 }
 
-/// The call is made again as long as memory comes back for it.
+/// The call is made again as long as memory comes back for it, and once in any case: what has arrived
+/// between the driver's refusal and the first look here cannot be told from what came before.
 #[cold]
 fn last_word(
     function: &'static Function,
     captured: Captured,
-    seen: &mut u64,
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
-    let mut code = OUT_OF_MEMORY;
-    for _ in 0..TRIES_MAX {
+    let (mut code, mut seen) = (OUT_OF_MEMORY, departures::arrivals());
+    for tries in 0..TRIES_MAX {
         let forbidden = captured == Captured::Perhaps && captures::any();
-        if forbidden && rule_holds(Rule::RetryNotInCapture) || !made_room(function, seen) {
+        if forbidden && rule_holds(Rule::RetryNotInCapture) {
+            break;
+        }
+        if !made_room(function, &mut seen) && tries > 0 {
             break;
         }
         stats::count(Count::Retries);
@@ -172,7 +174,7 @@ pub fn lost_code(function: &'static Function) -> Option<CuResult> {
 
 /// As `make_room`, under a guard of its own where the hook has none here.
 #[cold]
-pub fn made_room(function: &'static Function, seen: &mut u64) -> bool {
+fn made_room(function: &'static Function, seen: &mut u64) -> bool {
     if thread::with(|thread| thread.inside.get()) {
         return make_room(seen);
     }
@@ -196,4 +198,4 @@ pub fn make_room(seen: &mut u64) -> bool {
 }
 
 /// Others may take what has come back for one call, again and again.
-pub const TRIES_MAX: usize = 64;
+const TRIES_MAX: usize = 64;

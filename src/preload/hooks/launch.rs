@@ -123,7 +123,8 @@ pub fn graph_instantiate(
     code
 }
 
-/// `cuGraphLaunch(executable, stream)`, which no stream takes that captures. Graphs may hold host functions, and copies of any kind.
+/// `cuGraphLaunch(executable, stream)`, which a stream that captures refuses. Graphs may hold host
+/// functions, and copies of any kind.
 pub fn graph_launch(
     function: &'static Function,
     words: &[usize; 2],
