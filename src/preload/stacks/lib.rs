@@ -23,6 +23,7 @@
 mod arena;
 mod fallback;
 mod fork;
+mod identity;
 mod loader;
 mod modules;
 mod symbols;

@@ -96,23 +96,31 @@ impl Object<'_> {
 
     /// The id that the linker gave to this build; empty without one.
     pub fn build_id(&self) -> &[u8] {
-        const NT_GNU_BUILD_ID: u32 = 3;
         for header in self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
             let range = segment(self.base, header);
             // SAFETY: loaded during this visit.
             let bytes = unsafe { readable(self.base, self.headers, range.start) };
             let length = (range.end - range.start) as usize;
-            let mut notes = bytes.and_then(|bytes| bytes.get(..length)).unwrap_or(&[]);
-            let align = if header.p_align == 8 { 8 } else { 4 };
-            while let Some((note, rest)) = split_note(notes, align) {
-                if note.kind == NT_GNU_BUILD_ID && note.name == b"GNU\0" {
-                    return note.content;
-                }
-                notes = rest;
+            let notes = bytes.and_then(|bytes| bytes.get(..length)).unwrap_or(&[]);
+            if let Some(build_id) = build_id_among(notes, header.p_align) {
+                return build_id;
             }
         }
         &[]
     }
+}
+
+/// The id among the notes of a segment with this alignment.
+pub fn build_id_among(mut notes: &[u8], align: u64) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let align = if align == 8 { 8 } else { 4 };
+    while let Some((note, rest)) = split_note(notes, align) {
+        if note.kind == NT_GNU_BUILD_ID && note.name == b"GNU\0" {
+            return Some(note.content);
+        }
+        notes = rest;
+    }
+    None
 }
 
 struct Note<'a> {

@@ -1,12 +1,15 @@
 //! Names and lines of addresses: slow, allocating, for when a snapshot is written.
 //!
-//! Symbols come from the module's file, found by the path that the loader named. Files are opened one
-//! after the other, each once: addresses are sorted by module first.
+//! Symbols come from the module's file, found by the path that the loader named, if it still is the file
+//! that was loaded. Files are opened one after the other, each once: addresses are sorted by module first.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use addr2line::Loader;
 
+use crate::identity;
 use crate::modules::{self, Module};
 
 /// One function at one address. Where nothing is known: the name `??`, the module's path, and the
@@ -71,9 +74,18 @@ struct Symbols {
 impl Symbols {
     fn open(module: &'static Module) -> Symbols {
         let path = module.path();
-        // The file of a module that is gone may be another one by now.
-        let present = if module.loaded() { Loader::new(&path).ok() } else { None };
-        let debug = present.as_ref().and_then(|_| Loader::new(debug_file(module.build_id())?).ok());
+        // The file of a module that is gone may be another one by now. So may that of one that is there.
+        let found = module.loaded().then(|| identity::open(&path, module)).flatten();
+        let present = found.and_then(|found| {
+            let loader = Loader::new(&path).ok()?;
+            // Replaced just now?
+            let still = fs::metadata(&path).ok()?;
+            let same = found.metadata().ok()?;
+            ((still.dev(), still.ino()) == (same.dev(), same.ino())).then_some(loader)
+        });
+        // Of this very build, by its name.
+        let debug = debug_file(module.build_id()).filter(|_| module.loaded());
+        let debug = debug.and_then(|debug| Loader::new(debug).ok());
         Symbols { module, files: debug.into_iter().chain(present).collect(), path }
     }
 
