@@ -3,6 +3,7 @@
 //! file of the last time as it was.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -24,9 +25,20 @@ pub fn write_whole(
     writer: Writer,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<u64> {
+    write_whole_noting(path, writer, |_| (), write)
+}
+
+/// As [`write_whole`], and tells the temporary name before the file is there: one that has to give
+/// up in the middle can remove it.
+pub fn write_whole_noting(
+    path: &Path,
+    writer: Writer,
+    note: impl Fn(Option<&Path>),
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<u64> {
     check_target(path)?;
-    let temporary = Temporary(temporary_path(path, writer)?);
-    let bytes = write_temporary(&temporary.0, write).map_err(|error| about(path, &error))?;
+    let (temporary, file) = Temporary::create(path, writer, note)?;
+    let bytes = write_temporary(file, write).map_err(|error| about(path, &error))?;
     fs::rename(&temporary.0, path).map_err(|error| about(path, &error))?;
     // What it was the name of has its real name now.
     std::mem::forget(temporary);
@@ -65,7 +77,29 @@ fn check_target(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Hidden, and recognisable for whoever finds one after a crash.
+impl Temporary {
+    /// Under a name that nothing has: others may write into the same directory, and must not be able to
+    /// take the name first, nor to have us open what it leads to.
+    fn create(
+        path: &Path,
+        writer: Writer,
+        note: impl Fn(Option<&Path>),
+    ) -> io::Result<(Temporary, File)> {
+        const ATTEMPTS_MAX: u32 = 16;
+        for _ in 0..ATTEMPTS_MAX {
+            let name = temporary_path(path, writer)?;
+            note(Some(&name));
+            match OpenOptions::new().write(true).create_new(true).open(&name) {
+                Ok(file) => return Ok((Temporary(name), file)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => note(None),
+                Err(error) => return Err(about(path, &error)),
+            }
+        }
+        Err(about(path, &ErrorKind::AlreadyExists.into()))
+    }
+}
+
+/// Hidden, recognisable for whoever finds one after a crash, and not to be guessed.
 fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         let what = format!("{}: is not the name of a file", path.display());
@@ -74,24 +108,18 @@ fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
     let name = name.to_string_lossy();
     let name = &name[..name.floor_char_boundary(NAME_PART_BYTES_MAX)];
     let Writer { process_id, sequence } = writer;
-    Ok(path.with_file_name(format!(".{name}.{process_id}.{sequence}.part")))
+    // The keys of std's hashes are the system's random numbers.
+    let random = RandomState::new().hash_one((process_id, sequence));
+    Ok(path.with_file_name(format!(".{name}.{process_id}.{random:016x}.part")))
 }
 
 /// File systems allow 255 bytes for a name.
 const NAME_PART_BYTES_MAX: usize = 200;
 
 fn write_temporary(
-    path: &Path,
+    file: File,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let file = match create(path) {
-        // Of a process with our id that was killed: in containers ids come again at once.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            create(path)?
-        }
-        result => result?,
-    };
     let mut output = BufWriter::with_capacity(BUFFER_BYTES, file);
     write(&mut output)?;
     output.flush()?;
@@ -100,11 +128,6 @@ fn write_temporary(
 }
 
 const BUFFER_BYTES: usize = 1 << 17;
-
-/// Never opens what is there already: it could be a link to something else.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
-}
 
 fn about(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
