@@ -2,11 +2,12 @@
 //! parser and its messages are the core's.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use cachealloc_core::Config;
 use cachealloc_core::options::{self, Fill, LogLevel, Record};
+use cachealloc_history::name;
 
 use crate::log::{self, Level};
 
@@ -84,9 +85,33 @@ pub fn includes_this_program() -> bool {
     get().programs.include(&name)
 }
 
+/// What the environment said, for threads of ours: they may not read it themselves, for the program may
+/// change it at any time (`setenv`), and nothing keeps the two apart.
+static TEXT: OnceLock<String> = OnceLock::new();
+static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
+const NO_RANK: u64 = u64::MAX;
+
+/// The text of the settings.
+pub fn text() -> &'static str {
+    TEXT.get().map_or("", String::as_str)
+}
+
+/// Which process of its job this one is.
+pub fn rank() -> Option<u32> {
+    u32::try_from(RANK.load(Ordering::Relaxed)).ok()
+}
+
+/// Reads what some launchers set late. Call in a thread of the program, inside a call of CUDA's that
+/// reads the environment itself.
+pub fn note_environment() {
+    let rank = name::rank(|variable| std::env::var(variable).ok());
+    RANK.store(rank.map_or(NO_RANK, u64::from), Ordering::Relaxed);
+}
+
 #[cold]
 fn read() -> Config {
     let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
+    let _ = TEXT.set(text.to_string_lossy().into_owned());
     let (config, problems) = options::parse(&text.to_string_lossy());
     log::set_level(match config.log {
         LogLevel::Quiet => Level::Quiet,

@@ -6,6 +6,7 @@
 //! `cachealloc-core`, `record` remembers what happened, `driver` is the only place that calls the real `libcuda.so.1`.
 
 pub mod config;
+mod heap;
 pub mod log;
 mod undisturbed;
 

@@ -6,6 +6,7 @@ mod broken;
 mod command;
 mod deep;
 mod doors;
+mod ends;
 mod faults;
 mod graphs;
 mod hazards;

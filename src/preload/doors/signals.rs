@@ -9,8 +9,8 @@
 //!
 //! Whoever goes past us to the kernel is right: our view counts only while our handler is there.
 //!
-//! A handler of ours only leaves word for the writer (`runtime::snapshots`): it takes no lock,
-//! allocates nothing, and keeps `errno`. Signals reach us only after CUDA was started; before, and in
+//! A handler of ours leaves word for the writer (`runtime::snapshots`), and stops the program where the
+//! signal is a deadly one (`runtime::stop`): it takes no lock, allocates nothing, and keeps `errno`. Signals reach us only after CUDA was started; before, and in
 //! a forked child, the program is alone with them.
 
 use core::ffi::{c_int, c_void};
@@ -18,7 +18,9 @@ use core::mem::zeroed;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN};
+use libc::{
+    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
+};
 
 use crate::doors::c_library::{
     BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED,
@@ -74,14 +76,16 @@ static HELD: [Held; SIGNALS_MAX] = [const {
     }
 }; SIGNALS_MAX];
 
-/// Takes the signals. Call once, when the writer is ready for them.
-pub fn hold(asks: Option<c_int>, terminating: bool) {
-    if let Some(signal) = asks {
-        take(signal, true);
-    }
-    for signal in TERMINATING.into_iter().filter(|signal| terminating && Some(*signal) != asks) {
+/// Takes the signal that asks for a snapshot. Call once, when CUDA was started.
+pub fn hold_asking(signal: c_int) {
+    take(signal, true);
+}
+
+/// Takes those that end the process. Call once, when the writer is ready for them.
+pub fn hold_deadly() {
+    TERMINATING.into_iter().filter(|signal| held(*signal).is_none()).for_each(|signal| {
         take(signal, false);
-    }
+    });
 }
 
 /// Carries the default action of a signal out: ends the process as it would have ended.
@@ -155,7 +159,8 @@ impl Held {
             action.sa_sigaction = ours();
             // A call that the signal interrupts goes on, unless the program said otherwise.
             let default = wanted.sa_sigaction == SIG_DFL;
-            let flags = if default { SA_RESTART } else { wanted.sa_flags & !SA_RESETHAND };
+            let flags =
+                if default { SA_RESTART | SA_ONSTACK } else { wanted.sa_flags & !SA_RESETHAND };
             action.sa_flags = flags | SA_SIGINFO;
         }
         // SAFETY: a complete action; the handler lives as long as the library, which is never
@@ -252,7 +257,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         }
     } else if action == SIG_DFL {
         if ours {
-            snapshots::end_from_signal(signal);
+            snapshots::end_from_signal(signal, context);
         } else {
             end_by(signal);
         }

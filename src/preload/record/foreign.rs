@@ -104,6 +104,14 @@ pub fn device_of_physical(handle: u64) -> Option<i32> {
     PHYSICAL.look(|physical| physical.given.get(&(handle as usize)).copied())
 }
 
+/// How many bytes a cut takes, at most.
+pub fn cut_bytes() -> usize {
+    let foreign = lock(&FOREIGN);
+    let entries: usize = foreign.rings.values().map(Ring::len).sum();
+    let each = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
+    foreign.live.len() * each + entries * 4 * size_of::<Entry>()
+}
+
 /// Everything so far.
 pub fn cut() -> Cut {
     let foreign = lock(&FOREIGN);

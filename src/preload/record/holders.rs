@@ -38,7 +38,7 @@ pub struct Held {
 
 impl Holders {
     pub fn allocated(&mut self, stack: StackId, bytes: u64) {
-        let row = self.row(stack);
+        let Some(row) = self.row(stack) else { return };
         row.bytes += bytes;
         row.allocations_count += 1;
         self.bytes += bytes;
@@ -49,7 +49,7 @@ impl Holders {
     }
 
     pub fn freed(&mut self, stack: StackId, bytes: u64) {
-        let row = self.row(stack);
+        let Some(row) = self.row(stack) else { return };
         row.bytes = row.bytes.saturating_sub(bytes);
         row.frees_count += 1;
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -73,16 +73,16 @@ impl Holders {
         })
     }
 
-    /// The row, about to change.
-    fn row(&mut self, stack: StackId) -> &mut Row {
+    /// The row, about to change. None: there is no memory for it.
+    fn row(&mut self, stack: StackId) -> Option<&mut Row> {
         let number = stack.0 as usize;
-        if number >= self.rows.len() {
-            self.rows.resize((number + 1).next_power_of_two(), Row::default());
+        if !super::grow_to(&mut self.rows, number) {
+            return None;
         }
         let row = &mut self.rows[number];
         if row.peak != self.peaks_count {
             (row.bytes_at_peak, row.peak) = (row.bytes, self.peaks_count);
         }
-        row
+        Some(row)
     }
 }

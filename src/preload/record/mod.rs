@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use cachealloc_core::options::Record;
 use cachealloc_history::Stacks;
 
-use crate::config;
+use crate::{config, log};
 
 /// What all stacks together may take: 48 MiB, some 200,000 different stacks of 30 frames.
 const STACK_WORDS_MAX: u64 = 6 << 20;
@@ -50,6 +50,31 @@ pub fn set_level(level: Record) {
     let number = LEVELS.iter().position(|known| *known == level).expect("all are listed");
     LEVEL.store(number as u8, Ordering::Relaxed);
     config::set_records(level != Record::Off);
+}
+
+/// There is no memory for what recording needs: it ends here, and the program goes on. Called inside an
+/// allocation: takes no lock and allocates nothing.
+pub fn stop_short() {
+    if is_on() {
+        config::set_records(false);
+        log::warn(format_args!(
+            "recording has stopped, and there is no snapshot at exit: this process gets no more memory"
+        ));
+    }
+}
+
+/// Makes the list long enough for this index. False: there is no memory, and recording has stopped.
+fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
+    if index < list.len() {
+        return true;
+    }
+    let length = (index + 1).next_power_of_two();
+    if list.try_reserve_exact(length - list.len()).is_err() {
+        stop_short();
+        return false;
+    }
+    list.resize(length, T::default());
+    true
 }
 
 /// The stacks seen so far.

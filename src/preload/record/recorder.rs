@@ -221,6 +221,21 @@ impl Recorder {
         lock(&self.0).holders.reset_peak();
     }
 
+    /// How many bytes a cut takes, at most.
+    pub fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
+        let recorded = lock(&self.0);
+        let segments = allocator.segments();
+        let (segments_count, blocks_count) =
+            segments.fold((0, 0), |(segments, blocks), segment| {
+                (segments + 1, blocks + allocator.blocks(segment.id).count())
+            });
+        let ring = recorded.ring.as_ref().filter(|_| with_entries);
+        // A list that grows leaves what it was, and is up to twice as long as what is in it.
+        segments_count * (6 * size_of::<history::Segment>() + 256)
+            + blocks_count * 4 * size_of::<history::Block>()
+            + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
+    }
+
     /// Segments, blocks and entries at this moment, with the lookaside lists empty. `requested`: what
     /// the program asked for, where nothing is recorded.
     pub fn cut(
@@ -309,10 +324,9 @@ impl Recorded {
 
     fn note_origin(&mut self, block: BlockId, origin: Origin) {
         let index = block.0 as usize;
-        if index >= self.blocks.len() {
-            self.blocks.resize((index + 1).next_power_of_two(), Origin::default());
+        if super::grow_to(&mut self.blocks, index) {
+            self.blocks[index] = origin;
         }
-        self.blocks[index] = origin;
     }
 
     fn origin(&self, block: BlockId) -> Origin {

@@ -17,6 +17,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::log;
 use crate::runtime::contexts;
+use crate::runtime::own_thread::Body;
 use crate::runtime::{bypass, idle, lock, own_thread, pool_life, process};
 
 /// Seconds of the options are turns.
@@ -73,7 +74,7 @@ fn begin() {
     // After the driver's own, so before it at the end.
     // SAFETY: the function lives as long as the library, which is never unloaded (it is preloaded).
     unsafe { libc::atexit(stop) };
-    if !own_thread::start(work) {
+    if !own_thread::start(&Body { begin: || (), go_on: work }) {
         log::info(format_args!("no thread that gives idle memory back"));
     }
 }

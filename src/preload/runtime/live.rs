@@ -34,7 +34,7 @@ use cachealloc_core::report::page::{
 
 use crate::record::recorder::now_ns;
 use crate::runtime::reading::Patience;
-use crate::runtime::{process, report};
+use crate::runtime::{filter, process, report};
 use crate::undisturbed::undisturbed;
 use crate::{config, log};
 
@@ -205,11 +205,17 @@ fn wake(offset: usize) {
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// The process ends. For signal handlers, too.
+/// The process ends. For signal handlers, too. A process that has put itself under a filter for system
+/// calls since may not be allowed to remove a file, and killed for trying: the next process does it.
 pub fn end() {
-    if process::is_ours() && !ENDED.swap(true, Ordering::SeqCst) {
+    if process::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
         remove_own();
     }
+}
+
+/// Whether the file is gone, or goes.
+pub fn has_ended() -> bool {
+    ENDED.load(Ordering::SeqCst)
 }
 
 fn remove_own() {

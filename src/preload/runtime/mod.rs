@@ -61,12 +61,15 @@ pub mod limits;
 
 pub mod memory_hooks;
 
+pub mod filter;
 pub mod live;
 pub mod recording;
 pub mod report;
 pub mod shortage;
+pub mod silence;
 pub mod snapshot;
 pub mod snapshots;
+pub mod stop;
 pub mod writer;
 
 pub mod exports;

@@ -2,13 +2,16 @@
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use cachealloc_core::options::StatsOnExit;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::config;
 use crate::doors::c_library;
-use crate::runtime::{bypass, captures, debts, live, memory_hooks, snapshots, stats, thread};
+use crate::runtime::{
+    bypass, captures, debts, memory_hooks, own_thread, snapshots, stats, thread, writer,
+};
+use crate::{config, log};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// The process in which CUDA was started; 0 before.
@@ -26,6 +29,8 @@ pub fn started() {
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
     // A program may leave in a signal handler, where looking for a symbol is not safe.
     c_library::find_all();
+    say_panics();
+    config::note_environment();
     memory_hooks::expect_plugin();
     let config = config::get();
     let mut key = 0;
@@ -40,18 +45,30 @@ pub fn started() {
     if config.stats_on_exit == StatsOnExit::Stderr || snapshots::are_wanted() {
         watch_end();
     }
+    snapshots::expect();
 }
+
+/// Whether the end of this process has something to say.
+static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// The end of this process has something to say.
 pub fn watch_end() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if WATCHED.swap(true, Ordering::Relaxed) {
-        return;
+    if !WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: as above.
+        unsafe { at_quick_exit(at_exit) };
     }
-    // SAFETY: as above.
-    unsafe {
-        libc::atexit(at_exit);
-        at_quick_exit(at_exit);
+}
+
+/// The loader runs this at the end of every process: behind all that the program registered by
+/// `atexit`, and behind the destructors of its globals, which may still free memory. So it is behind
+/// the driver's own end, too: nothing from here on may call the driver.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
+extern "C" fn at_end() {
+    if WATCHED.load(Ordering::Relaxed) {
+        exits();
     }
 }
 
@@ -93,6 +110,15 @@ pub fn watch_thread() {
 /// on untouched; locks that another thread held are never looked at again.
 extern "C" fn in_forked_child() {
     bypass::turn_off();
+}
+
+/// A panic of ours is one line. What std says of it reads the environment, in whatever thread.
+fn say_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));
+        let text = panic.payload_as_str().unwrap_or("");
+        log::line(format_args!("a bug of ours at {}:{}: {text}", place.0, place.1));
+    }));
 }
 
 extern "C" fn thread_ends(_: *mut c_void) {
@@ -159,11 +185,15 @@ pub fn exits() {
     if !is_ours() {
         return;
     }
+    while snapshots::is_ending() {
+        // This thread goes on for a moment only (`stop`), and comes too late.
+        own_thread::sleep(Duration::from_millis(100));
+    }
     if !bypass::is_off() {
         let _ = std::panic::catch_unwind(snapshots::at_exit);
         if config::get().stats_on_exit == StatsOnExit::Stderr {
             let _ = std::panic::catch_unwind(stats::print_at_exit);
         }
     }
-    live::end();
+    writer::leave();
 }

@@ -1,32 +1,37 @@
 //! One snapshot: every context's cut, the text of its stacks, and a file that is whole or not there.
 
+use core::ffi::c_char;
+use core::ptr::null_mut;
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::Writer;
-use cachealloc_history::name::{self, Facts, Template};
+use cachealloc_history::name::{Facts, Template};
 use cachealloc_history::{
     BlockState, Clock, Device, Entry, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
     oom_report,
 };
 
+use crate::heap::Section;
 use crate::record::foreign;
 use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, limits, lock, stats, waits, writer};
-use crate::{config, log, record};
+use crate::runtime::{alloc, limits, lock, silence, stats, waits, writer};
+use crate::{config, heap, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// After so long, its holder may be a thread that waits for us in a signal handler.
-const LOCK_WAIT_USUAL: Duration = Duration::from_millis(50);
+/// After so long, its holder may be a thread that was stopped (`stop`).
+const LOCK_WAIT_USUAL: Duration = Duration::from_millis(1);
 
 /// The report names so many call sites.
 const SITES_SHOWN: usize = 5;
@@ -58,11 +63,11 @@ impl Why {
 
 /// Writes a snapshot of the whole process. Answers how many entries the history lacks.
 pub fn write(path: &Path, why: Why) -> io::Result<u64> {
-    let mut snapshot = take();
+    let mut snapshot = take()?;
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    names.prepare(stacks_of(&snapshot), writer::sign_of_life);
+    names.prepare(stacks_of(&snapshot), silence::sign_of_life);
     add_build_ids(&mut snapshot.settings.more, names);
     write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
     Ok(snapshot.dropped_count())
@@ -80,7 +85,7 @@ pub fn with_names<T>(
 ) -> T {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_default();
-    names.prepare(stacks.into_iter(), writer::sign_of_life);
+    names.prepare(stacks.into_iter(), silence::sign_of_life);
     body(names)
 }
 
@@ -94,7 +99,7 @@ pub fn file_name(template: &str, number: u64) -> String {
     let facts = Facts {
         process_id: std::process::id(),
         host: &host(),
-        rank: name::rank(|variable| std::env::var(variable).ok()),
+        rank: config::rank(),
         sequence: number,
     };
     match Template::parse(template) {
@@ -111,14 +116,38 @@ pub fn write_file(
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let writer = Writer { process_id: std::process::id(), sequence };
-    history::file::write_whole(path, writer, |out| write(&mut Lively(out))).map(drop)
+    let written =
+        history::file::write_whole_noting(path, writer, note_part, |out| write(&mut Lively(out)));
+    note_part(None);
+    written.map(drop)
+}
+
+/// The file that is not whole yet, for the writer's last word: it allocates nothing then.
+static PART: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+
+fn note_part(part: Option<&Path>) {
+    let name = part.and_then(|part| CString::new(part.as_os_str().as_bytes()).ok());
+    let before = PART.swap(name.map_or(null_mut(), CString::into_raw), Ordering::AcqRel);
+    if !before.is_null() {
+        // SAFETY: it came from `into_raw`, and is in nobody else's hands.
+        drop(unsafe { CString::from_raw(before) });
+    }
+}
+
+/// Removes what is not whole.
+pub fn remove_part() {
+    let part = PART.load(Ordering::Acquire);
+    if !part.is_null() {
+        // SAFETY: a C string; files are written one at a time.
+        unsafe { libc::unlink(part) };
+    }
 }
 
 /// The report for a request of this context that is about to fail.
-pub fn shortage_text(context: &Context, asked_bytes: u64, free: u64, total: u64) -> String {
+pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, total: u64) -> String {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    let Some(cut) = cut(context, false) else { return String::new() };
+    let Some(cut) = cut(context) else { return String::new() };
     let blocks = || cut.segments.iter().flat_map(|segment| &segment.blocks);
     let live = blocks().filter(|block| block.state == BlockState::ActiveAllocated);
     let sites = history::sites(live.map(|block| (block.stack, block.bytes)));
@@ -152,35 +181,64 @@ fn host() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-fn take() -> Snapshot {
+/// A context's allocator, locked, and the context kept open where that was to be had.
+type Locked = (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
+
+/// Locks these contexts, with room for their cuts: where there is no memory, the writer gives up, and may
+/// not hold a lock then. All at once: a segment that one context gives back may be another one's
+/// a moment later; so may all that a context has which is about to end.
+fn lock_with_room<I: Iterator<Item = &'static Context>>(
+    contexts: impl Fn() -> I,
+    with_entries: bool,
+) -> io::Result<(Vec<Locked>, Section)> {
+    const ATTEMPTS_MAX: usize = 20;
+    let mut room_bytes = ROOM_BYTES_MIN;
+    for _ in 0..ATTEMPTS_MAX {
+        let section = Section::open(room_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut locked = Vec::new();
+        for context in contexts() {
+            silence::sign_of_life();
+            // A report of a refusal: its thread keeps the context open.
+            let open = with_entries.then(|| open_within(context, LOCK_WAIT_MAX)).flatten();
+            match lock_within(&context.allocator, LOCK_WAIT_MAX) {
+                Some(allocator) => locked.push((context, allocator, open)),
+                None => log::warn(format_args!("snapshot: a context is busy, and left out")),
+            }
+        }
+        let cut_bytes = |(context, allocator, _): &mut Locked| {
+            heap::beside_section(|| empty_lists(context, allocator));
+            context.recorder.cut_bytes(allocator, with_entries)
+        };
+        let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + foreign::cut_bytes();
+        if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
+            return Ok((locked, section));
+        }
+        // With something for what happens meanwhile.
+        room_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
+    }
+    Err(io::Error::other("the program allocates faster than its blocks can be listed"))
+}
+
+const ROOM_BYTES_MIN: usize = 1 << 20;
+
+fn take() -> io::Result<Snapshot> {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
     let mut oldest = Oldest::default();
-    // All at once: a segment that one context gives back may be another one's a moment later; so may all
-    // that a context has which is about to end.
-    let mut open = Vec::new();
-    let mut locked = Vec::new();
-    for context in contexts::every() {
-        writer::sign_of_life();
-        open.extend(open_within(context, LOCK_WAIT_MAX));
-        match lock_within(&context.allocator, LOCK_WAIT_MAX) {
-            Some(allocator) => locked.push((context, allocator)),
-            None => log::warn(format_args!("snapshot: a context is busy, and left out")),
-        }
-    }
-    for (context, allocator) in &mut locked {
+    let (mut locked, section) = lock_with_room(contexts::every, true)?;
+    for (context, allocator, _) in &mut locked {
         let cut = cut_locked(context, allocator, true);
         oldest.note(context.device, &cut.entries, cut.dropped_count);
         add(&mut snapshot, context, cut);
     }
     add_foreign(&mut snapshot, &mut oldest);
     drop(locked);
-    drop(open);
+    drop(section);
     for (index, device) in snapshot.devices.iter_mut().enumerate() {
         device.entries.sort_by_key(|entry| entry.time_ns); // stable: several contexts, each in order
         oldest.drop_older(index, device);
     }
     snapshot.sort();
-    snapshot
+    Ok(snapshot)
 }
 
 /// From when on the history of a device is complete. Each of its contexts has a ring of its own, and
@@ -210,15 +268,21 @@ impl Oldest {
     }
 }
 
-fn cut(context: &Context, with_entries: bool) -> Option<Cut> {
-    let mut allocator = lock_within(&context.allocator, LOCK_WAIT_MAX)?;
-    Some(cut_locked(context, &mut allocator, with_entries))
+fn cut(context: &'static Context) -> Option<Cut> {
+    let (mut locked, _section) = lock_with_room(|| std::iter::once(context), false).ok()?;
+    let (context, allocator, _) = locked.first_mut()?;
+    Some(cut_locked(context, allocator, false))
 }
 
 fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {
+    context.recorder.cut(allocator, context.device, with_entries, requested)
+}
+
+/// What lies in the lookaside lists goes back, and all that is over is told.
+fn empty_lists(context: &Context, allocator: &mut Allocator) {
     context.lookaside.empty(|held| alloc::take_back(context, allocator, held));
     alloc::note_allocated(context, allocator);
-    context.recorder.cut(allocator, context.device, with_entries, requested)
+    context.recorder.completed(allocator);
 }
 
 /// What the program asked for. The core knows the request that first got a block; a list hands the
@@ -265,7 +329,7 @@ fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
 fn settings() -> Settings {
     let config = config::get();
     Settings {
-        configuration: std::env::var("CACHEALLOC_CONF").unwrap_or_default(),
+        configuration: config::text().to_string(),
         split_bytes_max: config.policy.max_split_bytes,
         garbage_collection_threshold: config.policy.garbage_collection_threshold,
         expandable_segments: config.policy.expandable_segments,
@@ -286,12 +350,11 @@ fn settings() -> Settings {
 fn whose() -> impl Iterator<Item = (String, String)> {
     let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = String::from_utf8_lossy(&arguments);
-    let rank = name::rank(|variable| std::env::var(variable).ok());
     let facts = [
         ("program", Some(history::program(arguments.split('\0')))),
         ("process", Some(std::process::id().to_string())),
         ("host", Some(host())),
-        ("rank", rank.map(|rank| rank.to_string())),
+        ("rank", config::rank().map(|rank| rank.to_string())),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?)))
 }
@@ -315,7 +378,7 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
         if open.is_some() || context.is_dead() || begun.elapsed() > wait_max {
             return open;
         }
-        writer::sign_of_life();
+        silence::sign_of_life();
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -333,7 +396,7 @@ fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuar
             Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if begun.elapsed() > wait_max => break None,
             Err(TryLockError::WouldBlock) => {
-                writer::sign_of_life();
+                silence::sign_of_life();
                 if begun.elapsed() > LOCK_WAIT_USUAL {
                     writer::note_lack(true);
                 }
@@ -350,7 +413,7 @@ struct Lively<'a, W: ?Sized>(&'a mut W);
 
 impl<W: io::Write + ?Sized> io::Write for Lively<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        writer::sign_of_life();
+        silence::sign_of_life();
         self.0.write(bytes)
     }
 

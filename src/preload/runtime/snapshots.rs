@@ -2,11 +2,12 @@
 //!
 //! At the end of the process and when memory ran out, the asker waits; so does a program that calls
 //! for one. The thread begins with the first context, when CUDA has threads of its own; a process
-//! that never gets that far has neither thread nor handlers nor files.
+//! that never gets that far has neither thread nor files, and without CUDA no handler.
 
+use core::ffi::c_void;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -16,19 +17,22 @@ use cachealloc_core::report::Snapshots;
 use crate::doors::signals;
 use crate::runtime::contexts::Context;
 use crate::runtime::reading;
+use crate::runtime::silence::{self, Silence};
 use crate::runtime::snapshot::Why;
-use crate::runtime::writer::{self, Patience, Word};
-use crate::runtime::{live, lock, process, report, snapshot};
+use crate::runtime::stop::{self, Next};
+use crate::runtime::writer::{self, Word};
+use crate::runtime::{filter, live, lock, process, report, snapshot};
 use crate::undisturbed::undisturbed;
-use crate::{config, log, record};
+use crate::{config, heap, log, record};
 
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A program that calls for a snapshot waits as long as a slow disk may take.
 const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
-/// A handler gives up sooner: the thread that it interrupted may hold what the writer lacks.
-const IN_HANDLER: Patience = Patience { silence_max: Duration::from_millis(500), gives_way: true };
-const PATIENT: Patience = Patience { silence_max: SILENCE_MAX, gives_way: false };
+/// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
+const STUCK: Duration = Duration::from_millis(3);
+/// So often does the thread of a deadly signal go on because it may be the one.
+const RETURNS_MAX: u32 = 20_000;
 /// Snapshots because of memory that ran out: some programs find out by failing what there is.
 const SHORTAGES_MAX: u32 = 3;
 
@@ -37,8 +41,8 @@ static SHORTAGES: Word = Word::new();
 /// Signals that end the process once their snapshot is there.
 static ENDS: Word = Word::new();
 static EXIT: Word = Word::new();
-/// The signal by which the writer ends the process, because the handler could not wait; 0: none.
-static END_BY: AtomicU32 = AtomicU32::new(0);
+/// The signal by which the process ends; 0: none.
+static END_BY: AtomicI32 = AtomicI32::new(0);
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
@@ -56,18 +60,34 @@ pub fn start() {
     if !are_wanted() || !process::is_ours() || STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
+    filter::note();
     // A program that changes its directory later finds its snapshots where it was started.
     let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
     if record::is_on() || config::get().waits_on_exit {
         record::capture::start();
     }
+    if wanted_at_exit() {
+        stop::prepare();
+    }
+    config::note_environment();
+    heap::when_short(give_up, record::stop_short);
     live::begin();
     if !writer::start(serve) {
         live::end();
         log::warn(format_args!("no thread for snapshots: none on a signal"));
         return;
     }
-    signals::hold(config::get().history.signal, wanted_at_exit());
+    if wanted_at_exit() {
+        signals::hold_deadly();
+    }
+}
+
+/// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
+/// before the first context is answered when there is one.
+pub fn expect() {
+    if let Some(signal) = config::get().history.signal {
+        signals::hold_asking(signal);
+    }
 }
 
 /// Whether anything but a call of the program may ask for one.
@@ -87,25 +107,64 @@ pub fn from_signal() {
     SIGNALS.leave();
 }
 
-/// A signal came whose default action ends the process. For the handler: returns when the process
-/// cannot be ended from here; then the writer does it.
-pub fn end_from_signal(signal: i32) {
-    let number = ENDS.leave();
-    if !ENDS.wait(number, IN_HANDLER) {
-        // The thread goes on, and lets go of what the writer lacks.
-        END_BY.store(signal as u32, Ordering::SeqCst);
+/// A signal came whose default action ends the process. For the handler, which returns only where this
+/// thread may hold what the writer lacks, and comes back a moment later (`stop`).
+pub fn end_from_signal(signal: i32, context: *const c_void) {
+    // SAFETY: asks the kernel for a number.
+    if unsafe { libc::getpid() } == 1 {
+        // The first process of a container lives on: the kernel ignores what it leaves at the default.
+        return from_signal();
     }
-    // Also where the writer looked at `END_BY` a moment too early.
-    if ENDS.is_served(number) {
-        live::end();
+    let none = END_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    if none.is_ok() {
+        ENDS.leave_once();
+    }
+    go_on_ending(context);
+}
+
+/// The same once more, in the thread that the signal came to.
+pub fn go_on_ending(context: *const c_void) {
+    static RETURNS: AtomicU32 = AtomicU32::new(0);
+    let signal = END_BY.load(Ordering::SeqCst);
+    let mut silence = Silence::new();
+    let look = || {
+        let silent = silence.look();
+        if ENDS.is_served(1) || writer::gave_up() {
+            Next::End
+        } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
+            log::warn(format_args!("no snapshot: its writer waits for what it does not get"));
+            Next::End
+        } else if writer::lacks_a_lock() {
+            Next::LacksLock
+        } else if silent > STUCK && silence::is_asleep() {
+            Next::Sleeps
+        } else {
+            Next::Wait
+        }
+    };
+    if stop::conduct(signal, context, look) {
+        if !ENDS.is_served(1) {
+            live::end();
+        }
         signals::end_by(signal);
+        // SAFETY: should anything have kept the signal from us: the process ends.
+        unsafe { libc::syscall(libc::SYS_exit_group, 128 + signal) };
     }
+    RETURNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether a signal ends the process: nothing else does any more.
+pub fn is_ending() -> bool {
+    END_BY.load(Ordering::SeqCst) != 0
 }
 
 /// The process ends: one last snapshot where something is recorded, and whole files in any case.
 /// Whoever else ends the process meanwhile waits as well.
 pub fn at_exit() {
     if DIRECTORY.get().is_none() {
+        if SIGNALS.unserved().is_some() {
+            log::warn(format_args!("no snapshot: the program never had a context"));
+        }
         return;
     }
     if !writer::runs() {
@@ -115,18 +174,22 @@ pub fn at_exit() {
         return;
     }
     let served = match wanted_at_exit() {
-        true => EXIT.wait(EXIT.leave_once(), PATIENT),
-        false => SIGNALS.unserved().is_none_or(|number| SIGNALS.wait(number, PATIENT)),
+        true => EXIT.wait(EXIT.leave_once(), SILENCE_MAX),
+        false => SIGNALS.unserved().is_none_or(|number| SIGNALS.wait(number, SILENCE_MAX)),
     };
-    if !served || !writer::finish_jobs(SILENCE_MAX) {
-        log::warn(format_args!("the snapshot at exit is not complete, and the process ends now"));
+    // One that gave up has said so.
+    if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
+        let seconds = SILENCE_MAX.as_secs();
+        log::warn(format_args!(
+            "what was to be written at exit is not complete: its writer got no further for {seconds} s"
+        ));
     }
 }
 
 /// An allocation is about to fail for lack of memory: the first few leave a snapshot.
 pub fn at_shortage() {
     if SHORTAGES.left() < SHORTAGES_MAX && process::is_ours() && writer::runs() {
-        SHORTAGES.wait(SHORTAGES.leave(), PATIENT);
+        SHORTAGES.wait(SHORTAGES.leave(), SILENCE_MAX);
     }
 }
 
@@ -173,15 +236,11 @@ fn serve() {
     if std::panic::catch_unwind(write).is_err() {
         log::warn(format_args!("a snapshot failed inside the library"));
     }
+    if ends {
+        live::end();
+    }
     for (word, number) in asked {
         number.into_iter().for_each(|number| word.note_served(number));
-    }
-    match END_BY.load(Ordering::SeqCst) {
-        0 => {}
-        signal => {
-            live::end();
-            signals::end_by(signal as i32);
-        }
     }
 }
 
@@ -209,6 +268,13 @@ fn write_to_template(why: Why) {
         )),
         Err(error) => log::warn(format_args!("no snapshot: {error}")),
     }
+}
+
+/// The writer got no memory.
+fn give_up() -> ! {
+    snapshot::remove_part();
+    log::warn(format_args!("no snapshot: this process gets no more memory; nor later"));
+    writer::give_up()
 }
 
 /// Remembers what became of a snapshot, for whoever asked for it from outside.

@@ -2,17 +2,20 @@
 //!
 //! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
 //! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
-//! nobody waits for a writer that no longer gets on: what the asker holds may be what it lacks. A
-//! thread of the program may have a small stack, another reason to write here.
+//! nobody waits for a writer that no longer gets on (`silence`): what the asker holds may be what it
+//! lacks. A thread of the program may have a small stack, another reason to write here.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use crate::heap;
 use crate::runtime::live::{self, Live};
-use crate::runtime::{lock, own_thread};
+use crate::runtime::own_thread::Body;
+use crate::runtime::silence::{self, Silence};
+use crate::runtime::{lock, own_thread, snapshots};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -21,8 +24,11 @@ static SERVE: OnceLock<fn()> = OnceLock::new();
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// What the writer sleeps on, where there is no file for other processes: changes with every word.
 static BELL: AtomicU32 = AtomicU32::new(0);
-static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
 static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
+/// There was no memory, and nothing is served any more.
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+/// The process ends: the file for other processes goes.
+static LEAVES: Word = Word::new();
 
 /// Something that the writer may be asked for. Counters, because somebody may ask again while the
 /// last word is served.
@@ -71,31 +77,18 @@ impl Word {
         self.served.store(number, Ordering::SeqCst);
     }
 
-    /// Waits until this word is served. False: it is not, and waiting longer may not help.
-    pub fn wait(&self, number: u32, patience: Patience) -> bool {
-        let mut seen = SIGNS_OF_LIFE.load(Ordering::Relaxed);
-        let mut silence = Duration::ZERO;
+    /// Waits until this word is served. False: it is not, and the writer has slept for so long, or
+    /// has given up.
+    pub fn wait(&self, number: u32, silence_max: Duration) -> bool {
+        let mut silence = Silence::new();
         while !self.is_served(number) {
-            let now = SIGNS_OF_LIFE.load(Ordering::Relaxed);
-            silence = if now == seen { silence + LOOK_EVERY } else { Duration::ZERO };
-            seen = now;
-            let gives_way = patience.gives_way && LACKS_A_LOCK.load(Ordering::Acquire);
-            if gives_way || silence > patience.silence_max {
-                return false;
+            if gave_up() || silence.look() > silence_max {
+                return self.is_served(number);
             }
             own_thread::sleep(LOOK_EVERY);
         }
         true
     }
-}
-
-/// How long to wait for the writer.
-#[derive(Clone, Copy)]
-pub struct Patience {
-    /// A writer that gives no sign of life for so long is not waited for any longer.
-    pub silence_max: Duration,
-    /// Nor one that lacks a lock: the waiting thread may hold it.
-    pub gives_way: bool,
 }
 
 /// Something to be done in the writer's thread.
@@ -106,7 +99,7 @@ static JOBS_LEFT: Word = Word::new();
 /// Starts the thread, which calls `serve` after every word. False: there is none.
 pub fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
-    let runs = own_thread::start(work);
+    let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
     RUNS.store(runs, Ordering::Release);
     runs
 }
@@ -125,19 +118,13 @@ pub fn run<T: Send + 'static>(
     let place = result.clone();
     lock(&JOBS).push_back(Box::new(move || *lock(&place) = Some(body())));
     let number = JOBS_LEFT.leave();
-    let done = JOBS_LEFT.wait(number, Patience { silence_max, gives_way: false });
+    let done = JOBS_LEFT.wait(number, silence_max);
     lock(&result).take().filter(|_| done)
 }
 
 /// Waits until all is done that `run` has asked for.
 pub fn finish_jobs(silence_max: Duration) -> bool {
-    let patience = Patience { silence_max, gives_way: false };
-    JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, patience))
-}
-
-/// A step of the writer is done: it gets on.
-pub fn sign_of_life() {
-    SIGNS_OF_LIFE.fetch_add(1, Ordering::Relaxed);
+    JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
 }
 
 /// The writer waits for a lock that somebody holds for long, or has it now.
@@ -145,21 +132,61 @@ pub fn note_lack(lacks: bool) {
     LACKS_A_LOCK.store(lacks, Ordering::Release);
 }
 
+/// For signal handlers, too.
+pub fn lacks_a_lock() -> bool {
+    LACKS_A_LOCK.load(Ordering::Acquire)
+}
+
+/// Whether it will never serve a word again, for want of memory.
+pub fn gave_up() -> bool {
+    GAVE_UP.load(Ordering::Acquire)
+}
+
+/// For the writer: it can do nothing any more, and keeps what it has.
+pub fn give_up() -> ! {
+    GAVE_UP.store(true, Ordering::Release);
+    loop {
+        own_thread::sleep(Duration::from_millis(900));
+    }
+}
+
+/// The process ends. The writer removes the file for other processes: a filter for system calls that
+/// the program has put on its own threads is none for ours.
+pub fn leave() {
+    const SILENCE_MAX: Duration = Duration::from_secs(1);
+    if !runs() || gave_up() || !LEAVES.wait(LEAVES.leave_once(), SILENCE_MAX) {
+        live::end();
+    }
+}
+
 fn work() {
     let Some(serve) = SERVE.get() else { return };
+    heap::become_writer();
     loop {
         let heard = BELL.load(Ordering::Acquire);
-        let look = live::get().and_then(Live::look);
+        if let Some(number) = LEAVES.unserved() {
+            live::end();
+            LEAVES.note_served(number);
+        }
+        let look = live::get().filter(|_| !live::has_ended()).and_then(Live::look);
         serve();
         do_jobs();
         if let (Some(live), Some(look)) = (live::get(), &look) {
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
+        }
+        if is_idle() {
+            heap::settle();
         }
         // Who rings rings both bells; where there is a file, others can ring the one in it.
         if !look.is_some_and(|look| live::wait_for_the_bell(&look)) {
             own_thread::wait(&BELL, heard, None);
         }
     }
+}
+
+/// Nobody waits, and the process does not end.
+fn is_idle() -> bool {
+    LEAVES.left() == 0 && !snapshots::is_ending()
 }
 
 fn do_jobs() {

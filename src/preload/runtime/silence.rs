@@ -1,0 +1,121 @@
+//! Whether the writer still gets on, as those see it who wait for it.
+//!
+//! Wall clock says nothing: on a machine with a hundred processes that all write, each stands still for
+//! seconds. So what counts is what the writer does: its signs of life, and the processor time that it
+//! takes. Where neither moves, the kernel says whether it sleeps, or would run if it had a processor.
+//!
+//! For signal handlers, too: system calls, nothing else.
+
+use core::ffi::CStr;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::record::recorder::now_ns;
+use crate::runtime::filter;
+
+/// No step of the writer takes so much processor time.
+const STEP_CPU_MAX_NS: u64 = 60_000_000_000;
+/// Before, the kernel is not asked why.
+const LOOK_AFTER_NS: u64 = 20_000_000;
+
+static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
+/// The number of the writer's thread; 0: there is none.
+static WRITER: AtomicI32 = AtomicI32::new(0);
+
+/// The calling thread is the writer.
+pub fn note_writer() {
+    // SAFETY: asks the kernel for a number.
+    WRITER.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::SeqCst);
+}
+
+pub fn writer_number() -> i32 {
+    WRITER.load(Ordering::SeqCst)
+}
+
+/// A step of the writer is done: it gets on.
+pub fn sign_of_life() {
+    SIGNS_OF_LIFE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What one who waits has seen of the writer.
+pub struct Silence {
+    signs: usize,
+    cpu_ns: u64,
+    cpu_at_sign_ns: u64,
+    since_ns: u64,
+}
+
+impl Silence {
+    pub fn new() -> Silence {
+        let cpu_ns = cpu_ns();
+        let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
+        Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, since_ns: now_ns() }
+    }
+
+    /// For how long the writer has slept by now.
+    pub fn look(&mut self) -> Duration {
+        let (now, cpu_ns) = (now_ns(), cpu_ns());
+        let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
+        if signs != self.signs {
+            *self = Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, since_ns: now };
+        } else if cpu_ns.saturating_sub(self.cpu_at_sign_ns) > STEP_CPU_MAX_NS {
+            return Duration::MAX;
+        } else if cpu_ns != self.cpu_ns || (now - self.since_ns > LOOK_AFTER_NS && wants_to_run()) {
+            (self.cpu_ns, self.since_ns) = (cpu_ns, now);
+        }
+        Duration::from_nanos(now.saturating_sub(self.since_ns))
+    }
+}
+
+/// The processor time that the writer has taken.
+fn cpu_ns() -> u64 {
+    // The kernel's number of the clock of a thread: `CPUCLOCK_SCHED` and `CPUCLOCK_PERTHREAD_MASK`.
+    let clock = !writer_number() << 3 | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the answer; where there is no such thread it stays zero.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether the writer lacks nothing but a processor.
+fn wants_to_run() -> bool {
+    state() == Some(b'R')
+}
+
+/// Whether the writer sleeps because somebody else has to do something, and not for a disk.
+pub fn is_asleep() -> bool {
+    state() == Some(b'S')
+}
+
+/// The kernel's letter for what the writer does.
+fn state() -> Option<u8> {
+    if filter::is_new() {
+        return None;
+    }
+    let mut path = *b"/proc/self/task/0000000000/stat\0";
+    let mut number = writer_number();
+    for digit in path[16..26].iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    // The kernel knows a thread by its number without leading zeros.
+    let zeros = path[16..25].iter().take_while(|digit| **digit == b'0').count();
+    path.copy_within(16 + zeros.., 16);
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return None };
+    let mut text = [0u8; 128];
+    // SAFETY: a C string, and a buffer with its length; the descriptor is our own.
+    let read = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        if file < 0 {
+            return None;
+        }
+        let read = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_close, file);
+        read
+    };
+    let text = &text[..usize::try_from(read).unwrap_or(0)];
+    // Behind the name, which may contain anything.
+    let end = text.iter().rposition(|byte| *byte == b')');
+    end.and_then(|end| text.get(end + 2)).copied()
+}

@@ -1,0 +1,355 @@
+// Programs whose end must be their own, whatever we still have to write; one per argument.
+#include "check.h"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+// What a program and the process that watches it both see.
+static struct {
+    volatile double sent, last;
+    volatile int begin;
+} *shared;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static void rest(int ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&time, &time) == -1 && errno == EINTR)
+        ;
+}
+
+static int wait_for(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void share(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+}
+
+// A stack of its own for every number.
+static __attribute__((noinline)) void from_many_places(unsigned number, int depth, Pointer *kept) {
+    if (depth == 0) {
+        OK(cuMemAlloc(kept, 512));
+        return;
+    }
+    if (number & 1)
+        from_many_places(number >> 1, depth - 1, kept);
+    else
+        from_many_places(number >> 1, depth - 1, kept);
+    __asm__ volatile("");
+}
+
+// CUDA with so many blocks, each from another place.
+static void start(int count) {
+    Pointer kept;
+    start_cuda();
+    for (int i = 0; i < count; i++)
+        from_many_places(i, 12, &kept);
+}
+
+// ---- a deadly signal
+
+static void *work(void *unused) {
+    for (;;)
+        shared->last = now();
+    return unused;
+}
+
+static void *work_with_malloc(void *unused) {
+    for (;;) {
+        void *volatile some[16];
+        for (int i = 0; i < 16; i++)
+            some[i] = malloc(2000 + 7000 * i);
+        for (int i = 0; i < 16; i++)
+            free(some[i]);
+        shared->last = now();
+    }
+    return unused;
+}
+
+static void *work_with_cuda(void *unused) {
+    void *context;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    for (;;) {
+        loop(1);
+        shared->last = now();
+    }
+    return unused;
+}
+
+// Blocks every signal that a program can block.
+static void *work_deaf(void *unused) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    return work(unused);
+}
+
+static void *make_threads(void *unused) {
+    pthread_t thread;
+    shared->last = now();
+    rest(1);
+    while (pthread_create(&thread, NULL, make_threads, unused))
+        rest(1);
+    pthread_detach(pthread_self());
+    return unused;
+}
+
+// After the signal that ends it nothing of the program runs, however long the names take and however
+// many threads want the processor.
+static int killed(const char *what, int threads_count) {
+    void *(*body)(void *) = !strcmp(what, "malloc") ? work_with_malloc
+                            : !strcmp(what, "cuda") ? work_with_cuda
+                            : !strcmp(what, "deaf") ? work_deaf
+                            : !strcmp(what, "made") ? make_threads
+                                                    : work;
+    share();
+    pid_t child = fork();
+    if (!child) {
+        start(3000);
+        for (int i = 0; i < threads_count; i++) {
+            pthread_t thread;
+            OK(pthread_create(&thread, NULL, body, NULL));
+        }
+        rest(50);
+        shared->sent = now();
+        kill(getpid(), SIGTERM);
+        shared->last = now();
+        rest(700);
+        puts("goes on"), fflush(stdout);
+        exit(3);
+    }
+    int code = wait_for(child);
+    double more = shared->last - shared->sent;
+    printf("ended with %d\n", code);
+    if (more > 0.1)
+        printf("and went on for %.0f ms\n", more * 1000);
+    fprintf(stderr, "%.1f ms after the signal, the end after %.1f ms\n", more * 1000,
+            (now() - shared->sent) * 1000);
+    return 0;
+}
+
+// So many processes that end at once.
+static int many(int count, const char *how) {
+    share();
+    int codes = 0;
+    for (int i = 0; i < count; i++)
+        if (!fork()) {
+            start(300);
+            __sync_fetch_and_add(&shared->begin, 1);
+            while (shared->begin < count)
+                rest(5);
+            if (!strcmp(how, "TERM"))
+                raise(SIGTERM);
+            exit(0);
+        }
+    for (int i = 0; i < count; i++) {
+        int status;
+        CHECK(wait(&status) > 0);
+        codes += WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    printf("codes %d\n", codes);
+    return 0;
+}
+
+// ---- the environment
+
+static volatile int stop;
+static void *change_environment(void *unused) {
+    char name[64], value[200];
+    for (int i = 0; !stop; i++) {
+        snprintf(name, sizeof name, "VARIABLE_%d", i % 5000);
+        memset(value, 'x', sizeof value);
+        value[i % 190] = 0;
+        if (i % 3)
+            setenv(name, value, 1);
+        else
+            unsetenv(name);
+        if (i % 5000 == 4999)
+            clearenv();
+    }
+    return unused;
+}
+
+static int environment(void) {
+    start(3);
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, change_environment, NULL));
+    for (int i = 0; i < 300; i++) {
+        raise(SIGUSR1);
+        usleep(2000);
+    }
+    stop = 1;
+    OK(pthread_join(thread, NULL));
+    puts("lives");
+    return 3;
+}
+
+// ---- what ends after us
+
+static Pointer kept[4];
+static void free_some(void) {
+    for (int i = 0; i < 4; i++)
+        OK(cuMemFree(kept[i]));
+}
+
+__attribute__((destructor)) static void program_ends(void) {
+    if (kept[0])
+        puts("the program's destructor");
+}
+
+static int frees_at_exit(void) {
+    find_driver();
+    atexit(free_some);
+    void *context;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    for (int i = 0; i < 4; i++)
+        OK(cuMemAlloc(&kept[i], 3000));
+    return 3;
+}
+
+// ---- a library that is replaced
+
+static int replaced(const char *path, const char *other) {
+    start(3);
+    void *library = dlopen(path, RTLD_NOW);
+    CHECK(library);
+    void (*call)(int (*)(Pointer *, size_t)) = dlsym(library, "call_back");
+    CHECK(call);
+    call(cuMemAlloc);
+    if (strcmp(other, "-"))
+        OK(rename(other, path));
+    return 3;
+}
+
+// ---- host memory
+
+static long virtual_kib(void) {
+    char line[256];
+    long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status))
+        sscanf(line, "VmSize: %ld", &kib);
+    fclose(status);
+    return kib;
+}
+
+static void limit_memory(long more_kib) {
+    struct rlimit limit;
+    limit.rlim_cur = limit.rlim_max = (virtual_kib() + more_kib) << 10;
+    OK(setrlimit(RLIMIT_AS, &limit));
+}
+
+// Nothing is left for us: neither to record nor to write. As `malloc` fails, a program lives on.
+static int short_of_memory(const char *when, long more_kib) {
+    setvbuf(stdout, NULL, _IONBF, 0);
+    start(!strcmp(when, "writing") ? 3000 : 3);
+    rest(100); // threads that have just begun may still want something
+    limit_memory(more_kib);
+    while (malloc(64 << 10))
+        ;
+    while (malloc(512))
+        ;
+    if (!strcmp(when, "recording"))
+        for (int i = 0; i < 3000; i++)
+            from_many_places(i, 12, &kept[0]);
+    if (!strcmp(when, "asked")) {
+        raise(SIGUSR1);
+        rest(200);
+    }
+    puts("lives");
+    return 3;
+}
+
+// ---- before the first context
+
+static int early(int has_context) {
+    find_driver();
+    OK(cuInit(0));
+    raise(SIGUSR1);
+    puts("lives"), fflush(stdout);
+    void *context;
+    if (!has_context)
+        return 3;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    loop(3);
+    return 3;
+}
+
+// ---- files
+
+// Somebody else has taken the name that we would use.
+static int taken(const char *name) {
+    char path[256];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, ".%s.%d.%d.part", name, getpid(), i);
+        OK(mkdir(path, 0700));
+    }
+    start(3);
+    return 3;
+}
+
+// Whoever unlinks or opens a file from here on is killed.
+static int sealed(const char *how) {
+    start(3);
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#ifdef SYS_unlink
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlink, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_open, 3, 0),
+#else
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
+#endif
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    int flags = !strcmp(how, "all") ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+    OK((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+    loop(3);
+    puts("sealed"), fflush(stdout);
+    return 3;
+}
+
+int main(int count, char **arguments) {
+    CHECK(count >= 2);
+    const char *way = arguments[1], *word = count > 2 ? arguments[2] : "";
+#define WAY(name, call) if (!strcmp(way, name)) return call
+    WAY("killed", killed(word, atoi(arguments[3])));
+    WAY("many", many(atoi(word), arguments[3]));
+    WAY("environment", environment());
+    WAY("frees_at_exit", frees_at_exit());
+    WAY("replaced", replaced(word, arguments[3]));
+    WAY("short_of_memory", short_of_memory(word, atol(arguments[3])));
+    WAY("early", early(1));
+    WAY("never", early(0));
+    WAY("taken", taken(word));
+    WAY("sealed", sealed(word));
+    CHECK(!"a way that this program knows");
+}

@@ -1,0 +1,153 @@
+//! The end of a process is its own, whatever we still have to write: its exit code, its signal, nothing of
+//! it that runs on, no crash for want of memory; and the snapshot that was promised is there, or one line
+//! says why not.
+
+use std::fs;
+
+use cachealloc_tests::{Ran, Run, compile_library};
+
+use crate::snapshots::Place;
+
+fn ends(way: &str) -> Run {
+    way.split(' ').fold(Run::c("ends.c"), |run, word| run.arg(word))
+}
+
+/// Natively and with this option: the same output and exit code.
+#[track_caller]
+fn same(place: &Place, way: &str, conf: &str) -> Ran {
+    let native = place.run(&ends(way).native());
+    let ours = place.run(&ends(way).conf(conf));
+    let said = (&native.stdout, native.code);
+    assert_eq!(said, (&ours.stdout, ours.code), "{way}, {conf}: {ours:#?}");
+    ours
+}
+
+/// Names of 3,000 stacks take some 0.1 s, and much longer beside threads that want the processor.
+#[test]
+fn nothing_runs_after_a_deadly_signal() {
+    for way in ["killed spin 20", "killed malloc 6", "killed deaf 6", "killed made 6"] {
+        let place = Place::new();
+        same(&place, way, "record:all");
+        place.sound(1..=1, &[]);
+    }
+}
+
+/// What is stopped may hold what the writer needs.
+#[test]
+fn a_snapshot_is_whole_whatever_was_stopped() {
+    for _ in 0..4 {
+        let place = Place::new();
+        let ran = same(&place, "killed cuda 6", "record:all");
+        assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
+        place.sound(1..=1, &[]);
+    }
+}
+
+/// Each needs 0.1 s of a processor, and there may be two.
+#[test]
+fn a_hundred_processes_end_at_once() {
+    for way in ["many 100 exit", "many 60 TERM"] {
+        let place = Place::new();
+        same(&place, way, "record:all,log:quiet");
+        let count = if way.contains("100") { 100 } else { 60 };
+        place.sound(count..=count, &[]);
+    }
+}
+
+#[test]
+fn a_program_may_change_its_environment() {
+    for _ in 0..3 {
+        let place = Place::new();
+        let ran = place.run(&ends("environment").conf("record:all,log:quiet"));
+        assert_eq!((ran.code, &*ran.stdout), (Some(3), "lives\n"), "{ran:#?}");
+        place.sound(2..=400, &[]);
+    }
+}
+
+/// By a handler that was there before CUDA was.
+#[test]
+fn what_is_freed_while_the_process_ends_is_freed() {
+    let place = Place::new();
+    same(&place, "frees_at_exit", "record:all");
+    let said = place.sound(1..=1, &["--from-start"]);
+    assert!(said.contains("1 segments, 1 blocks, 14 entries"), "all are freed: {said}");
+}
+
+/// The new file has other functions at the same places; with an id of its build, and without.
+#[test]
+fn a_library_may_be_replaced_while_it_is_loaded() {
+    for (id, flag) in [("sha1", "-Wl,--build-id=sha1"), ("none", "-Wl,--build-id=none")] {
+        let build = |kind: &str, more: &[&str]| {
+            let name = format!("replaced-{id}-{kind}/lib.so");
+            compile_library("replaced_library.c", &name, &[&[flag], more].concat())
+        };
+        let (here, other) = (build("here", &[]), build("other", &["-DOTHER"]));
+        for replaced in [false, true] {
+            let place = Place::new();
+            fs::copy(&here, place.path.join("lib.so")).expect("a copy");
+            fs::copy(&other, place.path.join("other.so")).expect("a copy");
+            let path = place.path.join("lib.so");
+            let with = if replaced { "other.so" } else { "-" };
+            let run = Run::c("ends.c").arg("replaced").arg(&path).arg(with);
+            let ran = place.run(&run.conf("record:all,snapshot:s.pickle"));
+            assert_eq!(ran.code, Some(3), "{ran:#?}");
+            let bytes = fs::read(place.path.join("s.pickle")).expect("the snapshot");
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains("other_allocate_here"), "{id}: a function that never ran");
+            assert_eq!(text.contains("allocate_here"), !replaced, "{id}, replaced: {replaced}");
+            assert!(!replaced || text.contains("lib.so"), "{id}: the library is named");
+        }
+    }
+}
+
+/// The program looks at what its `malloc` answers, and lives on. Without a report of the simulated
+/// driver, which takes memory itself.
+#[test]
+fn host_memory_may_run_short() {
+    for kib in ["100", "3000", "20000"] {
+        for when in ["recording", "writing", "asked"] {
+            let place = Place::new();
+            let run = ends("short_of_memory").arg(when).arg(kib).conf("record:all");
+            let ran = run.folder(&place.path).plain_command().output().expect("it starts");
+            let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+            assert_eq!(ran.status.code(), Some(3), "{when}, {kib}: {ran:?} {stderr}");
+            assert!(ran.stdout.starts_with(b"lives\n"), "{when}, {kib}: {stderr}");
+            assert!((1..=2).contains(&stderr.lines().count()), "{when}, {kib}: {stderr}");
+            assert!(stderr.lines().all(|line| line.contains("memory")), "{when}, {kib}: {stderr}");
+            place.sound(0..=0, &[]);
+        }
+    }
+}
+
+#[test]
+fn usr1_ends_nothing_before_the_first_context() {
+    for conf in ["record:all", "record:off"] {
+        let place = Place::new();
+        let ran = place.run(&ends("early").conf(conf));
+        assert_eq!((ran.code, &*ran.stdout), (Some(3), "lives\n"), "{ran:#?}");
+        let count = if conf == "record:all" { 2 } else { 1 };
+        place.sound(count..=count, &[]);
+    }
+    let place = Place::new();
+    let ran = place.run(&ends("never"));
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "lives\n"), "{ran:#?}");
+    assert_eq!(ran.said(), ["cachealloc: no snapshot: the program never had a context"]);
+}
+
+#[test]
+fn somebody_else_may_have_taken_a_name() {
+    let place = Place::new();
+    place.run(&ends("taken s.pickle").conf("record:all,snapshot:s.pickle"));
+    assert!(place.names().contains(&"s.pickle".to_string()), "{:?}", place.names());
+}
+
+/// Where nothing was recorded, nothing is opened or removed in the threads of the program, nor at all
+/// where the filter is for all threads.
+#[test]
+fn a_filter_for_system_calls_kills_nobody() {
+    for threads in ["one", "all"] {
+        let place = Place::new();
+        same(&place, &format!("sealed {threads}"), "record:off");
+        place.sound(0..=0, &[]);
+    }
+}
