@@ -25,7 +25,7 @@ use crate::record::recorder::{self, Cut};
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
-use crate::runtime::{alloc, limits, lock, silence, stats, waits, writer};
+use crate::runtime::{alloc, limits, lock, silence, stats, stop, waits, writer};
 use crate::{config, heap, log, record};
 
 /// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
@@ -400,7 +400,12 @@ fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuar
                 if begun.elapsed() > LOCK_WAIT_USUAL {
                     writer::note_lack(true);
                 }
-                std::thread::sleep(Duration::from_micros(50));
+                if stop::is_running() {
+                    // Its holder goes on for a moment only, and may want it again.
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
             }
         }
     };

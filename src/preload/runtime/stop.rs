@@ -12,8 +12,8 @@
 //! A thread may be stopped with something that the writer needs. Not the heap's lock: the writer has a
 //! heap of its own (`heap.rs`). What is left are our locks and the one of the loader's list. So a thread that
 //! stood inside a hook of ours, in the C library or in the loader *may hold* something, and where the writer
-//! lacks something these threads go on for some 100 us, time and again, until it gets on; they are about to
-//! let go of a lock. No other thread ever goes on.
+//! lacks something these threads go on, one after the other for some 100 us, until it gets on; one of them is
+//! about to let go of a lock. No other thread ever goes on.
 //!
 //! All of this runs in signal handlers: system calls, atomics, no lock, nothing allocated.
 
@@ -34,16 +34,16 @@ const SA_RESTORER: usize = 0x0400_0000;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// So long do threads go on that may hold something.
 const PULSE: Duration = Duration::from_micros(100);
-/// So often before the thread that the signal came to goes on as well.
-const PULSES_OF_OTHERS: u32 = 5;
 
 /// The thread that sees to the end; 0: there is none yet.
 static CONDUCTOR: AtomicI32 = AtomicI32::new(0);
 /// It lets threads stop and go on, and is not to be interrupted.
 static CONDUCTS: AtomicBool = AtomicBool::new(false);
 static STOPPED_COUNT: AtomicU32 = AtomicU32::new(0);
-/// What stopped threads sleep on: changes when those that may hold something shall go on.
+/// What stopped threads sleep on: changes when one of them shall go on, if it may hold something. One at
+/// a time: of several that want the same lock, one has it whenever they are stopped.
 static PULSES: AtomicU32 = AtomicU32::new(0);
+static CHOSEN: AtomicI32 = AtomicI32::new(0);
 /// Only those go on that may hold a lock of ours.
 static OF_OURS: AtomicBool = AtomicBool::new(false);
 /// Where code may hold the loader's lock or one of ours.
@@ -103,11 +103,11 @@ pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> 
     CONDUCTS.store(true, Ordering::SeqCst);
     // Whether every thread was found stopped, the ones included that were made meanwhile.
     let mut complete = false;
-    let mut pulses_count = 0;
+    let mut turn = 0;
     let ends = loop {
         if !complete {
             let stopped_count = STOPPED_COUNT.load(Ordering::SeqCst);
-            complete = stop_others(own).is_none_or(|all| stopped_count >= all);
+            complete = stop_others(own, 0).is_none_or(|all| stopped_count >= all.count);
         }
         match look() {
             Next::End => break true,
@@ -115,14 +115,19 @@ pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> 
                 complete = false;
                 let ours = lacks == Next::LacksLock;
                 OF_OURS.store(ours, Ordering::SeqCst);
-                PULSES.fetch_add(1, Ordering::SeqCst);
-                own_thread::wake_all(&PULSES);
-                own_thread::sleep(PULSE);
-                pulses_count += 1;
-                // The others first. Then time for the writer to take what is free now.
-                settle(own);
-                if pulses_count > PULSES_OF_OTHERS && may_hold(context, ours) && come_back(own) {
-                    break false;
+                match stop_others(own, turn).and_then(|all| all.chosen) {
+                    Some(chosen) => {
+                        turn += 1;
+                        go_on(own, chosen);
+                    }
+                    // All others had their turn.
+                    None => {
+                        turn = 0;
+                        if may_hold(context, ours) && come_back(own) {
+                            break false;
+                        }
+                        own_thread::sleep(PULSE);
+                    }
                 }
             }
             // Threads that the kernel holds, or that have just begun, stop a little later.
@@ -136,43 +141,57 @@ pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> 
     ends
 }
 
-/// Has those that went on stop again, and lets the writer look.
-fn settle(own: i32) {
+/// Lets one thread go on for a moment, if it may hold something, and gives the writer time to take what is
+/// free then.
+fn go_on(own: i32, chosen: i32) {
     const LOOKS_MAX: u32 = 20;
+    CHOSEN.store(chosen, Ordering::SeqCst);
+    PULSES.fetch_add(1, Ordering::SeqCst);
+    own_thread::wake_all(&PULSES);
+    // It may have to wait for a processor first.
+    for _ in 0..LOOKS_MAX {
+        own_thread::sleep(PULSE);
+        if CHOSEN.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+    }
+    CHOSEN.store(0, Ordering::SeqCst);
     for _ in 0..LOOKS_MAX {
         let stopped_count = STOPPED_COUNT.load(Ordering::SeqCst);
-        if stop_others(own).is_none_or(|all| stopped_count >= all) {
+        if stop_others(own, 0).is_none_or(|all| stopped_count >= all.count) {
             break;
         }
         own_thread::sleep(PULSE / 2);
     }
-    own_thread::sleep(PULSE * 3);
+    own_thread::sleep(PULSE);
 }
 
 /// Stays here until the process ends; or goes on for a moment, where this thread may hold something.
 pub fn park(context: *const c_void) {
-    let before = PULSES.load(Ordering::SeqCst);
     let mask = block_all();
+    let own = own_number();
     STOPPED_COUNT.fetch_add(1, Ordering::SeqCst);
     loop {
         let now = PULSES.load(Ordering::SeqCst);
-        if now != before && may_hold(context, OF_OURS.load(Ordering::SeqCst)) {
+        let chosen = CHOSEN.compare_exchange(own, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if chosen && may_hold(context, OF_OURS.load(Ordering::SeqCst)) {
             break;
         }
         own_thread::wait(&PULSES, now, None);
     }
     STOPPED_COUNT.fetch_sub(1, Ordering::SeqCst);
-    forget_signal();
+    forget_signals();
     set_mask(mask);
 }
 
-/// One that came meanwhile would stop this thread at once.
-fn forget_signal() {
+/// Those that came meanwhile would stop this thread at once; the kernel keeps each of them.
+fn forget_signals() {
     let set = 1u64 << (SIGNAL - 1);
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let none = null_mut::<c_void>();
     // SAFETY: valid pointers; sets are 8 bytes for the kernel.
-    unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set, none, &at_once, 8usize) };
+    let one = || unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set, none, &at_once, 8usize) };
+    while one() == i64::from(SIGNAL) {}
 }
 
 /// The handler of all threads but the writer.
@@ -297,9 +316,16 @@ struct Room(UnsafeCell<[u64; 1024]>);
 unsafe impl Sync for Room {}
 static ROOM: Room = Room(UnsafeCell::new([0; 1024]));
 
-/// Sends the signal to all threads but these two, once each: who stands in the handler has it blocked.
-/// Answers how many there are; none where the kernel does not tell.
-fn stop_others(own: i32) -> Option<u32> {
+/// All threads but the conductor and the writer.
+struct Others {
+    count: u32,
+    /// The one of the wanted place in the kernel's list.
+    chosen: Option<i32>,
+}
+
+/// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
+/// kernel does not tell which there are.
+fn stop_others(own: i32, place: u32) -> Option<Others> {
     let writer = silence::writer_number();
     const FOLDER: &CStr = c"/proc/self/task";
     if filter::is_new() {
@@ -312,7 +338,7 @@ fn stop_others(own: i32) -> Option<u32> {
         return None;
     }
     let room = ROOM.0.get().cast::<u8>();
-    let mut count = 0;
+    let mut others = Others { count: 0, chosen: None };
     loop {
         // SAFETY: the room is the conductor's, and of this size.
         let read =
@@ -329,7 +355,10 @@ fn stop_others(own: i32) -> Option<u32> {
             if number != own && number != writer {
                 // SAFETY: a signal to a thread of this process, or to none.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, SIGNAL) };
-                count += 1;
+                if others.count == place {
+                    others.chosen = Some(number);
+                }
+                others.count += 1;
             }
         }
         if read <= 0 {
@@ -338,7 +367,7 @@ fn stop_others(own: i32) -> Option<u32> {
     }
     // SAFETY: our own descriptor.
     unsafe { libc::syscall(libc::SYS_close, folder) };
-    Some(count)
+    Some(others)
 }
 
 fn number_of(name: &CStr) -> Option<i32> {
