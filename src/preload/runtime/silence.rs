@@ -46,7 +46,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    pub fn new() -> Silence {
+    pub fn begin() -> Silence {
         let cpu_ns = cpu_ns();
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
         Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, since_ns: now_ns() }

@@ -126,7 +126,7 @@ pub fn end_from_signal(signal: i32, context: *const c_void) {
 pub fn go_on_ending(context: *const c_void) {
     static RETURNS: AtomicU32 = AtomicU32::new(0);
     let signal = END_BY.load(Ordering::SeqCst);
-    let mut silence = Silence::new();
+    let mut silence = Silence::begin();
     let look = || {
         let silent = silence.look();
         if ENDS.is_served(1) || writer::gave_up() {

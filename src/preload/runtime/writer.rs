@@ -80,7 +80,7 @@ impl Word {
     /// Waits until this word is served. False: it is not, and the writer has slept for so long, or
     /// has given up.
     pub fn wait(&self, number: u32, silence_max: Duration) -> bool {
-        let mut silence = Silence::new();
+        let mut silence = Silence::begin();
         while !self.is_served(number) {
             if gave_up() || silence.look() > silence_max {
                 return self.is_served(number);
