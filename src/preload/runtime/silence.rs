@@ -15,6 +15,8 @@ use crate::runtime::filter;
 
 /// No step of the writer takes so much processor time.
 const STEP_CPU_MAX_NS: u64 = 60_000_000_000;
+/// No disk takes so long.
+const DISK_MAX_NS: u64 = 60_000_000_000;
 /// Before, the kernel is not asked why.
 const LOOK_AFTER_NS: u64 = 20_000_000;
 
@@ -42,6 +44,8 @@ pub struct Silence {
     signs: usize,
     cpu_ns: u64,
     cpu_at_sign_ns: u64,
+    /// When it last did something.
+    moved_ns: u64,
     since_ns: u64,
 }
 
@@ -49,7 +53,8 @@ impl Silence {
     pub fn begin() -> Silence {
         let cpu_ns = cpu_ns();
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
-        Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, since_ns: now_ns() }
+        let now = now_ns();
+        Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, moved_ns: now, since_ns: now }
     }
 
     /// For how long the writer has slept by now.
@@ -57,13 +62,25 @@ impl Silence {
         let (now, cpu_ns) = (now_ns(), cpu_ns());
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
         if signs != self.signs {
-            *self = Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, since_ns: now };
+            (self.signs, self.cpu_at_sign_ns) = (signs, cpu_ns);
         } else if cpu_ns.saturating_sub(self.cpu_at_sign_ns) > STEP_CPU_MAX_NS {
             return Duration::MAX;
-        } else if cpu_ns != self.cpu_ns || (now - self.since_ns > LOOK_AFTER_NS && wants_to_run()) {
-            (self.cpu_ns, self.since_ns) = (cpu_ns, now);
+        } else if cpu_ns == self.cpu_ns {
+            let gets_on = now - self.since_ns > LOOK_AFTER_NS && self.waits_for_no_thread(now);
+            self.since_ns = if gets_on { now } else { self.since_ns };
+            return Duration::from_nanos(now.saturating_sub(self.since_ns));
         }
-        Duration::from_nanos(now.saturating_sub(self.since_ns))
+        (self.cpu_ns, self.moved_ns, self.since_ns) = (cpu_ns, now, now);
+        Duration::ZERO
+    }
+
+    /// Whether the writer lacks nothing but a processor, or an answer of the disk within a time.
+    fn waits_for_no_thread(&self, now: u64) -> bool {
+        match state() {
+            Some(b'R') => true,
+            Some(b'D') => now.saturating_sub(self.moved_ns) < DISK_MAX_NS,
+            _ => false,
+        }
     }
 }
 
@@ -75,11 +92,6 @@ fn cpu_ns() -> u64 {
     // SAFETY: a valid place for the answer; where there is no such thread it stays zero.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Whether the writer lacks nothing but a processor.
-fn wants_to_run() -> bool {
-    state() == Some(b'R')
 }
 
 /// Whether the writer sleeps because somebody else has to do something, and not for a disk.

@@ -144,6 +144,7 @@ pub fn go_on_ending(context: *const c_void) {
     };
     if stop::conduct(signal, context, look) {
         if !ENDS.is_served(1) {
+            snapshot::remove_part();
             live::end();
         }
         signals::end_by(signal);
