@@ -182,7 +182,8 @@ fn host() -> String {
 }
 
 /// A context's allocator, locked, and the context kept open where that was to be had.
-type Locked = (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
+type Locked =
+    (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
 
 /// Locks these contexts, with room for their cuts: where there is no memory, the writer gives up, and may
 /// not hold a lock then. All at once: a segment that one context gives back may be another one's
