@@ -102,12 +102,13 @@ macro_rules! export {
                     $($a),*
                 )
             };
-            let (function, words) = (&super::FUNCTIONS[super::id::$name], [$($w),*]);
+            let function = &super::FUNCTIONS[super::id::$name];
+            // The words are written twice here, so that they lie in memory only while something captures.
             if crate::runtime::captures::maybe() {
                 // SAFETY: as above.
-                unsafe { capture::submits(function, &words) };
+                unsafe { capture::submits(function, &[$($w),*]) };
             }
-            $hook(function, &words, &real)
+            $hook(function, &[$($w),*], &real)
         }
     };
     (recorded $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
