@@ -63,16 +63,18 @@ pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
         bounds.may_name(value) && names_exactly(value)
     };
     let (places, any_byte) = (bytes - WORD_BYTES + 1, rule_holds(Rule::ArgumentsAtAnyByte));
-    match bounds.common_byte() {
-        // Some kernels get thousands of bytes: only where the byte stands that all addresses share.
-        Some(byte) if places > LOOKED_THROUGH_MAX && any_byte => {
-            // SAFETY: the caller's promise; behind each place there are as many bytes as a word has.
-            let bytes = unsafe { core::slice::from_raw_parts(start.add(COMMON_BYTE), places) };
-            places_of(byte, bytes).any(names)
-        }
-        _ if any_byte => (0..places).any(names),
-        _ => (0..places).step_by(WORD_BYTES).any(names),
+    if !any_byte {
+        return (0..places).step_by(WORD_BYTES).any(names);
     }
+    // Some kernels get thousands of bytes: only where the byte stands that all addresses share.
+    if places > LOOKED_THROUGH_MAX
+        && let Some(byte) = bounds.common_byte()
+    {
+        // SAFETY: the caller's promise; behind each place there are as many bytes as a word has.
+        let bytes = unsafe { core::slice::from_raw_parts(start.add(COMMON_BYTE), places) };
+        return places_of(byte, bytes).any(names);
+    }
+    (0..places).any(names)
 }
 
 const WORD_BYTES: usize = size_of::<usize>();
