@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 
 #include "cases.h"
 
@@ -1067,6 +1068,39 @@ Verdict numbers_of(bool threshold) {
 Verdict pool_numbers() { return numbers_of(false); }
 Verdict pool_numbers_with_a_threshold() { return numbers_of(true); }
 
+// What several threads use, each of which has freed as much before.
+Verdict pool_used_by_threads() {
+    cudaMemPool_t pool;
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    auto used = [&] {
+        unsigned long long value = ~0ull;
+        CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+        return std::to_string(value >> 10);
+    };
+    void *kept[4];
+    cudaStream_t streams[4];
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            CHECK(cudaStreamCreate(&streams[i]));
+            for (size_t kib : {64, 3000, 500, 64, 1 << 15, 64}) {
+                void *block;
+                CHECK(cudaMallocAsync(&block, kib << 10, streams[i]));
+                CHECK(cudaFreeAsync(block, streams[i]));
+            }
+            CHECK(cudaMallocAsync(&kept[i], 700 << 10, streams[i]));
+            CHECK(cudaStreamSynchronize(streams[i]));
+        });
+    for (auto &thread : threads) thread.join();
+    Verdict verdict = "kept " + used();
+    for (int i = 0; i < 4; i++) {
+        CHECK(cudaFreeAsync(kept[i], streams[i]));
+        CHECK(cudaStreamSynchronize(streams[i]));
+        CHECK(cudaStreamDestroy(streams[i]));
+    }
+    return verdict + ", then " + used();
+}
+
 // ---------------------------------------------------------------- the list
 
 const Case HAZARDS[] = {
@@ -1090,7 +1124,7 @@ const Case HAZARDS[] = {
     H("capture", abandoned_capture), H("capture", query_legacy_during_capture), H("capture", malloc_in_relaxed_capture),
     H("capture", free_async_of_outside_memory_in_capture),
     H("async", programmatic_launch_after_async_reuse), H("async", merged_neighbours), H("async", crossed_frees),
-    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own), H("pool", pool_numbers), H("pool", pool_numbers_with_a_threshold),
+    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own), H("pool", pool_numbers), H("pool", pool_numbers_with_a_threshold), H("pool", pool_used_by_threads),
     H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", crossed_double_free), H("frees", odd_sizes),
     H("frees", address_range), H("frees", free_in_callback),
     H("fault", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),

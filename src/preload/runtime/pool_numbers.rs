@@ -13,13 +13,19 @@ use crate::runtime::contexts;
 use crate::runtime::thread::Thread;
 
 const CHUNK_BYTES: u64 = 32 << 20;
+const SHARDS: usize = 32;
+/// What threads in one shard may count as used without using it.
+const SPARE_BYTES_MAX: u64 = 2 << 20;
 
-/// Of one context. Each counter has a lane of its own for one thread, as the marks of the core do:
-/// a request of most programs adds nothing that another core must see.
+/// Of one context. One thread counts in a lane of its own, as the marks of the core do; the others
+/// leave what they free counted, as spare, for their next request: a pair adds nothing that
+/// another core must see. The highest numbers may be too high by what is spare in other threads.
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub struct PoolNumbers {
+    spare: [Spare; SHARDS],
     own_bytes: AtomicI64,
+    /// With what is spare.
     shared_bytes: AtomicI64,
     used_bytes_peak: AtomicU64,
     /// Of the used ones, those that came back by a free in no order of a stream.
@@ -27,6 +33,11 @@ pub struct PoolNumbers {
     reserved_bytes: AtomicU64,
     reserved_bytes_peak: AtomicU64,
 }
+
+/// A cache line, and its neighbour that is fetched with it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Spare(AtomicU64);
 
 /// As `CUmemPool_attribute`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,18 +76,27 @@ impl PoolNumbers {
     /// A request was served.
     #[inline]
     pub fn served(&self, thread: &Thread, bytes: u64) {
-        self.add(thread, bytes as i64);
-        let used = self.used();
-        let live = used.saturating_sub(self.plainly_freed_bytes.load(Relaxed));
-        if used > self.used_bytes_peak.load(Relaxed) || live > self.reserved_bytes.load(Relaxed) {
-            self.grow(used, live);
+        match thread.lane() {
+            Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) + bytes as i64, Relaxed),
+            Lane::Shared if self.spare(thread).take(bytes) => return,
+            Lane::Shared => _ = self.shared_bytes.fetch_add(bytes as i64, Relaxed),
+        }
+        let counted = self.counted();
+        let live = counted.saturating_sub(self.plainly_freed_bytes.load(Relaxed));
+        if counted > self.used_bytes_peak.load(Relaxed) || live > self.reserved_bytes.load(Relaxed)
+        {
+            self.grow(counted, live);
         }
     }
 
     /// `cuMemFreeAsync`.
     #[inline]
     pub fn freed_in_order(&self, thread: &Thread, bytes: u64) {
-        self.add(thread, -(bytes as i64));
+        match thread.lane() {
+            Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) - bytes as i64, Relaxed),
+            Lane::Shared if self.spare(thread).put(bytes) => {}
+            Lane::Shared => _ = self.shared_bytes.fetch_sub(bytes as i64, Relaxed),
+        }
     }
 
     /// `cuMemFree`.
@@ -108,25 +128,45 @@ impl PoolNumbers {
         }
     }
 
-    #[inline]
-    fn add(&self, thread: &Thread, bytes: i64) {
-        match thread.lane() {
-            Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) + bytes, Relaxed),
-            Lane::Shared => _ = self.shared_bytes.fetch_add(bytes, Relaxed),
-        }
+    fn used(&self) -> u64 {
+        let spare: u64 = self.spare.iter().map(|spare| spare.0.load(Relaxed)).sum();
+        self.counted().saturating_sub(spare)
     }
 
+    /// What is used or spare.
     #[inline]
-    fn used(&self) -> u64 {
+    fn counted(&self) -> u64 {
         (self.own_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)).max(0) as u64
     }
 
+    #[inline]
+    fn spare(&self, thread: &Thread) -> &Spare {
+        &self.spare[thread.number() % SHARDS]
+    }
+
     #[cold]
-    fn grow(&self, used: u64, live: u64) {
-        self.used_bytes_peak.fetch_max(used, Relaxed);
+    fn grow(&self, counted: u64, live: u64) {
+        self.used_bytes_peak.fetch_max(counted, Relaxed);
         let reserved = chunks(live);
         self.reserved_bytes.fetch_max(reserved, Relaxed);
         self.reserved_bytes_peak.fetch_max(reserved, Relaxed);
+    }
+}
+
+impl Spare {
+    #[inline]
+    fn take(&self, bytes: u64) -> bool {
+        self.change(|spare| spare.checked_sub(bytes))
+    }
+
+    #[inline]
+    fn put(&self, bytes: u64) -> bool {
+        self.change(|spare| Some(spare + bytes).filter(|spare| *spare <= SPARE_BYTES_MAX))
+    }
+
+    #[inline]
+    fn change(&self, to: impl Fn(u64) -> Option<u64>) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, to).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Barrier;
 
-use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
+use cachealloc_tests::driver::{Driver, LEGACY};
 
 use crate::tools::*;
 
@@ -207,22 +207,4 @@ fn free_on_a_stream_that_is_gone(d: &Driver) -> Verdict {
     // It is still the program's.
     let freed = code(d.free_async(block, other));
     Ok(format!("codes {refused}, {freed}"))
-}
-
-/// The sum of what all answer, each in the context of this thread.
-fn in_threads(d: &Driver, count: u64, work: impl Fn(u64) -> Outcome<u64> + Sync) -> Outcome<u64> {
-    let context = d.context();
-    in_bare_threads(count, |seed| {
-        d.set_context(context)?;
-        work(seed)
-    })
-}
-
-fn in_bare_threads(count: u64, work: impl Fn(u64) -> Outcome<u64> + Sync) -> Outcome<u64> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..=count).map(|seed| scope.spawn(move || work(seed))).collect();
-        let ended = threads.into_iter().map(|thread| thread.join().expect("no program panics"));
-        ended.sum()
-    })
 }

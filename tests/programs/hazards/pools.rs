@@ -1,5 +1,7 @@
 //! [19] Programs that look at the default pool, or bring their own.
 
+use std::sync::Mutex;
+
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::tools::*;
@@ -9,6 +11,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_used_and_trim),
     hazard!(Always, pool_numbers),
     hazard!(Always, pool_numbers_with_a_threshold),
+    hazard!(Always, pool_used_by_threads),
     hazard!(Always, pool_of_its_own),
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
@@ -102,6 +105,33 @@ fn numbers_of(d: &Driver, pool: u64, stream: Stream) -> Verdict {
     call!(d, cuMemPoolTrimTo(pool, 0))?;
     seen.push(numbers()?);
     Ok(format!("{seen:?}, codes {codes:?}"))
+}
+
+/// [45] What several threads use, each of which has freed as much before.
+fn pool_used_by_threads(d: &Driver) -> Verdict {
+    let pool = default_pool(d)?;
+    let used_kib = || -> Outcome<u64> {
+        let mut bytes = u64::MAX;
+        call!(d, cuMemPoolGetAttribute(pool, USED, &mut bytes))?;
+        Ok(bytes >> 10)
+    };
+    let kept = Mutex::new(Vec::new());
+    in_threads(d, 4, |_| {
+        let stream = d.stream()?;
+        for kib in [64, 3000, 500, 64, 1 << 15, 64] {
+            let block = d.alloc_async(kib << 10, stream)?;
+            d.free_async(block, stream)?;
+        }
+        kept.lock().unwrap().push((d.alloc_async(700 << 10, stream)?, stream));
+        d.synchronize_stream(stream)?;
+        Ok(0)
+    })?;
+    let in_threads = used_kib()?;
+    for (block, stream) in kept.into_inner().unwrap() {
+        d.free_async(block, stream)?;
+        d.synchronize_stream(stream)?;
+    }
+    Ok(format!("kept {in_threads}, then {}", used_kib()?))
 }
 
 fn pool_of_its_own(d: &Driver) -> Verdict {

@@ -140,3 +140,25 @@ pub fn global(d: &Driver, module: u64, name: &std::ffi::CStr) -> Outcome<u64> {
     call!(d, cuModuleGetGlobal(&mut address, std::ptr::null_mut(), module, name.as_ptr().cast()))?;
     Ok(address)
 }
+
+/// The sum of what all answer, each in the context of this thread.
+pub fn in_threads(
+    d: &Driver,
+    count: u64,
+    work: impl Fn(u64) -> Outcome<u64> + Sync,
+) -> Outcome<u64> {
+    let context = d.context();
+    in_bare_threads(count, |seed| {
+        d.set_context(context)?;
+        work(seed)
+    })
+}
+
+pub fn in_bare_threads(count: u64, work: impl Fn(u64) -> Outcome<u64> + Sync) -> Outcome<u64> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=count).map(|seed| scope.spawn(move || work(seed))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no program panics"));
+        ended.sum()
+    })
+}
