@@ -60,7 +60,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Whether a call puts work, or an order between works, into the driver (DESIGN 3.5).
+    /// Whether a call puts work, or an order between works, into the driver (docs/ordering.md 6).
     pub const fn submits(&self) -> bool {
         matches!(self.class, Class::Submit | Class::Order)
     }

@@ -51,6 +51,57 @@ fn files_stay_readable() {
     }
 }
 
+/// Comments cite docs/ordering.md by section and by the number of a hazard, and that page cites its tests.
+#[test]
+fn what_is_cited_exists() {
+    let contract = fs::read_to_string(root().join("docs/ordering.md")).expect("the contract");
+    let sections: Vec<&str> =
+        contract.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let hazards = contract.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+    let hazards: Vec<u32> = hazards.filter_map(|number| number.parse().ok()).collect();
+    assert!(hazards.iter().copied().eq(1..=hazards.len() as u32), "hazards: {hazards:?}");
+    let own = root().join("tests/it/tidy.rs");
+    let mut code = String::new();
+    for folder in ["src", "tests"] {
+        for file in rust_files(&root().join(folder)).into_iter().filter(|file| *file != own) {
+            let text = fs::read_to_string(&file).expect("a source file");
+            let at = file.display();
+            for section in numbers_behind(&text, "docs/ordering.md ") {
+                let found = sections.iter().any(|title| title.starts_with(&format!("{section}. ")));
+                assert!(found, "{at}: docs/ordering.md has no section {section}");
+            }
+            for hazard in numbers_behind(&text, "hazard ").chain(numbers_behind(&text, "hazards "))
+            {
+                assert!(hazards.contains(&hazard), "{at}: docs/ordering.md has no hazard {hazard}");
+            }
+            assert!(!text.contains("DESIGN"), "{at}: cites what is not here");
+            code.push_str(&text);
+        }
+    }
+    let table =
+        contract.lines().filter(|line| line.starts_with("| ") && line.matches(" | ").count() == 2);
+    for held_by in table.filter_map(|row| row.rsplit(" | ").next()) {
+        for name in held_by.split('`').skip(1).step_by(2) {
+            let exists = match name.contains('/') {
+                true => ["", ".rs"].iter().any(|end| root().join(format!("{name}{end}")).exists()),
+                false => code.contains(&format!("fn {name}(")),
+            };
+            assert!(exists, "docs/ordering.md: no test {name}");
+        }
+    }
+}
+
+/// The numbers that follow these words, also in lists: `hazards 3, 29 and 40`.
+fn numbers_behind<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = u32> + 'a {
+    text.split(words).skip(1).flat_map(|rest| {
+        let list =
+            rest.split(|letter: char| !(letter.is_ascii_digit() || " ,and".contains(letter)));
+        let list =
+            list.take(1).flat_map(|list| list.split(|letter: char| !letter.is_ascii_digit()));
+        list.filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
+    })
+}
+
 /// A test that skips says so by the one function that fails under CI.
 #[test]
 fn tests_are_skipped_by_one_function() {

@@ -1,4 +1,4 @@
-//! The matrix of DESIGN 3.1: every kind of earlier work, a free, and every kind of later work on
+//! The matrix of docs/ordering.md 2: every kind of earlier work, a free, and every kind of later work on
 //! the same bytes. Natively the free waits; under the library its barrier must order the two.
 //!
 //! Each cell: earlier work writes a block late; the block is freed and allocated again (under the

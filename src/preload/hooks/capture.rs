@@ -1,4 +1,4 @@
-//! Begin and end of captures, and what may pull a stream into one (DESIGN 3.4).
+//! Begin and end of captures, and what may pull a stream into one (docs/ordering.md 5).
 
 use cachealloc_core::rules::{Rule, rule_holds};
 

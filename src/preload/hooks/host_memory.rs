@@ -1,4 +1,4 @@
-//! Host memory that the device reaches: what makes work visible to the host (DESIGN 3.3).
+//! Host memory that the device reaches: what makes work visible to the host (docs/ordering.md 4).
 //!
 //! Out of memory means host memory here: the cache is not emptied for it (hazard 22).
 

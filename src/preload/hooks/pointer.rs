@@ -1,4 +1,4 @@
-//! Questions about an address (DESIGN 5): a block must look like an allocation of its own.
+//! Questions about an address: a block must look like an allocation of its own.
 
 use cachealloc_core::Address;
 use cachealloc_core::order::Agent;

@@ -1,4 +1,4 @@
-//! Memory pools: when the default pool stops being ours (DESIGN 3.6, hazard 19).
+//! Memory pools: when the default pool stops being ours (docs/ordering.md 7, hazard 19).
 
 use crate::driver::api;
 use crate::driver::sys::{

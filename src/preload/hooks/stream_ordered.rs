@@ -1,4 +1,4 @@
-//! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (DESIGN 3.6). Explicit pools,
+//! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (docs/ordering.md 7). Explicit pools,
 //! captures, and a default pool that the program configures are the driver's.
 
 use cachealloc_core::{Requester, StreamId};

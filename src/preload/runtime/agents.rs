@@ -1,5 +1,5 @@
-//! Who could reach the memory past the barriers of its context (DESIGN 3.2), and what the host
-//! could see (3.3). Each first sight waits for the pending barriers before the call goes on.
+//! Who could reach the memory past the barriers of its context (docs/ordering.md 3), and what
+//! the host could see (4). Each first sight waits for the pending barriers before the call goes on.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The context-wide barrier (DESIGN 3.1): what a native `cuMemFree` orders, without its wait.
+//! The context-wide barrier (docs/ordering.md 2): what a native `cuMemFree` orders, without its wait.
 //!
 //! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` puts all later work
 //! behind it. Both kill a capture of the context, so they run under `Context::gate`, and only while

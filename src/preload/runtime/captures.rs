@@ -1,4 +1,4 @@
-//! Which streams capture now (DESIGN 3.4). While there is one, no barrier is made anywhere.
+//! Which streams capture now (docs/ordering.md 5). While there is one, no barrier is made anywhere.
 //!
 //! Any thread may ask the driver whether a stream of the set still captures, but not everything
 //! may be asked at any time. While Begin or End runs, the answer would be of before or after it,

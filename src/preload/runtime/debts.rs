@@ -1,4 +1,4 @@
-//! What later calls owe to a free that made a barrier and did not wait (DESIGN 3.3, last part).
+//! What later calls owe to a free that made a barrier and did not wait (docs/ordering.md 4).
 //! They wait for the free's own event, never for "now" (hazard 29).
 //!
 //! Note [Whose debt]. Natively the free has waited when it returns, and whoever has heard of that, in

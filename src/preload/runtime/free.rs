@@ -1,6 +1,6 @@
 //! A free: claim the block, find out what the contract asks for, do that, publish.
 //!
-//! The order is the contract (DESIGN 3.1): a block is published only after the barrier's wait is
+//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's wait is
 //! in. Another thread may take it the moment it is published.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! What a kernel is given: argument sizes by kernel, and the search for addresses of pinned memory
-//! among the argument bytes (DESIGN 3.3). Only done while pinned memory is alive, and only until
+//! among the argument bytes (docs/ordering.md 4). Only done while pinned memory is alive, and only until
 //! the first find: from then on every kernel counts as visible.
 
 use core::ffi::c_void;

@@ -1,5 +1,5 @@
 //! Host memory that the device can reach: pinned, registered. A copy or a kernel argument that
-//! names it makes work visible to the host (DESIGN 3.3).
+//! names it makes work visible to the host (docs/ordering.md 4).
 //!
 //! A copy says what it touches. A kernel is given an address *from which* it reaches the memory: one
 //! past the end (reverse iterators), or, where arrays count from 1, some elements before the start.

@@ -1,4 +1,4 @@
-//! Whose the default pool of a device is (DESIGN 3.6). Requests to it are served from the cache
+//! Whose the default pool of a device is (docs/ordering.md 7). Requests to it are served from the cache
 //! until the program does more with the pool than ask it, trim it and set its release threshold, or a
 //! second context exists: from then on new requests are native, and blocks already served stay ours.
 

@@ -1,4 +1,4 @@
-//! Giving segments back to the driver (DESIGN 3.7).
+//! Giving segments back to the driver (docs/ordering.md 8).
 //!
 //! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does
 //! not wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last

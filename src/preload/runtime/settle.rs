@@ -1,4 +1,4 @@
-//! Waiting exactly as the native call does (DESIGN 3.2): a sentinel of ours is freed by the real
+//! Waiting exactly as the native call does (docs/ordering.md 3): a sentinel of ours is freed by the real
 //! `cuMemFree`. Right for everything: captures, old drivers, several contexts. It reports what the
 //! program's own free would have reported.
 

@@ -1,4 +1,4 @@
-//! Ends the skipping of barriers (DESIGN 3.5): we never assume that we saw everything.
+//! Ends the skipping of barriers (docs/ordering.md 6): we never assume that we saw everything.
 
 use cachealloc_core::order::UnseenCause;
 

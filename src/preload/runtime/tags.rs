@@ -1,4 +1,4 @@
-//! Stream-ordered frees (DESIGN 3.6): which events the blocks of a context wait for.
+//! Stream-ordered frees (docs/ordering.md 7): which events the blocks of a context wait for.
 //!
 //! The core keeps the tags and names events by number; here are the driver's events behind those
 //! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
