@@ -276,10 +276,7 @@ fn check(mode: &str) {
 const OPS: u64 = 60;
 
 fn random_run(seed: u64, mode: &str) -> Run {
-    // With `graph_pool` a request that finds no memory becomes a memory node, which cannot do all that
-    // the program does with what the library serves.
-    let scarce = seed.is_multiple_of(3) && !mode.contains("graph_pool");
-    let memory_mb = if scarce { "192" } else { "2048" };
+    let memory_mb = if seed.is_multiple_of(3) { "192" } else { "2048" };
     Run::program(env!("CARGO_BIN_EXE_graphs"))
         .args(&format!("random {seed} {OPS} {}", if mode.contains("pool") { "pool" } else { "" }))
         .env("SIM_MEMORY_MB", memory_mb)

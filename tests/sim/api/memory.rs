@@ -104,7 +104,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     match kind {
         Kind::Device | Kind::Managed => {}
         Kind::Pool { .. } => return free_pool_memory(call, address),
-        Kind::Graph => return Ok(()),
+        Kind::Graph => return free_graph_memory(call, address),
         _ => return Err(Code::INVALID_VALUE),
     }
     call.world().forbid_unsafe(thread, name)?;
@@ -156,6 +156,17 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let op = world.mark_context_with(context, Work::Release { allocation }, at)?;
     world.pool_free(pool, (address, block_bytes), 0, 0, op);
     Ok(())
+}
+
+/// Waits for nothing, as the free of pool memory.
+fn free_graph_memory(call: &mut Call, address: DevicePtr) -> Outcome {
+    if call.world().graphs.free_in_graph(address) {
+        return Ok(());
+    }
+    let (context, at) = (call.context()?, call.ns());
+    let world = call.world();
+    let allocation = world.memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
+    world.mark_context_with(context, Work::Release { allocation }, at).map(drop)
 }
 
 fn cost_ns(bytes: u64) -> u64 {

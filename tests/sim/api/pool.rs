@@ -158,9 +158,8 @@ fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
         return call.world().capture_node(stream, NodeKind::Free { address }, false).map(drop);
     }
     match kind {
-        // What a graph allocated and did not free comes back with the graph.
-        Kind::Graph => return Ok(()),
-        Kind::Device | Kind::Managed | Kind::Pool { .. } => {}
+        Kind::Graph if call.world().graphs.free_in_graph(address) => return Ok(()),
+        Kind::Device | Kind::Managed | Kind::Pool { .. } | Kind::Graph => {}
         _ => return Err(Code::INVALID_VALUE),
     }
     call.check_legacy(stream)?;

@@ -95,6 +95,11 @@ impl World {
                 NodeKind::EventRecord(event) => Some(event),
                 _ => None,
             };
+            match kind {
+                NodeKind::Alloc { address, .. } => _ = self.graphs.allocated.insert(address),
+                NodeKind::Free { address } => _ = self.graphs.allocated.remove(&address),
+                _ => {}
+            }
             let work = match kind {
                 NodeKind::Work(work) if enabled => work,
                 NodeKind::EventWait(event) => {

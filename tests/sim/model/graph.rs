@@ -1,6 +1,6 @@
 //! Graphs as data: nodes and edges. What is made from them: `executable.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::executable::Executable;
@@ -20,6 +20,8 @@ pub struct Graphs {
     pub conditions: HashMap<u64, bool>,
     /// Addresses of memory nodes by graph id, with how many graphs and executables need them.
     pub memory: HashMap<u64, (u32, Vec<u64>)>,
+    /// Of these, what a launch has allocated and nothing has freed: that outlives its graph.
+    pub allocated: HashSet<u64>,
 }
 
 #[derive(Default)]
@@ -79,6 +81,7 @@ impl Default for Graphs {
             objects: Slab::new(tag::USER_OBJECT),
             conditions: HashMap::new(),
             memory: HashMap::new(),
+            allocated: HashSet::new(),
         }
     }
 }
@@ -158,6 +161,13 @@ impl Graphs {
         Ok(node)
     }
 
+    /// The program frees what a memory node allocated. False: the graph is gone, and the memory is freed like
+    /// any.
+    pub fn free_in_graph(&mut self, address: u64) -> bool {
+        self.allocated.remove(&address);
+        self.memory.values().any(|(_, addresses)| addresses.contains(&address))
+    }
+
     pub fn dependents(&self, node: Handle) -> Vec<Edge> {
         let Some(graph) = self.nodes.find(node).and_then(|n| self.graphs.find(n.graph)) else {
             return Vec::new();
@@ -227,7 +237,9 @@ impl World {
         let addresses = std::mem::take(addresses);
         self.graphs.memory.remove(&graph);
         for address in addresses {
-            self.discard(address);
+            if !self.graphs.allocated.remove(&address) {
+                self.discard(address);
+            }
         }
     }
 }

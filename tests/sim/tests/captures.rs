@@ -239,6 +239,35 @@ fn memory_nodes_allow_one_executable() {
 }
 
 #[test]
+fn what_a_launch_allocated_outlives_its_graph() {
+    let outcome = child("what_a_launch_allocated_outlives_its_graph", &[], |d| {
+        let s = d.stream().unwrap();
+        let captured = || {
+            d.begin_capture(s, GLOBAL).unwrap();
+            let p = d.alloc_async(N as usize, s).unwrap();
+            d.launch("fill", s, &[p, N, 1, 0]).unwrap();
+            let graph = d.end_capture(s).unwrap();
+            (p, graph, d.instantiate(graph).unwrap())
+        };
+        for launches in [0, 1] {
+            let (p, graph, executable) = captured();
+            for _ in 0..launches {
+                d.launch_graph(executable, s).unwrap();
+            }
+            d.synchronize().unwrap();
+            d.destroy_executable(executable).unwrap();
+            d.destroy_graph(graph).unwrap();
+            if launches == 1 {
+                assert_eq!(d.read_words(p, 1), Ok(vec![1]));
+                d.free(p).unwrap();
+            }
+            assert_eq!(d.free(p), Err(1));
+        }
+    });
+    outcome.clean();
+}
+
+#[test]
 fn a_user_object_lives_as_long_as_the_executable() {
     static FIRED: AtomicU32 = AtomicU32::new(0);
     unsafe extern "C" fn fired(_: *mut std::ffi::c_void) {
