@@ -132,6 +132,24 @@ static void async(void) {
     OK(cuMemFreeAsync(a, stream));
 }
 
+// The address of memory that a hook has heard of, and whose end it has not, is given out again.
+static void unheard(void) {
+    void *stream, *pool;
+    Pointer a, b;
+    find_more();
+    OK(cuStreamCreate(&stream, 1));
+    struct { int type, handles, kind, device; uint64_t more[8]; } props = {1, 0, 1, 0, {0}};
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cachealloc_hook_push(&first));
+    OK(cuMemAllocFromPoolAsync(&a, 5000, pool, stream));
+    OK(cachealloc_hook_pop(&first));
+    OK(cuMemFreeAsync(a, stream));
+    OK(cuMemAllocFromPoolAsync(&b, 4000, pool, stream));
+    CHECK(a == b);
+    OK(cachealloc_hook_push(&first));
+    OK(cuMemFreeAsync(b, stream));
+}
+
 // Memory of a graph: not there before a launch.
 static void capture(void) {
     void *stream, *graph;
@@ -398,6 +416,7 @@ int main(int count, char **arguments) {
         {"waiting", waiting}, {"changes", changes}, {"threads", threads}, {"limits", limits},
         {"child", in_child},  {"broken", broken},   {"plain", plain},     {"gone", gone},
         {"context_ends", context_ends}, {"capture", capture}, {"served", served},
+        {"unheard", unheard},
     };
     CHECK(count > 1);
     if (count > 2)

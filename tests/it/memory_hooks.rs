@@ -91,6 +91,18 @@ fn stream_ordered_memory_is_told() {
     );
 }
 
+/// Nobody hears of the second free: nobody has heard of what it frees.
+#[test]
+fn an_address_that_is_given_out_again_is_other_memory() {
+    hears(
+        "unheard",
+        "A malloc_pre 0 5000 5120
+        A alloc_pre 0 5000
+        A alloc_post 0 5000 there
+        A malloc_post 0 5000 5000 #1 #2",
+    );
+}
+
 /// What a capture allocates is not told, and the capture lives.
 #[test]
 fn captures_are_left_alone() {

@@ -7,6 +7,8 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::beside;
+use crate::runtime::contexts::Context;
+use crate::runtime::memory_hooks::Memory;
 use crate::runtime::stats::{self, Count, Wait};
 use crate::runtime::{
     bypass, captures, contexts, debts, departures, lost, memory_hooks, real_frees, release,
@@ -64,13 +66,19 @@ pub fn heard_malloc(function: &'static Function, words: &[usize]) -> Option<CuRe
     if pointer.is_null() || bytes == 0 {
         return None;
     }
-    let device = || {
-        let mut device = None;
-        beside(function, || device = contexts::current().ok().map(|context| context.device));
-        device
+    let memory = || {
+        let mut memory = None;
+        // What comes from a pool stays when the context ends in which it was asked for.
+        let ends_with = |id| if function.base == "cuMemAlloc" { id } else { 0 };
+        let of = |context: &Context| Memory {
+            device: context.device,
+            context_id: ends_with(context.id),
+        };
+        beside(function, || memory = contexts::current().ok().map(of));
+        memory
     };
     // SAFETY: the call writes there, as the driver's would.
-    unsafe { memory_hooks::around_malloc(device, pointer, bytes as u64, || again(function, words)) }
+    unsafe { memory_hooks::around_malloc(memory, pointer, bytes as u64, || again(function, words)) }
 }
 
 /// As `heard_malloc`, for a free.

@@ -10,7 +10,7 @@ use crate::hooks::{beside, foreign_sizes};
 use crate::record::foreign::{self, Allocation};
 use crate::record::{self, capture};
 use crate::runtime::foreign_bytes::{self, Ending, Key};
-use crate::runtime::{bypass, contexts};
+use crate::runtime::{bypass, contexts, memory_hooks};
 
 /// Around the hook of such a call.
 #[inline]
@@ -92,7 +92,7 @@ pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
         true => foreign_bytes::ends(Key::Memory(address)),
         false => Ending::default(),
     };
-    let code = call();
+    let code = memory_hooks::end_by(address, call);
     if code == SUCCESS {
         held.done()
     } else {

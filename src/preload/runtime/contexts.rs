@@ -26,7 +26,9 @@ use crate::runtime::reading::{self, Patience, Unseen};
 use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
-use crate::runtime::{agents, debts, exports, imports, limits, lock, process, snapshots};
+use crate::runtime::{
+    agents, debts, exports, imports, limits, lock, memory_hooks, process, snapshots,
+};
 
 /// One context of the driver and everything we keep for it.
 pub struct Context {
@@ -211,6 +213,7 @@ impl Context {
         self.last_barrier.forget();
         crate::runtime::extents::remove_context(self);
         imports::context_ended(self.id);
+        memory_hooks::context_ended(self.id);
         debts::context_ended(self.id);
         let fresh = empty_allocator(self.device, self.device_bytes);
         let mut allocator = lock(&self.allocator);

@@ -13,6 +13,7 @@ mod list;
 mod plugin;
 mod table;
 
+pub use foreign::{context_ended, end_by};
 pub use list::{pop, push};
 pub use plugin::expect as expect_plugin;
 pub use table::Table;
@@ -33,25 +34,32 @@ use crate::undisturbed::uncancelled;
 /// in a callback hears of the next call, and no callback lacks its counterpart.
 pub struct Call<'a> {
     thread: &'a Thread,
-    device: i32,
+    memory: Memory,
     hooks: list::Serials,
+}
+
+/// Where memory is, as a hook is told, and with which context it ends (0: with none).
+#[derive(Clone, Copy)]
+pub struct Memory {
+    pub device: i32,
+    pub context_id: u64,
 }
 
 /// Around an allocation: `allocate` writes the address to `pointer` where it succeeds. None, and nothing
 /// was done: nobody hears, or this call is `allocate` itself. Without a current context there is no
-/// device, and nobody hears.
+/// memory, and nobody hears.
 ///
 /// # Safety
 ///
 /// Where it succeeds, `allocate` has written the address to `pointer`.
 pub unsafe fn around_malloc(
-    current_device: impl FnOnce() -> Option<i32>,
+    memory: impl FnOnce() -> Option<Memory>,
     pointer: *const u64,
     bytes: u64,
     allocate: impl FnOnce() -> CuResult,
 ) -> Option<CuResult> {
     thread::with(|thread| {
-        let call = Call::begin(thread, current_device)?;
+        let call = Call::begin(thread, memory)?;
         let rounded = config::get().policy.block_bytes(bytes).unwrap_or(bytes);
         call.tell(Event::MallocPre, [bytes, rounded, 0, 0]);
         let code = call.during(allocate);
@@ -77,10 +85,10 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
                 (foreign.bytes, foreign.pmem_id, foreign.device)
             }
         };
-        let call = Call::begin(thread, || Some(device))?;
+        let call = Call::begin(thread, || Some(Memory { device, context_id: 0 }))?;
         let words = [bytes, address, pmem_id, 0];
         call.tell(Event::FreePre, words);
-        let code = foreign::while_freed(address, || call.during(free));
+        let code = call.during(free);
         call.tell(Event::FreePost, words);
         Some(code)
     })
@@ -120,7 +128,7 @@ pub unsafe fn around_driver(
 impl<'a> Call<'a> {
     /// None: nobody listens, or who does has heard of it, or this is a call by a memory hook or from
     /// inside the driver.
-    fn begin(thread: &'a Thread, device: impl FnOnce() -> Option<i32>) -> Option<Call<'a>> {
+    fn begin(thread: &'a Thread, memory: impl FnOnce() -> Option<Memory>) -> Option<Call<'a>> {
         let heard = !thread.heard_call.get().is_null();
         if heard || thread.inside.get() || thread.in_memory_hook.get() {
             return None;
@@ -130,7 +138,7 @@ impl<'a> Call<'a> {
         if hooks.is_empty() {
             return None;
         }
-        Some(Call { thread, device: device()?, hooks })
+        Some(Call { thread, memory: memory()?, hooks })
     }
 
     pub fn before_driver(&self, bytes: u64) {
@@ -152,9 +160,10 @@ impl<'a> Call<'a> {
 
     /// Bytes of the block, its address, and what tells it from all others.
     fn describe(&self, address: u64, asked_bytes: u64) -> [u64; 3] {
+        let Memory { device, context_id } = self.memory;
         match extents::place(address) {
             Place::Block(block) => [block.bytes, address, block.buffer_id()],
-            _ => [asked_bytes, address, foreign::note(address, asked_bytes, self.device)],
+            _ => [asked_bytes, address, foreign::note(address, asked_bytes, device, context_id)],
         }
     }
 
@@ -164,7 +173,7 @@ impl<'a> Call<'a> {
             for serial in self.hooks.iter() {
                 let Some((callback, data)) = list::callback(serial, event) else { continue };
                 let [a, b, c, d] = words.map(|word| word as usize);
-                let left = guard::call(callback, &[data, self.device as usize, a, b, c, d]);
+                let left = guard::call(callback, &[data, self.memory.device as usize, a, b, c, d]);
                 let Some(left) = left else { continue };
                 let name = list::remove(serial);
                 let how = match left {
