@@ -1,12 +1,17 @@
-// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for.
+// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for; `async`: of memory
+// that comes in the order of a stream.
 #include "check.h"
 
 static int (*cuMemcpyDtoH)(void *, Pointer, size_t);
 static int (*range)(Pointer *, size_t *, Pointer);
 
+static int (*cuMemAllocAsync)(Pointer *, size_t, void *);
+static int (*cuMemFreeAsync)(Pointer, void *);
+static int ordered; // in the order of a stream
+
 static Pointer made_here(size_t bytes) {
     Pointer pointer;
-    OK(cuMemAlloc(&pointer, bytes));
+    OK(ordered ? cuMemAllocAsync(&pointer, bytes, 0) : cuMemAlloc(&pointer, bytes));
     return pointer;
 }
 
@@ -15,6 +20,9 @@ int main(int count, char **arguments) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     *(void **)&cuMemcpyDtoH = dlsym(driver, "cuMemcpyDtoH_v2");
     *(void **)&range = dlsym(driver, "cuMemGetAddressRange_v2");
+    *(void **)&cuMemAllocAsync = dlsym(driver, "cuMemAllocAsync");
+    *(void **)&cuMemFreeAsync = dlsym(driver, "cuMemFreeAsync");
+    ordered = count > 1 && !strcmp(arguments[1], "async");
     for (int round = 0; round < 20; round++) {  // the later ones from a lookaside list
         unsigned char bytes[1000];
         Pointer pointer = made_here(sizeof bytes), base;
@@ -27,7 +35,7 @@ int main(int count, char **arguments) {
         if (round == 0)
             printf("%02x\n", bytes[0]);
         OK(cuMemsetD8(pointer, 0x33, sizeof bytes + (count > 1 && round == 19 ? atoi(arguments[1]) : 0)));
-        OK(cuMemFree(pointer));
+        OK(ordered ? cuMemFreeAsync(pointer, 0) : cuMemFree(pointer));
     }
     return 0;
 }

@@ -77,13 +77,17 @@ fn a_snapshot_says_what_it_lacks() {
     assert!(!lacks("record:state"));
 }
 
-/// Fresh memory, new from the driver or used before.
+/// Fresh memory, new from the driver or used before, also where nothing is cached.
 #[test]
 fn fresh_memory_holds_what_was_asked_for() {
     for (fill, byte) in [("zero", "00\n"), ("poison", "ff\n")] {
-        let ran = Run::c("contents.c").conf(&format!("fill:{fill}")).output().ok();
-        assert_eq!(ran.stdout, byte);
-        assert_eq!(ran.stderr, "");
+        for caching in ["", ",fraction_of_gpu_memory_to_use:0", ",async:false"] {
+            for order in ["", "async"] {
+                let run = Run::c("contents.c").args(order);
+                let ran = run.conf(&format!("fill:{fill}{caching}")).output().ok();
+                assert_eq!((&*ran.stdout, &*ran.stderr), (byte, ""), "{fill}{caching} {order}");
+            }
+        }
     }
 }
 

@@ -74,6 +74,8 @@ fn by_driver(
         let code = foreign::serve(plain, ask);
         if code == SUCCESS {
             stats::count(Count::PassedToDriver);
+            // SAFETY: the driver has just written it.
+            contents::fill(unsafe { pointer.read() }, bytes as u64, None);
         } else {
             // SAFETY: as the driver does where it fails.
             unsafe { pointer.write(0) };

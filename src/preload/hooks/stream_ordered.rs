@@ -99,7 +99,10 @@ fn served(
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
             let place = pointer as usize;
             let code = foreign::serve(Plain { place, bytes, of_pool: true, pool, told }, ask);
-            if code != SUCCESS && pool.is_none() {
+            if code == SUCCESS {
+                // SAFETY: the driver has just written it.
+                contents::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
+            } else if pool.is_none() {
                 // SAFETY: the program's place, into which the driver, too, writes a null pointer where
                 // it fails (measured). The limit may have kept it from being asked.
                 unsafe { pointer.write(0) };

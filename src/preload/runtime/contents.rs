@@ -15,7 +15,7 @@ use cachealloc_history::{Describe, StackId};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
-use crate::runtime::contexts::Context;
+use crate::runtime::contexts::{self, Context};
 use crate::runtime::{lock, snapshot, submissions};
 use crate::{config, log};
 
@@ -38,12 +38,28 @@ pub fn zone_bytes() -> u64 {
 #[inline]
 pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
     if config::minds_contents() {
-        write(context, address, bytes, stream);
+        write(context, address, bytes, zone_bytes(), stream);
+    }
+}
+
+/// As `prepare`, of memory that the driver served itself: there is no room behind it.
+#[inline]
+pub fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
+    if config::minds_contents()
+        && let Ok(context) = contexts::current()
+    {
+        write(context, address, bytes, 0, stream);
     }
 }
 
 #[cold]
-fn write(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
+fn write(
+    context: &'static Context,
+    address: u64,
+    bytes: u64,
+    zone_bytes: u64,
+    stream: Option<StreamHandle>,
+) {
     let set = |stream| {
         let fill = |address, value, bytes: u64| match bytes {
             0 => SUCCESS,
@@ -54,7 +70,7 @@ fn write(context: &'static Context, address: u64, bytes: u64, stream: Option<Str
             Fill::Zero => fill(address, 0, bytes),
             Fill::Poison => fill(address, POISON, bytes),
         };
-        code.max(fill(address + bytes, ZONE, zone_bytes()))
+        code.max(fill(address + bytes, ZONE, zone_bytes))
     };
     match stream {
         Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
