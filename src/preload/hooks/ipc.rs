@@ -1,6 +1,6 @@
 //! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of
-//! its segment by the driver's own handle, any other by a handle that our importer understands and
-//! any other importer's driver refuses (`runtime/ipc_handle.rs`).
+//! its segment by a handle that any importer's driver understands, any other by one that our importer
+//! understands and any other importer's driver refuses (`runtime/ipc_handle.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -48,11 +48,13 @@ pub fn mark(block: &LiveBlock) -> bool {
     same
 }
 
-/// Where an importer finds the block; None at the start of the segment, where the driver's own
-/// handle is right.
+/// Where an importer finds the block; None where it is the whole segment, and the driver's own handle says
+/// all of it.
 pub fn inside(block: &LiveBlock) -> Option<Inside> {
-    let offset = block.address - block.extent.base();
-    (offset != 0).then_some(Inside { offset, requested_bytes: block.requested_bytes })
+    let LiveBlock { address, requested_bytes, extent, .. } = *block;
+    let offset = address - extent.base();
+    let whole = offset == 0 && requested_bytes == extent.bytes();
+    (!whole).then_some(Inside { offset, requested_bytes })
 }
 
 /// After a `cuMemFree` that succeeded: segments that have nothing left but retired and free blocks

@@ -1,9 +1,11 @@
-//! Handles of blocks that do not begin their segment.
+//! Handles of blocks that are not a whole segment.
 //!
 //! The driver's handle names an allocation, whatever address inside it was given (measured), and
 //! the importer gets its base. To the driver our segment is the allocation: for a block further
 //! inside the importer would read a neighbour's bytes, without an error. So such a block's handle
-//! says where it lies, to an importer that has us, and any other importer's driver refuses it.
+//! says where it lies, to an importer that has us, and any other importer's driver refuses it. That
+//! of a block at the start says how long it is, to an importer that has us; to any other it is the
+//! driver's own, by which the segment is one allocation.
 //!
 //! ```text
 //! bytes    driver                 ours
@@ -12,7 +14,7 @@
 //! 37..41   ignored                offset in the segment, in units of 512
 //! 41..47   ignored                bytes that the program asked for
 //! 47       ignored                version of this layout
-//! 48..56   checked (400 and 1)    inverted: nobody's handle
+//! 48..56   checked (400 and 1)    inverted: nobody's handle; unchanged at the start of a segment
 //! 56..60   ignored                magic
 //! 60..64   ignored                checksum of all the others
 //! ```
@@ -55,7 +57,7 @@ pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     handle[OFFSET].copy_from_slice(&units.to_le_bytes());
     handle[REQUESTED].copy_from_slice(&requested[..REQUESTED.len()]);
     handle[VERSION] = VERSION_VALUE;
-    handle[INVERTED].iter_mut().for_each(|byte| *byte = !*byte);
+    invert(&mut handle, inside);
     handle[MAGIC].copy_from_slice(&MAGIC_VALUE);
     let checksum = checksum(&handle);
     handle[CHECKSUM].copy_from_slice(&checksum);
@@ -76,8 +78,14 @@ pub fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
     for ignored in [OFFSET, REQUESTED, VERSION..VERSION + 1, MAGIC, CHECKSUM] {
         plain[ignored].fill(0);
     }
-    plain[INVERTED].iter_mut().for_each(|byte| *byte = !*byte);
+    invert(&mut plain, inside);
     Some((plain, inside))
+}
+
+fn invert(handle: &mut Bytes, inside: Inside) {
+    if inside.offset != 0 {
+        handle[INVERTED].iter_mut().for_each(|byte| *byte = !*byte);
+    }
 }
 
 /// As the driver takes it.
