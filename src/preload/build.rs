@@ -113,12 +113,19 @@ fn constants(rows: &[Row]) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut code = String::from(
-        "/// Every known driver function, in the order of `functions.csv`.\npub static FUNCTIONS: [Function; COUNT] = [\n",
+        "/// Our symbols, by name only: what they do stands in layers that use this list.\n\
+         mod ours {\n    unsafe extern \"C\" {\n",
+    );
+    for row in rows.iter().filter(|row| row.hooked()) {
+        writeln!(code, "        pub fn {}();", row.symbol).unwrap();
+    }
+    code.push_str(
+        "    }\n}\n/// Every known driver function, in the order of `functions.csv`.\npub static FUNCTIONS: [Function; COUNT] = [\n",
     );
     for (index, row) in rows.iter().enumerate() {
         let class = row.class[..1].to_uppercase() + &row.class[1..];
         let export = match row.hooked() {
-            true => format!("Some(export_address!({}))", row.symbol),
+            true => format!("Some(ours::{})", row.symbol),
             false => "None".to_string(),
         };
         writeln!(

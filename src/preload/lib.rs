@@ -5,6 +5,7 @@
 //! questions, `runtime` answers them with the pure allocator and the ordering rules of
 //! `cachealloc-core`, `record` remembers what happened, `driver` is the only place that calls the real `libcuda.so.1`.
 
+mod c_library;
 pub mod config;
 mod heap;
 pub mod log;
@@ -13,6 +14,8 @@ mod undisturbed;
 pub mod driver;
 pub mod functions;
 pub mod record;
+
+mod exports;
 
 pub mod doors;
 pub mod hooks;

@@ -7,14 +7,11 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::c_library::dlsym::{self, real};
 use crate::doors::substitute;
 use crate::driver::table;
 use crate::runtime::bypass;
-
-/// The real `dlsym`; set by `pick` before anything jumps through it.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// What the naked entry does next: hand out `address`, or jump to the real `dlsym`.
 #[repr(C)]
@@ -59,7 +56,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "2: ret",
         ".cfi_endproc",
         pick = sym pick,
-        real = sym REAL,
+        real = sym dlsym::REAL,
     )
 }
 
@@ -96,25 +93,13 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "ret",
         ".cfi_endproc",
         pick = sym pick,
-        real = sym REAL,
+        real = sym dlsym::REAL,
     )
-}
-
-/// The real `dlsym` with us as the caller: `RTLD_NEXT` then means "behind this library".
-pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    let address = find_real();
-    if address.is_null() {
-        return null_mut();
-    }
-    // SAFETY: the address is the C library's dlsym.
-    let function: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
-        unsafe { core::mem::transmute(address) };
-    function(handle, name)
 }
 
 /// Decides what a look-up gets. Runs in front of every `dlsym` of the process.
 extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Picked {
-    find_real();
+    dlsym::find(); // before anything jumps through it
     if name.is_null() || bypass::is_off() || !looks_like_driver(name) {
         return PASS;
     }
@@ -211,21 +196,4 @@ fn exports(name: *const c_char) -> bool {
 fn our_exports() -> impl Iterator<Item = (&'static CStr, *mut c_void)> {
     let functions = crate::functions::FUNCTIONS.iter();
     functions.filter_map(|f| f.export.map(|export| (f.symbol, export as *mut c_void)))
-}
-
-fn find_real() -> *mut c_void {
-    let known = REAL.load(Ordering::Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
-    for version in VERSIONS {
-        // SAFETY: constant C strings; dlvsym is not hooked by us.
-        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-        if !found.is_null() {
-            REAL.store(found, Ordering::Relaxed);
-            return found;
-        }
-    }
-    null_mut()
 }

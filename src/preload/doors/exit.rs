@@ -5,7 +5,7 @@
 
 use core::ffi::c_int;
 
-use crate::doors::c_library::{EXIT_AT_ONCE, EXIT_AT_ONCE_ISO};
+use crate::c_library::{EXIT_AT_ONCE, EXIT_AT_ONCE_ISO};
 use crate::runtime::process;
 
 redhook::hook! {

@@ -5,7 +5,6 @@
 //! And the functions of the C library that we stand in front of, for other reasons.
 
 pub mod api;
-pub mod c_library;
 pub mod dlsym;
 pub mod exit;
 pub mod memory_api;

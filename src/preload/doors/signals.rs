@@ -22,9 +22,7 @@ use libc::{
     SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_ERR, SIG_IGN,
 };
 
-use crate::doors::c_library::{
-    BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED,
-};
+use crate::c_library::{BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED};
 use crate::runtime::{process, snapshots};
 
 /// Those whose default action ends the process and that a snapshot may still precede. Not those of

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::doors::c_library::DLCLOSE;
+use crate::c_library::DLCLOSE;
 use crate::record;
 
 redhook::hook! {

@@ -14,7 +14,7 @@ use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicUsize, Ordering};
 
-use crate::doors::dlsym;
+use crate::c_library::dlsym;
 use crate::driver::sys::{CuResult, NOT_FOUND};
 use crate::functions::{COUNT, FUNCTIONS, Function};
 

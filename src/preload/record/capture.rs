@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use cachealloc_core::options::{StackContext, StackKind};
 use cachealloc_history::StackId;
 
-use crate::doors::dlsym;
+use crate::c_library::dlsym;
 use crate::record;
 use crate::{config, log};
 

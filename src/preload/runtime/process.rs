@@ -7,7 +7,7 @@ use std::time::Duration;
 use cachealloc_core::options::StatsOnExit;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::doors::c_library;
+use crate::c_library;
 use crate::runtime::{
     bypass, captures, debts, memory_hooks, own_thread, snapshots, stats, thread, writer,
 };

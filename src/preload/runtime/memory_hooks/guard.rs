@@ -5,7 +5,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::doors::dlsym;
+use crate::c_library::dlsym;
 use crate::runtime::memory_hooks::table::Callback;
 
 /// How a hook left otherwise than by returning.

@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use crate::doors::dlsym;
+use crate::c_library::dlsym;
 use crate::runtime::bypass;
 use crate::runtime::memory_hooks::list::Hook;
 use crate::runtime::memory_hooks::table::Table;

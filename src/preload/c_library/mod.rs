@@ -9,13 +9,13 @@
 //! call of any of them finds all of them. What is left: a constructor that joins a thread which makes
 //! the first such call of the process.
 
+pub mod dlsym;
+
 use core::ffi::{CStr, c_int, c_void};
 use core::marker::PhantomData;
 use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
-
-use crate::doors::dlsym;
 
 /// One function, of the C signature `F`. The address comes first: the trampolines jump through it.
 #[repr(C)]
