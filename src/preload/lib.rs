@@ -5,9 +5,11 @@
 //! questions, `runtime` answers them with the pure allocator and the ordering rules of
 //! `cachealloc-core`, `record` remembers what happened, `driver` is the only place that calls the real `libcuda.so.1`.
 
+mod books;
 mod c_library;
 pub mod config;
 mod heap;
+mod lock;
 pub mod log;
 mod undisturbed;
 

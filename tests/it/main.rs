@@ -15,6 +15,7 @@ mod idle;
 mod instructions;
 mod ipc;
 mod judge;
+mod layers;
 mod limits;
 mod lookups;
 mod matrix;

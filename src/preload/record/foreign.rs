@@ -10,11 +10,11 @@ use std::sync::Mutex;
 
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
+use crate::books::Book;
 use crate::config;
 use crate::driver::sys::CuResult;
+use crate::lock::lock;
 use crate::record::recorder::{self, now_ns};
-use crate::runtime::books::Book;
-use crate::runtime::lock;
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
 

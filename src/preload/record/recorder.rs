@@ -16,8 +16,8 @@ use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
 use crate::config;
+use crate::lock::lock;
 use crate::record::holders::{Held, Holders};
-use crate::runtime::lock;
 
 /// One per context.
 #[derive(Default)]

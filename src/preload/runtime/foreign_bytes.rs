@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use crate::books::Book;
 use crate::config;
 use crate::driver::sys::{CuResult, PoolHandle};
-use crate::runtime::books::Book;
 use crate::runtime::limits::{self, Claim};
 use crate::runtime::lock;
 

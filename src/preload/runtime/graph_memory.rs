@@ -5,9 +5,9 @@
 //! gives that back (measured on driver 580, natively too). So room is made before, not after
 //! it has failed.
 
+use crate::books::Book;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
-use crate::runtime::books::Book;
 
 /// What an executable graph needs, and whether the driver has given it.
 #[derive(Clone, Copy, PartialEq)]

@@ -22,7 +22,6 @@
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
-pub mod books;
 pub mod bypass;
 pub mod own_thread;
 pub mod process;
@@ -108,8 +107,4 @@ pub fn widen(rule: Rule) {
     }
 }
 
-/// A mutex's guard, whether or not a thread panicked while holding it: a panic ends caching
-/// (`bypass`), and the structures stay readable for frees and reports.
-pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+pub use crate::lock::lock;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::books::Book;
 use crate::driver::sys::CuResult;
-use crate::runtime::books::Book;
 
 /// How far from a range an address may be and still name it.
 const MARGIN_BYTES: usize = 4096;

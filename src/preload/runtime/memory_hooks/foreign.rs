@@ -4,8 +4,8 @@
 //!
 //! An end counts whether or not somebody hears of it: the address is given out again.
 
+use crate::books::Book;
 use crate::driver::sys::CuResult;
-use crate::runtime::books::Book;
 use crate::runtime::extents;
 
 static LIVE: Book<Foreign> = Book::new();

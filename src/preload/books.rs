@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuResult, SUCCESS};
-use crate::runtime::lock;
+use crate::lock::lock;
 
 /// What is known of each place, by address or handle.
 pub struct Book<V> {

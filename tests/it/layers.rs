@@ -1,0 +1,222 @@
+//! The layers of `src/README.md` are true: a file imports from its own layer and from those above it in
+//! that table, and no more files than this know each other in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Imports against the table, each to be taken away; one that is gone fails as well.
+const EXCEPTIONS: [(&str, &str); 1] = [("preload/runtime/snapshots", "preload/doors/signals")];
+/// Files in the largest circle of each crate: it may only shrink.
+const LARGEST_CIRCLES: [(&str, usize); 6] =
+    [("core", 5), ("history", 1), ("preload", 48), ("analysis", 2), ("report", 5), ("cli", 3)];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")
+}
+
+/// Each file without tests, by its path from `src` without `.rs` and `/mod`; and which it imports.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let mut texts = BTreeMap::new();
+    read(&source(), &mut texts);
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, (is_folder, text)) in &texts {
+        let code: String = text.lines().map(without_comment).collect();
+        let target = |path: String| find(&texts, file, *is_folder, &path);
+        let found = paths_in(&code).into_iter().filter_map(target);
+        imports.insert(file.clone(), found.filter(|found| found != file).collect());
+    }
+    imports
+}
+
+/// Whether the file is its folder's, and its text.
+type Texts = BTreeMap<String, (bool, String)>;
+
+fn read(folder: &Path, texts: &mut Texts) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" && name != "build" {
+            read(&path, texts);
+        } else if name.ends_with(".rs") && name != "build.rs" {
+            let inside = path.strip_prefix(source()).expect("below").to_string_lossy().into_owned();
+            let module = inside.trim_end_matches(".rs");
+            let of_folder =
+                ["/mod", "/lib", "/main"].iter().find_map(|end| module.strip_suffix(end));
+            let text = fs::read_to_string(&path).expect("a source file");
+            texts.insert(of_folder.unwrap_or(module).into(), (of_folder.is_some(), text));
+        }
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    line.split("//").next().expect("what is before")
+}
+
+/// What follows `crate::`, `super::` and the names of our crates, every name in braces on its own.
+fn paths_in(code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (at, _) in code.match_indices("::") {
+        let start =
+            code[..at].rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);
+        let head = &code[start..at];
+        let begins = matches!(head, "crate" | "super" | "self") || head.starts_with("cachealloc_");
+        if begins && !code[..start].ends_with("::") {
+            expand(head.to_string(), &code[at + 2..], &mut paths);
+        }
+    }
+    paths
+}
+
+/// Adds the paths of one tree of imports, and answers where it ends.
+fn expand(before: String, rest: &str, paths: &mut Vec<String>) -> usize {
+    let word_end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let after = &rest[word_end..];
+    if word_end > 0 {
+        let path = format!("{before}::{}", &rest[..word_end]);
+        if let Some(more) = after.strip_prefix("::") {
+            return word_end + 2 + expand(path, more, paths);
+        }
+        paths.push(path);
+        return word_end;
+    }
+    let Some(mut inner) = rest.strip_prefix('{') else {
+        paths.push(before);
+        return 0;
+    };
+    let whole = inner.len();
+    loop {
+        inner = inner.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        if inner.is_empty() || inner.starts_with('}') {
+            return 1 + whole - inner.len();
+        }
+        let end = expand(before.clone(), inner, paths).max(1);
+        inner = &inner[end..];
+        // `as name`.
+        inner = &inner[inner.find([',', '}']).unwrap_or(inner.len())..];
+    }
+}
+
+/// The file in which a path of another file leads. None: it is no file of ours.
+fn find(texts: &Texts, file: &str, is_folder: bool, path: &str) -> Option<String> {
+    let crate_of = |file: &str| -> String {
+        let crates = ["preload/stacks", "preload/python"];
+        let own = crates.into_iter().find(|own| file.starts_with(own));
+        own.unwrap_or_else(|| file.split('/').next().expect("a folder")).into()
+    };
+    let above = |file: &str| file.rsplit_once('/').map_or(String::new(), |(above, _)| above.into());
+    let mut parts = path.split("::");
+    let mut place = match parts.next()? {
+        "crate" => crate_of(file),
+        "self" => file.to_string(),
+        "super" if is_folder => above(file),
+        "super" => above(file),
+        krate => {
+            let name = krate.strip_prefix("cachealloc_")?;
+            let beside = ["stacks", "python"].contains(&name);
+            if beside { format!("preload/{name}") } else { name.into() }
+        }
+    };
+    for part in parts {
+        let inside = format!("{place}/{part}");
+        if part == "super" {
+            place = above(&place);
+        } else if texts.contains_key(&inside)
+            || texts.keys().any(|f| f.starts_with(&format!("{inside}/")))
+        {
+            place = inside;
+        } else {
+            break;
+        }
+    }
+    texts.contains_key(&place).then_some(place)
+}
+
+/// The layers of the table, from the one that knows least: paths from `src`.
+fn layers() -> Vec<Vec<String>> {
+    let text = fs::read_to_string(source().join("README.md")).expect("src/README.md");
+    let (_, table) = text.split_once("## Layers").expect("the layers");
+    let (table, _) = table.split_once("\n## ").expect("the next part");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let first_cell = |row: &str| row.split('|').nth(1).expect("a cell").to_string();
+    let names = |cell: String| cell.split('`').skip(1).step_by(2).map(String::from).collect();
+    rows.map(|row| names(first_cell(row))).collect()
+}
+
+/// The layer of a file: that with the longest name which its path begins with.
+fn layer_of(layers: &[Vec<String>], file: &str) -> Option<usize> {
+    let inside = |name: &str| file == name || file.starts_with(&format!("{name}/"));
+    let names =
+        layers.iter().enumerate().flat_map(|(at, names)| names.iter().map(move |n| (at, n)));
+    names.filter(|(_, name)| inside(name)).max_by_key(|(_, name)| name.len()).map(|(at, _)| at)
+}
+
+#[test]
+fn imports_follow_the_layers() {
+    let layers = layers();
+    let mut wrong = BTreeSet::new();
+    for (file, imported) in &imports() {
+        // The root of a crate names its modules.
+        let Some(own) = layer_of(&layers, file) else {
+            assert!(file == "preload", "{file}: in no layer of src/README.md");
+            continue;
+        };
+        for target in imported.iter().filter(|target| *target != "preload") {
+            let other = layer_of(&layers, target);
+            if other.is_none_or(|other| other > own) {
+                wrong.insert((file.clone(), target.clone(), layers[own][0].clone()));
+            }
+        }
+    }
+    for (file, target) in EXCEPTIONS {
+        let found: Vec<_> =
+            wrong.iter().filter(|w| w.0 == file && w.1 == target).cloned().collect();
+        assert!(!found.is_empty(), "no exception any more: {file} -> {target}");
+        found.iter().for_each(|found| assert!(wrong.remove(found)));
+    }
+    let say = |(file, target, layer): &(String, String, String)| {
+        format!("{file} imports {target}: the layer of {layer} may not use that (src/README.md)")
+    };
+    assert!(wrong.is_empty(), "{}", wrong.iter().map(say).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn circles_only_shrink() {
+    let imports = imports();
+    let mut wrong = Vec::new();
+    for (krate, largest) in LARGEST_CIRCLES {
+        let own: BTreeSet<&String> = imports.keys().filter(|f| f.starts_with(krate)).collect();
+        let mut circles: Vec<Vec<&String>> = Vec::new();
+        let mut left = own.clone();
+        while let Some(first) = left.pop_first() {
+            let forth = reached(&own, first, |file| imports[file].iter().collect());
+            let back = |file: &String| {
+                own.iter().copied().filter(|other| imports[*other].contains(file)).collect()
+            };
+            let back = reached(&own, first, back);
+            let circle: Vec<_> = forth.intersection(&back).copied().collect();
+            circle.iter().for_each(|file| _ = left.remove(*file));
+            circles.push(circle);
+        }
+        let found = circles.iter().max_by_key(|circle| circle.len()).expect("files");
+        if found.len() != largest {
+            wrong.push(format!("{krate}: {}, not {largest}: {found:?}", found.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The file itself, and all that lead on from it.
+fn reached<'a>(
+    own: &BTreeSet<&'a String>,
+    from: &'a String,
+    next: impl Fn(&'a String) -> Vec<&'a String>,
+) -> BTreeSet<&'a String> {
+    let mut seen = BTreeSet::from([from]);
+    let mut open = vec![from];
+    while let Some(file) = open.pop() {
+        let more = next(file).into_iter().filter_map(|file| own.get(file).copied());
+        open.extend(more.filter(|file| seen.insert(file)));
+    }
+    seen
+}
