@@ -21,9 +21,27 @@ impl Addresses {
         Addresses { places: vacant_places(PLACES_COUNT_MIN), taken_count: 0 }
     }
 
+    /// Whether so many can be inserted without more memory of the system's.
+    #[inline]
+    pub(crate) fn has_room(&mut self, count: usize) -> bool {
+        (self.taken_count + count) * 4 <= self.places.len() || self.make_room(count)
+    }
+
+    #[cold]
+    fn make_room(&mut self, count: usize) -> bool {
+        let places_count = ((self.taken_count + count) * 4).next_power_of_two();
+        let mut places = Vec::new();
+        if places.try_reserve_exact(places_count).is_err() {
+            return false;
+        }
+        places.resize(places_count, (VACANT, BlockId(0)));
+        self.move_to(places);
+        true
+    }
+
     pub(crate) fn insert(&mut self, address: Address, id: BlockId) {
         if (self.taken_count + 1) * 4 > self.places.len() {
-            self.grow();
+            self.move_to(vacant_places(self.places.len() * 2));
         }
         let place = self.place_of(address);
         assert!(self.places[place].0 == VACANT, "{address:?} is already allocated");
@@ -82,9 +100,8 @@ impl Addresses {
         self.places.len() - 1
     }
 
-    fn grow(&mut self) {
-        let grown = vacant_places(self.places.len() * 2);
-        let old = core::mem::replace(&mut self.places, grown);
+    fn move_to(&mut self, places: Vec<(Address, BlockId)>) {
+        let old = core::mem::replace(&mut self.places, places);
         for (address, id) in old.into_iter().filter(|(address, _)| *address != VACANT) {
             let place = self.place_of(address);
             self.places[place] = (address, id);

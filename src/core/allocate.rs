@@ -33,7 +33,8 @@ impl Allocator {
         request.awaited_bytes = None;
         self.forget_arriving(request);
         let block_bytes = self.policy.block_bytes(request.requested_bytes);
-        let Some(block_bytes) = block_bytes.filter(|_| !self.is_refused(request)) else {
+        let served = !self.is_refused(request) && self.has_rows();
+        let Some(block_bytes) = block_bytes.filter(|_| served) else {
             return self.out_of_memory();
         };
         match self.search(request, block_bytes) {
@@ -47,6 +48,9 @@ impl Allocator {
     /// segments of a `Step::Release` have left the allocator.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
+        if !self.has_rows() {
+            return None;
+        }
         let allocation = self.search(request, block_bytes)?;
         self.clock += 1;
         Some(allocation)

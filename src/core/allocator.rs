@@ -118,6 +118,17 @@ impl Allocator {
         self.pressure = pressure;
     }
 
+    /// Whether the host has memory for what requests may add to the tables. Where not, they fail, and the
+    /// driver may serve them.
+    #[inline]
+    pub(crate) fn has_rows(&mut self) -> bool {
+        /// What several threads may add before one of them asks again.
+        const SPARE_COUNT: usize = 64;
+        self.blocks.has_room(SPARE_COUNT)
+            && self.segments.has_room(SPARE_COUNT)
+            && self.addresses.has_room(SPARE_COUNT)
+    }
+
     /// The free blocks that everybody may take, or those of a private pool.
     pub(crate) fn index(&self, pool: Pool, private: Option<PrivatePool>) -> &FreeIndex {
         match (private, pool) {

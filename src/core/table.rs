@@ -1,5 +1,8 @@
 //! Rows addressed by a small number. Removed rows are used again, last removed first, so that the
 //! table stays as short as the largest number of rows that ever lived together.
+//!
+//! A table of many rows grows by megabytes, which the system may refuse: so whoever inserts asks for
+//! room before.
 
 use alloc::vec::Vec;
 
@@ -12,6 +15,20 @@ pub(crate) struct Table<T> {
 impl<T> Table<T> {
     pub(crate) fn new() -> Table<T> {
         Table { rows: Vec::new(), vacant: Vec::new() }
+    }
+
+    /// Whether so many rows can be inserted, and any be removed, without more memory of the system's.
+    #[inline]
+    pub(crate) fn has_room(&mut self, count: usize) -> bool {
+        let spare = self.rows.capacity() - self.rows.len();
+        let removable = self.vacant.capacity() >= self.rows.capacity();
+        spare >= count && removable || self.make_room(count)
+    }
+
+    #[cold]
+    fn make_room(&mut self, count: usize) -> bool {
+        self.rows.try_reserve(count).is_ok()
+            && self.vacant.try_reserve_exact(self.rows.capacity() - self.vacant.len()).is_ok()
     }
 
     pub(crate) fn insert(&mut self, row: T) -> u32 {

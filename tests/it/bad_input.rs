@@ -60,6 +60,15 @@ fn little_address_space_is_enough() {
     assert!(ours < native + (96 << 10), "{native} kB natively, {ours} kB with the library");
 }
 
+/// The tables of many blocks take megabytes at once, which the host may not have. Rust ends the process
+/// where it asks in vain.
+#[test]
+fn little_host_memory_is_survived() {
+    let chunk = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,log:quiet";
+    let ran = Run::c("host_memory.c").conf(chunk).env("SIM_MEMORY_MB", "64").output().ok();
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("some, then 100000\n", ""));
+}
+
 /// 11.4 has neither context ids nor the barrier of a context; before 12.5 the barrier is missing.
 #[test]
 fn old_drivers_work() {
