@@ -19,6 +19,8 @@
 //!
 //! A capture may be given segments that nobody has used since before it began. Not others: what
 //! was freed during a capture, an earlier part of the same capture may still use in its launches.
+//! Where the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
+//! as long, or of what no node of its graph names by now.
 
 use alloc::collections::BTreeMap;
 
@@ -26,9 +28,10 @@ use crate::allocator::Allocator;
 use crate::block::State;
 use crate::free_index::FreeIndex;
 use crate::idle::IdleMark;
+use crate::policy::BLOCK_BYTES_MIN;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Allocation, BlockId, Pool, PrivatePool, Ready, StreamId};
+use crate::types::{Address, Allocation, BlockId, Pool, PrivatePool, Ready, StreamId};
 
 /// The free blocks of a private pool.
 #[derive(Clone)]
@@ -155,6 +158,53 @@ impl Allocator {
         row.requester = request.requester;
         let whole = self.keeps_whole(request, block_bytes);
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
+    }
+
+    /// A part of what is free for anyone, where the driver has no memory. `named`: where the last range ends
+    /// that nodes of the capture name between two addresses, if there is one.
+    pub fn adopt_part(
+        &mut self,
+        request: &Request,
+        named: impl Fn(Address, Address) -> Option<Address>,
+    ) -> Option<Allocation> {
+        let private = request.private.filter(|private| self.serves_pool(*private))?;
+        if !self.has_rows() {
+            return None;
+        }
+        let begun = self.private.get(&private)?.begun;
+        let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
+        let pool = self.policy.pool_of(block_bytes);
+        let place = |id: BlockId| {
+            let block = self.blocks.at(id.0);
+            if block.expandable || !self.policy.fits(block.bytes, block_bytes) {
+                return None;
+            }
+            let idle = block.freed_at < begun.0 || !rule_holds(Rule::AdoptUnnamed);
+            let mut begin = block.address;
+            loop {
+                let left =
+                    block.end().0.checked_sub(begin.0).filter(|left| *left >= block_bytes)?;
+                let splits = self.policy.splits(pool, left, block_bytes);
+                let bytes = if splits { block_bytes } else { left };
+                let end = Address(begin.0 + bytes);
+                let Some(named) = (!idle).then(|| named(begin, end)).flatten() else {
+                    return Some((id, begin));
+                };
+                begin = Address(named.0.checked_next_multiple_of(BLOCK_BYTES_MIN)?);
+            }
+        };
+        let found = self.index(pool, None).for_anyone(block_bytes).find_map(|(_, id)| place(id));
+        let (mut id, begin) = found?;
+        self.remove_free(id);
+        let address = self.blocks.at(id.0).address;
+        if begin != address {
+            let part = self.split(id, begin.0 - address.0);
+            self.insert_free(id);
+            id = part;
+        }
+        let part = self.take(id, block_bytes, request.requested_bytes, false);
+        self.blocks.at_mut(part.block.0).private = Some(private);
+        Some(part)
     }
 
     /// The private pool a request is for, as far as it is served.

@@ -51,6 +51,8 @@ rules! {
     PrivateWaitsForPool = "private_waits_for_pool",
     /// A capture is given only memory that nobody has used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
+    /// Of what was freed since, only what no node of it names.
+    AdoptUnnamed = "adopt_unnamed",
     /// What is freed in a capture behind work outside of it is not used again in it.
     OutsideFreeWaitsForPool = "outside_free_waits_for_pool",
     /// A thread that submits work into a capture is one of the capture's.

@@ -99,6 +99,7 @@ const EXPANDABLE: &str = "ordered,expandable_segments:true";
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
     Rule::AdoptOnlyIdle,
+    Rule::AdoptUnnamed,
     Rule::OutsideFreeWaitsForPool,
     Rule::PoolLivesWithGraph,
     Rule::CaptureThreadsJoin,

@@ -251,6 +251,19 @@ fn what_nodes_name_stays_with_the_graph() {
 }
 
 #[test]
+fn captures_get_what_only_the_cache_has() {
+    let chunk = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,log:quiet";
+    let small = |name, capture| program(name, capture).env("SIM_MEMORY_MB", "80").conf(chunk);
+    let said = clean(small("part_of_cache", "relaxed"));
+    assert_eq!(said, "served, right: true, kept: true, back: true");
+    // Natively neither the free nor the request succeeds.
+    assert_eq!(clean(small("part_of_cache", "global")), "refused 2");
+    assert_eq!(clean(small("named_part", "relaxed")), "apart");
+    let broken = small("named_part", "relaxed").env("CACHEALLOC_BREAK", Rule::AdoptUnnamed.name());
+    assert_eq!(broken.output().stdout.trim(), "FAIL");
+}
+
+#[test]
 fn random_captures() {
     for mode in ["ordered", "strict", "relaxed", "ordered,graph_capture_record_stream_reuse:false"]
     {

@@ -32,9 +32,23 @@ pub fn miss_or_report(
     request: Request,
     call: Call,
 ) -> Result<u64, CuResult> {
+    miss_or_else(context, request, call, || None)
+}
+
+/// As `miss_or_report`; `rest`: what is left to try before the report.
+#[cold]
+pub fn miss_or_else(
+    context: &'static Context,
+    request: Request,
+    call: Call,
+    rest: impl FnOnce() -> Option<u64>,
+) -> Result<u64, CuResult> {
     let bytes = request.bytes();
-    let result = thread::with(|thread| miss(thread, context, request, call));
+    let mut result = thread::with(|thread| miss(thread, context, request, call));
     keeper::cache_grew();
+    if result == Err(OUT_OF_MEMORY) {
+        result = rest().ok_or(OUT_OF_MEMORY);
+    }
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.
     if result == Err(OUT_OF_MEMORY) && call.requester == Requester::Context {
         shortage::happened(context, bytes, call.stack);

@@ -35,8 +35,13 @@ impl Names {
 
     /// Whether any of these addresses is named.
     pub fn overlap(&self, begin: u64, end: u64) -> bool {
-        let below = self.ranges.range(..end).next_back();
-        below.is_some_and(|(_, to)| *to > begin)
+        self.last_end(begin, end).is_some()
+    }
+
+    /// Where the last range ends that names any of these addresses.
+    pub fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
+        let (_, to) = self.ranges.range(..end).next_back()?;
+        (*to > begin).then_some(*to)
     }
 
     /// The last range that begins at this address or before it.

@@ -18,9 +18,10 @@
 //! was freed and no node names (`names`) is ordinary memory: in every launch nobody uses it, and now its free
 //! has waited. What natively would have ended the capture counts as named by its birth.
 //!
-//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). What it has
-//! no memory for fails, even if an allocation of its own might have served: whoever frees that could
-//! only call the real `cuMemFree`, which ends the capture.
+//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). For what it has
+//! no memory, the cache gives a part of a segment of everybody's. What then is left fails, even if an
+//! allocation of the driver's own might have served: whoever frees that could only call the real
+//! `cuMemFree`, which ends the capture.
 //!
 //! Note [Memory that comes back]. Of `cuMemAllocAsync` in a capture each launch of the graph is an
 //! allocation of its own, which the program may free after the launch. With `graph_pool` it is the same
@@ -42,7 +43,7 @@ use crate::runtime::alloc::{self, Call};
 use crate::runtime::captured_work::{Member, Work};
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, LiveBlock};
-use crate::runtime::miss::miss_or_report;
+use crate::runtime::miss::miss_or_else;
 use crate::runtime::open_captures::{self, OpenCapture};
 use crate::runtime::thread::Thread;
 use crate::runtime::{contents, lock, pool_life};
@@ -202,7 +203,12 @@ fn serve(
     drop(allocator);
     let served = match hit {
         Some(address) => Ok(address),
-        None => api::relaxed(|| miss_or_report(context, request, call)),
+        None => {
+            let again = request.again();
+            let at_once = capture.lets_allocate(thread);
+            let part = || part_of_cache(capture, context, &again, call, at_once);
+            api::relaxed(|| miss_or_else(context, request, call, part))
+        }
     };
     if let Ok(address) = served
         && let extents::Place::Block(block) = extents::place(address)
@@ -215,6 +221,25 @@ fn serve(
         }
     }
     Some(served)
+}
+
+/// The driver has no memory, and the cache no whole segment for it: a part of one. What was freed since the
+/// capture began is memory like any only where natively the allocation is made `at_once`.
+fn part_of_cache(
+    capture: &OpenCapture,
+    context: &'static Context,
+    request: &Request,
+    call: Call,
+    at_once: bool,
+) -> Option<u64> {
+    let names = lock(&capture.names);
+    let named = |begin: Address, end: Address| match at_once {
+        true => names.last_end(begin.0, end.0).map(Address),
+        false => Some(Address(u64::MAX)),
+    };
+    let mut allocator = lock(&context.allocator);
+    let part = allocator.adopt_part(request, named)?;
+    Some(alloc::hand_out(context, &mut allocator, part, call))
 }
 
 /// Gives the pools back what the graph orders by now.

@@ -86,7 +86,11 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("handed_over", handed_over),
     ("copied_in_rows", copied_in_rows),
     ("two_contexts", two_contexts),
+    ("two_devices", two_devices),
     ("unnamed", unnamed),
+    ("long_arguments", long_arguments),
+    ("part_of_cache", part_of_cache),
+    ("named_part", named_part),
 ];
 
 fn fill(d: &Driver, stream: Stream, at: u64, value: u64) -> Outcome {

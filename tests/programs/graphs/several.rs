@@ -2,7 +2,7 @@
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
 
-use crate::{BYTES, LARGE, LATE, Verdict, copy, fill, holds};
+use crate::{BYTES, LARGE, LATE, Verdict, copy, fill, free_bytes, holds};
 
 const GRAPHS: u64 = 3;
 const ROUNDS: u64 = 15;
@@ -124,8 +124,16 @@ pub fn handed_over(d: &Driver, mode: u32) -> Verdict {
 
 /// A capture over two contexts, which allocates in both.
 pub fn two_contexts(d: &Driver, mode: u32) -> Verdict {
+    over_contexts(d, mode, 0)
+}
+
+pub fn two_devices(d: &Driver, mode: u32) -> Verdict {
+    over_contexts(d, mode, 1)
+}
+
+fn over_contexts(d: &Driver, mode: u32, device: i32) -> Verdict {
     let (first, stream, fork) = (d.context(), d.stream()?, d.event()?);
-    let second = d.create_context(0)?;
+    let second = d.create_context(device)?;
     d.set_context(second)?;
     let (joined, back, plain) = (d.stream()?, d.event()?, d.stream()?);
     let source = d.alloc(BYTES)?;
@@ -172,4 +180,76 @@ pub fn unnamed(d: &Driver, mode: u32) -> Verdict {
     let outside = d.alloc(LARGE)?;
     d.destroy_graph(graph)?;
     Ok(if inside == outside { "given back" } else { "kept" }.into())
+}
+
+/// A kernel with as many bytes of arguments as a tensor map has, which name one block and not the other.
+pub fn long_arguments(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let (named, kernel) = (d.alloc(LARGE)?, d.kernel("late_fill")?);
+    d.begin_capture(stream, mode)?;
+    let unnamed = d.alloc(LARGE)?;
+    let mut block = [0; 24];
+    block[..4].copy_from_slice(&[named, BYTES as u64, 1, 0]);
+    let bytes = size_of_val(&block);
+    let (start, length) = (block.as_ptr() as usize, (&raw const bytes) as usize);
+    let extra = [1_usize, start, 2, length, 0];
+    let (none, extra, launch) =
+        (std::ptr::null(), extra.as_ptr().cast(), d.functions.cuLaunchKernel);
+    // SAFETY: the list leads to the arguments of the kernel, and outlives the call.
+    check(unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, none, extra) })?;
+    d.free(unnamed)?;
+    let graph = d.end_capture(stream)?;
+    let outside = d.alloc(LARGE)?;
+    d.destroy_graph(graph)?;
+    Ok(if unnamed == outside { "given back" } else { "kept" }.into())
+}
+
+/// The cache has it, the driver has not. Part of it was freed since the capture began.
+pub fn part_of_cache(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let (before, other) = (d.alloc(BYTES)?, d.alloc(LARGE)?);
+    d.begin_capture(stream, mode)?;
+    d.free(other)?;
+    let inside = match d.alloc(40 << 20) {
+        Ok(block) => block,
+        Err(code) => {
+            d.end_capture(stream)?;
+            return Ok(format!("refused {code}"));
+        }
+    };
+    fill(d, stream, inside, 1)?;
+    fill(d, stream, before, 1)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    let mut others = Vec::new();
+    while let Ok(block) = d.alloc(BYTES) {
+        fill(d, stream, block, 2)?;
+        others.push(block);
+    }
+    d.launch_graph(executable, stream)?;
+    let mut right = holds(d, inside, 1)? && holds(d, before, 1)?;
+    for block in others {
+        right &= holds(d, block, 2)?;
+        d.free(block)?;
+    }
+    d.free(inside)?;
+    let kept = d.alloc(40 << 20).is_err();
+    d.destroy_executable(executable)?;
+    d.destroy_graph(graph)?;
+    free_bytes(d)?;
+    let back = d.alloc(40 << 20).is_ok();
+    Ok(format!("served, right: {right}, kept: {kept}, back: {back}"))
+}
+
+/// What a node names is not given to its capture again.
+pub fn named_part(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let (_before, named) = (d.alloc(BYTES)?, d.alloc(LARGE)?);
+    d.begin_capture(stream, mode)?;
+    fill(d, stream, named, 1)?;
+    d.free(named)?;
+    let block = d.alloc(LARGE)?;
+    d.end_capture(stream)?;
+    let apart = block >= named + LARGE as u64 || block + LARGE as u64 <= named;
+    Ok(if apart { "apart" } else { "FAIL" }.into())
 }
