@@ -244,6 +244,7 @@ fn what_nodes_name_stays_with_the_graph() {
     for (capture, said) in [("relaxed", "given back"), ("global", "kept"), ("thread-local", "kept")]
     {
         assert_eq!(clean(program("unnamed", capture)), said, "{capture}");
+        assert_eq!(clean(program("long_arguments", capture)), said, "{capture}");
     }
     let broken = program("freed_later", "relaxed");
     let ran = broken.env("CACHEALLOC_BREAK", Rule::NamedStaysWithGraph.name()).output();

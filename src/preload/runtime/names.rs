@@ -2,9 +2,10 @@
 //!
 //! Noted when work is submitted into a capture: every address among the bytes of a kernel's arguments, at
 //! any alignment, and every operand of a copy or a fill, leads to the block of ours around it, its end
-//! included. Of a function that is not known here, and of a kernel whose arguments are not, everything
-//! counts that the program holds of the capture's memory at that moment. What it has freed by then no
-//! later node can name.
+//! included. That finds a tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a
+//! function that is not known here, and of a kernel whose arguments are not, everything counts that the
+//! program holds of the capture's memory at that moment. What it has freed by then no later node can
+//! name.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -94,20 +95,14 @@ impl Names {
     }
 
     unsafe fn add_arguments(&mut self, kernel: usize, params: usize, extra: usize) -> bool {
-        let mut known = true;
         let visit = |bytes: &[u8]| {
-            known &= bytes.len() < DESCRIPTOR_BYTES;
             let words = bytes.windows(size_of::<u64>());
             words.for_each(|word| self.add_address(u64::from_ne_bytes(word.try_into().unwrap())));
         };
         // SAFETY: the caller's promise.
-        unsafe { arguments(kernel, params as *const _, extra as *const _, visit) && known }
+        unsafe { arguments(kernel, params as *const _, extra as *const _, visit) }
     }
 }
-
-/// From this size on an argument may hold a descriptor (`CUtensorMap`), in which an address need not be
-/// plain.
-const DESCRIPTOR_BYTES: usize = 128;
 
 fn block_around(address: u64) -> Option<(u64, u64)> {
     if let Place::Block(block) = extents::place(address) {
