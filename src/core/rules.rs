@@ -241,6 +241,8 @@ rules! {
     AssumedOverWhereShort = "assumed_over_where_short",
     /// But not before what its stream had been handed it behind.
     AssumedWaitsForBefore = "assumed_waits_for_before",
+    /// A stream that the driver does not destroy goes on to capture.
+    RefusedStreamCaptures = "refused_stream_captures",
     /// A free on a stream that does not capture is tagged while others capture.
     CaptureLeavesTags = "capture_leaves_tags",
 }

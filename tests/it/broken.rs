@@ -83,6 +83,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::StreamIsThere, "free_on_a_stream_that_is_gone", "ordered"),
     (Rule::TeardownIsAnnounced, "capture_beside_the_end_of_an_array", "ordered"),
     (Rule::CaptureLeavesTags, "stream_frees_beside_a_capture", "ordered"),
+    (Rule::RefusedStreamCaptures, "capturing_stream_that_is_not_destroyed", "ordered"),
     (Rule::AssumedOverWhereShort, "async_block_freed_while_another_stream_is_busy", "ordered"),
     (Rule::AssumedWaitsForBefore, "async_block_never_used_freed_plainly", "ordered"),
     (Rule::WaitingMemoryStays, "another_stream_is_served_at_once", "ordered"),

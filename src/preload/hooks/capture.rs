@@ -85,14 +85,11 @@ pub fn stream_destroy(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if bypass::is_on() && captures::maybe() {
-        let stream = stream_of(function, words[0]);
-        beside(function, || {
-            open_captures::leaves(stream);
-            captures::stream_destroyed(stream);
-        });
+    if !bypass::is_on() || !captures::maybe() {
+        return real();
     }
-    real()
+    let stream = stream_of(function, words[0]);
+    guarded(function, || captures::destroy(stream, real), real)
 }
 
 /// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: nodes and edges

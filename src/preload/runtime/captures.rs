@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_core::order::{Capture, Captures};
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{
@@ -72,15 +73,31 @@ pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     })
 }
 
-/// The stream is about to be destroyed; its capture goes with it. Found by its handle: asking a
-/// stream that captures for its id ends the capture (900, measured).
-pub fn stream_destroyed(stream: StreamHandle) {
-    let mut set = lock(&SET);
-    let id = set.captures.iter().find(|capture| capture.stream_handle == stream as u64);
-    if let Some(id) = id.map(|capture| capture.stream_id) {
-        set.captures.stream_destroyed(id);
-        set.publish();
+/// The real end of a stream, whose capture goes with it, if the driver agrees. Found by its handle before
+/// that may mean another stream; asking one that captures for its id ends the capture (900, measured).
+pub fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
+    let set = lock(&SET);
+    let captures = |capture: &&Capture| capture.stream_handle == stream as u64;
+    let id = set.captures.iter().find(captures).map(|capture| capture.stream_id);
+    drop(set);
+    let _changing = Changing::new(stream, None);
+    let member = open_captures::leaves(stream);
+    if !rule_holds(Rule::RefusedStreamCaptures) {
+        id.iter().for_each(|id| stream_destroyed(*id));
     }
+    let code = real();
+    if code == SUCCESS {
+        id.iter().for_each(|id| stream_destroyed(*id));
+    } else if let Some(member) = member {
+        open_captures::waited(member);
+    }
+    code
+}
+
+fn stream_destroyed(id: u64) {
+    let mut set = lock(&SET);
+    set.captures.stream_destroyed(id);
+    set.publish();
 }
 
 /// The thread's own default stream goes with it, and what it captured.
@@ -199,7 +216,7 @@ fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     (!known).then_some(Capture { stream_id: BY_HANDLE | stream_handle, stream_handle, context_id })
 }
 
-/// Asked before the capture begins; see `stream_destroyed`. `None`: the stream cannot be told
+/// Asked before the capture begins; see `destroy`. `None`: the stream cannot be told
 /// apart, and its capture is watched by nobody (the real call will fail).
 fn identify(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     let mut stream_id = 0;

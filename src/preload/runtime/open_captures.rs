@@ -153,7 +153,7 @@ pub fn may_join(stream: StreamHandle) -> Option<Member> {
     (free && api::stream_get_id(stream, &mut id) == SUCCESS).then(|| Member::new(stream, id))
 }
 
-/// It has waited.
+/// It has waited, or was not destroyed.
 pub fn waited(member: Member) {
     let Some(Capturing { number, .. }) = member.now() else { return };
     let Some(capture) = of_number(number) else { return };
@@ -166,14 +166,15 @@ pub fn waited(member: Member) {
     }
 }
 
-/// A stream is about to be destroyed.
-pub fn leaves(stream: StreamHandle) {
-    let Some((capture, member)) = of_stream(stream) else { return };
-    let Some(mut work) = capture.enter() else { return };
+/// A stream is about to be destroyed; answers what it was in its capture.
+pub fn leaves(stream: StreamHandle) -> Option<Member> {
+    let (capture, member) = of_stream(stream)?;
+    let mut work = capture.enter()?;
     if work.is_concerned() && work.look(|_| ()).is_some() {
         work.reuse.leaves(member.id, graphs::edges_into);
     }
     work.members.retain(|known| known.id != member.id);
+    Some(member)
 }
 
 /// Somebody changes nodes or edges by hand, in this graph or in one that is not known.

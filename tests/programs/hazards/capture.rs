@@ -1,6 +1,8 @@
 //! [16] [18] [34] While a stream captures, other threads free, and the capture lives on.
 
-use cachealloc_tests::driver::{Driver, GLOBAL, LEGACY, Outcome, RELAXED, Stream, THREAD_LOCAL};
+use cachealloc_tests::driver::{
+    Driver, GLOBAL, LEGACY, Outcome, PER_THREAD, RELAXED, Stream, THREAD_LOCAL,
+};
 
 use crate::tools::*;
 
@@ -10,6 +12,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_during_global_capture, ours),
     hazard!(Always, reuse_of_what_was_freed_during_a_capture),
     hazard!(Always, abandoned_capture),
+    hazard!(Always, capturing_stream_that_is_not_destroyed),
     hazard!(Always, capturing_context_destroyed),
     hazard!(Full, query_legacy_during_capture),
     hazard!(Always, malloc_in_relaxed_capture),
@@ -51,6 +54,21 @@ impl Captured {
         d.launch_graph(executable, self.stream)?;
         ok_if(holds(d, self.block, BYTES, 3)?, "the graph did not do its work")
     }
+}
+
+/// Nobody destroys a default stream. Its capture goes on, beside another thread's frees.
+fn capturing_stream_that_is_not_destroyed(d: &Driver) -> Verdict {
+    let block = d.alloc(BYTES)?;
+    let capture = Captured::new(d, PER_THREAD)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    if d.destroy_stream(PER_THREAD).is_ok() {
+        return Ok("FAIL, it was destroyed".into());
+    }
+    in_thread(d, || {
+        fill(d, d.stream()?, block, BYTES, 1, LATE)?;
+        d.free(block)
+    })?;
+    capture.finish(d)
 }
 
 fn free_during_thread_local_capture(d: &Driver) -> Verdict {
