@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static int (*cuMemAllocAsync)(Pointer *, size_t, void *);
 static int (*cuMemFreeAsync)(Pointer, void *);
@@ -395,6 +396,44 @@ static void gone(void) {
     puts("done");
 }
 
+// A callback waits for a thread that needs what was unmapped for the request it hears of.
+static int (*cuMemCreate)(uint64_t *, size_t, void *, uint64_t);
+static int creates_code = -1;
+static double seconds;
+static void *creates(void *unused) {
+    struct { int type, handles, kind, device; uint64_t more[3]; } props = {1, 0, 1, 0, {0}};
+    struct timespec begin, end;
+    uint64_t handle;
+    use_context();
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    creates_code = cuMemCreate(&handle, 30 << 20, &props, 0);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) * 1e-9;
+    return unused;
+}
+static void waits_for_creator(void *d, int x, size_t y) {
+    static int calls;
+    pthread_t thread;
+    if (calls++ == 0) // the first time the driver is asked, it refuses
+        return;
+    if (creates_code != -1)
+        return;
+    OK(pthread_create(&thread, NULL, creates, NULL));
+    OK(pthread_join(thread, NULL));
+}
+static void unmapped(void) {
+    Pointer a, b, c;
+    cachealloc_hook hook = {.size = sizeof hook, .alloc_preprocess = waits_for_creator};
+    *(void **)&cuMemCreate = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemCreate");
+    OK(cuMemAlloc(&a, 40 << 20));
+    OK(cuMemAlloc(&b, 40 << 20));
+    OK(cuMemFree(a));
+    OK(cachealloc_hook_push(&hook));
+    printf("%d\n", cuMemAlloc(&c, 45 << 20));
+    OK(cachealloc_hook_pop(&hook));
+    printf("created %d, %s\n", creates_code, seconds < 2 ? "at once" : "late");
+}
+
 static void dies(void *d, int x, size_t y) {
     int (*reset)(int) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxReset_v2");
     OK(reset(0));
@@ -416,7 +455,7 @@ int main(int count, char **arguments) {
         {"waiting", waiting}, {"changes", changes}, {"threads", threads}, {"limits", limits},
         {"child", in_child},  {"broken", broken},   {"plain", plain},     {"gone", gone},
         {"context_ends", context_ends}, {"capture", capture}, {"served", served},
-        {"unheard", unheard},
+        {"unheard", unheard}, {"unmapped", unmapped},
     };
     CHECK(count > 1);
     if (count > 2)

@@ -135,6 +135,15 @@ fn callbacks_may_wait_for_others() {
     hears("waiting", "done");
 }
 
+/// Nor is memory on its way meanwhile that others lack: what was unmapped for the request is the
+/// device's while the callback runs, and here another's when it has returned.
+#[test]
+fn others_get_what_was_unmapped_while_a_callback_runs() {
+    let conf = "expandable_segments:true,log:quiet";
+    let ran = hooked("unmapped").conf(conf).env("SIM_MEMORY_MB", "100").output().ok();
+    assert_eq!(ran.stdout, "2\ncreated 0, at once\n");
+}
+
 #[test]
 fn hooks_come_and_go_inside_callbacks() {
     hears(

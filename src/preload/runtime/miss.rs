@@ -116,6 +116,8 @@ impl<'a> Growth<'a> {
     /// Err: the context has ended meanwhile, and all that belonged to it.
     fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
         let Some(call) = self.heard else { return Ok(()) };
+        // What was unmapped for this request would be on its way as long as they take.
+        arenas::drop_spare(self.context);
         self.guard = None;
         tell(call);
         self.guard = Some(lock(&self.context.growth));
