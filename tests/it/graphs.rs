@@ -229,9 +229,11 @@ fn threads_that_submit_take_part() {
 fn a_capture_has_memory_in_every_context() {
     for capture in CAPTURES {
         for mode in MODES {
-            let run = program("two_contexts", capture);
-            let said = clean(run.conf(&format!("free_mode:{mode}")));
-            assert_eq!(said, "ok", "{capture} capture, {mode}");
+            for name in ["two_contexts", "two_devices"] {
+                let run = program(name, capture).env("SIM_DEVICES", "2");
+                let said = clean(run.conf(&format!("free_mode:{mode}")));
+                assert_eq!(said, "ok", "{name}, {capture} capture, {mode}");
+            }
         }
     }
     let broken = program("two_contexts", "global");
