@@ -54,8 +54,11 @@ fn every_way_of_ending_keeps_its_exit_code() {
 #[test]
 fn the_text_of_kernels_is_there_at_the_end() {
     for how in ["main", "exit", "quick", "_exit"] {
-        let ran = same(&Run::c("kernel_text.c").arg(how)).ok();
-        assert_eq!(ran.stdout, "the kernel says 1\n", "{how}: {ran:#?}");
+        for mode in ["ordered", "relaxed"] {
+            let run = Run::c("kernel_text.c").arg(how).conf(&format!("free_mode:{mode}"));
+            let ran = same(&run).ok();
+            assert_eq!(ran.stdout, "the kernel says 1\n", "{how}, {mode}: {ran:#?}");
+        }
         let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_pays").output();
         assert_eq!(broken.stdout, "", "{how}: {broken:#?}");
     }

@@ -26,7 +26,7 @@ use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::{Event, EventRef};
 use crate::runtime::stats::{self, Wait};
 use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, lock, own_thread, process};
+use crate::runtime::{LEDGER, lock, own_thread, process, tags};
 
 /// A debt whose thread has ended.
 #[derive(Clone)]
@@ -198,7 +198,7 @@ pub fn pay(context: &Context, reason: Wait) {
 }
 
 /// The process ends. Natively each free had waited, and with it came out what kernels print; now the
-/// last barriers are waited for in its place. Asked again and again: the wait ends when a fault has
+/// last barriers, and in mode `relaxed` the last free, are waited for in its place. Asked again and again: the wait ends when a fault has
 /// ended the work, and after a time that no kernel needs which ends at all. One that never ends had
 /// natively held up the free; but a program that leaves from a signal handler leaves, too.
 pub fn pay_at_end() {
@@ -207,16 +207,22 @@ pub fn pay_at_end() {
     LEDGER.plain.settled();
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
-        let Some(number) = context.covers.pending() else { continue };
         let Some(_open) = context.keep_open() else { continue };
-        let Some(event) = context.last_barrier.event(number) else { continue };
-        while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
-            own_thread::sleep(END_WAIT_STEP);
+        let barrier =
+            context.covers.pending().and_then(|pending| context.last_barrier.event(pending));
+        for event in [barrier, tags::last_plain_free(context)].into_iter().flatten() {
+            end_behind(&event, until);
         }
-        // Returns at once, and lets the text of kernels out (measured); a question does not.
-        if api::relaxed(|| event.query()) == SUCCESS {
-            let _ = api::relaxed(|| event.synchronize());
-        }
+    }
+}
+
+fn end_behind(event: &EventRef, until: Instant) {
+    while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
+        own_thread::sleep(END_WAIT_STEP);
+    }
+    // Returns at once, and lets the text of kernels out (measured); a question does not.
+    if api::relaxed(|| event.query()) == SUCCESS {
+        let _ = api::relaxed(|| event.synchronize());
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Tagged {
     tidy_above: AtomicUsize,
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
     plain_frees: Mutex<Vec<EventRef>>,
+    /// The last of them, over or not.
+    last_plain_free: Mutex<Option<EventRef>>,
     /// Held from the record of a tag's event until the core has the tag: where two blocks of one
     /// stream coalesce, the core keeps the event of the later free, which must be the later record.
     order: Mutex<()>,
@@ -109,7 +111,13 @@ fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 
 /// This event stands for the wait of a native `cuMemFree`.
 pub fn note_plain_free(context: &Context, event: EventRef) {
+    *lock(&context.tagged.last_plain_free) = Some(event.clone());
     lock(&context.tagged.plain_frees).push(event);
+}
+
+/// Behind the last such free lies what kernels had printed by then.
+pub fn last_plain_free(context: &Context) -> Option<EventRef> {
+    lock(&context.tagged.last_plain_free).clone()
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be
