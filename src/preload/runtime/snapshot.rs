@@ -391,7 +391,9 @@ pub fn lock_patiently(mutex: &Mutex<Allocator>) -> Option<MutexGuard<'_, Allocat
 
 fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuard<'_, Allocator>> {
     let begun = Instant::now();
+    let mut tries: u32 = 0;
     let guard = loop {
+        tries += 1;
         match mutex.try_lock() {
             Ok(guard) => break Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
@@ -401,8 +403,9 @@ fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuar
                 if begun.elapsed() > LOCK_WAIT_USUAL {
                     writer::note_lack(true);
                 }
-                if stop::is_running() {
-                    // Its holder goes on for a moment only, and may want it again.
+                if stop::is_running() && !tries.is_multiple_of(64) {
+                    // Its holder goes on for a moment only, and may want it again. Asleep at times: under a
+                    // real-time policy a thread gives way only to its equals.
                     std::thread::yield_now();
                 } else {
                     std::thread::sleep(Duration::from_micros(50));
