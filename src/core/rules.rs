@@ -177,7 +177,7 @@ rules! {
     ReleaseBehindEvents = "release_behind_events",
     /// A call is made again only if the table of functions says that it may.
     RetryAsListed = "retry_as_listed",
-    /// While something captures no call is made again that may have been captured.
+    /// A call that may have been captured is not made again.
     RetryNotInCapture = "retry_not_in_capture",
     /// A second try finds its in-out arguments as the program wrote them.
     RetryRestoresSizes = "retry_restores_sizes",

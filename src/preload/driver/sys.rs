@@ -48,6 +48,7 @@ pub struct EdgeData {
 pub const NODE_GRAPH: u32 = 4;
 pub const NODE_MEM_ALLOC: u32 = 10;
 
+pub const STREAM_LEGACY: StreamHandle = 1;
 pub const STREAM_PER_THREAD: StreamHandle = 2;
 pub const STREAM_NON_BLOCKING: u32 = 1;
 pub const EVENT_DISABLE_TIMING: u32 = 2;

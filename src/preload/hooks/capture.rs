@@ -127,21 +127,23 @@ pub unsafe fn submits(function: &'static Function, words: &[usize]) {
         return;
     }
     let stream = match function.stream {
-        StreamAt::Nowhere => return,
-        StreamAt::Argument(index) => words[index as usize],
-        StreamAt::Inside { argument, offset } => {
-            let place = words[argument as usize];
-            if place == 0 {
-                return;
-            }
+        StreamAt::Nowhere => None,
+        StreamAt::Argument(index) => Some(words[index as usize]),
+        StreamAt::Inside { argument, offset } => match words[argument as usize] {
+            0 => None,
             // SAFETY: the driver reads its stream there.
-            unsafe { (place as *const u8).add(offset as usize).cast::<usize>().read_unaligned() }
-        }
+            place => Some(unsafe {
+                (place as *const u8).add(offset as usize).cast::<usize>().read_unaligned()
+            }),
+        },
     };
-    let stream = stream_of(function, stream);
+    let stream = stream.map(|stream| stream_of(function, stream));
     let body = |thread: &Thread| {
-        // SAFETY: the caller's promise.
-        unsafe { participants::submits(thread, function, stream, words) };
+        captures::note_submission(thread, stream);
+        if let Some(stream) = stream {
+            // SAFETY: the caller's promise.
+            unsafe { participants::submits(thread, function, stream, words) };
+        }
         SUCCESS
     };
     guarded_with(function, body, || SUCCESS);

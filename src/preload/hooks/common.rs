@@ -148,7 +148,8 @@ fn last_word(
 ) -> CuResult {
     let (mut code, mut seen) = (OUT_OF_MEMORY, departures::arrivals());
     for tries in 0..TRIES_MAX {
-        let forbidden = captured == Captured::Perhaps && captures::any();
+        let captures = || captures::any() && !thread::with(captures::is_beside);
+        let forbidden = captured == Captured::Perhaps && captures();
         if forbidden && rule_holds(Rule::RetryNotInCapture) {
             break;
         }

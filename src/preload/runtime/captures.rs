@@ -7,14 +7,15 @@
 //! in the thread that began, while that context is current; to all others it captures.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::order::{Capture, Captures};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{
-    CAPTURE_STATUS_NONE, ContextHandle, CuResult, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+    CAPTURE_STATUS_NONE, ContextHandle, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
+    StreamHandle,
 };
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::thread::{self, Thread};
@@ -33,6 +34,9 @@ static SET: Mutex<Set> =
 /// False only while the set is empty.
 static ANY: AtomicBool = AtomicBool::new(false);
 
+/// How often the set became empty, or ceased to be.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
 /// Whether some stream captures. Asks the driver anew about each: a capture may have ended by an
 /// error that nobody told us of.
 #[inline]
@@ -44,6 +48,20 @@ pub fn any() -> bool {
 #[inline]
 pub fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
+}
+
+/// The thread is about to submit, while something captures; the stream, if one is named.
+pub fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
+    thread.submits_on.set(stream.map(|stream| (CHANGES.load(Ordering::Acquire), stream)));
+}
+
+/// Whether the submission that this thread makes is known to be none of a capture's. Something captures.
+/// If it has all the time since the note, that is of this call: each one makes it then.
+pub fn is_beside(thread: &Thread) -> bool {
+    let Some((changes, stream)) = thread.submits_on.get() else { return false };
+    // The legacy default stream never captures; to ask it may end a capture.
+    let legacy = || stream <= STREAM_LEGACY;
+    changes == CHANGES.load(Ordering::Acquire) && (legacy() || !is_capturing(stream))
 }
 
 /// The real Begin of a capture, in this mode; None: of a kind that is given no memory. Call inside the exclusive gate.
@@ -159,6 +177,7 @@ impl Set {
         owners.retain(|(id, _)| captures.iter().any(|capture| capture.stream_id == *id));
         let any = !captures.is_empty();
         if ANY.swap(any, Ordering::AcqRel) != any {
+            CHANGES.fetch_add(1, Ordering::AcqRel);
             bypass::note_captures(any);
             if !any {
                 participants::forget();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::graphs;
-use crate::driver::sys::StreamHandle;
+use crate::driver::sys::{STREAM_LEGACY, StreamHandle};
 use crate::functions::Function;
 use crate::runtime::contexts::Context;
 use crate::runtime::extents::{self, Kind, Place};
@@ -81,9 +81,8 @@ pub fn forget() {
 ///
 /// `words` are what the program hands to this function.
 pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle, words: &[usize]) {
-    /// The legacy default stream, which never captures; to ask it may kill a capture.
-    const LEGACY: StreamHandle = 1;
-    if stream <= LEGACY {
+    // The legacy default stream, which never captures; to ask it may kill a capture.
+    if stream <= STREAM_LEGACY {
         return;
     }
     let Some(now) = graphs::capturing(stream) else { return };

@@ -11,7 +11,7 @@ use cachealloc_core::order::{Lane, ThreadDebt};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, NOT_PERMITTED};
+use crate::driver::sys::{CuResult, NOT_PERMITTED, StreamHandle};
 use crate::runtime::events::Event;
 
 /// The calling thread.
@@ -23,6 +23,8 @@ pub struct Thread {
     pub in_memory_hook: Cell<bool>,
     /// The call that memory hooks hear of, if this thread is in one.
     pub heard_call: Cell<*const c_void>,
+    /// The stream of its last submission while something captured (`captures::note_submission`).
+    pub submits_on: Cell<Option<(u64, StreamHandle)>>,
     number: Cell<u32>,
     /// It is one of the program's: the driver's own thread, which runs host functions, is not.
     is_programs: Cell<bool>,
@@ -40,6 +42,7 @@ thread_local! {
             inside: Cell::new(false),
             in_memory_hook: Cell::new(false),
             heard_call: Cell::new(null()),
+            submits_on: Cell::new(None),
             number: Cell::new(0),
             is_programs: Cell::new(false),
             lane: Cell::new(None),

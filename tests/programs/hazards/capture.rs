@@ -20,6 +20,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_nodes_in_capture),
     hazard!(Full, stream_of_another_context_joins, machine = "SIM_DEVICES=2"),
     hazard!(Always, failed_call_during_capture),
+    hazard!(Always, failed_call_beside_a_capture, ours),
     hazard!(Always, many_captures_at_once, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_of_a_relaxed_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
@@ -258,6 +259,21 @@ fn failed_call_during_capture(d: &Driver) -> Verdict {
     let launched = code(fill(d, capture.stream, capture.block, BYTES, 3, 0));
     let verdict = capture.finish(d)?;
     Ok(format!("launched {launched}, {verdict}"))
+}
+
+/// A launch on another stream lacks memory that the cache has.
+fn failed_call_beside_a_capture(d: &Driver) -> Verdict {
+    let (capture, stream) = (Captured::new(d, d.stream()?)?, d.stream()?);
+    let cached = d.alloc(24 << 20)?;
+    d.launch("delay", stream, &[1])?;
+    d.free(cached)?;
+    capture.begin(d, THREAD_LOCAL)?;
+    let launched = in_thread(d, || {
+        d.fail("cuLaunchKernel@1=2");
+        Ok(d.launch("delay", stream, &[1]).is_ok())
+    })?;
+    let verdict = capture.finish(d)?;
+    if launched { Ok(verdict) } else { Ok("FAIL, the cache was not emptied for it".into()) }
 }
 
 /// [37] Afterwards memory comes back as ever.
