@@ -326,7 +326,7 @@ fn without_a_rule_captures_go_wrong() {
 /// Private pools are in the snapshot while their graph lives, and their history fits together.
 #[test]
 fn snapshots_show_private_pools() {
-    const RECORDED: &str = "record:all,snapshot:%n.pickle,signal:none";
+    const RECORDED: &str = "record:all,snapshot:%n.pickle,signal:off";
     for seed in 1..=20 {
         let place = Place::new();
         let ran = place.run(&random_run(seed, &format!("ordered,{RECORDED}")));
