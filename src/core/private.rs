@@ -110,6 +110,13 @@ impl Allocator {
         }
     }
 
+    /// Whether each free of its blocks, those that are not held, came behind all work with the block.
+    pub fn is_settled(&self, id: PrivatePool) -> bool {
+        let of_pool = self.blocks.iter().filter(|(_, block)| block.private == Some(id));
+        let mut freed = of_pool.filter(|(_, block)| block.state != State::Allocated);
+        freed.all(|(_, block)| !block.unsettled)
+    }
+
     /// All work from before `end_pool` is over: the pool's memory is everybody's.
     pub fn close_pool(&mut self, id: PrivatePool) {
         self.open_where(id, |_| true);

@@ -69,6 +69,8 @@ rules! {
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// And everybody's only when an event behind its last work is complete.
     PoolEndsBehindEvent = "pool_ends_behind_event",
+    /// But at once where each free had waited.
+    SettledPoolEndsAtOnce = "settled_pool_ends_at_once",
     /// As idle goes back only what nobody has used since the mark.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

@@ -108,6 +108,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::CaptureInEveryContext,
     Rule::NamedStaysWithGraph,
     Rule::PoolEndsBehindEvent,
+    Rule::SettledPoolEndsAtOnce,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,
     Rule::CaptureDroppedNodesMark,

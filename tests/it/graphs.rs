@@ -153,7 +153,13 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
         let run = program("needed_at_once", capture).env("SIM_MEMORY_MB", "160");
         let ran = run.conf("log:quiet").output();
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
+        let run = program("destroyed_beside_a_capture", capture).env("SIM_MEMORY_MB", "160");
+        let ran = run.conf("log:quiet").output();
+        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
     }
+    let run = program("destroyed_beside_a_capture", "global").env("SIM_MEMORY_MB", "160");
+    let ran = run.conf("log:quiet").env("CACHEALLOC_BREAK", "settled_pool_ends_at_once").output();
+    assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
 #[test]

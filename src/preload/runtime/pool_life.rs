@@ -6,9 +6,10 @@
 //! last reference goes, the driver calls us, from a thread of its own, where nothing of the driver may be
 //! called: so a note is left.
 //!
-//! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. An event
-//! behind all work so far is recorded, and once it is complete the pool's memory is everybody's. Never a
-//! barrier, and never a wait: natively nobody waits here.
+//! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. The launches
+//! are over, so where each free of a block came behind all work with it, the pool's memory is everybody's.
+//! Else an event behind all work so far is recorded, and it is once that is complete: not while something
+//! captures. Never a barrier, and never a wait: natively nobody waits here.
 //!
 //! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
 //! the pool is kept for ever: a graph that is launched must find its memory.
@@ -111,8 +112,7 @@ pub fn graph_ended() {
 pub fn reap_late() {
     /// The driver's thread takes 41 us (measured), if it gets a processor.
     const NOTE_WAIT_MAX: Duration = Duration::from_millis(50);
-    // While something captures nothing can be recorded, and no pool closed.
-    if GRAPH_ENDED.load(Ordering::Relaxed) && !captures::any() {
+    if GRAPH_ENDED.load(Ordering::Relaxed) {
         let begun = Instant::now();
         while LEFT.load(Ordering::Relaxed).is_null() && begun.elapsed() < NOTE_WAIT_MAX {
             std::thread::sleep(Duration::from_micros(20));
@@ -152,6 +152,7 @@ impl Ended {
         }
         let over = match &self.event {
             Some(event) => api::relaxed(|| event.query()) == SUCCESS,
+            None if is_settled(self.context, self.pool) => true,
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
                 self.event = recorded.ok().map(|(event, _, _)| event);
@@ -170,6 +171,11 @@ impl Ended {
         }
         false
     }
+}
+
+fn is_settled(context: &Context, pool: PrivatePool) -> bool {
+    let put_off = lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool);
+    !put_off && rule_holds(Rule::SettledPoolEndsAtOnce) && lock(&context.allocator).is_settled(pool)
 }
 
 /// The block at this address is freed when the pool ends; see Note [Memory that comes back].

@@ -126,9 +126,12 @@ pub fn free(
         let named = names.overlap(freed.address, freed.address + bytes);
         settled && !named && rule_holds(Rule::UnnamedIsEverybodys)
     });
-    let ready = if unused { ready } else { allocator.ready_if_freed(freed.block, ready) };
+    let pending = match unused {
+        true => ready.is_pending(),
+        false => allocator.ready_if_freed(freed.block, ready).is_pending(),
+    };
     extents::vacate(freed.address);
-    match ready.is_pending() {
+    match pending {
         true => context.recorder.free_requested(&mut allocator, freed),
         false => context.recorder.freed(&mut allocator, freed),
     }

@@ -1,6 +1,6 @@
 //! Who frees what, and when it is gone.
 
-use cachealloc_tests::driver::{Driver, Outcome, check};
+use cachealloc_tests::driver::{Driver, Outcome, THREAD_LOCAL, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, code, fill, free_bytes, free_bytes_again, holds};
 
@@ -280,4 +280,32 @@ pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
         blocks.into_iter().try_for_each(|block| d.free(block))?;
     }
     Ok("ok".into())
+}
+
+/// Another thread needs the memory of a graph that was destroyed, while something captures.
+pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
+    d.begin_capture(stream, mode)?;
+    let mut inside = Vec::new();
+    while let Ok(block) = d.alloc(LARGE) {
+        inside.push(block);
+    }
+    inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
+    inside.iter().try_for_each(|block| d.free(*block))?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    d.begin_capture(other, THREAD_LOCAL)?;
+    d.destroy_executable(executable)?;
+    d.destroy_graph(graph)?;
+    let served = std::thread::scope(|scope| {
+        let serve = || {
+            d.set_context(context)?;
+            d.synchronize_stream(stream)?;
+            Outcome::Ok(inside.iter().all(|_| d.alloc(LARGE).is_ok()))
+        };
+        scope.spawn(serve).join().expect("it does not panic")
+    })?;
+    d.end_capture(other)?;
+    Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
 }

@@ -75,6 +75,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
     ("needed_at_once", needed_at_once),
+    ("destroyed_beside_a_capture", destroyed_beside_a_capture),
     ("default_streams", default_streams),
     ("modes_beside_each_other", modes_beside_each_other),
     ("another_default_stream", another_default_stream),
