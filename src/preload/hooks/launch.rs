@@ -193,6 +193,19 @@ pub fn graph_end(
     code
 }
 
+/// `cuGraphExecUpdate(executable, graph, ...)`: it lets go of its own graph, perhaps while a launch runs.
+pub fn graph_update(
+    function: &'static Function,
+    _words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_on() {
+        return real();
+    }
+    pool_life::executable_updated();
+    common::retried(function, real)
+}
+
 /// `cuDeviceGraphMemTrim(device)`.
 pub fn graph_trim(
     _function: &'static Function,

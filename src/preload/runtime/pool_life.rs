@@ -7,9 +7,10 @@
 //! called: so a note is left.
 //!
 //! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. The launches
-//! are over, so where each free of a block came behind all work with it, the pool's memory is everybody's.
-//! Else an event behind all work so far is recorded, and it is once that is complete: not while something
-//! captures. Never a barrier, and never a wait: natively nobody waits here.
+//! are over (unless an executable was updated), so where each free of a block came behind all work with
+//! it, the pool's memory is everybody's. Else an event behind all work so far is recorded, and it is once
+//! that is complete: not while something captures. Never a barrier, and never a wait: natively nobody
+//! waits here.
 //!
 //! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
 //! the pool is kept for ever: a graph that is launched must find its memory.
@@ -61,6 +62,9 @@ static ENDED_COUNT: AtomicUsize = AtomicUsize::new(0);
 static GRAPH_ENDED: AtomicBool = AtomicBool::new(false);
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an executable was ever updated.
+static UPDATED: AtomicBool = AtomicBool::new(false);
 
 /// A new pool for this capture, which began at this moment of the context.
 pub fn open(capture: &OpenCapture, context: &'static Context, begun: IdleMark) -> PrivatePool {
@@ -173,9 +177,16 @@ impl Ended {
     }
 }
 
+/// Whether nothing of the program's can still use the pool's memory, now that the launches are over.
 fn is_settled(context: &Context, pool: PrivatePool) -> bool {
-    let put_off = lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool);
-    !put_off && rule_holds(Rule::SettledPoolEndsAtOnce) && lock(&context.allocator).is_settled(pool)
+    let put_off = || lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool);
+    let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::SettledPoolEndsAtOnce);
+    over && !put_off() && lock(&context.allocator).is_settled(pool)
+}
+
+/// An executable has changed its graph: what it had may be gone before a launch with that is over.
+pub fn executable_updated() {
+    UPDATED.store(true, Ordering::Relaxed);
 }
 
 /// The block at this address is freed when the pool ends; see Note [Memory that comes back].
