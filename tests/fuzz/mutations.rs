@@ -61,11 +61,13 @@ fn sound_files_are_read() {
 }
 
 /// A sound file with a few things changed: bytes, of which hardly any makes sense after that, or more often
-/// whole opcodes, so that it can be read and is odd.
+/// whole opcodes, so that it can be read and is odd. Now and then a file of opcodes in any order: underflows,
+/// marks, containers in themselves.
 fn mutated(random: &mut Random) -> Vec<u8> {
     let file = FILES[random.below(FILES.len() as u64) as usize].clone();
-    let mut file = match random.below(3) {
-        0 => bytes_changed(file, random),
+    let mut file = match random.below(10) {
+        0..3 => bytes_changed(file, random),
+        3 => opcodes_in_any_order(random),
         _ => opcodes_changed(&file, random),
     };
     file.truncate(FILE_BYTES_MAX);
@@ -128,6 +130,13 @@ fn opcodes(mut file: &[u8]) -> Vec<Vec<u8>> {
     opcodes
 }
 
+fn opcodes_in_any_order(random: &mut Random) -> Vec<u8> {
+    let count = random.below(60);
+    let mut one = || OPCODES[random.below(OPCODES.len() as u64) as usize];
+    let opcodes: Vec<u8> = (0..count).flat_map(|_| one().iter().copied()).collect();
+    [&b"\x80\x02"[..], &opcodes, b"."].concat()
+}
+
 fn bytes_changed(mut file: Vec<u8>, random: &mut Random) -> Vec<u8> {
     let files = &*FILES;
     let one = |random: &mut Random| &files[random.below(files.len() as u64) as usize];
@@ -164,7 +173,7 @@ fn bytes_changed(mut file: Vec<u8>, random: &mut Random) -> Vec<u8> {
     file
 }
 
-const OPCODES: [&[u8]; 24] = [
+const OPCODES: [&[u8]; 31] = [
     b"(",
     b"}",
     b"]",
@@ -183,10 +192,17 @@ const OPCODES: [&[u8]; 24] = [
     b"\x87",
     b"\x88",
     b"\x94",
+    b"q\x00",
     b"h\x00",
+    b"h\x01",
     b"h\x05",
     b"K\x05",
     b"J\xff\xff\xff\xff",
     b"\x8a\x00",
+    b"\x8c\x08segments",
+    b"\x8c\x0ddevice_traces",
+    b"\x8c\x06blocks",
+    b"\x8c\x04size",
+    b"\x8c\x06action",
     b".",
 ];

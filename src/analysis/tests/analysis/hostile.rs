@@ -1,5 +1,5 @@
 //! Files that are no snapshots, or no longer: a sentence each, never a panic, and whatever can still be
-//! read can be analysed.
+//! read can be analysed. Random ones: `tests/fuzz/mutations.rs`.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -11,7 +11,6 @@ use cachealloc_analysis::{
     By, Gathered, Group, Lives, ReadError, Usage, When, by_group, difference, export, read,
     reserved_over_time, shortages, sites, telling_moments,
 };
-use proptest::prelude::*;
 
 use crate::made::{self, Directory};
 use crate::python;
@@ -101,87 +100,6 @@ fn cut_anywhere() {
         analyse(&made::read(&[file, &b"more"[..]].concat()));
     }
 }
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn bytes_changed(
-        file in 0..6usize,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-    ) {
-        let mut file = REAL[file].clone();
-        for (at, byte) in changes {
-            let at = at.index(file.len());
-            file[at] = byte;
-        }
-        if let Ok(snapshot) = read(&file[..]) {
-            analyse(&snapshot);
-        }
-    }
-
-    #[test]
-    fn pieces_moved(
-        file in 0..6usize,
-        (from, to, length) in (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..200usize),
-        removed in any::<bool>(),
-    ) {
-        let file = &REAL[file];
-        let (from, to) = (from.index(file.len()), to.index(file.len()));
-        let piece = &file[from..file.len().min(from + length)];
-        let rest = if removed { &file[file.len().min(to + piece.len())..] } else { &file[to..] };
-        if let Ok(snapshot) = read(&[&file[..to], piece, rest].concat()[..]) {
-            analyse(&snapshot);
-        }
-    }
-
-    /// Programs for the machine out of nothing but its opcodes: underflows, marks, containers in
-    /// themselves.
-    #[test]
-    fn opcodes_in_any_order(
-        opcodes in prop::collection::vec(prop::sample::select(&OPCODES[..]), 0..60)
-    ) {
-        let mut file = vec![0x80, 2];
-        opcodes.iter().for_each(|opcode| file.extend_from_slice(opcode));
-        file.push(b'.');
-        if let Ok(snapshot) = read(&file[..]) {
-            analyse(&snapshot);
-        }
-    }
-}
-
-const OPCODES: [&[u8]; 30] = [
-    b"(",
-    b"(",
-    b"}",
-    b"]",
-    b")",
-    b"u",
-    b"e",
-    b"s",
-    b"a",
-    b"d",
-    b"l",
-    b"t",
-    b"0",
-    b"N",
-    b"\x85",
-    b"\x86",
-    b"\x87",
-    b"\x88",
-    b"\x94",
-    b"q\x00",
-    b"h\x00",
-    b"h\x01",
-    b"K\x05",
-    b"J\xff\xff\xff\xff",
-    b"\x8a\x00",
-    b"\x8c\x08segments",
-    b"\x8c\x0ddevice_traces",
-    b"\x8c\x06blocks",
-    b"\x8c\x04size",
-    b"\x8c\x06action",
-];
 
 #[track_caller]
 fn refused(file: &[u8], says: &str) {
