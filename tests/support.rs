@@ -5,6 +5,8 @@
 //! built by `make test` (or `cargo build --profile checked --workspace`) before the tests run.
 
 mod c;
+#[path = "programs/dice.rs"]
+pub mod dice;
 #[path = "programs/driver.rs"]
 pub mod driver;
 #[path = "programs/functions.rs"]

@@ -5,6 +5,7 @@
 //! accesses by events, and leans on nothing but this: memory that it is given is used by nobody else, in
 //! no launch. Every word is checked, inside of the graphs and between them.
 
+use cachealloc_tests::dice::Dice;
 use cachealloc_tests::driver::{Driver, Event, GLOBAL, Outcome, RELAXED, Stream, THREAD_LOCAL};
 
 const STREAMS: usize = 4;
@@ -18,23 +19,6 @@ const SIZES: [usize; 7] = [4_096, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20,
 const PART_BYTES: u64 = 4_096;
 
 type Clock = [u32; STREAMS];
-
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit as u64) as usize
-    }
-}
 
 struct Program<'a> {
     d: &'a Driver,
@@ -96,7 +80,7 @@ fn run(d: &Driver, seed: u64, ops: u64, ordered: usize) -> Outcome<u64> {
     let streams = [d.stream()?, d.stream()?, d.blocking_stream()?, d.stream()?];
     let (held, graphs) = (Vec::new(), Vec::new());
     let mut program =
-        Program { d, dice: Dice(seed), streams, held, graphs, values: 0, wrong: 0, ordered };
+        Program { d, dice: Dice::new(seed), streams, held, graphs, values: 0, wrong: 0, ordered };
     for _ in 0..ops {
         program.step()?;
     }

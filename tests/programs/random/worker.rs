@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
 
+use cachealloc_tests::dice::Dice;
 use cachealloc_tests::driver::{Driver, Outcome};
 
+use crate::Program;
 use crate::cells::Cell;
 use crate::graphs::Graph;
 use crate::order::{Clock, Streams, covers};
 use crate::parcels::Parcel;
-use crate::{Dice, Program};
 
 /// Memory of this thread. Only a part of it is ever touched, always the same.
 pub struct Block {
