@@ -30,6 +30,7 @@ pub fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> i32
         Err(code) => return code.0,
     };
     let outcome = body(&mut call);
+    call.count_polls(&outcome);
     call.end();
     outcome.map_or_else(|code| code.0, |()| 0)
 }
@@ -85,7 +86,8 @@ impl Call {
         }
         let now = world.engine.now;
         world.threads.entry(thread).or_insert_with(|| Thread { ns: now, ..Thread::default() });
-        call.spend(base_cost_ns(name));
+        let doublings = call.polls().min(POLL_DOUBLINGS_MAX);
+        call.spend(base_cost_ns(name) << doublings);
         Ok(call)
     }
 
@@ -99,6 +101,23 @@ impl Call {
 
     pub fn world(&mut self) -> &mut World {
         self.world.as_mut().expect("the lock is held outside of waits")
+    }
+
+    /// How often in a row this thread was told "not ready". Each poll takes twice as long as the one before:
+    /// who polls in a loop gets there by a few calls, as by a few on a GPU if it sleeps between them.
+    fn polls(&mut self) -> u32 {
+        let (thread, asks) = (self.thread, self.name.contains("Query"));
+        self.world().threads.get(&thread).map_or(0, |thread| if asks { thread.polls } else { 0 })
+    }
+
+    fn count_polls(&mut self, outcome: &Outcome) {
+        let (thread, name) = (self.thread, self.name);
+        let Some(thread) = self.world().threads.get_mut(&thread) else { return };
+        match outcome {
+            Err(Code::NOT_READY) => thread.polls += 1,
+            _ if is_look(name) => {}
+            _ => thread.polls = 0,
+        }
     }
 
     /// This thread's virtual clock.
@@ -291,4 +310,5 @@ pub fn forked() -> bool {
 }
 
 const POLL: Duration = Duration::from_millis(1);
+const POLL_DOUBLINGS_MAX: u32 = 10;
 const HOST_FUNCTION_PATIENCE: Duration = Duration::from_millis(5);

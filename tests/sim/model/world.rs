@@ -78,6 +78,8 @@ pub struct Thread {
     pub ns: u64,
     pub contexts: Vec<Handle>,
     pub capture_mode: u32,
+    /// How often in a row it was told "not ready".
+    pub polls: u32,
 }
 
 #[derive(Default)]
