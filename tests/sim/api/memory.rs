@@ -120,6 +120,15 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
             .map(drop);
     }
     wait_holding(call, context)?;
+    note_end(call, address, bytes);
+    let world = call.world();
+    world.release(id);
+    world.error_of(ctx).map_or(Ok(()), Err)
+}
+
+/// Who frees must know that all accesses are over, by what the call has waited for or before.
+fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
+    let name = call.name;
     let world = call.world();
     let mut clock = world.host.clock.clone();
     let chains = world.host.chains.clone();
@@ -130,8 +139,6 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
         world.report.race(&race);
     }
     world.host.clock = clock;
-    world.release(id);
-    world.error_of(ctx).map_or(Ok(()), Err)
 }
 
 pub fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
@@ -146,12 +153,15 @@ pub fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
     Ok(())
 }
 
+/// The driver assumes that all accesses are over, and waits for none.
 fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let context = call.context()?;
     let at = call.ns();
-    let world = call.world();
-    let found = world.memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+    let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
+    let bytes = found.bytes;
     let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
+    note_end(call, address, bytes);
+    let world = call.world();
     let allocation = world.memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     let op = world.mark_context_with(context, Work::Release { allocation }, at)?;
     world.pool_free(pool, (address, block_bytes), 0, 0, op);
