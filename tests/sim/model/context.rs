@@ -26,6 +26,8 @@ pub struct Context {
     /// Work of destroyed streams, with whether the legacy stream waits for it.
     pub orphans: Vec<(OpRef, bool)>,
     pub orphans_clock: Clock,
+    /// Of the work that the legacy stream waits for.
+    pub orphans_blocking_clock: Clock,
     /// What all later work comes after.
     pub barrier: Option<OpRef>,
     pub barrier_clock: Clock,
@@ -53,6 +55,7 @@ impl World {
             per_thread: HashMap::new(),
             orphans: Vec::new(),
             orphans_clock: Clock::default(),
+            orphans_blocking_clock: Clock::default(),
             barrier: None,
             barrier_clock: Clock::default(),
             held_by: None,
@@ -192,11 +195,15 @@ impl World {
     fn prune_orphans(&mut self, handle: Handle) -> Outcome {
         let context = self.contexts.get_mut(handle)?;
         let clock = &mut context.orphans_clock;
-        context.orphans.retain(|(op, _)| {
+        let blocking_clock = &mut context.orphans_blocking_clock;
+        context.orphans.retain(|(op, blocking)| {
             let state = op.state();
             let done = state.phase == super::op::Phase::Done;
             if done {
                 clock.join(&state.clock);
+            }
+            if done && *blocking {
+                blocking_clock.join(&state.clock);
             }
             !done
         });

@@ -74,6 +74,9 @@ impl World {
         context.streams.retain(|known| *known != handle);
         context.orphans_clock.join(&stream.clock);
         let blocking = !stream.non_blocking;
+        if blocking {
+            context.orphans_blocking_clock.join(&stream.clock);
+        }
         context.orphans.extend(stream.tail.into_iter().map(|op| (op, blocking)));
         Ok(())
     }
@@ -126,6 +129,7 @@ impl World {
         if stream.kind == StreamKind::Legacy {
             let orphans = context.orphans.iter().filter(|(_, blocking)| *blocking);
             orphans.for_each(|(op, _)| deps.after(op));
+            deps.clock.join(&context.orphans_blocking_clock);
             for other in &context.streams {
                 let other = self.streams.get(*other)?;
                 if !other.non_blocking && other.kind != StreamKind::Legacy {
