@@ -42,10 +42,26 @@ int cachealloc_snapshot(const char *path) CACHEALLOC_WEAK;
  * stack, and its free without an allocation; of what the driver serves itself only what comes later is known.
  *
  * what: "off", "state" (where live blocks came from) or "all" (every allocation and free). The options `context`,
- *       `stacks` and `max_entries` say what is kept. A snapshot is written when the process exits, as with the option;
- *       where a signal ends it, only if the option, or this call, came before the first CUDA context.
+ *       `stacks` and `max_entries` say what is kept, or what has changed them since. A snapshot is written when the
+ *       process ends, in whatever way, as with the option.
  * Returns 0; EINVAL: another word; ENOTSUP. */
 int cachealloc_record(const char *what) CACHEALLOC_WEAK;
+
+/* The same with the parameters of PyTorch's torch.cuda.memory._record_memory_history, in its order and with its words.
+ *
+ * enabled:     NULL or "off" (forgets all), "state" or "all".
+ * context:     which entries have a stack: NULL or "none", "state" (live blocks), "alloc" (allocations too), "all" (frees
+ *              as well).
+ * stacks:      "python", "all" (NULL), or "native".
+ * max_entries: how many entries are kept of each context, the oldest go first; more than 100,000,000 is as that, 0 as 1.
+ * device:      the only CUDA device whose memory is recorded, or -1 for all.
+ * clear:       not 0: what was recorded so far is forgotten. 0, while something is recorded: what is known of live blocks
+ *              stays, and the entries stay if `enabled` and `max_entries` are as before.
+ * Returns 0; EINVAL: another word; ENODEV: no such device, or CUDA has not started; ENOTSUP.
+ *
+ * PyTorch's defaults are ("all", "all", "all", UINT64_MAX, -1, 0). */
+int cachealloc_record_memory_history(const char *enabled, const char *context, const char *stacks, uint64_t max_entries,
+                                     int device, int clear) CACHEALLOC_WEAK;
 
 /* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
  * there. Blocks that the program holds stay, and with them the segments that they lie in.

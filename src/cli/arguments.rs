@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, man, report, run, snapshot, stats, top, top_sites,
+    Result, completions, convert, diff, limit, man, record, report, run, snapshot, stats, top,
+    top_sites, trim,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
@@ -19,6 +20,9 @@ pub struct Arguments {
 pub enum Command {
     Run(run::Arguments),
     Snapshot(snapshot::Arguments),
+    Record(record::Arguments),
+    Trim(trim::Arguments),
+    Limit(limit::Arguments),
     Stats(stats::Arguments),
     Top(top::Arguments),
     Report(report::Arguments),
@@ -35,6 +39,9 @@ impl Command {
         match self {
             Command::Run(arguments) => run::run(arguments),
             Command::Snapshot(arguments) => snapshot::run(arguments),
+            Command::Record(arguments) => record::run(arguments),
+            Command::Trim(arguments) => trim::run(arguments),
+            Command::Limit(arguments) => limit::run(arguments),
             Command::Stats(arguments) => stats::run(arguments),
             Command::Top(arguments) => top::run(arguments),
             Command::Report(arguments) => report::run(arguments),

@@ -34,9 +34,11 @@ impl Allocator {
     /// Takes the segments that are idle since the mark out of the allocator. Not chunks: they were
     /// reserved to be kept.
     pub fn release_idle(&mut self, mark: IdleMark) -> Vec<Segment> {
-        if self.policy.chunk_bytes.is_some() {
-            return Vec::new();
-        }
+        if self.policy.chunk_bytes.is_some() { Vec::new() } else { self.release_unused(mark) }
+    }
+
+    /// The same, chunks as well: somebody wants to have what is not in use.
+    pub fn release_unused(&mut self, mark: IdleMark) -> Vec<Segment> {
         self.release_where(|allocator, segment| {
             let first = allocator.blocks.at(segment.first.0);
             !first.is_split() && is_idle(first, mark)

@@ -64,6 +64,15 @@ pub fn become_writer() {
     IS_WRITER.set(true);
 }
 
+/// Runs `body`, which allocates for the program's threads: what it makes they will grow and free, and where
+/// there is no memory it ends as theirs does.
+pub fn as_others<T>(body: impl FnOnce() -> T) -> T {
+    let was_writer = IS_WRITER.replace(false);
+    let result = body();
+    IS_WRITER.set(was_writer);
+    result
+}
+
 /// What the writer does where it gets no memory; it does not return.
 static GIVE_UP: AtomicPtr<()> = AtomicPtr::new(null_mut());
 /// What happens when a thread of the program got no memory for us: takes no lock and allocates nothing.

@@ -16,6 +16,7 @@ int main(int count, char **arguments) {
     SAME(cachealloc_version, const char *, void);
     SAME(cachealloc_snapshot, int, const char *);
     SAME(cachealloc_record, int, const char *);
+    SAME(cachealloc_record_memory_history, int, const char *, const char *, const char *, uint64_t, int, int);
     SAME(cachealloc_trim, int64_t, int);
     SAME(cachealloc_set_limit, int, int, uint64_t);
     SAME(cachealloc_record_stream, int, uint64_t, void *);
@@ -31,6 +32,8 @@ int main(int count, char **arguments) {
     // Before CUDA there is nothing to give back, and nothing to record.
     printf("%lld %d %d\n", (long long)cachealloc_trim(-1), cachealloc_record_stream(4096, NULL),
            cachealloc_set_limit(0, 1 << 20));
+    printf("%d %d\n", cachealloc_record_memory_history("on", NULL, NULL, 1, -1, 0),
+           cachealloc_record_memory_history(NULL, NULL, NULL, 1, 7, 0));
     start_cuda();
     OK(cuMemAlloc(&a, 30 << 20));
     printf("%lld\n", (long long)cachealloc_trim(0));

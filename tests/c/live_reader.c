@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
         return 2;
     int file = open(argv[1], O_RDWR | O_CLOEXEC);
     struct head *head = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *head, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 2) {
+    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 3) {
         fprintf(stderr, "%s is no file of a running process\n", argv[1]);
         return 3;
     }

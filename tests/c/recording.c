@@ -108,7 +108,10 @@ static void switches(void) {
     for (int i = 0; i < 4; i++)
         OK(pthread_create(&threads[i], NULL, busy, NULL));
     for (int i = 0; i < 40; i++) {
-        OK(cachealloc_record(i % 3 ? "all" : "state"));
+        if (i % 4 == 3)
+            OK(cachealloc_record_memory_history(i % 8 == 7 ? "all" : "state", "all", "all", 40 + i % 3, 0, i % 5 == 0));
+        else
+            OK(cachealloc_record(i % 3 ? "all" : "state"));
         usleep(3000);
         if (i % 5 == 0)
             CHECK(cachealloc_trim(-1) >= 0);
@@ -123,6 +126,37 @@ static void switches(void) {
     OK(cachealloc_record("off"));
 }
 
+// All parameters, while threads allocate or not: what is asked to stay stays.
+static void parameters(void) {
+    int (*record)(const char *, const char *, const char *, uint64_t, int, int) = cachealloc_record_memory_history;
+    Pointer a, b, c;
+    CHECK(record("on", "all", "all", 9, -1, 0) == EINVAL && record("all", "some", "all", 9, -1, 0) == EINVAL);
+    CHECK(record("all", "all", "c", 9, -1, 0) == EINVAL && record("all", "all", "all", 9, 5, 0) == ENODEV);
+    CHECK(record("all", "all", "all", 9, -2, 0) == ENODEV && record("all", "all", "all", 9, 1 << 30, 0) == ENODEV);
+    start();
+    CHECK(record("all", "all", "all", 9, 5, 0) == ENODEV);
+    OK(record("all", "all", "all", UINT64_MAX, -1, 0));
+    OK(cuMemAlloc(&a, 1000));
+    OK(record("all", NULL, "native", UINT64_MAX, -1, 0)); // the entries stay
+    OK(cuMemAlloc(&b, 2000));
+    OK(cachealloc_snapshot("0.pickle"));
+    OK(record("state", "all", NULL, 5, -1, 0)); // what is known of blocks stays
+    OK(cachealloc_snapshot("1.pickle"));
+    OK(record("all", "alloc", "python", 3, 0, 0));
+    OK(cuMemAlloc(&c, 3000));
+    OK(cuMemFree(b));
+    OK(cachealloc_snapshot("2.pickle"));
+    OK(record("all", "state", "all", 1000, -1, 1)); // nothing stays
+    OK(cuMemFree(a));
+    OK(cachealloc_snapshot("3.pickle"));
+    OK(record(NULL, NULL, NULL, 0, -1, 0));
+    OK(cachealloc_snapshot("4.pickle"));
+    OK(record("all", "all", "all", 0, -1, 0)); // one entry, as natively
+    loop(3);
+    OK(cachealloc_snapshot("5.pickle"));
+    OK(record("off", "none", "all", 1, -1, 0));
+}
+
 static void at_exit(void) {
     start();
     loop(5);
@@ -132,7 +166,8 @@ static void at_exit(void) {
 
 int main(int count, char **arguments) {
     static const struct { const char *name; void (*run)(void); } table[] = {
-        {"words", words}, {"late", late}, {"pending", pending}, {"switches", switches}, {"at_exit", at_exit},
+        {"words", words}, {"late", late}, {"pending", pending}, {"switches", switches},
+        {"parameters", parameters}, {"at_exit", at_exit},
     };
     for (size_t i = 0; count > 1 && i < sizeof table / sizeof *table; i++)
         if (!strcmp(arguments[1], table[i].name)) {

@@ -44,6 +44,38 @@ fn what_was_there_before_is_known() {
     assert_eq!(said, "9003000\n[1000, 3001000]\n[3000500, 4096, 1000]\n");
 }
 
+/// Those of PyTorch's `_record_memory_history`, changed while it runs.
+#[test]
+fn all_parameters_may_change() {
+    let place = Place::new();
+    let ran = place.run(&recording("parameters")).ok();
+    assert_eq!(ran.stderr, "");
+    place.sound(6..=6, &["--opcodes"]);
+    let script = "
+import pickle
+for n in range(6):
+    s = pickle.load(open(f'{n}.pickle', 'rb'))
+    entries = [e for d in s['device_traces'] for e in d]
+    live = [b for g in s['segments'] for b in g['blocks'] if b['state'] == 'active_allocated']
+    has_stack = lambda it: '+' * bool(it.get('frames'))
+    print(*[e['action'] + has_stack(e) for e in entries], '|',
+        *[str(b['requested_size']) + has_stack(b) for b in live])
+";
+    let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
+    let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
+    let lines: Vec<_> = said.lines().collect();
+    let wanted = [
+        "segment_alloc+ alloc+ alloc | 1000+ 2000",
+        "| 1000+ 2000",
+        // A program without Python has no frames to show.
+        "alloc free_requested free_completed | 1000+ 3000",
+        "free_requested free_completed | 3000",
+        "| 3000",
+        "free_requested+ free_completed+ | 3000",
+    ];
+    assert_eq!(lines, wanted);
+}
+
 #[test]
 fn frees_that_are_pending_end_later() {
     let place = Place::new();

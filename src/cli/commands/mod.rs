@@ -8,13 +8,17 @@ use crate::failure::Failure;
 pub mod completions;
 pub mod convert;
 pub mod diff;
+pub mod limit;
 pub mod man;
+pub mod orders;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod snapshot;
 pub mod stats;
 pub mod top;
 pub mod top_sites;
+pub mod trim;
 
 /// What a subcommand comes to.
 pub type Result<T = ExitCode> = std::result::Result<T, Failure>;

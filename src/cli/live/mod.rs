@@ -16,10 +16,12 @@ use cachealloc_core::report::page::{
 use crate::kernel::Page;
 use crate::processes::{self, Process};
 
+mod orders;
 mod statistics;
 mod why;
 
-pub use statistics::{CallSite, Library, Statistics, Timed};
+pub use orders::Refusal;
+pub use statistics::{CallSite, Library, Recording, Statistics, Timed};
 pub use why::{LIBRARY_NAME, explain};
 
 const FOLDER: &str = "/dev/shm";

@@ -23,6 +23,10 @@ pub struct Statistics {
     /// None where nothing is recorded, or nobody asked.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
+    /// None where nothing is recorded.
+    pub recording: Option<Recording>,
+    pub limits: Vec<Limit>,
+    pub trims: Trims,
 }
 
 #[derive(Clone, Copy, Deserialize, Debug)]
@@ -58,6 +62,29 @@ pub struct Snapshots {
     pub failed: u64,
     pub last: Option<String>,
     pub last_problem: Option<String>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub struct Recording {
+    pub record: String,
+    pub context: String,
+    pub stacks: String,
+    pub max_entries: u64,
+    pub device: Option<i32>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub struct Limit {
+    pub device: i32,
+    pub limit_bytes: Option<u64>,
+    pub held_bytes: u64,
+}
+
+#[derive(Clone, Copy, Deserialize, Debug)]
+pub struct Trims {
+    pub asked: u32,
+    pub done: u32,
+    pub bytes: u64,
 }
 
 impl Statistics {

@@ -16,11 +16,13 @@ mod setters;
 mod shares;
 mod signals;
 mod table;
+mod words;
 
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind};
 pub use shares::{Chunks, Idle, KeepFree, Limit, Strategy};
 pub use table::{Effect, OPTIONS, OptionRow};
+pub use words::{ENTRIES_MAX, Word};
 
 /// The mode where the text names none. One constant, because it is a promise to users.
 pub const FREE_MODE_DEFAULT: Mode = Mode::Ordered;

@@ -4,10 +4,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::{
-    Config, Fill, KeepFree, LogLevel, Record, StackContext, StackKind, StatsOnExit, Strategy,
-    signals,
-};
+use super::{Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, StatsOnExit, Strategy, Word, signals};
 use crate::order::Mode;
 use crate::policy::{MIB, ROUNDUP_INTERVALS};
 
@@ -236,39 +233,23 @@ fn names(value: &str, nobody: &str) -> Result<Vec<String>, Malformed> {
 }
 
 pub(super) fn record(config: &mut Config, value: &str) -> Result<(), Malformed> {
-    config.history.record = match value {
-        "off" => Record::Off,
-        "state" => Record::State,
-        "all" => Record::All,
-        _ => return Err(Malformed),
-    };
+    config.history.record = Word::of(value).ok_or(Malformed)?;
     Ok(())
 }
 
 pub(super) fn context(config: &mut Config, value: &str) -> Result<(), Malformed> {
-    config.history.context = match value {
-        "none" => StackContext::None,
-        "state" => StackContext::State,
-        "alloc" => StackContext::Alloc,
-        "all" => StackContext::All,
-        _ => return Err(Malformed),
-    };
+    config.history.context = Word::of(value).ok_or(Malformed)?;
     Ok(())
 }
 
 pub(super) fn stacks(config: &mut Config, value: &str) -> Result<(), Malformed> {
-    config.history.stacks = match value {
-        "native" => StackKind::Native,
-        "python" => StackKind::Python,
-        "all" => StackKind::All,
-        _ => return Err(Malformed),
-    };
+    config.history.stacks = Word::of(value).ok_or(Malformed)?;
     Ok(())
 }
 
 pub(super) fn max_entries(config: &mut Config, value: &str) -> Result<(), Malformed> {
     let number = whole_number(value)?;
-    if !(1..=100_000_000).contains(&number) {
+    if !(1..=ENTRIES_MAX).contains(&number) {
         return Err(Malformed);
     }
     config.history.max_entries = number as usize;

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::{CallSite, ContextReport, Report, Snapshots, Timed, keys};
+use super::{CallSite, ContextReport, Limit, Recording, Report, Snapshots, Timed, keys};
 use crate::stats::Stats;
 
 /// One object, over several lines, with a line break at its end.
@@ -41,6 +41,13 @@ pub fn json(report: &Report) -> String {
         Some(sites) => object.raw("call_sites", &list(sites.iter().map(call_site))),
     }
     object.raw("snapshots", &snapshots(&report.snapshots));
+    object.raw("recording", &report.recording.as_ref().map_or("null".to_string(), recording));
+    object.raw("limits", &list(report.limits.iter().map(limit)));
+    let mut trims = Object::new(1);
+    trims.number("asked", report.trims.asked_count);
+    trims.number("done", report.trims.done_count);
+    trims.number("bytes", report.trims.bytes);
+    object.raw("trims", &trims.end());
     object.end() + "\n"
 }
 
@@ -79,12 +86,34 @@ fn call_site(site: &CallSite) -> String {
 fn snapshots(snapshots: &Snapshots) -> String {
     let text = |text: &Option<String>| text.as_deref().map_or("null".to_string(), quoted);
     let mut object = Object::new(1);
-    object.raw("signal", &snapshots.signal.map_or("null".to_string(), |number| number.to_string()));
+    object.raw("signal", &number_or_null(snapshots.signal));
     object.number("written", snapshots.written_count);
     object.number("failed", snapshots.failed_count);
     object.raw("last", &text(&snapshots.last));
     object.raw("last_problem", &text(&snapshots.last_problem));
     object.end()
+}
+
+fn recording(recording: &Recording) -> String {
+    let mut object = Object::new(1);
+    object.text("record", recording.record);
+    object.text("context", recording.context);
+    object.text("stacks", recording.stacks);
+    object.number("max_entries", recording.max_entries);
+    object.raw("device", &number_or_null(recording.device));
+    object.end()
+}
+
+fn limit(limit: &Limit) -> String {
+    let mut object = Object::new(2);
+    object.number("device", limit.device);
+    object.raw("limit_bytes", &number_or_null(limit.limit_bytes));
+    object.number("held_bytes", limit.held_bytes);
+    object.end()
+}
+
+fn number_or_null<T: ToString>(number: Option<T>) -> String {
+    number.map_or("null".to_string(), |number| number.to_string())
 }
 
 fn stats(depth: usize, stats: &Stats) -> String {

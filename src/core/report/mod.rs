@@ -1,5 +1,6 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
-//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`).
+//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), by which they
+//! also say what the program shall do (`orders`).
 //! Where the numbers come from is the caller's business.
 
 use alloc::string::String;
@@ -8,6 +9,7 @@ use alloc::vec::Vec;
 use crate::stats::Stats;
 
 pub mod keys;
+pub mod orders;
 pub mod page;
 
 mod json;
@@ -36,6 +38,11 @@ pub struct Report {
     /// Which call sites; None where nothing is recorded, or nobody asked.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
+    /// What is recorded just now; None: nothing.
+    pub recording: Option<Recording>,
+    /// Of each device that the process has a context on.
+    pub limits: Vec<Limit>,
+    pub trims: Trims,
 }
 
 /// One context, alive or gone.
@@ -95,6 +102,34 @@ pub struct Snapshots {
     pub last: Option<String>,
     /// Why the last one that failed did.
     pub last_problem: Option<String>,
+}
+
+/// What is recorded, by the words of the options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recording {
+    pub record: &'static str,
+    pub context: &'static str,
+    pub stacks: &'static str,
+    pub max_entries: u64,
+    /// The only device whose memory is recorded; None: all are.
+    pub device: Option<i32>,
+}
+
+/// What the process may hold of a device, and what of it is known to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    pub device: i32,
+    pub limit_bytes: Option<u64>,
+    pub held_bytes: u64,
+}
+
+/// Memory that went back because another process wanted it: how often it was wanted and was done, and the
+/// bytes of all that together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trims {
+    pub asked_count: u32,
+    pub done_count: u32,
+    pub bytes: u64,
 }
 
 impl Report {

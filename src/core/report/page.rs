@@ -1,5 +1,5 @@
-//! The file in which another process reads the statistics of a running one: a head of 128 bytes, and
-//! behind it the report as JSON. Nobody writes it while nobody asks:
+//! The file by which another process speaks with a running one: a head of 128 bytes, and behind it the
+//! report as JSON. Nobody writes it while nobody asks:
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
 //!    and wakes whoever waits for `bell` (a futex that is not private); one that wants the call sites,
@@ -10,6 +10,12 @@
 //! 3. the reader copies head and text, and once more the head: what it has is one report if
 //!    `sequence` is the same even number in both.
 //!
+//! An order (`orders`) goes the same way. Who gives one holds a lock of the file (`flock`) from before it is
+//! written until it is answered; it writes the order, adds 1 to `orders` and to `bell`, and waits for `done`. The
+//! process writes the number into `begun`, and reads the order only then; afterwards `result` is 0 or an
+//! `errno`, and then `done` the number. So who gives up waiting, makes the order none and finds another number in
+//! `begun`, knows that it is not carried out.
+//!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
 //! nobody's: process ids are given out again. So is one that its process does not map: a program that
 //! has become another one (`exec`) keeps number and start. The head is written once the file is mapped.
@@ -18,10 +24,12 @@
 use alloc::format;
 use alloc::string::String;
 
+use super::orders::ORDER_BYTES;
+
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
 /// Changes with what is said above. What the JSON has may grow.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 /// The text begins here.
 pub const HEAD_BYTES: usize = 128;
 /// Where the words are that others wait for, or change.
@@ -31,6 +39,11 @@ pub const ANSWERED_OFFSET: usize = 40;
 pub const SEQUENCE_OFFSET: usize = 44;
 pub const TEXT_BYTES_OFFSET: usize = 48;
 pub const SITE_REQUESTS_OFFSET: usize = 64;
+pub const ORDERS_OFFSET: usize = 68;
+pub const BEGUN_OFFSET: usize = 72;
+pub const DONE_OFFSET: usize = 76;
+pub const RESULT_OFFSET: usize = 80;
+pub const ORDER_OFFSET: usize = 88;
 
 /// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
 /// there, with a `-` between them; and where somebody else has taken that name, a `.` and anything. A
@@ -73,6 +86,13 @@ pub struct Head {
     pub time_ns: u64,
     /// How often somebody asked for call sites. A report has them if this changed since the last one.
     pub site_requests: u32,
+    /// Orders given, begun and done so far, and what came of the last one.
+    pub orders: u32,
+    pub begun: u32,
+    pub done: u32,
+    pub result: u32,
+    /// The last one, as `Order` has it.
+    pub order: [u8; ORDER_BYTES],
 }
 
 impl Head {
@@ -88,6 +108,10 @@ impl Head {
             (ANSWERED_OFFSET, self.answered),
             (SEQUENCE_OFFSET, self.sequence),
             (SITE_REQUESTS_OFFSET, self.site_requests),
+            (ORDERS_OFFSET, self.orders),
+            (BEGUN_OFFSET, self.begun),
+            (DONE_OFFSET, self.done),
+            (RESULT_OFFSET, self.result),
         ] {
             bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -99,7 +123,27 @@ impl Head {
         ] {
             bytes[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
         }
+        bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].copy_from_slice(&self.order);
         bytes
+    }
+
+    /// A head of which nothing is asked yet.
+    pub fn new(owner: Owner) -> Head {
+        Head {
+            owner,
+            bell: 0,
+            requests: 0,
+            answered: 0,
+            sequence: 0,
+            text_bytes: 0,
+            time_ns: 0,
+            site_requests: 0,
+            orders: 0,
+            begun: 0,
+            done: 0,
+            result: 0,
+            order: [0; ORDER_BYTES],
+        }
     }
 
     /// None: not such a file, or of another layout.
@@ -121,6 +165,11 @@ impl Head {
             text_bytes: long(TEXT_BYTES_OFFSET),
             time_ns: long(TEXT_BYTES_OFFSET + 8),
             site_requests: short(SITE_REQUESTS_OFFSET),
+            orders: short(ORDERS_OFFSET),
+            begun: short(BEGUN_OFFSET),
+            done: short(DONE_OFFSET),
+            result: short(RESULT_OFFSET),
+            order: bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].try_into().unwrap_or_default(),
         })
     }
 }

@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use cachealloc_core::options::Record;
+use cachealloc_core::options::{Record, Word};
+use cachealloc_core::report::orders::Change;
 
 use crate::log;
-use crate::runtime::{bypass, process, recording, snapshots, thread};
+use crate::runtime::reading::Patience;
+use crate::runtime::{bypass, limits, process, recording, snapshots, thread};
 
 /// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:
 /// `ENOTSUP` where the library is off, as in a child forked after CUDA was started.
@@ -47,13 +49,63 @@ pub unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
     }
     // SAFETY: the caller's promise.
     let what = if what.is_null() { c"" } else { unsafe { CStr::from_ptr(what) } };
-    let level = match what.to_bytes() {
-        b"off" => Record::Off,
-        b"state" => Record::State,
-        b"all" => Record::All,
-        _ => return libc::EINVAL,
+    let Some(record) = what.to_str().ok().and_then(Record::of) else { return libc::EINVAL };
+    let change = Change {
+        record,
+        context: None,
+        stacks: None,
+        max_entries: None,
+        device: Some(None),
+        clear: true,
     };
-    as_hook(|| recording::switch(level)).map_or(libc::EIO, |()| 0)
+    record_so(change)
+}
+
+/// The same with all parameters of PyTorch's `_record_memory_history`, by its words. 0 or an `errno`.
+///
+/// # Safety
+///
+/// Each text is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_record_memory_history(
+    enabled: *const c_char,
+    context: *const c_char,
+    stacks: *const c_char,
+    max_entries: u64,
+    device: c_int,
+    clear: c_int,
+) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    let word = |text: *const c_char, none| match text.is_null() {
+        true => none,
+        // SAFETY: the caller's promise.
+        false => unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default(),
+    };
+    let words = (
+        Word::of(word(enabled, "off")),
+        Word::of(word(context, "none")),
+        Word::of(word(stacks, "all")),
+    );
+    let (Some(record), Some(context), Some(stacks)) = words else { return libc::EINVAL };
+    let device = (device != -1).then_some(device);
+    if device.is_some_and(|device| as_hook(|| limits::is_device(device)) != Some(true)) {
+        return libc::ENODEV;
+    }
+    record_so(Change {
+        record,
+        context: Some(context),
+        stacks: Some(stacks),
+        max_entries: Some(max_entries),
+        device: Some(device),
+        clear: clear != 0,
+    })
+}
+
+fn record_so(change: Change) -> c_int {
+    let changed = as_hook(|| recording::change(change, Patience::Waits));
+    changed.map_or(libc::EIO, |changed| changed.err().unwrap_or(0))
 }
 
 /// The version, as a C string.

@@ -106,12 +106,25 @@ pub fn end_by(signal: c_int) {
 fn take(signal: c_int, asks: bool) {
     let held = &HELD[signal as usize];
     held.alone(|| {
-        let Some(before) = in_kernel(signal) else { return };
+        let Some(mut wanted) = in_kernel(signal) else { return };
         held.asks.store(asks, Ordering::Relaxed);
-        held.keep(&before);
+        held.keep(&wanted);
         held.held.store(true, Ordering::Release);
-        if held.is_in_front(&before) {
-            held.install(signal, &before);
+        while held.is_in_front(&wanted) {
+            // SAFETY: all-zero is a valid place for the answer.
+            let mut replaced: libc::sigaction = unsafe { zeroed() };
+            if held.put(signal, &wanted, &mut replaced) != 0
+                || replaced.sa_sigaction == ours()
+                || replaced.sa_sigaction == wanted.sa_sigaction
+            {
+                break;
+            }
+            // Another thread did not know yet that the signal is ours, and was faster.
+            wanted = replaced;
+            held.keep(&wanted);
+            if !held.is_in_front(&wanted) {
+                held.install(signal, &wanted);
+            }
         }
     });
 }
@@ -152,6 +165,15 @@ impl Held {
 
     /// Puts into the kernel what the program's view asks for: its own action, or ours in front.
     fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
+        self.put(signal, wanted, null_mut())
+    }
+
+    fn put(
+        &self,
+        signal: c_int,
+        wanted: &libc::sigaction,
+        replaced: *mut libc::sigaction,
+    ) -> c_int {
         let mut action = *wanted;
         if self.is_in_front(wanted) {
             action.sa_sigaction = ours();
@@ -161,9 +183,9 @@ impl Held {
                 if default { SA_RESTART | SA_ONSTACK } else { wanted.sa_flags & !SA_RESETHAND };
             action.sa_flags = flags | SA_SIGINFO;
         }
-        // SAFETY: a complete action; the handler lives as long as the library, which is never
-        // unloaded.
-        unsafe { real_sigaction(signal, &action, null_mut()) }
+        // SAFETY: a complete action, and null or a place for the answer; the handler lives as long as
+        // the library, which is never unloaded.
+        unsafe { real_sigaction(signal, &action, replaced) }
     }
 
     /// The kernel and the C library have their own say in flags and mask.

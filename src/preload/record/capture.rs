@@ -12,8 +12,8 @@ use cachealloc_core::options::{StackContext, StackKind};
 use cachealloc_history::StackId;
 
 use crate::c_library::dlsym;
-use crate::record;
-use crate::{config, log};
+use crate::log;
+use crate::record::{self, settings};
 
 const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;
@@ -49,11 +49,11 @@ pub fn of_wait() -> StackId {
 
 #[inline(never)]
 fn capture(wanted_from: StackContext) -> StackId {
-    let history = &config::get().history;
-    if history.context < wanted_from {
+    let settings = settings::get();
+    if settings.context < wanted_from {
         return StackId::NONE;
     }
-    capture_of(history.stacks)
+    capture_of(settings.stacks)
 }
 
 fn capture_of(kind: StackKind) -> StackId {
@@ -95,9 +95,9 @@ pub fn words(stack: StackId) -> Option<Words> {
 }
 
 /// Makes ready what is needed for a stack: where we lie ourselves, and whether there is a Python.
-pub fn start() {
+pub fn start(stacks: StackKind) {
     own_addresses();
-    if config::get().history.stacks == StackKind::Native {
+    if stacks == StackKind::Native {
         return;
     }
     if let cachealloc_python::Status::Unsupported { version, why } =

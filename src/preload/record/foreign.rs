@@ -11,10 +11,10 @@ use std::sync::Mutex;
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
 use crate::books::Book;
-use crate::config;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::record::recorder::{self, now_ns};
+use crate::record::settings::{self, Settings};
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
 
@@ -49,6 +49,9 @@ pub struct Cut {
 
 /// The driver gave this.
 pub fn allocated(allocation: Allocation) {
+    if !settings::get().includes(allocation.device) {
+        return;
+    }
     let mut foreign = lock(&FOREIGN);
     foreign.end_within(allocation.address, allocation.bytes);
     foreign.live.insert(allocation.address, allocation);
@@ -76,6 +79,18 @@ pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
 pub fn forget() {
     *lock(&FOREIGN) = Foreign::new();
     PHYSICAL.with(|physical| physical.given.clear());
+}
+
+/// Forgets what is of other devices than these.
+pub fn forget_others(settings: &Settings) {
+    let mut foreign = lock(&FOREIGN);
+    foreign.live.retain(|_, allocation| settings.includes(allocation.device));
+    foreign.rings.retain(|device, _| settings.includes(*device));
+}
+
+/// Forgets the entries, and not what is live.
+pub fn forget_entries() {
+    lock(&FOREIGN).rings.clear();
 }
 
 /// A context is gone, and its memory with it.
@@ -149,8 +164,8 @@ impl Foreign {
     }
 
     fn push(&mut self, action: Action, allocation: &Allocation) {
-        let max = recorder::entries_max(&config::get().history);
-        let ring = self.rings.entry(allocation.device).or_insert_with(|| Ring::new(max));
+        let ring = self.rings.entry(allocation.device);
+        let ring = ring.or_insert_with(|| Ring::new(recorder::entries_max()));
         ring.push(Entry {
             time_ns: now_ns(),
             address: allocation.address,

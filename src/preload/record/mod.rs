@@ -8,12 +8,11 @@ pub mod category;
 pub mod foreign;
 pub mod holders;
 pub mod recorder;
+pub mod settings;
 pub mod symbols;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use cachealloc_core::options::Record;
 use cachealloc_history::Stacks;
 
 use crate::{config, log};
@@ -29,27 +28,9 @@ pub fn is_on() -> bool {
     config::records()
 }
 
-/// What a program has asked for by a call, as a number of `LEVELS`; before, what the options say.
-static LEVEL: AtomicU8 = AtomicU8::new(AS_CONFIGURED);
-const LEVELS: [Record; 3] = [Record::Off, Record::State, Record::All];
-const AS_CONFIGURED: u8 = u8::MAX;
-
-/// How much is recorded.
-pub fn level() -> Record {
-    let asked = LEVELS.get(usize::from(LEVEL.load(Ordering::Relaxed)));
-    asked.copied().unwrap_or(config::get().history.record)
-}
-
-/// Whether everything that ever happened was recorded.
-pub fn is_from_start() -> bool {
-    LEVEL.load(Ordering::Relaxed) == AS_CONFIGURED && level() == Record::All
-}
-
-/// Records so much from here on. What contexts have recorded is for the caller to look after.
-pub fn set_level(level: Record) {
-    let number = LEVELS.iter().position(|known| *known == level).expect("all are listed");
-    LEVEL.store(number as u8, Ordering::Relaxed);
-    config::set_records(level != Record::Off);
+/// Whether memory of this device is recorded.
+pub fn is_on_for(device: i32) -> bool {
+    is_on() && settings::get().includes(device)
 }
 
 /// There is no memory for what recording needs: it ends here, and the program goes on. Called inside an

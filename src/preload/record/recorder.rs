@@ -8,16 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use cachealloc_core::options::{History, Record, StackContext};
+use cachealloc_core::options::{Record, StackContext};
 use cachealloc_core::{
     Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
 };
 use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
-use crate::config;
 use crate::lock::lock;
 use crate::record::holders::{Held, Holders};
+use crate::record::settings;
 
 /// One per context.
 #[derive(Default)]
@@ -98,6 +98,19 @@ impl Recorder {
     pub fn end(&self, allocator: &mut Allocator) {
         allocator.forget_completed();
         *lock(&self.0) = Recorded::default();
+    }
+
+    /// Forgets the entries, and remembers where what is there came from. What is recorded already stays
+    /// recorded in its own way: entries to come are those of the settings to come.
+    pub fn forget_entries(&self, allocator: &mut Allocator) {
+        let mut recorded = lock(&self.0);
+        recorded.take_completed(allocator);
+        recorded.ring = None;
+    }
+
+    /// Whether anything is recorded here.
+    pub fn is_on(&self) -> bool {
+        lock(&self.0).on
     }
 
     /// A segment arrived from the driver.
@@ -292,8 +305,7 @@ impl Recorder {
 
 impl Recorded {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
-        let max = entries_max(&config::get().history);
-        let ring = self.ring.get_or_insert_with(|| Ring::new(max));
+        let ring = self.ring.get_or_insert_with(|| Ring::new(entries_max()));
         ring.push(Entry {
             time_ns: self.at_ns.unwrap_or_else(now_ns),
             address,
@@ -359,18 +371,19 @@ fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// As PyTorch: one where only live blocks are wanted.
-pub fn entries_max(history: &History) -> usize {
-    if super::level() == Record::State { 1 } else { history.max_entries }
+pub fn entries_max() -> usize {
+    let settings = settings::get();
+    if settings.level == Record::State { 1 } else { settings.entries_max }
 }
 
 /// How many entries somebody wants and this lacks.
 pub fn missing_count(ring: &Ring) -> u64 {
-    if super::level() == Record::State { 0 } else { ring.dropped_count() }
+    if settings::get().level == Record::State { 0 } else { ring.dropped_count() }
 }
 
 /// The stack that an entry shows.
 pub fn shown(stack: StackId) -> StackId {
-    let shown = config::get().history.context >= StackContext::Alloc;
+    let shown = settings::get().context >= StackContext::Alloc;
     if shown { stack } else { StackId::NONE }
 }
 

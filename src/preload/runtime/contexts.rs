@@ -124,9 +124,9 @@ pub fn every() -> impl Iterator<Item = &'static Context> {
     every.into_iter()
 }
 
-/// Waits until every context that is being met is one of `all`.
-pub fn settle() {
-    drop(lock(&GROWING));
+/// While it is locked, no context is being met: every one is in the lists.
+pub fn growing() -> &'static Mutex<()> {
+    &GROWING
 }
 
 /// The number by which the driver knows a context for life, of one that is there.
@@ -317,7 +317,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
         context.device_bytes = bytes as u64;
     }
     let mut allocator = empty_allocator(context.device, context.device_bytes);
-    if record::is_on() {
+    if record::is_on_for(context.device) {
         context.recorder.begin(&mut allocator, |_| 0);
     }
     context.allocator = Mutex::new(allocator);

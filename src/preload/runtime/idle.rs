@@ -15,12 +15,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{IdleMark, Segment};
+use cachealloc_core::{Allocator, IdleMark, Segment};
 
 use crate::config;
 use crate::driver::api;
@@ -34,7 +34,7 @@ use crate::runtime::events::EventRef;
 use crate::runtime::lookaside::ListsSeen;
 use crate::runtime::stats::{self, Count};
 use crate::runtime::{
-    LEDGER, alloc, arenas, captures, extents, keeper, limits, lock, own_thread, widen,
+    LEDGER, alloc, arenas, captures, extents, keeper, limits, lock, own_thread, tags, widen,
 };
 
 /// For so many turns nobody must have used memory that goes back because the device is short of it:
@@ -55,6 +55,14 @@ pub struct Idle {
     turn: Mutex<Turn>,
     /// Somebody is about to end the context.
     held_off: AtomicU32,
+    /// Another process wants to have what is free.
+    trim_wanted: AtomicBool,
+}
+
+/// What a look for a trim has brought.
+pub struct Trim {
+    pub is_done: bool,
+    pub bytes: u64,
 }
 
 #[derive(Default)]
@@ -70,6 +78,18 @@ struct Turn {
     stream: StreamHandle,
     /// Segments that the driver would not take so far.
     refused: Vec<Segment>,
+    /// Somebody wants what is free.
+    trim: Option<Wanted>,
+}
+
+/// What goes back because somebody wants it: what was freed when that was said.
+enum Wanted {
+    /// Nobody has looked yet.
+    All,
+    /// Some of it is not free before these are complete.
+    Behind(Vec<EventRef>),
+    /// What was free before.
+    Before(IdleMark),
 }
 
 /// No turn of the keeper is in the context while this lives.
@@ -83,6 +103,11 @@ impl Idle {
             drop(lock(&self.turn));
         }
         HeldOff(self)
+    }
+
+    /// What is free goes back at the next look, or as soon as the work with it is over (`trim`).
+    pub fn want_trim(&self) {
+        self.trim_wanted.store(true, Ordering::SeqCst);
     }
 
     fn is_held_off(&self) -> bool {
@@ -113,6 +138,37 @@ pub fn turn(context: &'static Context) {
             SUCCESS
         })
     });
+}
+
+/// Gives back what was free when that was wanted, once the work of that time is over. Waits for none of it.
+pub fn trim(context: &'static Context) -> Trim {
+    let mut turn = lock(&context.idle.turn);
+    let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
+    if context.is_dead() || !(is_new || turn.trim.is_some()) {
+        return Trim { is_done: true, bytes: 0 };
+    }
+    if is_new {
+        turn.trim = Some(Wanted::All);
+    }
+    if context.idle.is_held_off() || captures::any() {
+        return Trim { is_done: false, bytes: 0 };
+    }
+    if !may_enter(context) {
+        turn.trim = None;
+        return Trim { is_done: true, bytes: 0 };
+    }
+    let mut bytes = None;
+    api::relaxed(|| {
+        context.enter(&mut || {
+            bytes = turn.give_back_wanted(context);
+            SUCCESS
+        })
+    });
+    let is_done = bytes.is_some() && turn.refused.is_empty();
+    if is_done {
+        turn.trim = None;
+    }
+    Trim { is_done, bytes: bytes.unwrap_or(0) }
 }
 
 /// Whether the context is sure to be there. A green context ends without a word to us. So may a
@@ -148,11 +204,15 @@ impl Turn {
         if self.marks.len() > kept {
             self.marks.pop_front();
         }
-        // After the mark: a free is published when its barrier is known.
+        self.expect_settled(context, mark);
+        free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
+    }
+
+    /// After the mark was taken: a free is published when its barrier is known.
+    fn expect_settled(&mut self, context: &Context, mark: IdleMark) {
         if self.settling.len() < SETTLING_MAX {
             self.settling.push_back((mark, context.last_barrier.newest()));
         }
-        free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
     }
 
     /// With the context current.
@@ -160,8 +220,55 @@ impl Turn {
         context.release_streams.collect();
         self.settle();
         let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
+        let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
+        if bytes > 0 {
+            log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
+        }
+    }
+
+    /// The bytes that went back; None: the work of before is not over. With the context current.
+    fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
+        let mark = self.wanted_before(context)?;
+        context.release_streams.collect();
+        let newest = self.settling.back().map(|(mark, _)| *mark);
+        if self.settled.max(newest) < Some(mark) {
+            self.expect_settled(context, mark);
+        }
+        self.settle();
+        if self.settled < Some(mark) || !self.has_stream() {
+            return None;
+        }
+        Some(self.give_back_idle(context, mark, Allocator::release_unused))
+    }
+
+    /// None: some of it is freed and not free.
+    fn wanted_before(&mut self, context: &'static Context) -> Option<IdleMark> {
+        if matches!(self.trim, Some(Wanted::All)) {
+            self.trim = Some(Wanted::Behind(tags::pending(context)));
+        }
+        match self.trim.as_ref()? {
+            Wanted::Before(mark) => return Some(*mark),
+            Wanted::Behind(events) if events.iter().any(|event| event.query() == NOT_READY) => {
+                return None;
+            }
+            Wanted::Behind(_) | Wanted::All => {}
+        }
+        tags::query(context);
+        alloc::empty_lookaside(context);
+        let mark = lock(&context.allocator).idle_mark();
+        self.trim = Some(Wanted::Before(mark));
+        Some(mark)
+    }
+
+    /// What is idle since this mark, which is settled. With the context current.
+    fn give_back_idle(
+        &mut self,
+        context: &Context,
+        mark: IdleMark,
+        taken: fn(&mut Allocator, IdleMark) -> Vec<Segment>,
+    ) -> u64 {
         let mut allocator = lock(&context.allocator);
-        let segments = allocator.release_idle(mark);
+        let segments = taken(&mut allocator, mark);
         let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
         context.recorder.segments_released(&mut allocator, &segments);
         drop(allocator);
@@ -170,10 +277,7 @@ impl Turn {
         segments.iter().for_each(|segment| extents::remove(segment.base.0));
         let bytes = self.free(context, segments);
         drop(departure);
-        let bytes = bytes + arenas::unmap_idle(context, mark);
-        if bytes > 0 {
-            log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
-        }
+        bytes + arenas::unmap_idle(context, mark)
     }
 
     fn settle(&mut self) {

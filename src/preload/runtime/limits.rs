@@ -10,8 +10,9 @@
 //! pinned and registered memory, what was opened or imported. Nor what no call of the program asks
 //! for: contexts, modules, the memory of graphs, what a pool of the driver's keeps for later.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use cachealloc_core::report;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
@@ -19,7 +20,7 @@ use crate::driver::api;
 use crate::driver::sys::SUCCESS;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::stats::{self, Count};
-use crate::runtime::{departures, foreign_bytes, lock, release, widen};
+use crate::runtime::{departures, foreign_bytes, lock, release, snapshot, widen};
 
 const DEVICES_MAX: usize = 64;
 /// Others may take what has come back for one claim, again and again.
@@ -31,15 +32,22 @@ const NOT_KNOWN: u64 = u64::MAX - 1;
 struct Device {
     limit_bytes: AtomicU64,
     held_bytes: AtomicU64,
-    /// The limit is not that of the options.
-    set_by_call: AtomicBool,
+    /// Who has set the limit: a number of `By`.
+    set_by: AtomicU8,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Options,
+    Call,
+    Order,
 }
 
 static DEVICES: [Device; DEVICES_MAX] = [const {
     Device {
         limit_bytes: AtomicU64::new(NOT_KNOWN),
         held_bytes: AtomicU64::new(0),
-        set_by_call: AtomicBool::new(false),
+        set_by: AtomicU8::new(By::Options as u8),
     }
 }; DEVICES_MAX];
 
@@ -77,18 +85,57 @@ pub fn left(device: i32) -> u64 {
 /// Sets the limit of a device from now on; 0: none. What is held above it stays until it is freed.
 /// False: there is no such device.
 pub fn set(device: i32, bytes: u64) -> bool {
+    is_device(device) && {
+        put(device, bytes, By::Call);
+        contexts::all().filter(|context| context.device == device).for_each(|context| {
+            lock(&context.allocator).set_limit(collected_above(device, context.device_bytes));
+        });
+        true
+    }
+}
+
+/// The same by an order of another process, for one device or all that there may be, without a call of the
+/// driver's. Fails with EBUSY where somebody was stopped with a lock; the limit holds all the same.
+pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
+    let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
+    devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
+    for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
+        let mut allocator = snapshot::lock_patiently(&context.allocator).ok_or(libc::EBUSY)?;
+        allocator.set_limit(collected_above(context.device, context.device_bytes));
+    }
+    Ok(())
+}
+
+/// Whether the driver knows this device, and we have a row for it.
+pub fn is_device(device: i32) -> bool {
     let mut total_bytes = 0;
-    if api::device_total_mem(&mut total_bytes, device) != SUCCESS {
-        return false;
-    }
-    let Some(row) = row(device) else { return false };
+    row(device).is_some() && api::device_total_mem(&mut total_bytes, device) == SUCCESS
+}
+
+fn put(device: i32, bytes: u64, by: By) {
+    let Some(row) = row(device) else { return };
     config::note_limit();
-    row.set_by_call.store(true, Ordering::Relaxed);
+    row.set_by.store(by as u8, Ordering::Relaxed);
     row.limit_bytes.store(if bytes == 0 { NO_LIMIT } else { bytes }, Ordering::Relaxed);
-    for context in contexts::all().filter(|context| context.device == device) {
-        lock(&context.allocator).set_limit(collected_above(device, context.device_bytes));
+}
+
+/// The limit of each device that the process has a context on, without a call of the driver's.
+pub fn all() -> Vec<report::Limit> {
+    let mut all: Vec<report::Limit> = Vec::new();
+    for context in contexts::all().filter(|context| row(context.device).is_some()) {
+        let device = context.device;
+        if all.iter().all(|limit| limit.device != device) {
+            let set = row(device).map_or(NO_LIMIT, |row| row.limit_bytes.load(Ordering::Relaxed));
+            let limit_bytes = match set {
+                NOT_KNOWN => config::get().limit.on(context.device_bytes),
+                NO_LIMIT => None,
+                bytes => Some(bytes),
+            };
+            all.push(report::Limit { device, limit_bytes, held_bytes: held(device) });
+        }
     }
-    true
+    all.sort_unstable_by_key(|limit| limit.device);
+    all
 }
 
 /// What an allocator collects garbage against: the limit, else the whole device. Only where the
@@ -162,12 +209,13 @@ pub fn context_ended(context: &Context, reserved_bytes: u64) {
 /// The limit of a device and where it stands, for a report.
 pub fn account(device: i32) -> Option<Account> {
     let limit_bytes = of(device)?;
-    let by_call = row(device).is_some_and(|row| row.set_by_call.load(Ordering::Relaxed));
+    let set_by = row(device)?.set_by.load(Ordering::Relaxed);
     let by_size = config::get().limit.bytes == Some(limit_bytes);
-    let option = match (by_call, by_size) {
-        (true, _) => "cachealloc_set_limit",
-        (false, true) => "gpu_memory_limit_mb",
-        (false, false) => "per_process_memory_fraction",
+    let option = match by_size {
+        _ if set_by == By::Call as u8 => "cachealloc_set_limit",
+        _ if set_by == By::Order as u8 => "`cachealloc limit`",
+        true => "gpu_memory_limit_mb",
+        false => "per_process_memory_fraction",
     };
     Some(Account { limit_bytes, held_bytes: held(device), option })
 }

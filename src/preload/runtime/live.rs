@@ -1,4 +1,4 @@
-//! The statistics for other processes, while this one runs: a file in `/dev/shm` whose layout is
+//! The statistics for other processes and their orders, while this one runs: a file in `/dev/shm` whose layout is
 //! `cachealloc_core::report::page`.
 //!
 //! Note [Live]. Nothing is written before somebody asks, so nothing is added to any call and an idle
@@ -27,14 +27,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use cachealloc_core::report::orders::Order;
 use cachealloc_core::report::page::{
-    ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, SEQUENCE_OFFSET,
-    TEXT_BYTES_OFFSET, name, start_of,
+    ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner,
+    RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name, start_of,
 };
 
 use crate::record::recorder::now_ns;
 use crate::runtime::reading::Patience;
-use crate::runtime::{filter, process, report};
+use crate::runtime::{filter, orders, process, report};
 use crate::undisturbed::undisturbed;
 use crate::{config, log};
 
@@ -66,6 +67,8 @@ pub struct Look {
     /// Somebody asks, with this number.
     asked: Option<u32>,
     site_requests: u32,
+    /// Somebody gives an order, with this number.
+    ordered: Option<u32>,
 }
 
 impl Live {
@@ -78,7 +81,25 @@ impl Live {
         }
         let head = head?;
         let asked = (head.requests != head.answered).then_some(head.requests);
-        Some(Look { bell: head.bell, asked, site_requests: head.site_requests })
+        let ordered = (head.orders != head.done).then_some(head.orders);
+        Some(Look { bell: head.bell, asked, site_requests: head.site_requests, ordered })
+    }
+
+    /// Carries an order out, if there is one.
+    pub fn obey(&self, look: &Look) {
+        let Some(number) = look.ordered else { return };
+        let obeyed = self.open().and_then(|file| {
+            let word =
+                |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+            word(BEGUN_OFFSET, number)?;
+            let head = read_head(&file)?.ok_or(io::ErrorKind::InvalidData)?;
+            word(RESULT_OFFSET, orders::obey(Order::from_bytes(&head.order)))?;
+            word(DONE_OFFSET, number)
+        });
+        match obeyed {
+            Ok(()) => wake(DONE_OFFSET),
+            Err(error) => log::info(format_args!("an order cannot be answered: {error}")),
+        }
     }
 
     /// Writes the statistics, if somebody asks.
@@ -109,19 +130,9 @@ impl Live {
             create(&path)
         })?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
-        let head = Head {
-            owner,
-            bell: 0,
-            requests: 0,
-            answered: 0,
-            sequence: 0,
-            text_bytes: 0,
-            time_ns: 0,
-            site_requests: 0,
-        };
         // In this order: who finds a head that its process does not map takes it for a leftover.
-        let mapped =
-            map(&file).and_then(|page| file.write_all_at(&head.to_bytes(), 0).map(|()| page));
+        let mapped = map(&file)
+            .and_then(|page| file.write_all_at(&Head::new(owner).to_bytes(), 0).map(|()| page));
         if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
             remove_own();
         }

@@ -62,6 +62,7 @@ pub mod memory_hooks;
 
 pub mod filter;
 pub mod live;
+pub mod orders;
 pub mod recording;
 pub mod report;
 pub mod shortage;

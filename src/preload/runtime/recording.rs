@@ -1,41 +1,111 @@
-//! A program switches the recording on and off while it runs (`cachealloc_record`).
+//! What is recorded changes while the program runs: because it says so itself (`cachealloc_record`), or
+//! another process does (`orders`).
 //!
-//! Each context begins and ends under its allocator's lock, so that its entries are one story from then
-//! on: first nobody records, then all are told to forget, then the word goes out, then each context
-//! begins from what it holds. What a thread does in between is not recorded, and no entry tells of it.
+//! All contexts change at one moment, with all their allocators locked: so the entries of each are one
+//! story from then on. Where a context begins, it begins from what it holds; what was there before has no
+//! entry.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
-use cachealloc_core::options::Record;
+use cachealloc_core::Allocator;
+use cachealloc_core::options::{ENTRIES_MAX, Record};
+use cachealloc_core::report::orders::Change;
 
+use crate::record::settings::{self, Settings};
 use crate::record::{self, capture, foreign};
 use crate::runtime::contexts::{self, Context};
-use crate::runtime::{alloc, lock, process, snapshot, snapshots};
+use crate::runtime::reading::Patience;
+use crate::runtime::{lock, process, snapshot, snapshots};
 
-/// Records so much from here on, and nothing of before. Call without a lock of ours.
-pub fn switch(level: Record) {
+/// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
+/// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
+/// somebody was stopped with a lock, and has changed nothing. Call without a lock of ours.
+pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = lock(&ONE_AT_A_TIME);
-    record::set_level(Record::Off);
-    each(|context| context.recorder.end(&mut lock(&context.allocator)));
-    foreign::forget();
-    if level == Record::Off {
-        return;
+    let _one = taken(&ONE_AT_A_TIME, patience)?;
+    let now = now();
+    let wanted = Settings {
+        level: change.record,
+        context: change.context.unwrap_or(now.context),
+        stacks: change.stacks.unwrap_or(now.stacks),
+        entries_max: change
+            .max_entries
+            .map_or(now.entries_max, |max| max.clamp(1, ENTRIES_MAX) as usize),
+        device: change.device.unwrap_or(now.device),
+    };
+    let is_on = wanted.level != Record::Off;
+    if is_on {
+        capture::start(wanted.stacks);
     }
-    capture::start();
-    record::set_level(level);
-    each(|context| {
-        alloc::empty_lookaside(context);
-        context.recorder.begin(&mut lock(&context.allocator), snapshot::requested);
-    });
-    if process::is_ours() {
+    let growing = taken(contexts::growing(), patience)?;
+    let mut all = Vec::new();
+    for context in contexts::every().filter(|context| !context.is_dead()) {
+        all.push((context, taken(&context.allocator, patience)?));
+    }
+    if is_on && now.level != Record::Off && !change.clear {
+        go_on(&mut all, &now, wanted);
+    } else {
+        begin_anew(&mut all, wanted);
+    }
+    drop(all);
+    drop(growing);
+    if is_on && process::is_ours() {
         process::watch_end();
         snapshots::start();
     }
+    Ok(())
 }
 
-/// A context that is being met has looked whether it should record.
-fn each(body: impl FnMut(&'static Context)) {
-    contexts::settle();
-    contexts::all().for_each(body);
+/// What is recorded now.
+pub fn now() -> Settings {
+    let settings = settings::get();
+    // Where memory ran out nothing is.
+    if record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
+}
+
+type Locked = (&'static Context, MutexGuard<'static, Allocator>);
+
+fn begin_anew(all: &mut [Locked], wanted: Settings) {
+    settings::set(Settings { level: Record::Off, ..wanted });
+    all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
+    foreign::forget();
+    if wanted.level != Record::Off {
+        settings::note_partial();
+        settings::set(wanted);
+        let included = all.iter_mut().filter(|(context, _)| wanted.includes(context.device));
+        included.for_each(begin);
+    }
+}
+
+fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
+    let same = (now.level, now.entries_max) == (wanted.level, wanted.entries_max);
+    if !same || now.device != wanted.device {
+        settings::note_partial();
+    }
+    settings::set(wanted);
+    for locked in all {
+        let (context, allocator) = &mut *locked;
+        match (context.recorder.is_on(), wanted.includes(context.device)) {
+            (true, true) if !same => context.recorder.forget_entries(allocator),
+            (true, false) => context.recorder.end(allocator),
+            (false, true) => begin(locked),
+            _ => {}
+        }
+    }
+    foreign::forget_others(&wanted);
+    if !same {
+        foreign::forget_entries();
+    }
+}
+
+fn begin((context, allocator): &mut Locked) {
+    snapshot::empty_lists(context, allocator);
+    context.recorder.begin(allocator, snapshot::requested);
+}
+
+fn taken<T>(mutex: &Mutex<T>, patience: Patience) -> Result<MutexGuard<'_, T>, i32> {
+    match patience {
+        Patience::Waits => Ok(lock(mutex)),
+        _ => snapshot::lock_patiently(mutex).ok_or(libc::EBUSY),
+    }
 }

@@ -8,14 +8,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use cachealloc_core::report::{self, CallSite, Holder, Report};
+use cachealloc_core::options::{Record, Word};
+use cachealloc_core::report::{self, CallSite, Holder, Recording, Report};
 use cachealloc_history::{Describe, Frame};
 
 use crate::record::holders::Held;
+use crate::record::settings::Settings;
 use crate::record::symbols::Names;
 use crate::runtime::contexts;
 use crate::runtime::reading::{self, Patience};
-use crate::runtime::{snapshot, snapshots, stats};
+use crate::runtime::{keeper, limits, recording, snapshot, snapshots, stats};
 use crate::{config, record};
 
 /// So many call sites of a context are named, of those that hold most and of those that allocate most.
@@ -47,7 +49,21 @@ fn take(patience: Patience, sites: bool) -> Report {
         holders: record::is_on().then(|| snapshot::with_all_names(holders)),
         call_sites: (sites && record::is_on()).then(call_sites),
         snapshots: snapshots::past(),
+        recording: recording_now(),
+        limits: limits::all(),
+        trims: keeper::trims(),
     }
+}
+
+fn recording_now() -> Option<Recording> {
+    let Settings { level, context, stacks, entries_max, device } = recording::now();
+    (level != Record::Off).then(|| Recording {
+        record: level.word(),
+        context: context.word(),
+        stacks: stacks.word(),
+        max_entries: entries_max as u64,
+        device,
+    })
 }
 
 /// By device and library, those that held most at the peak first.

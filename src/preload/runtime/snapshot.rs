@@ -250,7 +250,7 @@ struct Oldest(Vec<u64>);
 
 impl Oldest {
     fn note(&mut self, device: i32, entries: &[Entry], dropped_count: u64) {
-        let complete = dropped_count == 0 && record::is_from_start();
+        let complete = dropped_count == 0 && record::settings::is_from_start();
         let Some(oldest) = entries.first().filter(|_| !complete) else { return };
         let index = device.max(0) as usize;
         if self.0.len() <= index {
@@ -263,7 +263,7 @@ impl Oldest {
         let from = self.0.get(index).copied().unwrap_or(0);
         let older = device.entries.partition_point(|entry| entry.time_ns < from);
         device.entries.drain(..older);
-        if record::is_from_start() {
+        if record::settings::is_from_start() {
             device.dropped_count += older as u64;
         }
     }
@@ -280,7 +280,7 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
 }
 
 /// What lies in the lookaside lists goes back, and all that is over is told.
-fn empty_lists(context: &Context, allocator: &mut Allocator) {
+pub fn empty_lists(context: &Context, allocator: &mut Allocator) {
     context.lookaside.empty(|held| alloc::take_back(context, allocator, held));
     alloc::note_allocated(context, allocator);
     context.recorder.completed(allocator);
@@ -317,7 +317,7 @@ fn add_entries(snapshot: &mut Snapshot, device: i32, entries: Vec<Entry>, droppe
     let device = &mut snapshot.devices[index];
     device.entries.extend(entries);
     device.dropped_count += dropped_count;
-    device.recorded_from_start = record::is_from_start();
+    device.recorded_from_start = record::settings::is_from_start();
 }
 
 fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
@@ -334,12 +334,12 @@ fn settings() -> Settings {
         split_bytes_max: config.policy.max_split_bytes,
         garbage_collection_threshold: config.policy.garbage_collection_threshold,
         expandable_segments: config.policy.expandable_segments,
-        entries_max: config.history.max_entries as u64,
+        entries_max: record::settings::get().entries_max as u64,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
             ("free_mode".to_string(), stats::mode_name(config.free_mode).to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
-            ("recorded_from_start".to_string(), record::is_from_start().to_string()),
+            ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]
         .into_iter()
         .chain(whose())
@@ -385,11 +385,11 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
 }
 
 /// None: somebody was stopped while holding it.
-pub fn lock_patiently(mutex: &Mutex<Allocator>) -> Option<MutexGuard<'_, Allocator>> {
+pub fn lock_patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     lock_within(mutex, LOCK_WAIT_MAX)
 }
 
-fn lock_within(mutex: &Mutex<Allocator>, wait_max: Duration) -> Option<MutexGuard<'_, Allocator>> {
+fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_, T>> {
     let begun = Instant::now();
     let mut tries: u32 = 0;
     let guard = loop {

@@ -57,17 +57,19 @@ static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
 /// Makes ready for snapshots, once. Call where a thread may be made.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
-    if !are_wanted() || !process::is_ours() || STARTED.swap(true, Ordering::AcqRel) {
+    if !are_wanted() || !process::is_ours() {
+        return;
+    }
+    if STARTED.swap(true, Ordering::AcqRel) {
+        // The recording was switched on later.
+        expect_end();
         return;
     }
     filter::note();
     // A program that changes its directory later finds its snapshots where it was started.
     let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
     if record::is_on() || config::get().waits_on_exit {
-        record::capture::start();
-    }
-    if wanted_at_exit() {
-        stop::prepare();
+        record::capture::start(record::settings::get().stacks);
     }
     config::note_environment();
     heap::when_short(give_up, record::stop_short);
@@ -77,7 +79,14 @@ pub fn start() {
         log::warn(format_args!("no thread for snapshots: none on a signal"));
         return;
     }
-    if wanted_at_exit() {
+    expect_end();
+}
+
+/// Where the end of the process has something to say, it has so for those ends as well that a signal
+/// brings. Call where the writer is ready for them, or will say so.
+fn expect_end() {
+    if wanted_at_exit() && writer::runs() {
+        stop::prepare();
         signals::hold_deadly();
     }
 }

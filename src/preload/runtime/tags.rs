@@ -226,6 +226,15 @@ pub fn query(context: &'static Context) {
     tidy(context, &mut allocator);
 }
 
+/// What the blocks wait for that are freed and not free. Asks the driver what is over; never waits.
+pub fn pending(context: &'static Context) -> Vec<EventRef> {
+    query(context);
+    let parked_behind = lock(&context.tagged.parked_behind).clone();
+    let mut pending = lock(&context.tagged.events).clone();
+    pending.extend(parked_behind.map(|(_, event)| event));
+    pending
+}
+
 /// Gives parked blocks an event that is complete when all work so far is, and answers their mark
 /// once it is. No wait, and no order between streams: a malloc must not order what it natively
 /// does not (hazards 9 and 31).

@@ -172,6 +172,9 @@ fn work() {
         serve();
         do_jobs();
         if let (Some(live), Some(look)) = (live::get(), &look) {
+            if is_idle() {
+                live.obey(look);
+            }
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
         }
         if is_idle() {

@@ -30,13 +30,16 @@ said = dict(cachealloc=name, process=os.getpid(), free_mode=name, allocations_se
     driver_calls={name: timed}, waits={name: timed, name + '2': timed}, counts={name: 1},
     devices={'0': {'allocated_bytes.all.current': 5}},
     libraries=[dict(device=0, library=name, bytes=1, bytes_at_peak=1)], call_sites=[site],
-    snapshots=dict(signal=int(signal.SIGUSR1), written=1, failed=0, last=None, last_problem=None))
+    snapshots=dict(signal=int(signal.SIGUSR1), written=1, failed=0, last=None, last_problem=None),
+    recording=dict(record='all', context=name, stacks=name, max_entries=(1 << 64) - 1, device=-5),
+    limits=[dict(device=-5, limit_bytes=1 << 30, held_bytes=(1 << 64) - 1)],
+    trims=dict(asked=1, done=1, bytes=(1 << 64) - 1))
 def text():
     # Raw, as no library of ours would write it.
     return json.dumps(said, ensure_ascii=False).encode()
 def head(text):
     # Answered for ever, and never being written.
-    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 2, os.getpid(), start, namespace,
+    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 3, os.getpid(), start, namespace,
         0, 0, 1 << 30, 2, len(text), 0, 0).ljust(128, b'\0')
 def write():
     with open(path, 'r+b') as file:
@@ -50,7 +53,10 @@ def asked(*_):
     write()
 signal.signal(signal.SIGUSR1, asked)
 print('ready', flush=True)
-while True: time.sleep(1)
+# Whatever it is told is done at once.
+while True:
+    page[76:80] = page[68:72]
+    time.sleep(0.001)
 "#;
 
 struct Forger {
@@ -116,6 +122,13 @@ fn a_hostile_process_does_nothing_to_the_terminal() {
             let ran = forger.run("snapshot PID");
             assert_eq!(ran.code, code, "{way}: {}", &ran.stderr[..ran.stderr.len().min(500)]);
             harmless(&ran);
+            let orders =
+                ["record PID on", "record PID state", "trim PID", "limit PID 1G", "limit PID 2G"];
+            for arguments in orders {
+                let ran = forger.run(arguments);
+                assert!(!ran.stdout.is_empty() || ran.code == Some(1), "{arguments}");
+                harmless(&ran);
+            }
             for arguments in ["stats PID", "stats --json PID", "top PID", "top --json PID", "top"] {
                 let ran = forger.run(arguments);
                 assert_eq!(

@@ -10,6 +10,7 @@ mod hostile;
 mod install;
 mod live;
 mod namespaces;
+mod orders;
 mod output;
 mod report;
 mod run;

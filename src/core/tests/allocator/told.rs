@@ -1,5 +1,7 @@
 //! What other processes and people read: the head of the live file, and the report as text.
 
+use cachealloc_core::options::{Record, StackContext, StackKind};
+use cachealloc_core::report::orders::{Change, ORDER_BYTES, Order};
 use cachealloc_core::report::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
 use cachealloc_core::report::{ContextReport, Holder, Report, Timed, text};
 
@@ -12,6 +14,11 @@ const HEAD: Head = Head {
     text_bytes: 8 << 40,
     time_ns: 9 << 40,
     site_requests: 10,
+    orders: 11,
+    begun: 12,
+    done: 13,
+    result: 14,
+    order: [15; ORDER_BYTES],
 };
 
 #[test]
@@ -28,7 +35,8 @@ fn a_head_is_read_as_it_was_written() {
     assert_eq!(numbers(16, 32, 8), [2 << 40, 3 << 40]);
     assert_eq!(numbers(32, 48, 4), [4, 5, 6, 7]);
     assert_eq!(numbers(48, 64, 8), [8 << 40, 9 << 40]);
-    assert_eq!(numbers(64, HEAD_BYTES, 4)[..2], [10, 0]);
+    assert_eq!(numbers(64, 88, 4), [10, 11, 12, 13, 14, 0]);
+    assert_eq!(numbers(88, HEAD_BYTES, 1)[23..25], [15, 0]);
 }
 
 #[test]
@@ -38,6 +46,48 @@ fn a_head_of_another_kind_is_none() {
         bytes[place] += 1;
         assert_eq!(Head::from_bytes(&bytes), None, "byte {place}");
     }
+}
+
+/// Each order there is, and nothing else, whatever the bytes are.
+#[test]
+fn an_order_is_read_as_it_was_written() {
+    let change = Change {
+        record: Record::State,
+        context: None,
+        stacks: Some(StackKind::Native),
+        max_entries: Some(7),
+        device: Some(None),
+        clear: true,
+    };
+    let off = Change {
+        record: Record::Off,
+        context: Some(StackContext::None),
+        stacks: None,
+        max_entries: None,
+        device: None,
+        clear: false,
+    };
+    for order in [
+        Order::Record(change),
+        Order::Record(off),
+        Order::Record(Change { device: Some(Some(3)), ..off }),
+        Order::Trim { device: None },
+        Order::Trim { device: Some(63) },
+        Order::Limit { device: Some(0), bytes: Some(1) },
+        Order::Limit { device: None, bytes: None },
+    ] {
+        assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+        for at in 0..ORDER_BYTES {
+            for value in 0..=255 {
+                let mut bytes = order.to_bytes();
+                bytes[at] = value;
+                let Some(read) = Order::from_bytes(&bytes) else { continue };
+                assert_eq!(Order::from_bytes(&read.to_bytes()), Some(read), "{at} is {value}");
+                assert!(!matches!(read, Order::Limit { bytes: Some(0), .. }));
+            }
+        }
+    }
+    assert_eq!(Order::from_bytes(&[0; ORDER_BYTES]), None);
 }
 
 #[test]

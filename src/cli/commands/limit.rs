@@ -1,0 +1,90 @@
+//! `cachealloc limit`: what a running program may hold of each device from now on.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use cachealloc_core::report::orders::Order;
+use clap::Args;
+
+use super::Result;
+use super::orders::Target;
+use crate::failure::Failure;
+use crate::show::bytes;
+
+/// Limit what a running program may hold of each device, or take the limit away.
+///
+/// It takes the place of the options' limit and of one that the program has set. What is held above it stays
+/// until it is freed. Memory that the driver served itself counts if it was allocated after a limit was there.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: Target,
+    /// Such as 4G, 1.5G or 512M (powers of 1024), or `none`.
+    #[arg(value_parser = size)]
+    limit: Size,
+}
+
+/// None: no limit.
+#[derive(Clone, Copy)]
+struct Size(Option<u64>);
+
+pub fn run(arguments: Arguments) -> Result {
+    let ordered = arguments.target.find()?;
+    let Size(wanted) = arguments.limit;
+    let device = arguments.target.device;
+    ordered.give(Order::Limit { device, bytes: wanted }, "the limit was not changed")?;
+    let process = ordered.process.0;
+    let limits = ordered.statistics()?.limits;
+    let concerned = || limits.iter().filter(|limit| device.is_none_or(|it| limit.device == it));
+    let mut text = String::new();
+    for limit in concerned() {
+        let held = bytes(limit.held_bytes);
+        let _ = match limit.limit_bytes {
+            None => writeln!(text, "process {process} has no limit on device {}", limit.device),
+            Some(most) => {
+                let _ = write!(
+                    text,
+                    "process {process} may hold {} of device {}, and holds {held}",
+                    bytes(most),
+                    limit.device
+                );
+                let above = limit.held_bytes > most;
+                writeln!(text, "{}", if above { ": more stays until it is freed" } else { "" })
+            }
+        };
+    }
+    if let Some(other) = concerned().find(|limit| limit.limit_bytes != wanted) {
+        let now = other.limit_bytes.map_or("no limit".to_string(), bytes);
+        return Err(Failure::new(format!(
+            "the limit of process {process} on device {} is {now} by now",
+            other.device
+        ))
+        .next("somebody else has changed it"));
+    }
+    super::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn size(text: &str) -> std::result::Result<Size, String> {
+    const WANTED: &str = "a size such as 4G or 512M, or none";
+    if text == "none" {
+        return Ok(Size(None));
+    }
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let factor: u64 = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "K" | "KIB" => 1 << 10,
+        "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        "T" | "TIB" => 1 << 40,
+        _ => return Err(WANTED.to_string()),
+    };
+    let is_plain = digits.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    let number: f64 = digits.parse().ok().filter(|_| is_plain).ok_or(WANTED)?;
+    let bytes = number * factor as f64;
+    // Below a segment nothing could be served; above what a device can have it is no limit.
+    match bytes {
+        bytes if bytes < (1 << 20) as f64 => Err("at least 1M; `none` takes the limit away".into()),
+        bytes if bytes >= (1u64 << 53) as f64 => Err("less than 8192T".to_string()),
+        bytes => Ok(Size(Some(bytes as u64))),
+    }
+}

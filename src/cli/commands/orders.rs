@@ -1,0 +1,104 @@
+//! What the subcommands have in common that change a running program: the process, how long it is waited for,
+//! and what is said where it did not do as it was told. What they print then is what the program says of
+//! itself afterwards.
+
+use std::time::{Duration, Instant};
+
+use cachealloc_core::report::orders::Order;
+use clap::Args;
+
+use super::Result;
+use crate::failure::Failure;
+use crate::live::{self, Live, Problem, Refusal, Statistics};
+use crate::processes::Process;
+
+#[derive(Args)]
+pub struct Target {
+    /// A process that runs under the library.
+    #[arg(value_name = "PID")]
+    process: u32,
+    /// Only what is on this device, by its number in the program.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..64))]
+    pub device: Option<i32>,
+    /// How long to wait for the program.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    timeout: u64,
+}
+
+/// A program that takes orders.
+pub struct Ordered {
+    pub process: Process,
+    pub live: Live,
+    pub deadline: Instant,
+    pub patience: Duration,
+}
+
+impl Target {
+    pub fn find(&self) -> Result<Ordered> {
+        let process = Process(self.process);
+        let live = Live::of(process).map_err(|problem| live::explain(process, &problem))?;
+        // More seconds than this are for ever.
+        let patience = Duration::from_secs(self.timeout.min(1 << 30));
+        Ok(Ordered { process, live, deadline: Instant::now() + patience, patience })
+    }
+}
+
+impl Ordered {
+    /// `what` is so where it did not even begin.
+    pub fn give(&self, order: Order, what: &str) -> Result<()> {
+        self.live.order(order, self.deadline).map_err(|refusal| self.explain(refusal, order, what))
+    }
+
+    /// What the program says of itself now.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let answer = self.live.statistics(false, left.max(Duration::from_secs(1)));
+        answer.map_err(|problem| live::explain(self.process, &problem))
+    }
+
+    fn explain(&self, refusal: Refusal, order: Order, what: &str) -> Failure {
+        let Process(id) = self.process;
+        match refusal {
+            Refusal::Problem(problem @ Problem::Silent) => {
+                live::explain(self.process, &problem).also(what)
+            }
+            Refusal::Problem(problem) => live::explain(self.process, &problem),
+            Refusal::Others => Failure::new(format!("another command is at work on process {id}"))
+                .next("try again when it has ended"),
+            Refusal::Unfinished => Failure::new(format!(
+                "process {id} has begun with it and is not done in {} s",
+                self.patience.as_secs()
+            ))
+            .next(format!("see what came of it with: cachealloc stats {id}")),
+            Refusal::No(libc::ENODEV) => {
+                let device = match order {
+                    Order::Record(change) => change.device.flatten(),
+                    Order::Trim { device } | Order::Limit { device, .. } => device,
+                };
+                Failure::new(format!(
+                    "process {id} has no context on device {}",
+                    device.unwrap_or_default()
+                ))
+                .next(format!("those that it uses are in: cachealloc stats {id}"))
+            }
+            Refusal::No(libc::EBUSY) => Failure::new(format!(
+                "process {id} could not do it: a thread of it holds what is needed for longer than 2 s"
+            ))
+            .next("try again"),
+            Refusal::No(libc::ENOTSUP) if matches!(order, Order::Trim { .. }) => {
+                Failure::new(format!(
+                    "process {id} cannot give memory back without waiting: the library is off, or its \
+                     driver is older than 11.2"
+                ))
+            }
+            Refusal::No(libc::ENOTSUP) => {
+                Failure::new(format!("the library is off in process {id}"))
+                    .next("its messages on stderr say why")
+            }
+            Refusal::No(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Failure::new(format!("process {id} refused: {error}"))
+            }
+        }
+    }
+}

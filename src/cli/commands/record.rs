@@ -1,0 +1,107 @@
+//! `cachealloc record`: has a running program record, or stop it.
+
+use std::process::ExitCode;
+
+use cachealloc_analysis::names::{cut, plain};
+use cachealloc_core::options::{Record, StackContext, StackKind, Word};
+use cachealloc_core::report::orders::{Change, Order};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+
+use super::Result;
+use super::orders::Target;
+use crate::failure::Failure;
+use crate::live::Recording;
+use crate::show::count;
+
+/// Longer words are none that a library of ours says.
+const LETTERS_MAX: usize = 200;
+
+/// Switch the recording of a running program on or off.
+///
+/// What is not said stays as it is. While it is on, what was recorded stays as well, the entries only if as
+/// many of the same kind are to be kept. `off` forgets everything. Memory that is there when it is switched on
+/// is in the snapshots without a stack.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: Target,
+    /// Every allocation and free, where live blocks come from, or nothing.
+    what: What,
+    /// Which entries have a stack.
+    #[arg(long, value_parser = PossibleValuesParser::new(words::<StackContext>()))]
+    context: Option<String>,
+    /// Which frames a stack has.
+    #[arg(long, value_parser = PossibleValuesParser::new(words::<StackKind>()))]
+    stacks: Option<String>,
+    /// How many entries are remembered for each context.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=cachealloc_core::options::ENTRIES_MAX))]
+    max_entries: Option<u64>,
+    /// Forget what was recorded so far.
+    #[arg(long)]
+    clear: bool,
+    /// The memory of all devices again.
+    #[arg(long, conflicts_with = "device")]
+    all_devices: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    #[value(alias = "all")]
+    On,
+    Off,
+    State,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let ordered = arguments.target.find()?;
+    let record = match arguments.what {
+        What::On => Record::All,
+        What::Off => Record::Off,
+        What::State => Record::State,
+    };
+    let device = match (arguments.target.device, arguments.all_devices) {
+        (Some(device), _) => Some(Some(device)),
+        (None, all) => all.then_some(None),
+    };
+    let change = Change {
+        record,
+        context: arguments.context.as_deref().and_then(Word::of),
+        stacks: arguments.stacks.as_deref().and_then(Word::of),
+        max_entries: arguments.max_entries,
+        device,
+        clear: arguments.clear,
+    };
+    ordered.give(Order::Record(change), "what is recorded was not changed")?;
+    let now = ordered.statistics()?.recording;
+    let is = now.as_ref().map_or("off", |now| &now.record);
+    let text = now.as_ref().map_or("nothing".to_string(), Recording::in_words);
+    let text = plain(&cut(&text, LETTERS_MAX)).into_owned();
+    let process = ordered.process.0;
+    if is != record.word() {
+        return Err(Failure::new(format!("process {process} records {text} by now"))
+            .next("somebody else has changed it, or the process got no more memory"));
+    }
+    super::print(&format!("process {process} records {text}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Recording {
+    fn in_words(&self) -> String {
+        let what = match self.record.as_str() {
+            "state" => "where live blocks come from",
+            _ => "every allocation and free",
+        };
+        let device = self.device.map_or(String::new(), |device| format!(" of device {device}"));
+        let entries = match self.record.as_str() {
+            "state" => String::new(),
+            _ => format!(", up to {} entries of each context", count(self.max_entries)),
+        };
+        let (context, stacks) = (&self.context, &self.stacks);
+        format!("{what}{device} (context {context}, stacks {stacks}){entries}")
+    }
+}
+
+fn words<T: Word>() -> Vec<&'static str> {
+    T::ALL.iter().map(|(_, word)| *word).collect()
+}

@@ -1,0 +1,56 @@
+//! `cachealloc trim`: has a running program give back what it does not use.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use cachealloc_core::report::orders::Order;
+use clap::Args;
+
+use super::Result;
+use super::orders::Target;
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::show::bytes;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Have a running program give the memory back to the device that is free in its cache.
+///
+/// No thread of the program waits for it. Memory goes back when the work on the GPU that came before is over,
+/// and no stream captures.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: Target,
+}
+
+pub fn run(arguments: Arguments) -> Result {
+    let ordered = arguments.target.find()?;
+    let before = ordered.statistics()?.trims;
+    let device = arguments.target.device;
+    ordered.give(Order::Trim { device }, "nothing was given back")?;
+    let asked = ordered.statistics()?.trims.asked;
+    let process = ordered.process.0;
+    let mut waiting = Progress::waiting(&format!("waiting for process {process}"));
+    loop {
+        waiting.tick();
+        let now = ordered.statistics()?.trims;
+        let given = bytes(now.bytes.saturating_sub(before.bytes));
+        if now.done.wrapping_sub(asked) as i32 >= 0 {
+            drop(waiting);
+            super::print(&format!("process {process} has given back {given}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if Instant::now() >= ordered.deadline {
+            drop(waiting);
+            let seconds = ordered.patience.as_secs();
+            return Err(Failure::new(format!(
+                "process {process} has given back {given} in {seconds} s, and is not done"
+            ))
+            .next(
+                "the rest follows when the work on the GPU that came before is over, and no stream captures",
+            ));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,48 @@
+//! The words of what is recorded. Options, calls and orders from other processes use the same ones.
+
+use super::{Record, StackContext, StackKind};
+
+/// The most that `max_entries` may be.
+pub const ENTRIES_MAX: u64 = 100_000_000;
+
+/// Something that has one word for each of its values.
+pub trait Word: Copy + PartialEq + 'static {
+    const ALL: &'static [(Self, &'static str)];
+
+    fn word(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(value, _)| *value == self);
+        found.map_or("", |(_, word)| word)
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(value, _)| *value)
+    }
+
+    /// Its place in the list, by which it can be packed.
+    fn number(self) -> u8 {
+        Self::ALL.iter().position(|(value, _)| *value == self).unwrap_or(0) as u8
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).map(|(value, _)| *value)
+    }
+}
+
+impl Word for Record {
+    const ALL: &'static [(Record, &'static str)] =
+        &[(Record::Off, "off"), (Record::State, "state"), (Record::All, "all")];
+}
+
+impl Word for StackContext {
+    const ALL: &'static [(StackContext, &'static str)] = &[
+        (StackContext::None, "none"),
+        (StackContext::State, "state"),
+        (StackContext::Alloc, "alloc"),
+        (StackContext::All, "all"),
+    ];
+}
+
+impl Word for StackKind {
+    const ALL: &'static [(StackKind, &'static str)] =
+        &[(StackKind::Native, "native"), (StackKind::Python, "python"), (StackKind::All, "all")];
+}

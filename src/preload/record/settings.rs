@@ -1,0 +1,98 @@
+//! What is recorded now: as the options say, until a call of the program (`include/cachealloc.h`) or an
+//! order of another process (`core/report/orders`) says otherwise.
+//!
+//! All of it is one word, so that a call that is just being recorded sees one state of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cachealloc_core::options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
+
+use crate::config;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    pub level: Record,
+    pub context: StackContext,
+    pub stacks: StackKind,
+    /// For each context.
+    pub entries_max: usize,
+    /// The only device whose memory is recorded.
+    pub device: Option<i32>,
+}
+
+static WORD: AtomicU64 = AtomicU64::new(AS_CONFIGURED);
+const AS_CONFIGURED: u64 = u64::MAX;
+/// From lowest to highest: 32 bits for the entries, 8 for each other.
+const LEVEL_SHIFT: u32 = 32;
+const CONTEXT_SHIFT: u32 = 40;
+const STACKS_SHIFT: u32 = 48;
+const DEVICE_SHIFT: u32 = 56;
+const ALL_DEVICES: u8 = 0x7f;
+const _: () = assert!(ENTRIES_MAX <= u32::MAX as u64);
+
+/// Something that happened is not in the entries.
+static IS_PARTIAL: AtomicBool = AtomicBool::new(false);
+
+/// The settings in force. The level is what was asked for: where memory ran out nothing is recorded all
+/// the same (`record::is_on`).
+#[inline]
+pub fn get() -> Settings {
+    match WORD.load(Ordering::Relaxed) {
+        AS_CONFIGURED => configured(),
+        word => unpacked(word),
+    }
+}
+
+/// Puts these in force. What contexts have recorded is for the caller to look after.
+pub fn set(settings: Settings) {
+    WORD.store(packed(settings), Ordering::Relaxed);
+    config::set_records(settings.level != Record::Off);
+}
+
+/// From here on the entries are not all that ever happened.
+pub fn note_partial() {
+    IS_PARTIAL.store(true, Ordering::Relaxed);
+}
+
+/// Whether everything that ever happened was recorded.
+pub fn is_from_start() -> bool {
+    get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
+}
+
+impl Settings {
+    pub fn includes(&self, device: i32) -> bool {
+        self.device.is_none_or(|only| only == device)
+    }
+}
+
+#[cold]
+fn configured() -> Settings {
+    let history = &config::get().history;
+    Settings {
+        level: history.record,
+        context: history.context,
+        stacks: history.stacks,
+        entries_max: history.max_entries,
+        device: None,
+    }
+}
+
+fn packed(settings: Settings) -> u64 {
+    let device = settings.device.map_or(ALL_DEVICES, |device| device as u8);
+    settings.entries_max as u64
+        | u64::from(settings.level.number()) << LEVEL_SHIFT
+        | u64::from(settings.context.number()) << CONTEXT_SHIFT
+        | u64::from(settings.stacks.number()) << STACKS_SHIFT
+        | u64::from(device) << DEVICE_SHIFT
+}
+
+fn unpacked(word: u64) -> Settings {
+    let byte = |shift: u32| (word >> shift) as u8;
+    Settings {
+        level: Word::of_number(byte(LEVEL_SHIFT)).unwrap_or(Record::Off),
+        context: Word::of_number(byte(CONTEXT_SHIFT)).unwrap_or(StackContext::None),
+        stacks: Word::of_number(byte(STACKS_SHIFT)).unwrap_or(StackKind::All),
+        entries_max: word as u32 as usize,
+        device: Some(byte(DEVICE_SHIFT)).filter(|it| *it != ALL_DEVICES).map(i32::from),
+    }
+}

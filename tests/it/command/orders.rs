@@ -1,0 +1,345 @@
+//! `cachealloc record`, `trim` and `limit`: what is printed is what is so, and a program that cannot obey is
+//! not made to wait, nor anybody else.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use cachealloc_tests::{Ran, Run, command};
+
+use super::cachealloc;
+use super::live::{busy, failed, kill};
+use crate::snapshots::Place;
+use crate::statistics::{Running, statistics};
+
+fn control(way: &str, conf: &str) -> Running {
+    let run = Run::c("controls.c").arg(way).conf(conf).env("SIM_DEADLOCK_MS", "60000");
+    // Time does not pass by itself.
+    let run = run.env("SIM_IDLE_MS", "60000").env("SIM_WORK_NS", "1000000000000");
+    let running = Running::new(run);
+    running.wait_for_file();
+    running
+}
+
+fn order(running: &Running, verb: &str, rest: &str) -> Ran {
+    cachealloc(&format!("{verb} {} {rest}", running.child.id())).output()
+}
+
+/// The order is obeyed, and this is said, behind the number of the process.
+#[track_caller]
+fn obeyed(running: &Running, verb: &str, rest: &str, said: &str) {
+    let ran = order(running, verb, rest).ok();
+    let wanted = format!("process {} {said}\n", running.child.id());
+    assert_eq!((ran.stdout, ran.stderr.as_str()), (wanted, ""), "{verb} {rest}");
+}
+
+#[track_caller]
+fn refused(running: &Running, verb: &str, rest: &str, said: &str) {
+    failed(&order(running, verb, rest), &format!("process {} {said}", running.child.id()));
+}
+
+/// What it says of itself under this key, as JSON without spaces, by the alphabet.
+fn says(running: &Running, key: &str) -> String {
+    let json = order(running, "stats", "--json").ok().stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    json[key].to_string()
+}
+
+const ALL: &str = "records every allocation and free (context all, stacks all), up to 1 000 entries of each \
+                   context";
+
+#[test]
+fn recording_is_switched_while_the_program_runs() {
+    let place = Place::new();
+    let run = statistics("busy 3 exit").conf("max_entries:1000,snapshot:s-%n.pickle,log:quiet");
+    let running = Running::new(run.folder(&place.path));
+    running.wait_for_file();
+    assert_eq!(says(&running, "recording"), "null");
+    let snapshot = || order(&running, "snapshot", "").ok();
+    obeyed(&running, "record", "on", ALL);
+    snapshot();
+    obeyed(
+        &running,
+        "record",
+        "state",
+        "records where live blocks come from (context all, stacks all)",
+    );
+    snapshot();
+    let rest = "on --context alloc --stacks native --max-entries 50";
+    let said = "records every allocation and free (context alloc, stacks native), up to 50 entries of each context";
+    obeyed(&running, "record", rest, said);
+    // What is not said stays.
+    obeyed(&running, "record", "on", said);
+    let now =
+        r#"{"context":"alloc","device":null,"max_entries":50,"record":"all","stacks":"native"}"#;
+    assert_eq!(says(&running, "recording"), now);
+    snapshot();
+    obeyed(&running, "record", "off", "records nothing");
+    snapshot();
+    assert_eq!(running.end(), Some(0));
+    // None at the end: nothing is recorded any more.
+    let said = place.sound(4..=4, &["--opcodes"]);
+    let count = |line: &str| line.split(", ").nth(2)?.split(' ').next()?.parse::<u32>().ok();
+    let counts: Vec<u32> = said.lines().filter_map(count).collect();
+    let [all, state, fifty, off] = counts[..] else { panic!("{said}") };
+    // Two for a free; and `state` keeps the last one only.
+    assert!((500..=2000).contains(&all) && state <= 2, "{said}");
+    assert!((25..=100).contains(&fifty) && off == 0, "{said}");
+}
+
+/// However the process ends, as if it had been recorded from the start.
+#[test]
+fn what_was_switched_on_from_outside_is_written_at_the_end() {
+    for signal in ["", "-TERM"] {
+        let place = Place::new();
+        let conf = "max_entries:1000,snapshot:s-%n.pickle,log:quiet";
+        let running = Running::new(statistics("busy 2 exit").conf(conf).folder(&place.path));
+        running.wait_for_file();
+        obeyed(&running, "record", "on", ALL);
+        std::thread::sleep(Duration::from_millis(200)); // it allocates
+        if !signal.is_empty() {
+            kill(signal, running.child.id());
+        }
+        let code = if signal.is_empty() { 0 } else { 128 + 15 };
+        assert_eq!(running.end(), Some(code));
+        let said = place.sound(1..=1, &[]);
+        assert!(!said.contains(" 0 entries"), "{said}");
+    }
+}
+
+/// While it goes on, nothing that is known of live blocks is lost, unless somebody wants that.
+#[test]
+fn the_stacks_of_live_blocks_stay() {
+    let running = control("idle", "record:state,snapshot:/dev/null/no,log:quiet");
+    let knows = || says(&running, "call_sites").contains("hold_some");
+    assert!(knows());
+    for rest in ["on", "on --max-entries 7", "state", "on --context state", "on --device 0"] {
+        order(&running, "record", rest).ok();
+        assert!(knows(), "{rest}");
+    }
+    order(&running, "record", "on --clear").ok();
+    assert!(!knows());
+    refused(
+        &running,
+        "record",
+        "on --device 3",
+        &format!(
+            "has no context on device 3; those that it uses are in: cachealloc stats {}",
+            running.child.id()
+        ),
+    );
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Also where nothing would ever give memory back by itself, and where it lies in arenas and chunks.
+#[test]
+fn what_is_free_goes_back_at_an_order() {
+    for conf in
+        ["", "keep_free_mb:0", "expandable_segments:true", "record:all,snapshot:/dev/null/no"]
+    {
+        let running = control("idle", &format!("log:quiet,{conf}"));
+        let ran = order(&running, "trim", "").ok();
+        let mib: f64 = ran.stdout.split_whitespace().nth(5).and_then(|it| it.parse().ok()).unwrap();
+        assert!((50.0..58.0).contains(&mib) && ran.stdout.ends_with(" MiB\n"), "{conf}: {ran:?}");
+        obeyed(&running, "trim", "--device 0", "has given back 0 B");
+        assert_eq!(running.end(), Some(0));
+    }
+    let running = control("idle", "log:quiet,strategy:pre_allocate,initial_gpu_memory_in_mb:40");
+    order(&running, "trim", "").ok();
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Nothing waits for the device but the command, and that no longer than it is told.
+#[test]
+fn what_the_device_still_uses_goes_back_later() {
+    goes_back_later("computes", "log:quiet");
+    goes_back_later("works", "log:quiet,free_mode:relaxed");
+}
+
+fn goes_back_later(way: &str, conf: &str) {
+    let mut running = control(way, conf);
+    let begun = Instant::now();
+    let said = "has given back 0 B in 1 s, and is not done; the rest follows when the work on the GPU that \
+                came before is over, and no stream captures";
+    refused(&running, "trim", "--timeout 1", said);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Other orders pass it by.
+    obeyed(&running, "record", "on --max-entries 1000", ALL);
+    obeyed(&running, "record", "off", "records nothing");
+    running.child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+    let done = || {
+        says(&running, "trims").contains(r#""asked":1,"bytes":"#)
+            && says(&running, "trims").contains(r#""done":1"#)
+    };
+    for _ in 0..300 {
+        if done() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let trims = says(&running, "trims");
+    assert!(done() && !trims.contains(r#""bytes":0"#), "{trims}");
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn a_limit_comes_and_goes() {
+    let mut running = control("grows", "log:quiet,keep_free_mb:0");
+    let mut answers = BufReader::new(running.child.stdout.take().expect("a pipe"));
+    let mut stdin = running.child.stdin.take().expect("a pipe");
+    let mut grow = || {
+        let mut line = String::new();
+        stdin.write_all(b"a").expect("it reads");
+        answers.read_line(&mut line).expect("it answers");
+        line.trim().parse::<i32>().expect("a code")
+    };
+    assert_eq!(grow(), 0);
+    obeyed(&running, "limit", "64M", "may hold 64.0 MiB of device 0, and holds 42.0 MiB");
+    assert_eq!(grow(), 2);
+    obeyed(&running, "limit", "none --device 0", "has no limit on device 0");
+    assert_eq!(grow(), 0);
+    let above = "may hold 10.0 MiB of device 0, and holds 80.0 MiB: more stays until it is freed";
+    obeyed(&running, "limit", "10M", above);
+    assert_eq!(grow(), 2);
+    assert_eq!(
+        says(&running, "limits"),
+        r#"[{"device":0,"held_bytes":83886080,"limit_bytes":10485760}]"#
+    );
+    drop(stdin);
+    assert_eq!(running.end(), Some(0));
+    for wrong in ["4X", "G", "-1G", "0", "0G", "1e9G", "100", "nan", "9999T", ""] {
+        let ran = cachealloc("limit 1").arg(wrong).output();
+        assert_eq!(ran.code, Some(2), "{wrong}: {ran:?}");
+    }
+}
+
+/// What it did not begin is not done later.
+#[test]
+fn a_stopped_program_is_not_waited_for() {
+    let running = control("idle", "log:quiet");
+    let id = running.child.id();
+    kill("-STOP", id);
+    let stopped = format!("is stopped and cannot answer; let it go on with: kill -CONT {id}");
+    let not_done = "what is recorded was not changed";
+    refused(&running, "record", "on", &format!("{stopped}; {not_done}"));
+    let not_done = "the limit was not changed";
+    refused(&running, "limit", "1G", &format!("{stopped}; {not_done}"));
+    kill("-CONT", id);
+    assert_eq!(says(&running, "recording"), "null");
+    assert!(says(&running, "limits").contains("\"limit_bytes\":null"));
+    // Afterwards it obeys again.
+    obeyed(
+        &running,
+        "limit",
+        "1.5G --device 0",
+        "may hold 1.50 GiB of device 0, and holds 72.0 MiB",
+    );
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn one_order_at_a_time() {
+    let running = busy("log:quiet,snapshot:/dev/null/no");
+    std::thread::scope(|scope| {
+        for what in ["record {} on --max-entries 100", "record {} off", "trim {}", "limit {} 500M"]
+        {
+            let id = running.child.id().to_string();
+            scope.spawn(move || {
+                for _ in 0..15 {
+                    let ran = cachealloc(&what.replace("{}", &id)).output();
+                    // Another command may have changed it before this one looked.
+                    let fine =
+                        ran.code == Some(0) || ran.stderr.contains("somebody else has changed");
+                    assert!(fine, "{what}: {ran:?}");
+                }
+            });
+        }
+    });
+    // Somebody holds the lock and comes to no end.
+    let page = fs::File::open(&running.file).expect("the page");
+    page.lock().expect("it can be locked");
+    let ran = order(&running, "trim", "--timeout 0");
+    let id = running.child.id();
+    failed(
+        &ran,
+        &format!("another command is at work on process {id}; try again when it has ended"),
+    );
+    drop(page);
+    order(&running, "trim", "").ok();
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Whatever stands in the page, the program answers and goes on; what is no order changes nothing.
+#[test]
+fn what_is_no_order_is_refused() {
+    const BEGUN: usize = 72;
+    let running = control("idle", "log:quiet,snapshot:/dev/null/no");
+    let page = fs::OpenOptions::new().read(true).write(true).open(&running.file).expect("the page");
+    let word = |offset: usize| {
+        let mut bytes = [0; 4];
+        page.read_exact_at(&mut bytes, offset as u64).expect("the page");
+        u32::from_ne_bytes(bytes)
+    };
+    let record = |kind: u32, device: i32, number: u64, words: [u8; 4]| {
+        let mut bytes = [0; 24];
+        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&device.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&number.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&words);
+        bytes
+    };
+    let (einval, enodev) = (22, 19);
+    for (number, (record, errno)) in [
+        ([0xff; 24], einval),
+        ([0; 24], einval),
+        (record(4, -1, 1, [0; 4]), einval),
+        (record(1, -1, 1000, [3, 0, 0, 0]), einval),
+        (record(1, -1, 1000, [2, 4, 0, 0]), einval),
+        (record(1, -1, 1000, [2, 3, 3, 0]), einval),
+        (record(1, -3, 1000, [2, 3, 2, 0]), einval),
+        (record(1, 77, 1000, [2, 3, 2, 0]), enodev),
+        (record(2, -2, 0, [0; 4]), einval),
+        (record(2, i32::MAX, 0, [0; 4]), enodev),
+        (record(3, i32::MIN, 1 << 30, [0; 4]), einval),
+        (record(3, -1, 0, [0; 4]), einval),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let number = 1000 + number as u32;
+        page.write_all_at(&record, 88).expect("the page");
+        page.write_all_at(&number.to_ne_bytes(), 68).expect("the page");
+        assert_eq!(says(&running, "recording"), "null");
+        assert_eq!((word(BEGUN), word(76), word(80)), (number, number, errno), "{record:?}");
+    }
+    assert_eq!(says(&running, "trims"), r#"{"asked":0,"bytes":0,"done":0}"#);
+    assert!(says(&running, "limits").contains("\"limit_bytes\":null"));
+    // A count of entries without bounds is one that memory bounds.
+    page.write_all_at(&record(1, -1, u64::MAX - 1, [2, 3, 2, 0]), 88).expect("the page");
+    page.write_all_at(&2000u32.to_ne_bytes(), 68).expect("the page");
+    assert!(says(&running, "recording").contains("\"max_entries\":100000000"));
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn only_the_user_and_root_give_orders() {
+    let running = control("idle", "log:quiet");
+    let id = running.child.id();
+    let copy = std::path::PathBuf::from(format!("/tmp/cachealloc-test-{id}"));
+    fs::copy(command(), &copy).expect("/tmp");
+    for order in [format!("record {id} on"), format!("trim {id}"), format!("limit {id} 1G")] {
+        let other = Run::program("setpriv")
+            .native()
+            .args("--reuid 65534 --regid 65534 --clear-groups")
+            .arg(&copy)
+            .args(&order);
+        let ran = Place::new().run(&other.folder("/tmp"));
+        if !ran.stderr.contains("setpriv") {
+            assert!(ran.code == Some(1) && ran.stderr.contains("belongs to user"), "{ran:?}");
+        }
+    }
+    let _ = fs::remove_file(copy);
+    assert_eq!(says(&running, "recording"), "null");
+    assert_eq!(running.end(), Some(0));
+}
