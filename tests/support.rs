@@ -36,6 +36,7 @@ pub struct Run {
     driver: Option<PathBuf>,
     folder: Option<PathBuf>,
     stderr_closed: bool,
+    seconds_max: u32,
 }
 
 impl Run {
@@ -49,6 +50,7 @@ impl Run {
             driver: Some(driver_folder()),
             folder: None,
             stderr_closed: false,
+            seconds_max: 60,
         }
     }
 
@@ -112,6 +114,12 @@ impl Run {
         self
     }
 
+    /// A program that takes longer than others.
+    pub fn within(mut self, seconds: u32) -> Run {
+        self.seconds_max = seconds;
+        self
+    }
+
     /// Runs it to its end. A program that hangs is killed after a minute.
     pub fn output(&self) -> Ran {
         let report = scratch_file("report");
@@ -150,7 +158,7 @@ impl Run {
     /// `env` starts the program, so that the variables are for it and not for `timeout`.
     fn command(&self) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "60", "env"]);
+        command.args(["--signal=KILL", &self.seconds_max.to_string(), "env"]);
         for (name, _) in env::vars_os() {
             let ours = name.to_string_lossy();
             if ["CACHEALLOC", "SIM_", "LD_"].iter().any(|start| ours.starts_with(start)) {

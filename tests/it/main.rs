@@ -29,6 +29,7 @@ mod samples;
 mod shape;
 mod snapshots;
 mod statistics;
+mod storm;
 mod tidy;
 mod transparency;
 mod triggers;

@@ -1,0 +1,102 @@
+//! Many processes and signals at once, on a machine with too few processors: everything arrives, and every
+//! file is whole. What arrived is printed: `cargo test ... storm -- --nocapture`. `STORM_ROUNDS=10` does all
+//! of it ten times, from other beginnings.
+
+use std::fs;
+
+use cachealloc_tests::Run;
+
+use super::command::cachealloc;
+use crate::snapshots::Place;
+use crate::statistics::page_of;
+
+/// Processes beside them that want nothing but the processor.
+const LOAD: u32 = 10;
+
+fn storm(way: &str, processes: u32, signals: u32) -> Run {
+    let round = Run::c("storm.c").arg(way).args(&format!("{processes} {signals} {LOAD}"));
+    round.conf("record:all,max_entries:20000,log:quiet").within(300)
+}
+
+fn rounds() -> u32 {
+    let rounds = std::env::var("STORM_ROUNDS").ok();
+    rounds.map_or(1, |rounds| rounds.parse().expect("STORM_ROUNDS is a number"))
+}
+
+#[test]
+fn two_hundred_processes_end_at_once() {
+    for _ in 0..rounds() {
+        let place = Place::new();
+        let run = Run::c("ends.c").args("many 200 exit").conf("record:all,log:quiet").within(300);
+        let ran = place.run(&run).ok();
+        let there = place.names().len();
+        println!("200 processes ended at once: {there} snapshots");
+        assert_eq!(ran.stdout, "codes 0\n", "{ran:#?}");
+        place.sound(200..=200, &[]);
+    }
+}
+
+/// Each handler of the program runs for each signal, and what is asked for is written meanwhile.
+#[test]
+fn every_signal_arrives() {
+    for round in 0..rounds() {
+        let place = Place::new();
+        let run = storm("handled", 20, 800).env("STORM_SEED", round.to_string());
+        let ran = place.run(&run).ok();
+        print!("{}", ran.stdout);
+        let numbers: Vec<u32> =
+            ran.stdout.split([' ', ',', '\n']).filter_map(|word| word.parse().ok()).collect();
+        let [usr1, usr1_sent, term, term_sent, exited, processes] = numbers[..] else {
+            panic!("{ran:#?}")
+        };
+        assert_eq!((usr1, term, exited), (usr1_sent, term_sent, processes), "{ran:#?}");
+        assert_eq!(usr1_sent + term_sent, 800);
+        println!(
+            "{usr1} snapshots asked for: {} written, with 20 at the ends",
+            place.names().len()
+        );
+        // One answers all who asked before it was begun; and each process leaves one at its end.
+        place.sound(40..=820, &[]);
+    }
+}
+
+/// By a deadly signal at any moment, also while a snapshot is written, and by a second one.
+#[test]
+fn who_is_ended_leaves_whole_files() {
+    for round in 0..rounds() {
+        let place = Place::new();
+        let run = storm("TERM", 30, 100).env("STORM_SEED", round.to_string());
+        let ran = place.run(&run).ok();
+        assert!(ran.stdout.starts_with("ended 30 of 30:"), "{ran:#?}");
+        println!("30 processes ended by SIGTERM: {} snapshots", place.names().len());
+        place.sound(30..=160, &[]);
+    }
+}
+
+/// There is no half file, and nothing else but what SIGKILL always leaves: a hidden file that was being
+/// written, and a page that the next one of the user removes.
+#[test]
+fn who_is_killed_leaves_no_half_file() {
+    for round in 0..rounds() {
+        let place = Place::new();
+        let run = storm("KILL", 30, 100).env("STORM_SEED", round.to_string());
+        let ran = place.run(&run).ok();
+        let (said, killed) = ran.stdout.split_once(':').expect("it says which");
+        assert_eq!(said, "ended 30 of 30", "{ran:#?}");
+        let names = place.names();
+        let is_part = |name: &&String| name.starts_with('.') && name.ends_with(".part");
+        let parts: Vec<_> = names.iter().filter(is_part).collect();
+        println!(
+            "30 processes killed: {} snapshots, {} hidden files that were being written",
+            names.len() - parts.len(),
+            parts.len()
+        );
+        parts.iter().for_each(|part| fs::remove_file(place.path.join(part)).expect("its folder"));
+        place.sound(0..=130, &[]);
+        cachealloc("top").output().ok();
+        for process in killed.split_whitespace() {
+            let page = page_of(process.parse().expect("a number"));
+            assert!(!page.exists(), "{}", page.display());
+        }
+    }
+}
