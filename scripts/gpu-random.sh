@@ -4,11 +4,12 @@
 #   scripts/gpu-random.sh --lib LIB --sim DIR [--judge FILE] [--seconds N] [--seed S] [--jobs N] [--theme T] [--out DIR]
 #
 # DIR has the simulated driver, which says which programs are valid; FILE is the built judge (beside
-# it by default). Needs no cargo. Prints the number of programs and steps, and each difference with
-# its program made small; the exit code is 1 if there is one.
+# it by default). Needs no cargo. Prints, as it goes, the number of programs and steps, and each difference
+# with its program, which is kept in the folder of --out (gpu-random-found) and made small; the exit code is
+# 1 if there is one. It ends by itself within a few seconds after --seconds, and on SIGTERM, with a summary.
 set -eu
 
-lib= sim= judge= seconds=60 seed=1 jobs=1 theme=all out=
+lib= sim= judge= seconds=60 seed=1 jobs=1 theme=all out=gpu-random-found
 while [ $# -gt 0 ]; do
     case $1 in
         --lib) lib=$2 ;;
@@ -45,4 +46,14 @@ done
 
 end=$((seed + 1000000000))
 "$judge" run --gpu --lib "$lib" --driver "$work/sim" --scratch "$work/runs" --seconds "$seconds" \
-    --seeds "$seed..$end" --theme "$theme" --jobs "$jobs" ${out:+--out "$out"}
+    --seeds "$seed..$end" --theme "$theme" --jobs "$jobs" --out "$out" &
+child=$!
+# Told to end, the judge sums up what it has seen.
+trap 'kill -TERM $child 2>/dev/null' TERM INT HUP
+code=0
+wait $child || code=$?
+while kill -0 $child 2>/dev/null; do
+    code=0
+    wait $child || code=$?
+done
+exit $code

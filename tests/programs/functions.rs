@@ -257,6 +257,50 @@ functions! {
         cuMemsetD32Async = "cuMemsetD32Async" 3020 (Number, u32, usize, Number);
         cuMemsetD2D8Async = "cuMemsetD2D8Async" 3020 (Number, usize, u8, usize, usize, Number);
         cuStreamCreateWithPriority = "cuStreamCreateWithPriority" 5050 (Place<Number>, u32, i32);
+        cuMemAllocHost = "cuMemAllocHost_v2" 3020 (Place<Number>, usize);
+        cuCtxPushCurrent = "cuCtxPushCurrent_v2" 4000 (Number);
+        cuCtxPopCurrent = "cuCtxPopCurrent_v2" 4000 (Place<Number>);
+        cuEventRecordWithFlags = "cuEventRecordWithFlags" 11010 (Number, Number, u32);
+        cuDeviceGraphMemTrim = "cuDeviceGraphMemTrim" 11040 (i32);
+        cuDeviceGetGraphMemAttribute = "cuDeviceGetGraphMemAttribute" 11040
+            (i32, u32, Place<Number>);
+        cuMemGetAccess = "cuMemGetAccess" 10020 (Place<Number>, List, Number);
+        cuMemcpy = "cuMemcpy" 4000 (Number, Number, usize);
+        cuMemcpyDtoDAsync = "cuMemcpyDtoDAsync_v2" 3020 (Number, Number, usize, Number);
+        cuMemcpyPeer = "cuMemcpyPeer" 4000 (Number, Number, Number, Number, usize);
+        cuMemcpy2D = "cuMemcpy2D_v2" 3020 (List);
+        cuMemcpy2DUnaligned = "cuMemcpy2DUnaligned_v2" 3020 (List);
+        cuMemcpy3D = "cuMemcpy3D_v2" 3020 (List);
+        cuMemcpy3DPeer = "cuMemcpy3DPeer" 4000 (List);
+        cuMemcpy3DPeerAsync = "cuMemcpy3DPeerAsync" 4000 (List, Number);
+        cuMemsetD16 = "cuMemsetD16_v2" 3020 (Number, u16, usize);
+        cuMemsetD16Async = "cuMemsetD16Async" 3020 (Number, u16, usize, Number);
+        cuMemsetD32 = "cuMemsetD32_v2" 3020 (Number, u32, usize);
+        cuMemsetD2D8 = "cuMemsetD2D8_v2" 3020 (Number, usize, u8, usize, usize);
+        cuMemsetD2D16 = "cuMemsetD2D16_v2" 3020 (Number, usize, u16, usize, usize);
+        cuMemsetD2D16Async = "cuMemsetD2D16Async" 3020
+            (Number, usize, u16, usize, usize, Number);
+        cuMemsetD2D32 = "cuMemsetD2D32_v2" 3020 (Number, usize, u32, usize, usize);
+        cuMemsetD2D32Async = "cuMemsetD2D32Async" 3020
+            (Number, usize, u32, usize, usize, Number);
+        cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000
+            (Number, u32, u32, u32, u32, u32, u32, u32, Number, List);
+        cuStreamBatchMemOp = "cuStreamBatchMemOp_v2" 11070 (Number, u32, List, u32);
+        cuStreamWriteValue32 = "cuStreamWriteValue32_v2" 11070 (Number, Number, u32, u32);
+        cuStreamWaitValue32 = "cuStreamWaitValue32_v2" 11070 (Number, Number, u32, u32);
+        cuGraphAddKernelNode = "cuGraphAddKernelNode" 10000
+            (Place<Number>, Number, List, usize, List);
+        cuGraphAddMemcpyNode = "cuGraphAddMemcpyNode" 10000
+            (Place<Number>, Number, List, usize, List, Number);
+        cuGraphAddMemsetNode = "cuGraphAddMemsetNode" 10000
+            (Place<Number>, Number, List, usize, List, Number);
+        cuGraphAddChildGraphNode = "cuGraphAddChildGraphNode" 10000
+            (Place<Number>, Number, List, usize, Number);
+        cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams" 10010
+            (Number, Number, List);
+        cuGraphInstantiateWithParams = "cuGraphInstantiateWithParams" 12000
+            (Place<Number>, Number, Place<Number>);
+        cuGraphUpload = "cuGraphUpload" 11010 (Number, Number);
         cuUserObjectCreate = "cuUserObjectCreate" 11030
             (Place<Number>, *mut c_void, HostFunction, u32, u32);
         cuGraphRetainUserObject = "cuGraphRetainUserObject" 11030 (Number, Number, u32, u32);

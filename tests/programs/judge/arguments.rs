@@ -8,8 +8,7 @@
 //! | `--lib LIB`, `--driver DIR` | the library, and the folder of the simulated driver |
 //! | `--gpu` | what counts runs on this machine's own driver |
 //! | `--jobs N`, `--seconds N` | how many at once; when to stop |
-//! | `--row N` | what is known of this row is generated all the same |
-//! | `--known a,b` | what is not to be generated; `none`: everything is |
+//! | `--without a,b` | actions that are not generated |
 //! | `--break RULE` | a rule of the library that is left out |
 //! | `--first` | stop at the first finding |
 //! | `--no-shrink` | report findings as they are |
@@ -18,6 +17,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use crate::ending::Ending;
 use crate::play::{Options, Pace};
 use crate::run::Machine;
 
@@ -82,15 +82,8 @@ impl Arguments {
     }
 
     /// What is not to be generated.
-    pub fn known(&self) -> HashSet<String> {
-        match self.text("known") {
-            Some(list) => list.split(',').map(str::to_string).collect(),
-            None => {
-                let rows = self.texts("row");
-                let rows: Vec<u32> = rows.iter().filter_map(|row| row.parse().ok()).collect();
-                crate::generate::known(&rows)
-            }
-        }
+    pub fn without(&self) -> HashSet<String> {
+        self.text("without").unwrap_or("").split(',').map(str::to_string).collect()
     }
 
     pub fn machine(&self) -> Result<Machine, String> {
@@ -108,6 +101,7 @@ impl Arguments {
             gpu: self.has("gpu"),
             scratch,
             broken: self.text("break").unwrap_or("").to_string(),
+            ending: Ending::never(),
         })
     }
 

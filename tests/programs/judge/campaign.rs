@@ -1,6 +1,6 @@
 //! Many programs, one after the other or at once; what they find, and a summary.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
 use crate::compare::{Finding, Tally};
+use crate::ending::Ending;
 use crate::generate;
 use crate::grammar::Program;
 use crate::run::Machine;
@@ -16,7 +17,7 @@ use crate::shrink::{NATIVE, Shrinker};
 /// Under these every program is judged.
 const ALWAYS: [&str; 3] = ["free_mode:ordered", "free_mode:strict", "free_mode:relaxed"];
 /// Of these, each program gets one.
-const NOW_AND_THEN: [&str; 7] = [
+const NOW_AND_THEN: [&str; 9] = [
     "free_mode:ordered,expandable_segments:true",
     "free_mode:ordered,record:all",
     "free_mode:ordered,graph_pool:true",
@@ -24,19 +25,23 @@ const NOW_AND_THEN: [&str; 7] = [
     "free_mode:ordered,fill:zero,red_zone:64",
     "free_mode:ordered,fraction_of_gpu_memory_to_use:0",
     "free_mode:strict,expandable_segments:true",
+    // As much as the device has that the program is made for.
+    "free_mode:ordered,gpu_memory_limit_mb:?",
+    "free_mode:relaxed,fill:poison,idle_release_s:1",
 ];
 
 struct Campaign<'a> {
     arguments: &'a Arguments,
     confs: Vec<String>,
-    known: HashSet<String>,
+    without: HashSet<String>,
     themes: Vec<String>,
     next: AtomicU64,
     end: u64,
-    until: Option<Instant>,
-    stop: AtomicBool,
+    ending: Ending,
+    found_one: AtomicBool,
     programs: AtomicU64,
-    steps: AtomicU64,
+    /// Lines that were judged, by mode.
+    steps: Mutex<BTreeMap<String, u64>>,
     dropped: Mutex<Tally>,
     found: Mutex<Tally>,
 }
@@ -52,27 +57,36 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     let campaign = Campaign {
         arguments,
         confs: arguments.texts("conf"),
-        known: arguments.known(),
+        without: arguments.without(),
         themes: themes.map(str::to_string).collect(),
         next: AtomicU64::new(seeds.start),
         end: if seconds > 0 && !arguments.has("seeds") { u64::MAX } else { seeds.end },
-        until: (seconds > 0).then(|| Instant::now() + Duration::from_secs(seconds)),
-        stop: AtomicBool::new(false),
+        ending: Ending::after(seconds),
+        found_one: AtomicBool::new(false),
         programs: AtomicU64::new(0),
-        steps: AtomicU64::new(0),
+        steps: Mutex::default(),
         dropped: Mutex::default(),
         found: Mutex::default(),
     };
     if campaign.themes.is_empty() {
         return Err(format!("there is no theme {theme}"));
     }
-    let machine = arguments.machine()?;
+    let machine = Machine { ending: campaign.ending, ..arguments.machine()? };
     let jobs = arguments.number("jobs", 1)?;
     std::thread::scope(|scope| {
-        for job in 0..jobs {
+        let campaign = &campaign;
+        let work = |job: u64| {
             let own = Machine { scratch: machine.scratch.join(job.to_string()), ..machine.clone() };
-            let campaign = &campaign;
-            scope.spawn(move || campaign.work(&own));
+            scope.spawn(move || campaign.work(&own))
+        };
+        let workers: Vec<_> = (0..jobs).map(work).collect();
+        let mut said = Instant::now();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                println!("{}", campaign.so_far());
+            }
         }
     });
     let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
@@ -81,8 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
 
 impl Campaign<'_> {
     fn work(&self, machine: &Machine) {
-        let over = || self.until.is_some_and(|until| Instant::now() > until);
-        while !self.stop.load(Ordering::SeqCst) && !over() {
+        while !self.is_over() {
             // A seed is of one theme after the other.
             let number = self.next.fetch_add(1, Ordering::SeqCst);
             if number >= self.end {
@@ -90,26 +103,27 @@ impl Campaign<'_> {
             }
             for theme in &self.themes {
                 self.one(machine, number, theme);
-                if self.stop.load(Ordering::SeqCst) || over() {
+                if self.is_over() {
                     return;
                 }
             }
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.found_one.load(Ordering::SeqCst) || self.ending.has_come()
+    }
+
     fn one(&self, machine: &Machine, seed: u64, theme: &str) {
-        let program = generate::program(seed, theme, &self.known).expect("a theme that there is");
+        let program = generate::program(seed, theme, &self.without).expect("a theme that there is");
         let confs = match self.confs.is_empty() {
             false => self.confs.clone(),
-            true => {
-                let more = NOW_AND_THEN[(seed % NOW_AND_THEN.len() as u64) as usize];
-                let more = Some(more).filter(|conf| self.may_use(conf, &program));
-                ALWAYS.iter().copied().chain(more).map(str::to_string).collect()
-            }
+            true => confs_for(&program),
         };
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
         let baseline = match machine.baseline(&program, relaxed) {
             Ok(baseline) => baseline,
+            Err(_) if self.ending.has_come() => return,
             Err(why) => {
                 let why = format!("{theme}: {}", crate::compare::without_numbers(&why));
                 tally(&self.dropped, why, format!("seed {seed}"));
@@ -120,7 +134,12 @@ impl Campaign<'_> {
         let mut found = Vec::new();
         for conf in &confs {
             if let Some(differences) = machine.judge(&program, &baseline, conf) {
-                self.steps.fetch_add(program.lines.len() as u64, Ordering::SeqCst);
+                if self.ending.has_come() {
+                    return; // it may have been stopped
+                }
+                let mode = conf.split(',').next().unwrap_or(conf).replace("free_mode:", "");
+                let mut steps = self.steps.lock().expect("no job panics");
+                *steps.entry(mode).or_default() += program.lines.len() as u64;
                 found.extend(differences);
             }
         }
@@ -131,51 +150,57 @@ impl Campaign<'_> {
                 self.report(machine, &program, finding);
             }
             if self.arguments.has("first") {
-                self.stop.store(true, Ordering::SeqCst);
+                self.found_one.store(true, Ordering::SeqCst);
                 return;
             }
         }
     }
 
-    /// Settings that are known to differ, in all programs or where memory is short.
-    fn may_use(&self, conf: &str, program: &Program) -> bool {
-        let known = |name: &str| self.known.contains(name);
-        let expandable = conf.contains("expandable") && program.memory_mb < 512;
-        let fills = conf.contains("fill:") && known("fill_and_red_zone");
-        let moves = expandable && known("expandable_pressure");
-        // Natively refused, and not served where nothing is cached: no cache to judge by.
-        let uncached = program.theme == "cached" && conf.contains("memory_to_use:0");
-        !(fills || moves || uncached)
-    }
-
     fn report(&self, machine: &Machine, program: &Program, finding: &Finding) {
         let Finding { conf, kind, detail } = finding;
-        let shrunk = match self.arguments.has("no-shrink") {
-            true => None,
-            false => Some(shrink_to(machine, program, conf, kind, 1)),
-        };
         println!("== {} seed {} under {conf}: {kind}\n   {detail}", program.theme, program.seed);
-        let Some(small) = shrunk else { return };
-        println!("{}", small.text());
-        if let Some(folder) = self.arguments.text("out") {
-            let name: String =
-                kind.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-            let name = format!("{}-{}-{name}.txt", program.theme, program.seed);
-            let text = format!("# under {conf}: {kind}\n{}", small.text());
-            let _ = std::fs::create_dir_all(folder); // a failure shows in the next line
-            if let Err(error) = std::fs::write(Path::new(folder).join(name), text) {
-                eprintln!("judge: {folder}: {error}");
-            }
+        // First as it is: there may be no time to make it small.
+        self.keep(program, conf, kind);
+        if !self.arguments.has("no-shrink") {
+            let small = shrink_to(machine, program, conf, kind, 1);
+            println!("{}", small.text());
+            self.keep(&small, conf, kind);
         }
     }
 
+    fn keep(&self, program: &Program, conf: &str, kind: &str) {
+        let Some(folder) = self.arguments.text("out") else { return };
+        let name: String =
+            kind.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let name = format!("{}-{}-{name}.txt", program.theme, program.seed);
+        let text = format!("# under {conf}: {kind}\n{}", program.text());
+        let _ = std::fs::create_dir_all(folder); // a failure shows in the next line
+        if let Err(error) = std::fs::write(Path::new(folder).join(name), text) {
+            eprintln!("judge: {folder}: {error}");
+        }
+    }
+
+    fn so_far(&self) -> String {
+        let count = |tally: &Mutex<Tally>| -> u64 {
+            tally.lock().expect("no job panics").values().map(|(count, _)| count).sum()
+        };
+        let steps = self.steps.lock().expect("no job panics");
+        let by_mode: Vec<String> =
+            steps.iter().map(|(mode, count)| format!("{mode} {count}")).collect();
+        format!(
+            "{} programs, {} steps, {} programs not valid, {} differences ({})",
+            self.programs.load(Ordering::SeqCst),
+            steps.values().sum::<u64>(),
+            count(&self.dropped),
+            count(&self.found),
+            by_mode.join(", ")
+        )
+    }
+
     fn sum_up(&self) -> bool {
-        let (programs, steps) =
-            (self.programs.load(Ordering::SeqCst), self.steps.load(Ordering::SeqCst));
+        println!("{}", self.so_far());
         let dropped = self.dropped.lock().expect("no job panics");
         let found = self.found.lock().expect("no job panics");
-        let dropped_count: u64 = dropped.values().map(|(count, _)| count).sum();
-        println!("{programs} programs, {steps} steps, {dropped_count} programs not valid");
         dropped
             .iter()
             .for_each(|(why, (count, first))| println!("  not valid {count}: {why} ({first})"));
@@ -184,6 +209,20 @@ impl Campaign<'_> {
             .for_each(|(what, (count, first))| println!("  DIFFERENT {count}: {what} ({first})"));
         found.is_empty()
     }
+}
+
+const SHRINK_TIME: Duration = Duration::from_secs(40);
+const SAY_EVERY: Duration = Duration::from_secs(20);
+
+/// The settings under which a program is judged.
+pub fn confs_for(program: &Program) -> Vec<String> {
+    let more = NOW_AND_THEN[(program.seed % NOW_AND_THEN.len() as u64) as usize];
+    // Natively refused, and not served where nothing is cached: no cache to judge by.
+    let uncached = program.theme == "cached" && more.contains("memory_to_use:0");
+    // Red zones take room.
+    let no_room = program.memory_mb < 512 && more.contains("red_zone");
+    let more = Some(more).filter(|_| !uncached && !no_room);
+    ALWAYS.iter().copied().chain(more).map(str::to_string).collect()
 }
 
 /// Whether it is the first of its kind.
@@ -201,7 +240,7 @@ fn shrink_to(
     kind: &str,
     tries: usize,
 ) -> Program {
-    let mut shrinker = Shrinker { machine, conf, kind, tries, runs: 0, runs_max: 600 };
+    let mut shrinker = Shrinker { machine, conf, kind, tries, until: Instant::now() + SHRINK_TIME };
     shrinker.shrink(program)
 }
 
@@ -232,6 +271,21 @@ pub fn check(arguments: &Arguments) -> Result<bool, String> {
     }
     let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
     Ok(good)
+}
+
+/// Each function of the driver that programs of these seeds call, once.
+pub fn made(arguments: &Arguments) -> Result<bool, String> {
+    let machine = arguments.machine()?;
+    let mut made = std::collections::BTreeSet::new();
+    for theme in generate::themes() {
+        for seed in arguments.seeds()? {
+            let program = generate::program(seed, theme, &arguments.without())?;
+            made.extend(machine.calls(&program));
+        }
+    }
+    made.iter().for_each(|name| println!("{name}"));
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    Ok(true)
 }
 
 pub fn shrink(arguments: &Arguments) -> Result<bool, String> {

@@ -26,6 +26,8 @@ pub struct Finding {
 const NOT_READY: i32 = 600;
 const NOT_IN_CAPTURES: i32 = 900;
 const OUT_OF_MEMORY: i32 = 2;
+/// Among the numbers of a pool: what it has reserved now.
+const RESERVED: u64 = 5;
 
 impl Native {
     /// None, with the reason, where the program is not valid, or its course depends on time.
@@ -59,8 +61,9 @@ impl Native {
         native.counted.retain(|line| {
             let (record, op) = (&native.seen[line], op_at(program, *line));
             let not_ready = op.is_some_and(Op::asks) && record.code == NOT_READY;
-            // To be told of more room than natively does no harm.
-            let no_room = op == Some(Op::MemoryHas) && record.words == [0];
+            // To be told of more room than natively does no harm, nor of more that a pool has reserved.
+            let of_reserve = op == Some(Op::PoolHolds) && program.lines[*line].arg(1) == RESERVED;
+            let no_room = (op == Some(Op::MemoryHas) || of_reserve) && record.words == [0];
             // That all native runs had the same winner is chance.
             !not_ready && !no_room && !op.is_some_and(Op::competes)
         });

@@ -34,6 +34,12 @@ operations! {
     CtxDestroy = "ctx_destroy" (ctx);
     CtxReset = "ctx_reset" ();
     CtxSync = "ctx_sync" ();
+    CtxPush = "ctx_push" (ctx);
+    CtxPop = "ctx_pop" ();
+    // On the second device, where there is one; all devices' kernels may then reach its memory.
+    CtxBeyond = "ctx_beyond" (ctx);
+    // A part of the primary context.
+    GreenCreate = "green_create" (ctx);
 
     StreamCreate = "stream_create" (stream flags priority);
     StreamDestroy = "stream_destroy" (stream);
@@ -43,6 +49,7 @@ operations! {
     EventDestroy = "event_destroy" (event);
     EventRecord = "event_record" (event stream);
     EventWait = "event_wait" (stream event);
+    EventRecordFlags = "event_record_flags" (event stream);
     EventSync = "event_sync" (event);
     EventQuery = "event_query" (event);
     EventElapsed = "event_elapsed" (event event);
@@ -85,9 +92,10 @@ operations! {
     FillHost = "fill_host" (host stream value delay how);
     FromHost = "from_host" (block host stream delay how);
     Delay = "delay" (stream delay);
-    Spin = "spin" (stream flag);
+    Say = "say" (stream value delay);
+    Spin = "spin" (stream flag how);
     Raise = "raise" (flag how stream);
-    WriteValue = "write_value" (block stream value);
+    WriteValue = "write_value" (block stream value how);
     HostFunction = "host_function" (stream host value how);
     HostRequest = "host_request" (stream what);
 
@@ -95,7 +103,10 @@ operations! {
     CaptureEnd = "capture_end" (stream graph);
     CaptureStatus = "capture_status" (stream);
     CaptureMode = "capture_mode" (mode);
+    GraphBuild = "graph_build" (graph block block value how);
     Instantiate = "instantiate" (exec graph);
+    ExecSet = "exec_set" (exec block value);
+    Upload = "upload" (exec stream);
     Launch = "launch" (exec stream);
     ExecUpdate = "exec_update" (exec graph);
     ExecDestroy = "exec_destroy" (exec);
@@ -110,6 +121,14 @@ operations! {
     HostAttribute = "host_attribute" (host attribute);
     MemoryHas = "memory_has" (bytes);
     Answers = "answers" ();
+    HostMapped = "host_mapped" (host);
+    GraphMemory = "graph_memory" (attribute);
+    Access = "access" (block);
+
+    // Calls that are refused, and calls that the driver fails for a while.
+    Wrong = "wrong" (what);
+    Fault = "fault" (what);
+    FaultsOver = "faults_over" ();
 }
 
 impl Op {
@@ -140,6 +159,7 @@ impl Op {
                 | Op::ArrayCreate
                 | Op::HostAlloc
                 | Op::CtxCreate
+                | Op::CtxBeyond
         )
     }
 }
@@ -163,6 +183,7 @@ pub struct Program {
     pub seed: u64,
     /// Memory of the device that it is made for; 0 where it does not matter.
     pub memory_mb: u64,
+    pub devices: u64,
     pub lines: Vec<Line>,
 }
 

@@ -4,6 +4,8 @@
 //!     judge play FILE --log LOG           plays one, on whatever driver there is
 //!     judge run --lib LIB --driver DIR    makes, runs and judges many (see `arguments.rs`)
 //!     judge check FILE... --lib LIB --driver DIR
+//!     judge table --lib LIB --driver DIR  rules left out, and programs until that is found (`table.rs`)
+//!     judge made --lib LIB --driver DIR   functions of the driver that programs call
 //!     judge shrink FILE --lib LIB --driver DIR --conf CONF
 //!
 //! A program is valid where the simulated driver finds nothing wrong with it natively, however long
@@ -13,13 +15,14 @@
 mod arguments;
 mod campaign;
 mod compare;
-mod dice;
+mod ending;
 mod generate;
 mod grammar;
 mod log;
 mod play;
 mod run;
 mod shrink;
+mod table;
 mod text;
 
 use arguments::Arguments;
@@ -32,7 +35,7 @@ fn main() {
         "generate" => {
             let (seed, theme) = (arguments.free(0)?, arguments.free(1)?);
             let seed = seed.parse().map_err(|_| format!("{seed} is no seed"))?;
-            print!("{}", generate::program(seed, &theme, &arguments.known())?.text());
+            print!("{}", generate::program(seed, &theme, &arguments.without())?.text());
             Ok(true)
         }
         "play" => {
@@ -40,9 +43,11 @@ fn main() {
             play::play(&program, arguments.play_options()?).map(|()| true)
         }
         "run" => campaign::run(&arguments),
+        "table" => table::table(&arguments),
+        "made" => campaign::made(&arguments),
         "check" => campaign::check(&arguments),
         "shrink" => campaign::shrink(&arguments),
-        _ => Err("judge generate | play | run | check | shrink".into()),
+        _ => Err("judge generate | play | run | check | shrink | table | made".into()),
     });
     match done {
         Ok(true) => {}

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::compare::{Finding, Native};
+use crate::ending::Ending;
 use crate::grammar::Program;
 use crate::log::{self, Seen};
 use crate::play::Pace;
@@ -24,6 +25,8 @@ pub struct Machine {
     pub scratch: PathBuf,
     /// A rule of the library that is left out, to see whether it is missed.
     pub broken: String,
+    /// A run that is under way then is stopped: what it would have shown does not count.
+    pub ending: Ending,
 }
 
 /// What came of one run.
@@ -120,6 +123,17 @@ impl Machine {
         Some(native.differences(program, conf, &ran))
     }
 
+    /// The functions of the driver that a program calls natively, by symbol.
+    pub fn calls(&self, program: &Program) -> Vec<String> {
+        self.write(program);
+        let cached = program.theme == "cached";
+        let how = How { pace: Some(Pace::Instant), simulated: true, cached, ..How::default() };
+        self.run(program, &how);
+        let report = std::fs::read_to_string(self.file("report")).unwrap_or_default();
+        let call = |line: &str| line.strip_prefix("call ")?.split(' ').next().map(str::to_string);
+        report.lines().filter_map(call).collect()
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
@@ -158,12 +172,14 @@ impl Machine {
             self.simulate(&mut command, program, how, &report);
         }
         if let Some(conf) = how.conf {
+            let limit = format!("limit_mb:{}", program.memory_mb);
+            let conf = conf.replace("limit_mb:?", &limit);
             command.env("LD_PRELOAD", &self.library).env("CACHEALLOC_CONF", conf);
             if !self.broken.is_empty() {
                 command.env("CACHEALLOC_BREAK", &self.broken);
             }
         }
-        let code = wait(&mut command);
+        let code = self.wait(&mut command);
         let text = |path: &Path| {
             String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
         };
@@ -183,7 +199,15 @@ impl Machine {
             .env("SIM_DEADLOCK_MS", "1000")
             .env("SIM_IDLE_MS", "20000");
         if program.memory_mb > 0 {
-            command.env("SIM_MEMORY_MB", program.memory_mb.to_string());
+            // A limit of ours stands in for a device that is as small.
+            let bounded = how.conf.is_some_and(|conf| conf.contains("gpu_memory_limit_mb"));
+            let factor = if bounded { 2 } else { 1 };
+            command.env("SIM_MEMORY_MB", (program.memory_mb * factor).to_string());
+        }
+        command.env("SIM_DEVICES", program.devices.max(1).to_string());
+        if program.theme == "together" && program.seed.is_multiple_of(2) {
+            // Where several threads take and give back, they meet.
+            command.env("SIM_LINGER_US", "200");
         }
         if how.pace == Some(Pace::Slow) {
             command.env("SIM_WORK_NS", SLOW_WORK_NS);
@@ -192,22 +216,22 @@ impl Machine {
             command.env("SIM_FREES_WAIT", "0");
         }
     }
-}
 
-/// The exit code as a shell says it; 137 where it did not end.
-fn wait(command: &mut Command) -> i32 {
-    let mut child = command.spawn().expect("the judge starts itself");
-    let begin = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child of ours") {
-            return status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+    /// The exit code as a shell says it; 137 where it did not end.
+    fn wait(&self, command: &mut Command) -> i32 {
+        let mut child = command.spawn().expect("the judge starts itself");
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("a child of ours") {
+                return status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+            }
+            if begin.elapsed() > PATIENCE || self.ending.has_come() {
+                let _ = child.kill(); // it may have ended just now
+                let _ = child.wait();
+                return 137;
+            }
+            std::thread::sleep(POLL);
         }
-        if begin.elapsed() > PATIENCE {
-            let _ = child.kill(); // it may have ended just now
-            let _ = child.wait();
-            return 137;
-        }
-        std::thread::sleep(POLL);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Makes a program that fails small: as few lines as still fail in the same way.
 
+use std::time::Instant;
+
 use crate::compare::Finding;
 use crate::grammar::{Line, Program};
 use crate::run::Machine;
@@ -13,15 +15,14 @@ pub struct Shrinker<'a> {
     pub kind: &'a str,
     /// How often a program is tried: what several threads do is not the same each time.
     pub tries: usize,
-    pub runs: usize,
-    pub runs_max: usize,
+    /// When what is there by then is small enough.
+    pub until: Instant,
 }
 
 impl Shrinker<'_> {
     /// The finding, if the program is valid and shows it.
     pub fn fails(&mut self, program: &Program) -> Option<Finding> {
         if self.conf == NATIVE {
-            self.runs += 1;
             let why = self.machine.baseline(program, false).err()?;
             let kind = crate::compare::without_numbers(&why);
             let same = kind == self.kind;
@@ -29,7 +30,6 @@ impl Shrinker<'_> {
         }
         let relaxed = self.conf.contains("relaxed");
         for _ in 0..self.tries {
-            self.runs += 1;
             let baseline = self.machine.baseline(program, relaxed).ok()?;
             let found = self.machine.judge(program, &baseline, self.conf)?;
             let same = found.into_iter().find(|finding| finding.kind == self.kind);
@@ -38,6 +38,10 @@ impl Shrinker<'_> {
             }
         }
         None
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() > self.until || self.machine.ending.has_come()
     }
 
     pub fn shrink(&mut self, program: &Program) -> Program {
@@ -54,7 +58,7 @@ impl Shrinker<'_> {
                 self.drop_pieces(&mut best, piece);
                 piece /= 2;
             }
-            if best.lines.len() == before || self.runs > self.runs_max {
+            if best.lines.len() == before || self.is_over() {
                 break;
             }
         }
@@ -65,7 +69,7 @@ impl Shrinker<'_> {
     /// From the end to the begin: what is last is what fails, and what is before it matters less.
     fn drop_pieces(&mut self, best: &mut Program, piece: usize) {
         let mut end = best.lines.len();
-        while end > 0 && self.runs <= self.runs_max {
+        while end > 0 && !self.is_over() {
             let start = end.saturating_sub(piece);
             let mut lines = best.lines.clone();
             lines.drain(start..end);
@@ -95,7 +99,7 @@ impl Shrinker<'_> {
                 };
                 let mut lines = best.lines.clone();
                 lines[index].args[place] = least;
-                if self.runs <= self.runs_max {
+                if !self.is_over() {
                     self.try_lines(best, lines);
                 }
             }

@@ -7,8 +7,13 @@ use crate::grammar::{Line, Op, Program, THREADS_MAX};
 impl Program {
     pub fn text(&self) -> String {
         let mut text = String::new();
-        writeln!(text, "theme {} seed {} memory_mb {}", self.theme, self.seed, self.memory_mb)
+        write!(text, "theme {} seed {} memory_mb {}", self.theme, self.seed, self.memory_mb)
             .expect("writing to a string");
+        let devices = match self.devices {
+            0 | 1 => String::new(),
+            more => format!(" devices {more}"),
+        };
+        writeln!(text, "{devices}").expect("writing to a string");
         for line in &self.lines {
             writeln!(text, "{}", line.text()).expect("writing to a string");
         }
@@ -44,6 +49,7 @@ fn head(program: &mut Program, rest: &str) -> Option<()> {
         match key {
             "seed" => program.seed = value.parse().ok()?,
             "memory_mb" => program.memory_mb = value.parse().ok()?,
+            "devices" => program.devices = value.parse().ok()?,
             _ => return None,
         }
     }

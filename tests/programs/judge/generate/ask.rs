@@ -5,10 +5,11 @@ use super::model::{ThreadModel, held};
 use super::themes::Theme;
 use crate::grammar::Op;
 
-impl Maker<'_> {
+impl Maker {
     pub fn begin(&mut self, _seed: u64, theme: &Theme) {
         self.threads = theme.threads;
         self.memory_mb = theme.memory_mb;
+        self.beyond = theme.devices > 1;
         for blocking in [true, false, false] {
             self.create_stream(blocking);
         }
@@ -75,13 +76,14 @@ impl Maker<'_> {
         let stream = self.any_stream();
         let event = self.event();
         self.record(event, stream);
+        if self.dice.chance(10) {
+            // More in order than the model knows.
+            self.say(Op::CtxWait, &[event]);
+        }
         if self.leaning > 0 && self.dice.chance(70) {
             self.free_a_temporary();
         }
-        if self.threads > 1 && !self.wants("ask_elsewhere") {
-            // What other threads have freed is done in any case.
-            self.device_wait();
-        } else if self.threads > 1 && self.dice.chance(40) {
+        if self.threads > 1 && self.dice.chance(40) {
             // Who freed may be gone by now.
             self.switch_thread();
         }

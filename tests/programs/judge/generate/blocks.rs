@@ -5,7 +5,7 @@ use super::model::{BlockModel, Kind, empty, held};
 use super::order::Clock;
 use crate::grammar::Op;
 
-impl Maker<'_> {
+impl Maker {
     pub fn allocate(&mut self) {
         let bytes = self.dice.pick(&SIZES);
         let ordered = self.dice.chance(35);
@@ -34,6 +34,8 @@ impl Maker<'_> {
         if self.captures_open > 0 && op == Op::AllocManaged {
             return;
         }
+        let bound = self.captures_open > 0 && self.captures_are_global;
+        let op = if bound { Op::AllocAsync } else { op };
         let ctx = self.ctx_id(self.ctx());
         let (mut touched, mut kind) = (Clock::default(), Kind::Plain);
         match op {
@@ -82,7 +84,7 @@ impl Maker<'_> {
         let stream = self.any_stream();
         let kind = self.block(slot).kind;
         match self.dice.below(10) {
-            0..3 if self.wants("plain_block_freed_async") => self.free_async(slot, stream),
+            0..3 => self.free_async(slot, stream),
             3..8 if kind == Kind::Async => self.free_async(slot, stream),
             _ => self.free(slot),
         }
@@ -90,6 +92,11 @@ impl Maker<'_> {
 
     pub fn block(&self, slot: u64) -> &BlockModel {
         self.model.blocks[slot as usize].as_ref().expect("a slot that is held")
+    }
+
+    /// Whether to use a call that takes no stream: it is in order with the legacy one.
+    fn synchronous(&mut self, stream: u64) -> bool {
+        stream == 0 && self.captures_open == 0 && self.dice.chance(50)
     }
 
     /// What an operation on a stream does to a block.
@@ -127,11 +134,21 @@ impl Maker<'_> {
         }
         let (value, delay) = (self.value(), self.delay());
         if self.dice.chance(75) {
-            let how = self.dice.pick(&[0, 0, 0, 1, 1]);
+            let mut how = self.dice.pick(&[0, 0, 0, 1, 1]);
+            if self.block(slot).touched.is_empty() && self.dice.chance(15) {
+                // It may start early: nothing has used what it writes.
+                how = 2;
+            }
             self.say(Op::Fill, &[slot, stream, value, delay, how]);
         } else {
-            let how = self.dice.below(3) as u64;
+            let synchronous = self.synchronous(stream);
+            let how = if synchronous { 9 } else { 0 } + self.dice.below(6) as u64;
             self.say(Op::Memset, &[slot, stream, value & 0xFF, how]);
+        }
+        if self.dice.chance(5) {
+            let (value, how) = (self.value(), self.dice.below(3) as u64);
+            self.touched(slot, stream, true);
+            self.say(Op::WriteValue, &[slot, stream, value, how]);
         }
         self.touched(slot, stream, true);
     }
@@ -149,7 +166,15 @@ impl Maker<'_> {
         if self.dice.chance(25) && self.block(to).filled {
             self.say(Op::Add, &[to, from, stream, delay]);
         } else {
-            let how = self.dice.pick(&[0, 0, 1, 1, 2]);
+            let mut how = self.dice.pick(&[0, 0, 1, 1, 2, 3, 4, 5, 8]);
+            if self.synchronous(stream) {
+                how = 9 + self.dice.below(5) as u64;
+            }
+            if self.beyond {
+                // Between two devices; on one, the context is no plain one any more.
+                how = self.dice.pick(&[how, how, 6, 7, if how < 9 { how } else { 14 }]);
+                how = if stream == 0 && how == 14 { 14 + self.dice.below(2) as u64 } else { how };
+            }
             self.say(Op::Copy, &[to, from, stream, delay, how]);
         }
         self.touched(from, stream, false);
@@ -230,7 +255,12 @@ impl Maker<'_> {
     pub fn ask_about_a_block(&mut self) {
         let Some(slot) = self.any_block(false) else { return };
         let place = self.dice.roll() % 100_000;
-        if self.dice.chance(50) {
+        if self.block(slot).kind == Kind::Virtual && self.dice.chance(30) {
+            self.say(Op::Access, &[slot]);
+        } else if self.dice.chance(5) {
+            let attribute = self.dice.below(4) as u64;
+            self.say(Op::GraphMemory, &[attribute]);
+        } else if self.dice.chance(50) {
             self.say(Op::Range, &[slot, place]);
         } else {
             let attribute = self.dice.below(11) as u64;

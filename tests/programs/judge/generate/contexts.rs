@@ -4,7 +4,7 @@ use super::maker::Maker;
 use super::model::{ThreadModel, empty, held};
 use crate::grammar::Op;
 
-impl Maker<'_> {
+impl Maker {
     pub fn create_context(&mut self) {
         let Some(slot) = empty(&self.model.ctxs[..CONTEXTS_MAX]) else {
             return self.destroy_context();
@@ -12,10 +12,11 @@ impl Maker<'_> {
         if self.captures_open > 0 {
             return;
         }
-        self.say(Op::CtxCreate, &[slot as u64]);
+        let beyond = self.beyond && self.dice.chance(60);
+        self.say(if beyond { Op::CtxBeyond } else { Op::CtxCreate }, &[slot as u64]);
         self.begin_context(slot);
         self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: slot });
-        if self.dice.chance(30) && self.wants("init_again") {
+        if self.dice.chance(30) {
             self.init_again();
         }
         if self.dice.chance(40) {
@@ -102,6 +103,43 @@ impl Maker<'_> {
                 state.ctx = if number == usize::from(thread) { 0 } else { NOWHERE };
             }
         }
+    }
+
+    /// A wait in a part of the context says nothing of other work; a free afterwards waits for it all the
+    /// same.
+    pub fn green(&mut self) {
+        if self.captures_open > 0 || self.ctx() != 0 {
+            return;
+        }
+        let slot = CONTEXTS_MAX as u64 + 2;
+        self.say(Op::GreenCreate, &[slot]);
+        self.say(Op::CtxSet, &[0]);
+        for _ in 0..1 + self.dice.below(4) {
+            self.fill();
+            self.set_ctx(0);
+            self.say(Op::CtxSet, &[slot]);
+            self.say(Op::CtxSync, &[]);
+            self.say(Op::CtxSet, &[0]);
+            self.free_a_temporary();
+        }
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::CtxDestroy, &[slot]);
+    }
+
+    /// Another context for a moment.
+    pub fn push_context(&mut self) {
+        let slots = held(&self.model.ctxs);
+        let (slot, home) = (self.dice.pick(&slots), self.ctx());
+        if slot == home || self.captures_open > 0 {
+            return;
+        }
+        self.say(Op::CtxPush, &[slot as u64]);
+        self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: slot });
+        self.free_a_temporary();
+        // What follows may have made another one current in its place.
+        self.set_ctx(slot);
+        self.say(Op::CtxPop, &[]);
+        self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: home });
     }
 
     /// Any second runtime in the process does it.

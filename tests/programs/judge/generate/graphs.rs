@@ -4,7 +4,7 @@ use super::maker::Maker;
 use super::model::{GraphModel, Uses, empty, held};
 use crate::grammar::Op;
 
-impl Maker<'_> {
+impl Maker {
     /// Marks a stream as capturing, or not.
     pub fn set_capturing(&mut self, stream: u64, capturing: bool) {
         if let Some(stream) = &mut self.model.streams[stream as usize] {
@@ -46,6 +46,40 @@ impl Maker<'_> {
         let count = 1 + self.dice.below(3);
         self.captured_work(stream, count, &mut uses);
         self.finish_capture(stream, graph, exec, uses);
+    }
+
+    /// Made of nodes; between launches its fill may get another value.
+    pub fn built_graph(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        let (Some(first), Some(second)) = (self.any_block(false), self.any_block(false)) else {
+            return;
+        };
+        if self.captures_open > 0 || first == second {
+            return;
+        }
+        let (value, how) = (self.value(), self.dice.below(3) as u64);
+        self.say(Op::GraphBuild, &[graph as u64, first, second, value, how]);
+        let uses = Uses { writes: vec![first, second], ..Uses::default() };
+        self.hold(&uses, 1);
+        let ctx = self.ctx_id(self.ctx());
+        self.model.graphs[graph] = Some(GraphModel { ctx, uses: uses.clone() });
+        self.say(Op::Instantiate, &[exec as u64, graph as u64]);
+        self.hold(&uses, 1);
+        self.model.execs[exec] = Some(GraphModel { ctx, uses });
+        let stream = self.any_stream();
+        self.say(Op::Upload, &[exec as u64, stream]);
+        self.launch_on(exec, stream);
+        if how == 0 && self.holds(first) && self.dice.chance(60) {
+            let value = self.value();
+            self.say(Op::ExecSet, &[exec as u64, first, value]);
+            self.launch_on(exec, stream);
+        }
+        if self.dice.chance(60) {
+            self.destroy_graph(graph);
+        }
     }
 
     pub fn finish_capture(&mut self, stream: u64, graph: usize, exec: usize, uses: Uses) {

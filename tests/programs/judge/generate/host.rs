@@ -4,7 +4,7 @@ use super::maker::Maker;
 use super::model::{HostModel, empty, held};
 use crate::grammar::Op;
 
-impl Maker<'_> {
+impl Maker {
     pub fn host_memory(&mut self) {
         let Some(slot) = empty(&self.model.hosts) else { return self.host_free() };
         if self.captures_open > 0 {
@@ -15,7 +15,7 @@ impl Maker<'_> {
         let op = self.dice.pick(&[Op::HostAlloc, Op::HostAlloc, Op::HostPlain]);
         match op {
             Op::HostAlloc => {
-                let flags = self.dice.pick(&[0, 0, 2, 1]);
+                let flags = self.dice.pick(&[0, 0, 2, 1, PLAINLY]);
                 self.say(op, &[slot as u64, bytes, flags]);
             }
             _ => self.say(op, &[slot as u64, bytes]),
@@ -111,9 +111,12 @@ impl Maker<'_> {
                 if !self.ensure_for(block, stream, false) {
                     return;
                 }
-                let how = self.dice.pick(&TO_HOST);
-                if !self.wants(&format!("to_host_{how}")) || (!pinned && how < 2) {
+                let mut how = self.one_of(9);
+                if !pinned && how < 2 {
                     return;
+                }
+                if stream == 0 && self.captures_open == 0 && self.dice.chance(30) {
+                    how = 9;
                 }
                 self.say(Op::ToHost, &[host, block, stream, delay, how]);
                 self.touched(block, stream, false);
@@ -124,7 +127,10 @@ impl Maker<'_> {
                 self.say(Op::HostFunction, &[stream, host, value, how]);
             }
             _ => {
-                let how = self.dice.pick(&[0, 0, 1, 2]);
+                let mut how = self.one_of(7);
+                if !self.host(host).filled {
+                    how %= 3;
+                }
                 self.say(Op::FillHost, &[host, stream, value, delay, how]);
             }
         }
@@ -144,6 +150,9 @@ impl Maker<'_> {
         let written = self.host(host).written.clone();
         self.ensure_host(&written);
         self.say(Op::HostRead, &[host]);
+        if self.dice.chance(5) {
+            self.say(Op::HostMapped, &[host]);
+        }
     }
 
     pub fn read_host(&mut self) {
@@ -167,10 +176,14 @@ impl Maker<'_> {
             return;
         }
         let pinned = self.host(host).op == Op::HostAlloc || self.host(host).registered;
-        let how = self.dice.below(5) as u64;
-        if (how == 0 || self.captures_open > 0) && !pinned
-            || !self.wants(&format!("from_host_{how}"))
-        {
+        let mut how = self.one_of(6);
+        if how == 5 && !(pinned && host.is_multiple_of(3) && self.block(block).filled) {
+            how = 1;
+        }
+        if stream == 0 && self.captures_open == 0 && self.dice.chance(30) {
+            how = 6;
+        }
+        if (how == 0 || self.captures_open > 0) && !pinned {
             return;
         }
         let delay = self.delay();
@@ -180,4 +193,5 @@ impl Maker<'_> {
     }
 }
 
-const TO_HOST: [u64; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+/// Instead of flags: by the function that takes none.
+const PLAINLY: u64 = 99;

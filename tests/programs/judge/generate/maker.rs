@@ -1,13 +1,12 @@
 //! Makes lines, and keeps the model in step with them.
 
-use std::collections::HashSet;
+use cachealloc_tests::dice::Dice;
 
 use super::model::{BlockModel, CtxModel, EventModel, Kind, Model, StreamModel, ThreadModel, held};
 use super::order::{Clock, LaneKind};
-use crate::dice::Dice;
 use crate::grammar::{Line, Op};
 
-pub struct Maker<'a> {
+pub struct Maker {
     pub dice: Dice,
     pub lines: Vec<Line>,
     pub model: Model,
@@ -26,13 +25,16 @@ pub struct Maker<'a> {
     pub phase_bytes: u64,
     pub phase: usize,
     pub flags_used: u64,
-    pub known: &'a HashSet<String>,
+    /// What this program likes best, as bits.
+    taste: u64,
+    /// There is a second device.
+    pub beyond: bool,
 }
 
 pub const SIZES: [u64; 8] = [512, 4_096, 20_000, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20];
 
-impl<'a> Maker<'a> {
-    pub fn new(seed: u64, leaning: u64, known: &'a HashSet<String>) -> Maker<'a> {
+impl Maker {
+    pub fn new(seed: u64, leaning: u64) -> Maker {
         let mut model = Model::default();
         model.streams.resize(40, None);
         model.events.resize(40, None);
@@ -41,7 +43,8 @@ impl<'a> Maker<'a> {
         model.graphs.resize(8, None);
         model.execs.resize(8, None);
         model.ctxs.resize_with(8, || None);
-        let dice = Dice::new(seed);
+        let mut dice = Dice::new(seed);
+        let taste = dice.roll();
         let (lines, values) = (Vec::new(), seed << 20);
         let mut maker = Maker {
             dice,
@@ -57,7 +60,8 @@ impl<'a> Maker<'a> {
             phase_bytes: 0,
             phase: 0,
             flags_used: 0,
-            known,
+            taste,
+            beyond: false,
         };
         maker.begin_context(0);
         maker.model.threads[0] = Some(ThreadModel { ctx: 0 });
@@ -77,8 +81,13 @@ impl<'a> Maker<'a> {
         self.dice.pick(&[0, 0, 5_000, 50_000, 200_000])
     }
 
-    pub fn wants(&self, action: &str) -> bool {
-        !self.known.contains(action)
+    /// One of so many ways to do something. Every second program has two favourites.
+    pub fn one_of(&mut self, count: u64) -> u64 {
+        let any = self.dice.roll() % count;
+        match self.taste % 2 {
+            0 => any,
+            _ => self.dice.pick(&[(self.taste >> 8) % count, (self.taste >> 24) % count]),
+        }
     }
 
     pub fn begin_context(&mut self, slot: usize) {
@@ -191,7 +200,8 @@ impl<'a> Maker<'a> {
 
     pub fn record(&mut self, event: u64, stream: u64) {
         let lane = self.lane(stream);
-        self.say(Op::EventRecord, &[event, stream]);
+        let op = self.dice.pick(&[Op::EventRecord, Op::EventRecord, Op::EventRecordFlags]);
+        self.say(op, &[event, stream]);
         let past = self.model.order.past(lane);
         if let Some(event) = &mut self.model.events[event as usize] {
             event.recorded = Some(past);
@@ -235,7 +245,13 @@ impl<'a> Maker<'a> {
             // What others capture forbids a wait for all.
             if self.captures_open == 0 {
                 self.set_ctx_id(ctx);
-                self.say(Op::CtxSync, &[]);
+                if self.dice.chance(30) {
+                    let event = self.event();
+                    self.say(Op::CtxRecord, &[event]);
+                    self.say(Op::EventSync, &[event]);
+                } else {
+                    self.say(Op::CtxSync, &[]);
+                }
                 self.model.order.waited_for_context(ctx);
                 self.set_ctx(home);
             }
@@ -287,8 +303,8 @@ impl<'a> Maker<'a> {
     pub fn free(&mut self, slot: u64) {
         let Some(block) = self.model.blocks[slot as usize].clone() else { return };
         let outside = self.model.order.outside(&block.touched, block.ctx);
-        // Taking a mapping away waits for nothing.
-        let clock = if block.kind == Kind::Virtual { &block.touched } else { &outside };
+        // Taking a mapping away waits for nothing, and of stream-ordered memory all is assumed to be over.
+        let clock = if block.kind == Kind::Plain { &outside } else { &block.touched };
         if !self.ensure_host(clock) {
             return;
         }

@@ -13,6 +13,11 @@ impl Clock {
         self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own = (*own).max(*other));
     }
 
+    /// It knows of nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
+    }
+
     pub fn count(&self, lane: usize) -> u32 {
         self.0.get(lane).copied().unwrap_or(0)
     }

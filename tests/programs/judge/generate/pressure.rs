@@ -11,17 +11,17 @@ const MIB: u64 = 1 << 20;
 /// What contexts, modules and pinned memory may take.
 const SET_ASIDE: u64 = 24 * MIB;
 
-const REQUESTS: [(&str, Op); 7] = [
-    ("request_alloc", Op::Alloc),
-    ("request_alloc", Op::Alloc),
-    ("request_async", Op::AllocAsync),
-    ("request_async", Op::AllocAsync),
-    ("request_pitch", Op::AllocPitch),
-    ("request_virtual", Op::AllocVirtual),
-    ("request_managed", Op::AllocManaged),
+const REQUESTS: [Op; 7] = [
+    Op::Alloc,
+    Op::Alloc,
+    Op::AllocAsync,
+    Op::AllocAsync,
+    Op::AllocPitch,
+    Op::AllocVirtual,
+    Op::AllocManaged,
 ];
 
-impl Maker<'_> {
+impl Maker {
     pub fn bytes_held(&self) -> u64 {
         self.model.blocks.iter().flatten().map(|block| block.bytes).sum()
     }
@@ -65,13 +65,9 @@ impl Maker<'_> {
             Kind::Async if self.dice.chance(75) => {
                 let stream = self.any_stream();
                 self.free_async(slot, stream);
-                if self.dice.chance(40) || !self.wants("pending_async") {
+                if self.dice.chance(40) {
                     self.wait_of(stream);
                 }
-            }
-            Kind::Async if !self.wants("async_block_freed_plainly") => {
-                self.free_async(slot, stream);
-                self.wait_of(stream);
             }
             _ if self.captures_open > 0 && self.captures_are_global => {
                 self.free_async(slot, stream);
@@ -98,10 +94,8 @@ impl Maker<'_> {
         }
         let (held_bytes, bytes) = (self.bytes_held(), self.phase_bytes);
         let room = self.room();
-        let (name, op) = self.dice.pick(&REQUESTS);
-        if !self.wants(name)
-            || (self.captures_open > 0 && self.captures_are_global && op != Op::AllocAsync)
-        {
+        let op = self.dice.pick(&REQUESTS);
+        if self.captures_open > 0 && self.captures_are_global && op != Op::AllocAsync {
             return;
         }
         if held_bytes + bytes <= room {
@@ -111,7 +105,7 @@ impl Maker<'_> {
                 let stream = self.any_stream();
                 self.fill_on(slot, stream);
             }
-        } else if self.dice.chance(12) && self.wants("clearly_too_large") {
+        } else if self.dice.chance(12) {
             // It must fail, and harm nothing.
             let slot = REFUSED;
             self.say(Op::Alloc, &[slot, self.memory_mb * MIB]);
@@ -144,6 +138,10 @@ impl Maker<'_> {
         let of_pool = self.model.blocks.iter().flatten().filter(|block| block.kind == Kind::Async);
         let bytes: u64 = of_pool.map(|block| block.bytes).sum();
         let attribute = self.dice.pick(&[5, 7, 7, 8]);
+        if attribute == 5 {
+            // What was freed counts as reserved until somebody waits.
+            self.device_wait();
+        }
         self.say(Op::PoolHolds, &[0, attribute, (bytes * 9 / 10).max(1)]);
     }
 

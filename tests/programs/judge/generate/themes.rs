@@ -2,7 +2,7 @@
 
 use super::maker::Maker;
 
-pub type Action = (&'static str, usize, fn(&mut Maker<'_>));
+pub type Action = (&'static str, usize, fn(&mut Maker));
 
 pub struct Theme {
     pub name: &'static str,
@@ -10,6 +10,7 @@ pub struct Theme {
     pub lines: usize,
     /// Memory of the device.
     pub memory_mb: u64,
+    pub devices: u64,
     /// Percent of the orderings that lean on a free.
     pub leaning: u64,
     /// Threads that take turns.
@@ -27,91 +28,105 @@ pub fn find(name: &str) -> Option<&'static Theme> {
 
 macro_rules! actions {
     ($($action:ident $weight:literal),+ $(,)?) => {
-        &[$((stringify!($action), $weight, |maker: &mut Maker<'_>| { maker.$action(); })),+]
+        &[$((stringify!($action), $weight, |maker: &mut Maker| { maker.$action(); })),+]
     };
 }
 
 #[rustfmt::skip]
 const THEMES: &[Theme] = &[
     Theme {
-        name: "order", lines: 600, memory_mb: 1024, leaning: 60, threads: 3,
+        name: "order", lines: 600, memory_mb: 1024, devices: 1, leaning: 60, threads: 3,
         actions: actions![
             allocate 16, free_any 14, fill 20, copy 10, read 8, switch_thread 12, change_streams 3,
-            ask 6, wait 2, ask_about_a_block 2, device_wait 1,
+            ask 6, wait 2, ask_about_a_block 2, device_wait 1, green 1, faults 1,
         ],
     },
     Theme {
-        name: "own", lines: 600, memory_mb: 1024, leaning: 0, threads: 3,
+        name: "own", lines: 600, memory_mb: 1024, devices: 1, leaning: 0, threads: 3,
         actions: actions![
             allocate 16, free_any 14, fill 20, copy 10, read 5, switch_thread 10, change_streams 3,
             write_host 4, host_read 2, read_host 4, wait 2, simple_graph 1, launch_graph 2, drop_graph 1,
         ],
     },
     Theme {
-        name: "host", lines: 600, memory_mb: 1024, leaning: 60, threads: 3,
+        name: "host", lines: 600, memory_mb: 1024, devices: 1, leaning: 60, threads: 3,
         actions: actions![
-            allocate 8, free_any 8, fill 8, copy 3, read 3, switch_thread 8, host_memory 8, host_free 6,
+            allocate 8, free_any 8, fill 8, copy 3, read 3, switch_thread 8, host_memory 8, host_free 6, faults 1,
             write_host 20, host_read 6, read_host 14, register_twice 2, change_streams 2, ask 2,
         ],
     },
     Theme {
-        name: "graphs", lines: 600, memory_mb: 1024, leaning: 40, threads: 3,
+        name: "graphs", lines: 600, memory_mb: 1024, devices: 1, leaning: 40, threads: 3,
         actions: actions![
             allocate 10, free_any 10, fill 14, copy 5, read 6, switch_thread 8, change_streams 2,
-            simple_graph 5, launch_graph 10, drop_graph 4, change_graph 3, joined_capture 4, graph_memory 4,
+            simple_graph 5, built_graph 3, launch_graph 10, drop_graph 4, change_graph 3, joined_capture 4, graph_memory 4,
             ask 2, write_host 2, host_read 1,
         ],
     },
     Theme {
-        name: "pressure", lines: 400, memory_mb: 256, leaning: 0, threads: 2,
+        name: "pressure", lines: 400, memory_mb: 256, devices: 1, leaning: 0, threads: 2,
         actions: actions![
-            press 40, new_phase 3, read 4, switch_thread 6, change_streams 2, ask_for_room 4, trim_pool 1,
+            press 40, new_phase 3, wrong_call 2, read 4, switch_thread 6, change_streams 2, ask_for_room 4, trim_pool 1,
             wait 3, copy 3,
         ],
     },
     Theme {
-        name: "beside", lines: 600, memory_mb: 256, leaning: 0, threads: 2,
+        name: "beside", lines: 600, memory_mb: 256, devices: 1, leaning: 0, threads: 2,
         actions: actions![
             press 20, capture_beside 8, many_captures 1, relaxed_requests 4, launch_graph 6, drop_graph 6,
             read 4, switch_thread 4, new_phase 2,
         ],
     },
     Theme {
-        name: "contexts", lines: 500, memory_mb: 512, leaning: 40, threads: 3,
+        name: "contexts", lines: 500, memory_mb: 512, devices: 1, leaning: 40, threads: 3,
         actions: actions![
-            create_context 4, use_context 12, destroy_context 3, reset_primary 1, init_again 2, modules 2,
+            create_context 4, use_context 12, destroy_context 3, reset_primary 1, init_again 2, modules 2, push_context 3,
             allocate 12, free_any 12, fill 16, copy 12, read 8, switch_thread 6, change_streams 2, ask 3,
             simple_graph 1, launch_graph 2, drop_graph 1,
         ],
     },
     Theme {
-        name: "many_contexts", lines: 2400, memory_mb: 256, leaning: 40, threads: 1,
+        name: "devices", lines: 500, memory_mb: 512, devices: 2, leaning: 40, threads: 3,
+        actions: actions![
+            create_context 4, use_context 12, destroy_context 2, push_context 3, allocate 12, free_any 12,
+            fill 16, copy 16, read 8, switch_thread 6, change_streams 2, ask 3, joined_beyond 2,
+            simple_graph 1, launch_graph 2, drop_graph 1,
+        ],
+    },
+    Theme {
+        name: "text", lines: 80, memory_mb: 1024, devices: 1, leaning: 60, threads: 2,
+        actions: actions![
+            say_something 10, allocate 4, free_any 4, fill 4, switch_thread 2,
+        ],
+    },
+    Theme {
+        name: "many_contexts", lines: 2400, memory_mb: 256, devices: 1, leaning: 40, threads: 1,
         actions: actions![
             short_context 20, allocate 2, free_any 2, fill 3, read 2, ask_about_a_block 3,
         ],
     },
     Theme {
-        name: "together", lines: 700, memory_mb: 256, leaning: 40, threads: 4,
+        name: "together", lines: 700, memory_mb: 256, devices: 1, leaning: 40, threads: 4,
         actions: actions![
             all_at_once 10,
         ],
     },
     Theme {
-        name: "cached", lines: 500, memory_mb: 1024, leaning: 40, threads: 2,
+        name: "cached", lines: 500, memory_mb: 1024, devices: 1, leaning: 40, threads: 2,
         actions: actions![
             cached_capture 8, cached_contexts 3, launch_graph 16, drop_graph 4, allocate 12, free_any 8, fill 14, read 12,
         ],
     },
     Theme {
-        name: "pools", lines: 500, memory_mb: 1024, leaning: 30, threads: 2,
+        name: "pools", lines: 500, memory_mb: 1024, devices: 1, leaning: 30, threads: 2,
         actions: actions![
             allocate_any 14, free_any 14, fill 12, copy 6, read 5, switch_thread 4, ask_the_pool 6,
             trim_pool 3, ask_about_a_block 6, explicit_pool 3, arrays 4, textures 4, revoke_access 2,
-            ask 3, request_in_host_function 2, host_memory 2, write_host 3, host_read 2,
+            ask 3, wrong_call 4, request_in_host_function 2, host_memory 2, write_host 3, host_read 2,
         ],
     },
     Theme {
-        name: "spin", lines: 400, memory_mb: 1024, leaning: 30, threads: 2,
+        name: "spin", lines: 400, memory_mb: 1024, devices: 1, leaning: 30, threads: 2,
         actions: actions![
             persistent 8, allocate 10, free_any 10, fill 8, read 3, switch_thread 3, wait 2,
         ],

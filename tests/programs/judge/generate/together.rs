@@ -9,20 +9,13 @@ const BLOCKS_OF_EACH: u64 = 8;
 const SHARED_HOST: u64 = 55;
 const MIB: u64 = 1 << 20;
 
-type Plot = fn(&mut Maker<'_>, u64);
+type Plot = fn(&mut Maker, u64);
 
-const SMALL: &[(&str, Plot)] = &[
-    ("together_pinned", |maker, thread| maker.pinned_loop(thread)),
-    ("together_blocks", |maker, thread| maker.block_loop(thread)),
-    ("together_contexts", |maker, thread| maker.context_loop(thread)),
-    ("together_registered", |maker, thread| maker.register_loop(thread)),
-];
-const LARGE: &[(&str, Plot)] = &[
-    ("together_virtual", |maker, thread| maker.virtual_loop(thread)),
-    ("together_refused", |maker, thread| maker.refused_loop(thread)),
-];
+const SMALL: &[Plot] =
+    &[Maker::pinned_loop, Maker::block_loop, Maker::context_loop, Maker::register_loop];
+const LARGE: &[Plot] = &[Maker::virtual_loop, Maker::refused_loop];
 
-impl Maker<'_> {
+impl Maker {
     pub fn all_at_once(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -37,14 +30,10 @@ impl Maker<'_> {
         let count = self.threads.clamp(2, 4);
         // What asks for much, and what holds a little, would meet inside a segment: that is known.
         let large = self.dice.chance(30);
-        let plots: &[(&str, Plot)] = if large { LARGE } else { SMALL };
-        let wanted: Vec<_> = plots.iter().filter(|(name, _)| self.wants(name)).copied().collect();
-        if wanted.is_empty() {
-            return;
-        }
+        let plots = if large { LARGE } else { SMALL };
         // Mostly all do the same: that is where they meet.
-        let same = self.dice.chance(60).then(|| self.dice.pick(&wanted));
-        let twice = self.wants("together_registered_twice");
+        let same = self.dice.chance(60).then(|| self.dice.pick(plots));
+        let twice = self.dice.chance(50);
         if twice {
             self.say(Op::HostPlain, &[SHARED_HOST, 8192]);
         }
@@ -56,7 +45,7 @@ impl Maker<'_> {
                 self.say(Op::CtxSet, &[0]);
                 self.say(Op::HostRegister, &[SHARED_HOST]);
             }
-            let (_, plot) = same.unwrap_or_else(|| self.dice.pick(&wanted));
+            let plot = same.unwrap_or_else(|| self.dice.pick(plots));
             plot(self, u64::from(thread));
         }
         self.thread = 0;

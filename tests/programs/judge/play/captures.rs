@@ -1,7 +1,8 @@
 //! Captures and graphs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use cachealloc_tests::driver::Outcome;
 
 use super::slots::{Capture, Graph, lock};
 use super::{Actor, Seen, code};
@@ -15,7 +16,7 @@ impl Actor<'_> {
                 let stream = self.stream(slot)?;
                 let began = driver.begin_capture(stream.handle, line.arg(1) as u32);
                 if began.is_ok() {
-                    *lock(&stream.capture) = Some(Arc::new(Capture::default()));
+                    *lock(&stream.capture) = Some(Capture::begun());
                 }
                 code(began)
             }
@@ -30,7 +31,10 @@ impl Actor<'_> {
             },
             Op::Instantiate => {
                 let graph = slots.graphs.get(line.arg(1)).filter(|_| slots.execs.is_free(slot))?;
-                let made = driver.instantiate(graph.handle);
+                let made = match slot % 3 {
+                    1 => self.instantiate_with_params(graph.handle),
+                    _ => driver.instantiate(graph.handle),
+                };
                 if let Ok(handle) = made {
                     slots.execs.put(slot, Graph { handle, ..graph });
                 }
@@ -43,6 +47,12 @@ impl Actor<'_> {
                     exec.fills.iter().for_each(|filled| filled.store(true, Ordering::SeqCst));
                 }
                 code(launched)
+            }
+            Op::GraphBuild => self.build_graph(line),
+            Op::ExecSet => self.set_fill(line),
+            Op::Upload => {
+                let (exec, stream) = (slots.execs.get(slot)?, self.stream(line.arg(1))?);
+                code(call!(driver, cuGraphUpload(exec.handle, stream.handle)))
             }
             Op::ExecUpdate => self.update(line),
             Op::ExecDestroy => {
@@ -67,14 +77,22 @@ impl Actor<'_> {
         }
     }
 
+    fn instantiate_with_params(&self, graph: u64) -> Outcome<u64> {
+        // As CUDA_GRAPH_INSTANTIATE_PARAMS: no flags.
+        let (mut exec, mut params) = (0, [0; 4]);
+        let driver = self.driver();
+        call!(driver, cuGraphInstantiateWithParams(&mut exec, graph, params.as_mut_ptr()))?;
+        Ok(exec)
+    }
+
     fn end_capture(&mut self, line: &Line) -> Seen {
         let stream = self.stream(line.arg(0))?;
         let ended = driver_end(self, stream.handle);
         if let Some(capture) = stream.capture() {
             capture.over.store(true, Ordering::SeqCst);
-            let fills = lock(&capture.fills).clone();
+            let (fills, life) = (lock(&capture.fills).clone(), lock(&capture.life).take());
             if let Ok(handle) = ended {
-                let graph = Graph { handle, fills, ctx: stream.ctx.clone() };
+                let graph = Graph { handle, fills, life, fill: None, ctx: stream.ctx.clone() };
                 if self.slots().graphs.is_free(line.arg(1)) {
                     self.slots().graphs.put(line.arg(1), graph);
                 }
@@ -90,7 +108,7 @@ impl Actor<'_> {
         let place = result.as_mut_ptr().cast();
         let updated = call!(self.driver(), cuGraphExecUpdate(exec.handle, graph.handle, place));
         if updated.is_ok() {
-            self.slots().execs.put(slot, Graph { fills: graph.fills, ..exec });
+            self.slots().execs.put(slot, Graph { fills: graph.fills, life: graph.life, ..exec });
         }
         code(updated)
     }

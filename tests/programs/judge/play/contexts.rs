@@ -14,12 +14,39 @@ impl Player {
     /// The primary context, current in this thread.
     pub fn open_primary(&self) -> Outcome<Ctx> {
         let handle = self.driver.use_device(0)?;
-        self.context(handle)
+        self.context(handle, 0, false)
     }
 
-    fn context(&self, handle: u64) -> Outcome<Ctx> {
+    fn context(&self, handle: u64, device: i32, green: bool) -> Outcome<Ctx> {
         let kernels = Kernels::load(&self.driver)?;
-        Ok(Arc::new(Context { handle, kernels, gone: AtomicBool::new(false) }))
+        let gone = AtomicBool::new(false);
+        let made = Arc::new(Context { handle, kernels, device, green, gone });
+        self.befriend(&made)?;
+        Ok(made)
+    }
+
+    /// Kernels of each device may reach the memory of the other.
+    fn befriend(&self, made: &Ctx) -> Outcome {
+        let beyond = |other: &Ctx| other.device != made.device;
+        for other in self.slots.contexts.all().into_iter().filter(beyond) {
+            for (from, to) in [(&other, made), (made, &other)] {
+                self.driver.set_context(from.handle)?;
+                call!(self.driver, cuCtxEnablePeerAccess(to.handle, 0))?;
+            }
+        }
+        self.driver.set_context(made.handle)
+    }
+
+    /// And so may kernels for what their default pools give out.
+    fn open_pools(&self) -> Outcome {
+        for device in [0, 1] {
+            let mut pool = 0;
+            call!(self.driver, cuDeviceGetDefaultMemPool(&mut pool, device))?;
+            // As CUmemAccessDesc: the other device reads and writes.
+            let access = [1_u32, 1 - device as u32, 3];
+            call!(self.driver, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
+        }
+        Ok(())
     }
 }
 
@@ -34,14 +61,33 @@ impl Actor<'_> {
         let slot = line.arg(0);
         match line.op {
             Op::Init => code(call!(self.driver(), cuInit(0))),
-            Op::CtxCreate => self.create_context(slot),
+            Op::CtxCreate => self.create_context(slot, 0),
+            Op::CtxBeyond => self.create_context(slot, 1),
+            Op::GreenCreate => self.create_green(slot),
+            Op::CtxPush => {
+                let ctx = self.slots().contexts.get(slot)?;
+                let pushed = call!(self.driver(), cuCtxPushCurrent(ctx.handle));
+                if pushed.is_ok() {
+                    self.below.push(self.current.replace(ctx));
+                }
+                code(pushed)
+            }
+            Op::CtxPop => {
+                let below = self.below.pop()?;
+                self.current = below;
+                let mut popped = 0;
+                code(call!(self.driver(), cuCtxPopCurrent(&mut popped)))
+            }
             Op::CtxSet => {
                 let ctx = self.slots().contexts.get(slot)?;
                 code(self.make_current(&ctx))
             }
             Op::CtxDestroy => {
                 let ctx = self.slots().contexts.get(slot).filter(|_| slot != 0)?;
-                let ended = call!(self.driver(), cuCtxDestroy(ctx.handle));
+                let ended = match ctx.green {
+                    true => call!(self.driver(), cuGreenCtxDestroy(ctx.handle)),
+                    false => call!(self.driver(), cuCtxDestroy(ctx.handle)),
+                };
                 if ended.is_ok() {
                     ctx.bury();
                     self.leave(&ctx);
@@ -66,11 +112,33 @@ impl Actor<'_> {
         }
     }
 
-    fn create_context(&mut self, slot: u64) -> Seen {
+    fn create_context(&mut self, slot: u64, device: i32) -> Seen {
         if slot == 0 || !self.slots().contexts.is_free(slot) {
             return None;
         }
-        let made = self.driver().create_context(0).and_then(|handle| self.player.context(handle));
+        let player = self.player;
+        let made = self.driver().create_context(device).and_then(|handle| {
+            if device > 0 {
+                player.open_pools()?;
+            }
+            player.context(handle, device, false)
+        });
+        self.hold_context(slot, made)
+    }
+
+    fn create_green(&mut self, slot: u64) -> Seen {
+        if slot == 0 || !self.slots().contexts.is_free(slot) {
+            return None;
+        }
+        let (mut green, mut handle, driver) = (0, 0, self.driver());
+        let made = call!(driver, cuGreenCtxCreate(&mut green, 0, 0, 1))
+            .and_then(|()| call!(driver, cuCtxFromGreenCtx(&mut handle, green)))
+            .and_then(|()| driver.set_context(handle))
+            .and_then(|()| self.player.context(handle, 0, true));
+        self.hold_context(slot, made)
+    }
+
+    fn hold_context(&mut self, slot: u64, made: Outcome<Ctx>) -> Seen {
         if let Ok(ctx) = &made {
             self.slots().contexts.put(slot, ctx.clone());
             self.current = Some(ctx.clone());

@@ -1,15 +1,13 @@
 //! Host memory: pinned, registered and plain; what the device writes there and the host sees.
 
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 
-use cachealloc_tests::driver::{Driver, Outcome};
+use cachealloc_tests::driver::Outcome;
 
-use super::kernels::{BY_LIST, IN_ONE_BUFFER, Kernel};
+use super::kernels::{BY_LIST, IN_ONE_BUFFER, Kernel, PACKED};
 use super::request::part_of;
 use super::slots::{Host, HostKind, lock};
-use super::work::{deep_copy, flat_copy};
+use super::work::{WRITE_64, deep_copy, flat_copy};
 use super::{Actor, Seen, code};
 use crate::grammar::{Line, Op};
 
@@ -22,7 +20,10 @@ impl Actor<'_> {
                 if host.kind != HostKind::Plain {
                     return None;
                 }
-                let done = call!(self.driver(), cuMemHostRegister(host.address, host.bytes, 0));
+                // Mapped ones beside those that are mapped all the same.
+                let flags = if line.arg(0).is_multiple_of(2) { 0 } else { MAPPED };
+                let driver = self.driver();
+                let done = call!(driver, cuMemHostRegister(host.address, host.bytes, flags));
                 host.registered.fetch_or(done.is_ok(), Ordering::SeqCst);
                 code(done)
             }
@@ -70,7 +71,10 @@ impl Actor<'_> {
         let (made, kind) = match line.op {
             Op::HostAlloc => {
                 let (mut address, flags) = (0, line.arg(2) as u32);
-                let made = call!(self.driver(), cuMemHostAlloc(&mut address, bytes, flags));
+                let made = match flags {
+                    PLAINLY => call!(self.driver(), cuMemAllocHost(&mut address, bytes)),
+                    _ => call!(self.driver(), cuMemHostAlloc(&mut address, bytes, flags)),
+                };
                 (made.map(|()| address), HostKind::Pinned)
             }
             // Never given back: a copy that is late must not find another owner there.
@@ -78,9 +82,10 @@ impl Actor<'_> {
         };
         let Ok(address) = made else { return code(made.map(drop)) };
         let part = part_of(slot, bytes);
-        let (filled, registered) = (Arc::default(), Arc::default());
+        let (filled, registered, texture) = Default::default();
         let part = (address + part.0, part.1);
-        self.slots().hosts.put(slot, Host { address, bytes, kind, part, filled, ctx, registered });
+        let host = Host { address, bytes, kind, part, filled, ctx, registered, texture };
+        self.slots().hosts.put(slot, host);
         Some((0, Vec::new()))
     }
 
@@ -140,7 +145,8 @@ impl Actor<'_> {
                 let shape = deep_copy((1, dst, 3), (2, src, 0), bytes);
                 call!(driver, cuMemcpy3DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            _ => self.batch(dst, src, size, stream.handle),
+            8 => self.batch(dst, src, size, stream.handle),
+            _ => call!(driver, cuMemcpyDtoH(dst, src, size)),
         };
         if done.is_ok() {
             stream.fills(&host.filled);
@@ -150,7 +156,7 @@ impl Actor<'_> {
     }
 
     /// One copy, as a batch of one.
-    fn batch(&self, dst: u64, src: u64, bytes: usize, stream: u64) -> Outcome {
+    pub fn batch(&self, dst: u64, src: u64, bytes: usize, stream: u64) -> Outcome {
         // As CUmemcpyAttributes: in the order of the stream.
         let attributes = [1_u32, 0, 0, 0, 0, 0];
         let (first, mut failed) = (0_usize, 0_usize);
@@ -179,7 +185,13 @@ impl Actor<'_> {
         if host.kind != HostKind::Pinned && !host.registered.load(Ordering::SeqCst) {
             return None;
         }
-        let args = [at, bytes, value, self.delay(index, line.arg(3))];
+        let delay = self.delay(index, line.arg(3));
+        let args = [at, bytes, value, delay];
+        if line.arg(4) > 2 {
+            // One word is not the part.
+            host.filled.load(Ordering::SeqCst).then_some(())?;
+        }
+        let end = host.address + host.bytes as u64;
         let done = match line.arg(4) {
             0 => self.kernel(&stream, Kernel::LateFill, &args, BY_LIST),
             1 => self.kernel(&stream, Kernel::LateFill, &args, IN_ONE_BUFFER),
@@ -187,11 +199,14 @@ impl Actor<'_> {
                 self.driver(),
                 cuMemsetD8Async(at, value as u8, bytes as usize, stream.handle)
             ),
-            _ => {
-                // One word is not the part.
-                host.filled.load(Ordering::SeqCst).then_some(())?;
-                call!(self.driver(), cuStreamWriteValue64(stream.handle, at, value, 0))
+            3 => call!(self.driver(), cuStreamWriteValue64(stream.handle, at, value, 0)),
+            4 => {
+                // As a reverse iterator has it: by the end of the memory.
+                let args = [end, (at + bytes - 8).wrapping_sub(end), value, delay];
+                self.kernel(&stream, Kernel::FillAt, &args, BY_LIST)
             }
+            5 => self.kernel(&stream, Kernel::FillPacked, &[at, value, delay], PACKED),
+            _ => self.memory_operation(&stream, WRITE_64, at, value),
         };
         if done.is_ok() {
             stream.fills(&host.filled);
@@ -220,44 +235,26 @@ impl Actor<'_> {
                 let shape = flat_copy((2, dst, 0), (1, src, 5), bytes);
                 call!(driver, cuMemcpy2DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            _ => self.batch(dst, src, size, stream.handle),
+            4 => self.batch(dst, src, size, stream.handle),
+            5 => {
+                // One word is not the part.
+                let usable = pinned && src == host.address && block.filled.load(Ordering::SeqCst);
+                let texture = usable.then(|| self.texture_over(&host)).flatten()?;
+                let args = [dst, texture, self.delay(index, line.arg(3))];
+                self.kernel(&stream, Kernel::Fetch, &args, BY_LIST)
+            }
+            _ => call!(driver, cuMemcpyHtoD(dst, src, size)),
         };
         self.wrote(&block, &stream, done)
     }
 
-    fn host_function(&self, line: &Line) -> Seen {
-        let (stream, host) = (self.stream(line.arg(0))?, self.slots().hosts.get(line.arg(1))?);
-        // It lives as long as a graph may call it.
-        let job = Box::leak(Box::new(HostJob {
-            driver: self.driver() as *const Driver,
-            part: host.part,
-            value: line.arg(2),
-        }));
-        let data: *mut c_void = (&raw mut *job).cast();
-        let done = match line.arg(3) {
-            0 => self.driver().host_function(stream.handle, write_words, data),
-            _ => {
-                let function = write_words_of_stream;
-                call!(self.driver(), cuStreamAddCallback(stream.handle, function, data, 0))
-            }
-        };
-        if done.is_ok() {
-            stream.fills(&host.filled);
+    /// It is as old as the first use of it.
+    fn texture_over(&self, host: &Host) -> Option<u64> {
+        let mut texture = lock(&host.texture);
+        if *texture == 0 {
+            *texture = self.linear_texture(host.address, host.bytes).ok()?;
         }
-        code(done)
-    }
-
-    fn host_request(&self, index: usize, line: &Line) -> Seen {
-        let stream = self.stream(line.arg(0))?;
-        let job = Box::leak(Box::new(Request {
-            driver: self.driver() as *const Driver,
-            answers: self.player.answers.clone(),
-            line: index,
-            what: line.arg(1),
-            answer: AtomicI32::new(0),
-        }));
-        let data: *mut c_void = (&raw mut *job).cast();
-        code(self.driver().host_function(stream.handle, ask_for_memory, data))
+        Some(*texture)
     }
 }
 
@@ -277,54 +274,8 @@ fn plain_pages(bytes: usize) -> u64 {
     unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) as u64 }
 }
 
-struct HostJob {
-    driver: *const Driver,
-    part: (u64, u64),
-    value: u64,
-}
-
-unsafe extern "C" fn write_words(data: *mut c_void) {
-    // SAFETY: the player made this job, and it and the driver live as long as the process.
-    let (job, driver) = unsafe {
-        let job = &*data.cast::<HostJob>();
-        (job, &*job.driver)
-    };
-    let (at, bytes) = job.part;
-    driver.note_host_write(at, bytes as usize);
-    (0..bytes / 8).for_each(|word| driver.set_flag(at + word * 8, job.value));
-}
-
-unsafe extern "C" fn write_words_of_stream(_stream: u64, _code: i32, data: *mut c_void) {
-    // SAFETY: as above.
-    unsafe { write_words(data) }
-}
-
-struct Request {
-    driver: *const Driver,
-    answers: Arc<Mutex<Vec<(usize, i32)>>>,
-    line: usize,
-    what: u64,
-    answer: AtomicI32,
-}
-
-/// What no host function may do; the driver's answer is what counts.
-unsafe extern "C" fn ask_for_memory(data: *mut c_void) {
-    // SAFETY: the player made this request, and it and the driver live as long as the process.
-    let (request, driver) = unsafe {
-        let request = &*data.cast::<Request>();
-        (request, &*request.driver)
-    };
-    let asked = match request.what {
-        0 => driver.alloc(4096).map(drop),
-        1 => driver.free(0x1000),
-        2 => driver.alloc_async(4096, 1).map(drop),
-        3 => driver.pinned(4096).map(drop),
-        4 => driver.memory_info().map(drop),
-        _ => driver.address_range(0x1000).map(drop),
-    };
-    request.answer.store(asked.err().unwrap_or(0), Ordering::SeqCst);
-    lock(&request.answers).push((request.line, asked.err().unwrap_or(0)));
-}
-
+const MAPPED: u32 = 2;
+/// Instead of flags: by the function that takes none.
+const PLAINLY: u32 = 99;
 /// Rows between the base that a 2D copy is given and the memory that it writes.
 const ROWS_BEFORE: [u64; 3] = [0, 3, 4096];

@@ -12,24 +12,39 @@ pub enum Kernel {
     Delay,
     Spin,
     Set,
+    /// One word at a base and an offset.
+    FillAt,
+    /// The same, with its address at an odd place of a packed struct.
+    FillPacked,
+    /// One word from behind a texture.
+    Fetch,
 }
 
 const NAMES: [&str; 6] = ["late_fill", "copy", "add", "delay", "spin", "set"];
+const REACHING: [&str; 3] = ["fill_at", "fill_packed", "fetch"];
 
 pub struct Kernels {
-    functions: [u64; NAMES.len()],
+    functions: [u64; NAMES.len() + REACHING.len()],
+    module: u64,
 }
 
 impl Kernels {
     /// Loads kernels.ptx into the current context.
     pub fn load(driver: &Driver) -> Outcome<Kernels> {
-        let module = load_module(driver)?;
-        let mut functions = [0; NAMES.len()];
-        for (function, name) in functions.iter_mut().zip(NAMES) {
-            let name = CString::new(name).expect("a name without zeros");
-            call!(driver, cuModuleGetFunction(function, module, name.as_ptr().cast()))?;
+        let (module, reaching) =
+            (load_module(driver)?, load(driver, include_str!("../../reach.ptx"))?);
+        let mut functions = [0; NAMES.len() + REACHING.len()];
+        let own = NAMES.iter().map(|name| (module, name));
+        let names = own.chain(REACHING.iter().map(|name| (reaching, name)));
+        for (function, (module, name)) in functions.iter_mut().zip(names) {
+            *function = find(driver, module, name)?;
         }
-        Ok(Kernels { functions })
+        Ok(Kernels { functions, module })
+    }
+
+    /// A kernel that only the simulation has.
+    pub fn simulated(&self, driver: &Driver, name: &str) -> Outcome<u64> {
+        find(driver, self.module, name)
     }
 
     pub fn function(&self, kernel: Kernel) -> u64 {
@@ -37,8 +52,18 @@ impl Kernels {
     }
 }
 
+fn find(driver: &Driver, module: u64, name: &str) -> Outcome<u64> {
+    let (mut function, name) = (0, CString::new(name).expect("a name without zeros"));
+    call!(driver, cuModuleGetFunction(&mut function, module, name.as_ptr().cast()))?;
+    Ok(function)
+}
+
 pub fn load_module(driver: &Driver) -> Outcome<u64> {
-    let text = CString::new(include_str!("../../kernels.ptx")).expect("text without zeros");
+    load(driver, include_str!("../../kernels.ptx"))
+}
+
+fn load(driver: &Driver, text: &str) -> Outcome<u64> {
+    let text = CString::new(text).expect("text without zeros");
     let mut module = 0;
     call!(driver, cuModuleLoadData(&mut module, text.as_ptr().cast()))?;
     Ok(module)
@@ -48,6 +73,9 @@ pub fn load_module(driver: &Driver) -> Outcome<u64> {
 pub const BY_LIST: u64 = 0;
 pub const IN_ONE_BUFFER: u64 = 1;
 pub const MAY_START_EARLY: u64 = 2;
+pub const COOPERATIVE: u64 = 3;
+/// The first argument stands at the second byte of a struct of nine.
+pub const PACKED: u64 = 4;
 
 pub fn launch(driver: &Driver, function: u64, stream: u64, args: &[u64], how: u64) -> Outcome {
     let places: Vec<*const u64> = args.iter().map(|arg| arg as *const u64).collect();
@@ -74,6 +102,17 @@ pub fn launch(driver: &Driver, function: u64, stream: u64, args: &[u64], how: u6
             let ones = 1 | 1 << 32;
             let config = [ones, ones, ones, 0, stream, attribute.as_ptr() as u64, 1];
             call!(driver, cuLaunchKernelEx(config.as_ptr().cast(), function, list, none))
+        }
+        COOPERATIVE => {
+            call!(driver, cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, list))
+        }
+        PACKED => {
+            let mut packed = [0_u8; 9];
+            packed[1..].copy_from_slice(&args[0].to_ne_bytes());
+            let mut places = places.clone();
+            places[0] = packed.as_ptr().cast();
+            let list = places.as_ptr().cast();
+            call!(driver, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, list, none))
         }
         _ => call!(driver, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, list, none)),
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use cachealloc_tests::driver::Outcome;
+
 use super::request::ACCESS_NONE;
 use super::slots::{Array, BlockKind, Thing};
 use super::{Actor, Seen, code};
@@ -28,10 +30,14 @@ impl Actor<'_> {
 
     fn free(&mut self, slot: u64) -> Seen {
         let block = self.slots().blocks.get(slot)?;
-        if self.player.options.cached && block.in_graph.load(Ordering::SeqCst) {
+        if self.player.options.cached && block.was_captured() {
             // A cache keeps it for its graph.
             self.slots().blocks.clear(slot);
             return Some((0, Vec::new()));
+        }
+        if block.is_named() && !self.player.keeps_for_graphs {
+            // Natively nothing speaks against it, and its graph cannot be launched any more.
+            return None;
         }
         self.slots().blocks.clear(slot);
         let freed = self.as_caches_do(|actor| actor.give_back(&block, None));
@@ -43,7 +49,8 @@ impl Actor<'_> {
 
     fn free_async(&mut self, slot: u64, stream: u64) -> Seen {
         let (block, stream) = (self.slots().blocks.get(slot)?, self.stream(stream)?);
-        if matches!(block.kind, BlockKind::Virtual(..)) {
+        let in_capture = stream.capture().is_some();
+        if matches!(block.kind, BlockKind::Virtual(..)) || block.is_named() && !in_capture {
             return None;
         }
         self.slots().blocks.clear(slot);
@@ -130,19 +137,23 @@ impl Actor<'_> {
             0 => self.slots().blocks.get(line.arg(2)).map(|block| (block.address, block.bytes))?,
             _ => self.slots().hosts.get(line.arg(2)).map(|host| (host.address, host.bytes))?,
         };
-        // As CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits; elements are read as they are.
-        let (mut resource, mut description) = ([0_u64; 18], [0_u64; 16]);
-        let shape = [2, address, 3 | 1 << 32, bytes.min(1 << 20) as u64];
-        resource[..4].copy_from_slice(&shape);
-        description[2] = 1 << 32;
-        let (resource, description) = (resource.as_ptr().cast(), description.as_ptr().cast());
-        let mut handle = 0;
-        let none = std::ptr::null();
-        let made =
-            call!(self.driver(), cuTexObjectCreate(&mut handle, resource, description, none));
-        if made.is_ok() {
+        let made = self.linear_texture(address, bytes);
+        if let Ok(handle) = made {
             self.slots().textures.put(slot, Thing { handle, ctx });
         }
-        code(made)
+        code(made.map(drop))
+    }
+
+    pub fn linear_texture(&self, address: u64, bytes: usize) -> Outcome<u64> {
+        // As CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits. As CUDA_TEXTURE_DESC: elements
+        // are read as they are.
+        let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
+        let shape = [2, address, 3 | 1 << 32, bytes.min(1 << 20) as u64];
+        resource[..4].copy_from_slice(&shape);
+        description[4] = 1;
+        let (resource, description) = (resource.as_ptr().cast(), description.as_ptr().cast());
+        let none = std::ptr::null();
+        call!(self.driver(), cuTexObjectCreate(&mut texture, resource, description, none))?;
+        Ok(texture)
     }
 }

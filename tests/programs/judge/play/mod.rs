@@ -19,13 +19,16 @@ mod contexts;
 mod crew;
 mod end;
 mod host;
+mod host_functions;
 mod kernels;
 mod memory;
+mod nodes;
 mod order;
 mod questions;
 mod request;
 mod slots;
 mod work;
+mod wrong;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +70,7 @@ impl Pace {
             Pace::Instant => 0,
             Pace::Slow => ns.max(SLOW_NS),
             Pace::Mixed(seed) => {
-                match crate::dice::Dice::new(seed ^ (line as u64) << 20).below(4) {
+                match cachealloc_tests::dice::Dice::new(seed ^ (line as u64) << 20).below(4) {
                     0 => 0,
                     1 => ns / 4,
                     2 => ns,
@@ -101,6 +104,8 @@ pub struct Player {
     /// Lines that have been played.
     played: AtomicUsize,
     lines: usize,
+    /// What is freed while a graph names it is the graph's: by a cache, or by the library.
+    keeps_for_graphs: bool,
 }
 
 /// One thread of the program.
@@ -108,6 +113,8 @@ pub struct Actor<'a> {
     player: &'a Player,
     /// The context that it has made current.
     current: Option<Ctx>,
+    /// Those that it was before, where one was pushed over it.
+    below: Vec<Option<Ctx>>,
 }
 
 /// The code of a line, and what else it saw; None: it was skipped.
@@ -125,11 +132,12 @@ pub fn play(program: &Program, options: Options) -> Result<(), String> {
         answers: Arc::default(),
         played: AtomicUsize::new(0),
         lines: program.lines.len(),
+        keeps_for_graphs: program.theme == "cached",
     };
     let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
     player.slots.contexts.put(0, first.clone());
     player.make_memory_scarce(program);
-    let mut main = Actor { player: &player, current: Some(first) };
+    let mut main = Actor { player: &player, current: Some(first), below: Vec::new() };
     crew::play_all(&mut main, &program.lines);
     main.look_at_everything();
     player.log.flush();
@@ -152,7 +160,7 @@ impl Player {
 
 impl<'a> Actor<'a> {
     fn new(player: &'a Player) -> Actor<'a> {
-        let mut actor = Actor { player, current: None };
+        let mut actor = Actor { player, current: None, below: Vec::new() };
         if let Some(first) = player.slots.contexts.get(0) {
             // A context that is lost is current to no new thread; its calls say so.
             let _ = actor.make_current(&first);
@@ -184,6 +192,10 @@ impl<'a> Actor<'a> {
             | Op::CtxDestroy
             | Op::CtxReset
             | Op::CtxSync
+            | Op::CtxPush
+            | Op::CtxPop
+            | Op::CtxBeyond
+            | Op::GreenCreate
             | Op::ModuleLoad
             | Op::ModuleUnload => self.contexts(line),
             Op::StreamCreate
@@ -194,6 +206,7 @@ impl<'a> Actor<'a> {
             | Op::EventDestroy
             | Op::EventRecord
             | Op::EventWait
+            | Op::EventRecordFlags
             | Op::EventSync
             | Op::EventQuery
             | Op::EventElapsed
@@ -203,7 +216,10 @@ impl<'a> Actor<'a> {
             | Op::CaptureEnd
             | Op::CaptureStatus
             | Op::CaptureMode
+            | Op::GraphBuild
             | Op::Instantiate
+            | Op::ExecSet
+            | Op::Upload
             | Op::Launch
             | Op::ExecUpdate
             | Op::ExecDestroy
@@ -229,6 +245,7 @@ impl<'a> Actor<'a> {
             | Op::FillArray
             | Op::ReadArray
             | Op::Delay
+            | Op::Say
             | Op::Spin
             | Op::Raise
             | Op::WriteValue => self.work(index, line),
@@ -237,7 +254,11 @@ impl<'a> Actor<'a> {
             | Op::Attribute
             | Op::HostAttribute
             | Op::MemoryHas
-            | Op::PoolHolds => self.questions(line),
+            | Op::PoolHolds
+            | Op::HostMapped
+            | Op::GraphMemory
+            | Op::Access => self.questions(line),
+            Op::Wrong | Op::Fault | Op::FaultsOver => self.trouble(line),
             _ => self.memory(index, line),
         }
     }

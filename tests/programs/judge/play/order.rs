@@ -30,7 +30,7 @@ impl Actor<'_> {
                 slots.events.clear(slot);
                 code(driver.destroy_event(event.handle))
             }
-            Op::EventRecord => self.record(slot, line.arg(1)),
+            Op::EventRecord | Op::EventRecordFlags => self.record(line),
             Op::EventWait => self.wait(slot, line.arg(1)),
             Op::EventSync => code(driver.synchronize_event(slots.events.get(slot)?.handle)),
             Op::EventQuery => code(driver.query_event(slots.events.get(slot)?.handle)),
@@ -74,9 +74,14 @@ impl Actor<'_> {
         code(made)
     }
 
-    fn record(&mut self, slot: u64, stream: u64) -> Seen {
-        let (event, stream) = (self.slots().events.get(slot)?, self.stream(stream)?);
-        let recorded = self.driver().record(event.handle, stream.handle);
+    fn record(&mut self, line: &Line) -> Seen {
+        let slot = line.arg(0);
+        let (event, stream) = (self.slots().events.get(slot)?, self.stream(line.arg(1))?);
+        let driver = self.driver();
+        let recorded = match line.op {
+            Op::EventRecord => driver.record(event.handle, stream.handle),
+            _ => call!(driver, cuEventRecordWithFlags(event.handle, stream.handle, 0)),
+        };
         if recorded.is_ok() {
             self.slots().events.put(slot, Event { captured: stream.capture(), ..event });
         }

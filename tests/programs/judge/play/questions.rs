@@ -41,6 +41,29 @@ impl Actor<'_> {
                     Err(error) => code(Err(error)),
                 }
             }
+            Op::HostMapped => {
+                let (host, mut address) = (slots.hosts.get(line.arg(0))?, 0);
+                match call!(driver, cuMemHostGetDevicePointer(&mut address, host.address, 0)) {
+                    Ok(()) => Some((0, vec![address.wrapping_sub(host.address)])),
+                    Err(error) => code(Err(error)),
+                }
+            }
+            Op::GraphMemory => {
+                let mut value = 0;
+                let attribute = line.arg(0) as u32;
+                let asked = call!(driver, cuDeviceGetGraphMemAttribute(0, attribute, &mut value));
+                code(asked)?;
+                code(call!(driver, cuDeviceGraphMemTrim(0)))
+            }
+            Op::Access => {
+                let (block, mut flags) = (slots.blocks.get(line.arg(0))?, 0);
+                let location = [1_u32, 0];
+                let location = location.as_ptr().cast();
+                match call!(driver, cuMemGetAccess(&mut flags, location, block.address)) {
+                    Ok(()) => Some((0, vec![flags])),
+                    Err(error) => code(Err(error)),
+                }
+            }
             _ => match driver.memory_info() {
                 Ok((free, _)) => Some((0, vec![u64::from(free as u64 >= line.arg(0))])),
                 Err(error) => code(Err(error)),

@@ -55,7 +55,7 @@ impl Actor<'_> {
             filled: Arc::default(),
             ctx,
             closed: Arc::default(),
-            in_graph: Arc::default(),
+            graphs: Arc::default(),
         };
         if self.player.options.refused.contains(&index) {
             // Natively there was no memory for it, and what follows was played without.

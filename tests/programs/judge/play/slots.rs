@@ -1,7 +1,7 @@
 //! What a program holds, in numbered slots. A slot whose context is gone counts as empty.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::kernels::Kernels;
 
@@ -9,6 +9,9 @@ use super::kernels::Kernels;
 pub struct Context {
     pub handle: u64,
     pub kernels: Kernels,
+    pub device: i32,
+    /// A part of the primary one.
+    pub green: bool,
     pub gone: AtomicBool,
 }
 
@@ -29,6 +32,18 @@ impl Context {
 pub struct Capture {
     pub over: AtomicBool,
     pub fills: Mutex<Vec<Filled>>,
+    /// As long as the capture, its graph or anything made from that is there.
+    pub life: Mutex<Option<Life>>,
+}
+
+pub type Life = Arc<()>;
+
+impl Capture {
+    pub fn begun() -> Arc<Capture> {
+        let capture = Capture::default();
+        *lock(&capture.life) = Some(Life::default());
+        Arc::new(capture)
+    }
 }
 
 /// What an operation writes, and may be looked at afterwards.
@@ -82,8 +97,27 @@ pub struct Block {
     pub ctx: Ctx,
     /// Access was taken away.
     pub closed: Arc<AtomicBool>,
-    /// Some capture has used it.
-    pub in_graph: Arc<AtomicBool>,
+    /// The captures that have used it.
+    pub graphs: Arc<Mutex<Vec<Weak<()>>>>,
+}
+
+impl Block {
+    /// The stream's work touches it.
+    pub fn used(&self, stream: &Stream) {
+        let Some(capture) = stream.capture() else { return };
+        if let Some(life) = &*lock(&capture.life) {
+            lock(&self.graphs).push(Arc::downgrade(life));
+        }
+    }
+
+    pub fn was_captured(&self) -> bool {
+        !lock(&self.graphs).is_empty()
+    }
+
+    /// A graph that is there uses it.
+    pub fn is_named(&self) -> bool {
+        lock(&self.graphs).iter().any(|life| life.strong_count() > 0)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +136,8 @@ pub struct Host {
     pub filled: Filled,
     pub ctx: Ctx,
     pub registered: Arc<AtomicBool>,
+    /// A texture over it; 0 until the first is needed.
+    pub texture: Arc<Mutex<u64>>,
 }
 
 #[derive(Clone)]
@@ -116,6 +152,9 @@ pub struct Array {
 pub struct Graph {
     pub handle: u64,
     pub fills: Vec<Filled>,
+    pub life: Option<Life>,
+    /// A fill in it, whose arguments may be changed.
+    pub fill: Option<u64>,
     pub ctx: Ctx,
 }
 

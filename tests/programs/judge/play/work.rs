@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_tests::driver::Outcome;
 
-use super::kernels::{BY_LIST, Kernel, launch};
+use super::kernels::{BY_LIST, COOPERATIVE, Kernel, launch};
 use super::slots::{Block, Stream, lock};
 use super::{Actor, Seen, code};
 use crate::grammar::{Line, Op};
@@ -38,22 +38,44 @@ impl Actor<'_> {
             }
             Op::Spin => {
                 let stream = self.stream(line.arg(0))?;
-                let flag = self.flag(line.arg(1))?;
-                code(self.kernel(&stream, Kernel::Spin, &[flag, 1], BY_LIST))
+                let (flag, driver) = (self.flag(line.arg(1))?, self.driver());
+                code(match line.arg(2) {
+                    0 => self.kernel(&stream, Kernel::Spin, &[flag, 1], BY_LIST),
+                    1 => call!(driver, cuStreamWaitValue64(stream.handle, flag, 1, 0)),
+                    2 => call!(driver, cuStreamWaitValue32(stream.handle, flag, 1, 0)),
+                    _ => self.memory_operation(&stream, WAIT_64, flag, 1),
+                })
+            }
+            Op::Say => {
+                let stream = self.stream(line.arg(0))?;
+                let say = stream.ctx.kernels.simulated(self.driver(), "say").ok()?;
+                let args = [line.arg(1), self.delay(index, line.arg(2))];
+                // On a GPU there is none, and no line of it.
+                launch(self.driver(), say, stream.handle, &args, BY_LIST).err().map(|e| (e, vec![]))
             }
             Op::Raise => self.raise(line),
             _ => {
                 let (block, stream) = (self.open_block(line.arg(0))?, self.stream(line.arg(1))?);
                 // One word is not the part: what it holds is seen only if all was filled before.
                 block.used(&stream);
-                let (at, value) = (block.part.0, line.arg(2));
-                code(call!(self.driver(), cuStreamWriteValue64(stream.handle, at, value, 0)))
+                let ((at, _), value, driver) = (block.part, line.arg(2), self.driver());
+                code(match line.arg(3) {
+                    0 => call!(driver, cuStreamWriteValue64(stream.handle, at, value, 0)),
+                    1 => call!(driver, cuStreamWriteValue32(stream.handle, at, value as u32, 0)),
+                    _ => self.memory_operation(&stream, WRITE_64, at, value),
+                })
             }
         }
     }
 
     pub fn kernel(&self, stream: &Stream, kernel: Kernel, args: &[u64], how: u64) -> Outcome {
         launch(self.driver(), stream.ctx.kernels.function(kernel), stream.handle, args, how)
+    }
+
+    /// One of `cuStreamBatchMemOp`.
+    pub fn memory_operation(&self, stream: &Stream, kind: u64, at: u64, value: u64) -> Outcome {
+        let operation = [kind, at, value, 0, 0, 0];
+        call!(self.driver(), cuStreamBatchMemOp(stream.handle, 1, operation.as_ptr().cast(), 0))
     }
 
     pub fn open_block(&self, slot: u64) -> Option<Block> {
@@ -75,20 +97,24 @@ impl Actor<'_> {
 
     fn memset(&self, line: &Line) -> Seen {
         let (block, byte) = (self.open_block(line.arg(0))?, line.arg(2) as u8);
-        let stream = self.stream(if line.arg(3) == SYNCHRONOUS { 0 } else { line.arg(1) })?;
-        let ((at, bytes), driver) = (block.part, self.driver());
-        let size = bytes as usize;
-        let done = match line.arg(3) {
+        let how = line.arg(3);
+        let stream = self.stream(if how >= SYNCHRONOUS { 0 } else { line.arg(1) })?;
+        let ((at, bytes), driver, s) = (block.part, self.driver(), stream.handle);
+        let (size, rows) = (bytes as usize, bytes as usize / 8);
+        let (half, word) = (u16::from_ne_bytes([byte; 2]), u32::from_ne_bytes([byte; 4]));
+        let done = match how {
+            0 => driver.memset(at, byte, size, s),
+            1 => call!(driver, cuMemsetD32Async(at, word, size / 4, s)),
+            2 => call!(driver, cuMemsetD2D8Async(at, 8, byte, 8, rows, s)),
+            3 => call!(driver, cuMemsetD16Async(at, half, size / 2, s)),
+            4 => call!(driver, cuMemsetD2D16Async(at, 8, half, 4, rows, s)),
+            5 => call!(driver, cuMemsetD2D32Async(at, 8, word, 2, rows, s)),
             SYNCHRONOUS => call!(driver, cuMemsetD8(at, byte, size)),
-            1 => {
-                let word = u32::from_ne_bytes([byte; 4]);
-                call!(driver, cuMemsetD32Async(at, word, size / 4, stream.handle))
-            }
-            2 => {
-                let (rows, width) = (size / 8, 8);
-                call!(driver, cuMemsetD2D8Async(at, 8, byte, width, rows, stream.handle))
-            }
-            _ => driver.memset(at, byte, size, stream.handle),
+            10 => call!(driver, cuMemsetD16(at, half, size / 2)),
+            11 => call!(driver, cuMemsetD32(at, word, size / 4)),
+            12 => call!(driver, cuMemsetD2D8(at, 8, byte, 8, rows)),
+            13 => call!(driver, cuMemsetD2D16(at, 8, half, 4, rows)),
+            _ => call!(driver, cuMemsetD2D32(at, 8, word, 2, rows)),
         };
         self.wrote(&block, &stream, done)
     }
@@ -96,23 +122,42 @@ impl Actor<'_> {
     fn copy(&self, index: usize, line: &Line) -> Seen {
         let (to, from) = (self.open_block(line.arg(0))?, self.readable(line.arg(1))?);
         let how = line.arg(4);
-        let stream = self.stream(if how == SYNCHRONOUS { 0 } else { line.arg(2) })?;
+        let stream = self.stream(if how >= SYNCHRONOUS { 0 } else { line.arg(2) })?;
         if to.part.1 != from.part.1 {
             return None;
         }
         let (dst, src, bytes) = (to.part.0, from.part.0, to.part.1);
-        let driver = self.driver();
+        let (driver, size, s) = (self.driver(), bytes as usize, stream.handle);
+        let (flat, mut deep) = (
+            flat_copy((2, dst, 0), (2, src, 0), bytes),
+            deep_copy((2, dst, 0), (2, src, 0), bytes),
+        );
+        let (there, here) = (to.ctx.handle, from.ctx.handle);
+        if matches!(how, 7 | 15) {
+            // CUDA_MEMCPY3D_PEER has the contexts where the other has nothing.
+            (deep[8], deep[19]) = (here, there);
+        }
+        let (flat, deep) = (flat.as_ptr().cast(), deep.as_ptr().cast());
         let done = match how {
-            0 => {
+            0 | 8 => {
                 let args = [dst, src, bytes, self.delay(index, line.arg(3))];
-                self.kernel(&stream, Kernel::Copy, &args, BY_LIST)
+                let how = if how == 0 { BY_LIST } else { COOPERATIVE };
+                self.kernel(&stream, Kernel::Copy, &args, how)
             }
-            1 => driver.copy(dst, src, bytes as usize, stream.handle),
-            SYNCHRONOUS => call!(driver, cuMemcpyDtoD(dst, src, bytes as usize)),
-            _ => {
-                let shape = flat_copy((2, dst, 0), (2, src, 0), bytes);
-                call!(driver, cuMemcpy2DAsync(shape.as_ptr().cast(), stream.handle))
-            }
+            1 => driver.copy(dst, src, size, s),
+            2 => call!(driver, cuMemcpy2DAsync(flat, s)),
+            3 => call!(driver, cuMemcpyDtoDAsync(dst, src, size, s)),
+            4 => call!(driver, cuMemcpy3DAsync(deep, s)),
+            5 => self.batch(dst, src, size, s),
+            6 => call!(driver, cuMemcpyPeerAsync(dst, there, src, here, size, s)),
+            7 => call!(driver, cuMemcpy3DPeerAsync(deep, s)),
+            SYNCHRONOUS => call!(driver, cuMemcpyDtoD(dst, src, size)),
+            10 => call!(driver, cuMemcpy(dst, src, size)),
+            11 => call!(driver, cuMemcpy2D(flat)),
+            12 => call!(driver, cuMemcpy2DUnaligned(flat)),
+            13 => call!(driver, cuMemcpy3D(deep)),
+            14 => call!(driver, cuMemcpyPeer(dst, there, src, here, size)),
+            _ => call!(driver, cuMemcpy3DPeer(deep)),
         };
         from.used(&stream);
         self.wrote(&to, &stream, done)
@@ -169,15 +214,6 @@ impl Actor<'_> {
     }
 }
 
-impl Block {
-    /// The stream's work touches it.
-    pub fn used(&self, stream: &Stream) {
-        if stream.capture().is_some() {
-            self.in_graph.store(true, Ordering::SeqCst);
-        }
-    }
-}
-
 /// As CUDA_MEMCPY2D, in rows of eight bytes: kind of memory, address and first row of each side.
 pub fn flat_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64; 16] {
     let (width, rows) = (8, bytes / 8);
@@ -210,5 +246,8 @@ pub fn deep_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64
     shape
 }
 
-const SYNCHRONOUS: u64 = 9;
+/// From here on a way to copy or fill has no stream.
+pub const SYNCHRONOUS: u64 = 9;
+const WAIT_64: u64 = 4;
+pub const WRITE_64: u64 = 5;
 const FLAGS_MAX: u64 = 64;

@@ -1,0 +1,36 @@
+//! When a run of the judge ends: by itself in time, or because it is told to.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    until: Option<Instant>,
+}
+
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+impl Ending {
+    /// After so many seconds, 0 for never; in any case on SIGTERM or SIGINT: what was found so far is
+    /// summed up.
+    pub fn after(seconds: u64) -> Ending {
+        let handler = on_signal as extern "C" fn(i32);
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            // SAFETY: the handler does nothing but store a flag.
+            unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+        }
+        Ending { until: (seconds > 0).then(|| Instant::now() + Duration::from_secs(seconds)) }
+    }
+
+    pub fn never() -> Ending {
+        Ending { until: None }
+    }
+
+    pub fn has_come(self) -> bool {
+        TOLD.load(Ordering::SeqCst) || self.until.is_some_and(|until| Instant::now() > until)
+    }
+}
+
+extern "C" fn on_signal(_signal: i32) {
+    TOLD.store(true, Ordering::SeqCst);
+}

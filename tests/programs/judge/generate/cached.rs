@@ -1,0 +1,103 @@
+//! Captures as caching allocators make them.
+
+use super::maker::Maker;
+use super::model::{Uses, empty};
+use crate::grammar::Op;
+
+impl Maker {
+    /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that only
+    /// submits into it, and ordinary ones between the launches. Judged by what a cache would do.
+    pub fn cached_capture(&mut self) {
+        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
+        else {
+            return self.drop_graph();
+        };
+        let Some(to) = self.any_block(false) else { return self.allocate() };
+        if self.captures_open > 0 {
+            return;
+        }
+        let stream = self.create_stream(false);
+        let mode = self.dice.below(3) as u64;
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        let (home, ctx) = (self.thread, self.ctx());
+        let other = ((usize::from(home) + 1) % self.threads.max(1)) as u8;
+        let mut live: Vec<u64> = Vec::new();
+        for round in 0..2 + self.dice.below(6) as u64 {
+            if mode != 0 && self.dice.chance(40) {
+                self.switch(if self.thread == home { other } else { home });
+                self.set_ctx(ctx);
+            }
+            let slot = 44 + round;
+            let (value, delay) = (self.value(), self.delay());
+            let bytes = self.dice.pick(&[4096, 64 << 10, 1 << 20, 3 << 20]);
+            self.say(Op::Alloc, &[slot, bytes]);
+            self.say(Op::Fill, &[slot, stream, value, delay, 0]);
+            self.say(Op::Copy, &[to, slot, stream, delay, 0]);
+            live.push(slot);
+            if self.dice.chance(70) {
+                let index = self.dice.below(live.len());
+                let slot = live.swap_remove(index);
+                self.say(Op::Free, &[slot]);
+            }
+        }
+        self.switch(home);
+        self.set_ctx(ctx);
+        for slot in live {
+            self.say(Op::Free, &[slot]);
+        }
+        let uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
+        self.finish_capture(stream, graph, exec, uses);
+    }
+
+    /// The same in a capture of two contexts: what it asks for in the second one is its own as well.
+    pub fn cached_contexts(&mut self) {
+        if self.captures_open > 0 {
+            return;
+        }
+        const CTX: u64 = 5;
+        const SIDE: u64 = 124;
+        const FORK: u64 = 125;
+        const JOIN: u64 = 124;
+        const GRAPH: u64 = 126;
+        // Both parts lie at the same place.
+        const IN_IT: u64 = 60;
+        const AFTER_IT: u64 = 63;
+        self.set_ctx(0);
+        let (stream, (value, delay)) = (self.create_stream(false), (self.value(), self.delay()));
+        let (later, bytes) = (self.value(), self.dice.pick(&[4096, 1 << 20, 3 << 20]));
+        self.say(Op::EventCreate, &[FORK, 2]);
+        self.say(Op::CtxCreate, &[CTX]);
+        self.say(Op::StreamCreate, &[SIDE, 1, 0]);
+        self.say(Op::EventCreate, &[JOIN, 2]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::CaptureBegin, &[stream, 0]);
+        self.say(Op::EventRecord, &[FORK, stream]);
+        self.say(Op::EventWait, &[SIDE, FORK]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Alloc, &[IN_IT, bytes]);
+        self.say(Op::Fill, &[IN_IT, SIDE, value, delay, 0]);
+        self.say(Op::Free, &[IN_IT]);
+        self.say(Op::EventRecord, &[JOIN, SIDE]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::EventWait, &[stream, JOIN]);
+        self.say(Op::CaptureEnd, &[stream, GRAPH]);
+        self.say(Op::Instantiate, &[GRAPH, GRAPH]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Alloc, &[AFTER_IT, bytes]);
+        self.say(Op::Fill, &[AFTER_IT, SIDE, later, delay, 0]);
+        self.say(Op::CtxSync, &[]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::Launch, &[GRAPH, stream]);
+        self.say(Op::StreamSync, &[stream]);
+        self.say(Op::CtxSet, &[CTX]);
+        self.say(Op::Read, &[AFTER_IT]);
+        self.say(Op::CtxSet, &[0]);
+        self.say(Op::ExecDestroy, &[GRAPH]);
+        self.say(Op::GraphDestroy, &[GRAPH]);
+        self.say(Op::CtxDestroy, &[CTX]);
+        self.say(Op::EventDestroy, &[FORK]);
+        self.say(Op::StreamDestroy, &[stream]);
+        self.model.streams[stream as usize] = None;
+    }
+}

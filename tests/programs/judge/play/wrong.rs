@@ -1,0 +1,81 @@
+//! Calls that the driver refuses, and calls that it fails for a while: the program is told the same.
+
+use cachealloc_tests::driver::{Driver, Outcome};
+
+use super::{Actor, Seen, code};
+use crate::grammar::{Line, Op};
+
+impl Actor<'_> {
+    pub fn trouble(&mut self, line: &Line) -> Seen {
+        match line.op {
+            Op::Wrong => code(wrong(self.driver(), line.arg(0))),
+            Op::Fault => {
+                let list = FAULTS[line.arg(0) as usize % FAULTS.len()];
+                // A GPU fails nothing.
+                let _ = self.driver().fail(list);
+                None
+            }
+            _ => {
+                if let Some(fail) = self.driver().functions.sim_fail {
+                    // SAFETY: null removes all failures.
+                    unsafe { fail(std::ptr::null()) };
+                }
+                None
+            }
+        }
+    }
+}
+
+fn wrong(driver: &Driver, what: u64) -> Outcome {
+    let (mut place, mut size) = (0, 0);
+    match what {
+        0 => driver.alloc(0).map(drop),
+        1 => driver.alloc(1 << 60).map(drop),
+        2 => driver.free(WILD),
+        3 => driver.free_async(WILD, 1),
+        4 => driver.alloc_async(1 << 60, 1).map(drop),
+        5 => call!(driver, cuMemAllocPitch(&mut place, &mut size, 1 << 40, 1 << 20, 4)),
+        6 => call!(driver, cuMemRelease(WILD)),
+        7 => released_twice(driver),
+        8 => call!(driver, cuMemCreate(&mut place, 1, [1_u64, 1, 0, 0].as_ptr().cast(), 0)),
+        9 => call!(driver, cuMemHostUnregister(WILD)),
+        10 => driver.free_pinned(WILD),
+        11 => call!(driver, cuMemAllocManaged(&mut place, 4096, 0)),
+        12 => call!(driver, cuMemAllocFromPoolAsync(&mut place, 4096, 0, 1)),
+        13 => call!(driver, cuMemPoolDestroy(0)),
+        14 => call!(driver, cuArrayCreate(&mut place, [0_u64, 0, 3 | 1 << 32].as_ptr().cast())),
+        15 => call!(driver, cuMemUnmap(WILD, 2 << 20)),
+        16 => call!(driver, cuMemAllocManaged(&mut place, 1 << 60, 1)),
+        17 => driver.address_range(WILD).map(drop),
+        18 => call!(driver, cuArrayDestroy(WILD)),
+        _ => driver.free(0),
+    }
+}
+
+/// The second time there is nothing to release.
+fn released_twice(driver: &Driver) -> Outcome {
+    let mut handle = 0;
+    let properties = [1_u64, 1, 0, 0];
+    call!(driver, cuMemCreate(&mut handle, 2 << 20, properties.as_ptr().cast(), 0))?;
+    call!(driver, cuMemRelease(handle))?;
+    call!(driver, cuMemRelease(handle))
+}
+
+const WILD: u64 = 0x1230;
+/// What the driver fails, and with what.
+pub const FAULTS: [&str; 14] = [
+    "cuCtxRecordEvent@*=2",
+    "cuCtxWaitEvent@*=2",
+    "cuEventCreate@*=2",
+    "cuMemHostAlloc@*=2",
+    "cuStreamCreateWithPriority@*=2",
+    "cuLaunchKernel@*=701",
+    "cuMemcpyAsync@*=2",
+    "cuMemAllocAsync@*=2",
+    "cuMemAlloc_v2@*=2",
+    "cuMemHostRegister_v2@*=2",
+    "cuModuleLoadData@*=209",
+    "cuMemCreate@*=2",
+    "cuEventRecord@*=2",
+    "cuStreamBeginCapture_v2@*=2",
+];

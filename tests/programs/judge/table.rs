@@ -1,0 +1,166 @@
+//! Would the judge find each mend again? With one rule of the library after the other left out: how many
+//! programs it takes until something differs. `judge table --lib LIB --driver DIR [--programs N] [--jobs N]`
+//! prints the table of `docs/judge.md`.
+//!
+//! LIB is built with `break-rules`. What differs with the rule in place as well does not count.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::arguments::Arguments;
+use crate::campaign;
+use crate::compare::Finding;
+use crate::ending::Ending;
+use crate::generate;
+use crate::run::Machine;
+
+/// What was broken, and the rule that mends it.
+const MENDS: &[(&str, &str)] = &[
+    ("frees by threads that only submit into a capture", "capture_threads_join"),
+    ("what such a thread held before", "held_blocks_join"),
+    ("`cuInit` a second time", "second_init_forgets_nothing"),
+    ("frees in stream order beside a capture", "capture_leaves_tags"),
+    ("memory of a relaxed capture that no node names", "unnamed_is_everybodys"),
+    ("memory that another stream frees behind a kernel", "stream_comes_behind_others"),
+    ("the same, in pieces", "pieces_are_awaited"),
+    ("stream-ordered memory freed by `cuMemFree`", "assumed_over_where_short"),
+    ("queries behind the free of a thread that has ended", "debt_outlives_thread"),
+    ("queries behind the free of a thread that lives", "others_debts_for_a_while"),
+    ("pinned memory by its end", "ranges_have_margins"),
+    ("pinned memory in a packed struct", "arguments_at_any_byte"),
+    ("pinned memory behind a texture", "objects_look"),
+    ("base and offset of a 2D or 3D copy", "offsets_count"),
+    ("batches with pageable operands", "batches_look"),
+    ("pinned memory that changes hands between threads", "out_before_driver"),
+    ("one buffer registered by two threads", "refused_entry_alone"),
+    ("contexts made and destroyed by several threads", "ends_what_was_there"),
+    ("a kernel of a later context", "kernels_end_with_context"),
+    ("access to a mapping taken away", "less_access_pays"),
+    ("a wait with a green context current", "green_wait_is_partial"),
+    ("requests in host functions", "callback_is_asked"),
+    ("numbers of the default pool", "pool_numbers_are_ours"),
+    ("text of kernels at the end", "end_pays"),
+    ("memory on its way back, asked for by another thread", "room_is_awaited"),
+    ("and by a second try", "room_is_tried_again"),
+    ("expandable segments that still move", "arrived_is_told"),
+    ("fills of our own", "own_work_counts"),
+    ("a capture of two contexts", "capture_in_every_context"),
+    ("a barrier that the driver refuses", "refused_barrier_settles"),
+];
+
+const PROGRAMS: u64 = 2_000;
+const TRIES: usize = 4;
+
+#[derive(Clone)]
+struct Found {
+    /// How many programs it took.
+    programs: u64,
+    theme: String,
+    how: String,
+}
+
+struct Table<'a> {
+    arguments: &'a Arguments,
+    themes: Vec<&'static str>,
+    wanted: Vec<(&'static str, &'static str)>,
+    next: AtomicU64,
+    end: u64,
+    ending: Ending,
+    found: Mutex<Vec<Option<Found>>>,
+}
+
+pub fn table(arguments: &Arguments) -> Result<bool, String> {
+    let rules = arguments.texts("break");
+    let is_wanted = |rule: &str| rules.is_empty() || rules.iter().any(|name| name == rule);
+    let wanted: Vec<_> = MENDS.iter().copied().filter(|(_, rule)| is_wanted(rule)).collect();
+    let ending = Ending::after(arguments.number("seconds", 0)?);
+    let machine = Machine { ending, broken: String::new(), ..arguments.machine()? };
+    let table = Table {
+        arguments,
+        themes: generate::themes(),
+        next: AtomicU64::new(0),
+        end: arguments.number("programs", PROGRAMS)?,
+        ending,
+        found: Mutex::new(vec![None; wanted.len()]),
+        wanted,
+    };
+    std::thread::scope(|scope| {
+        for job in 0..arguments.number("jobs", 1).unwrap_or(1) {
+            let own = Machine { scratch: machine.scratch.join(job.to_string()), ..machine.clone() };
+            let table = &table;
+            scope.spawn(move || table.work(&own));
+        }
+    });
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    Ok(table.print())
+}
+
+impl Table<'_> {
+    fn work(&self, machine: &Machine) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::SeqCst);
+            if number >= self.end || self.ending.has_come() || self.missing().is_empty() {
+                return;
+            }
+            self.one(machine, number);
+        }
+    }
+
+    /// Rules that nothing has missed so far, by place.
+    fn missing(&self) -> Vec<usize> {
+        let found = self.found.lock().expect("no job panics");
+        (0..found.len()).filter(|place| found[*place].is_none()).collect()
+    }
+
+    fn one(&self, machine: &Machine, number: u64) {
+        let count = self.themes.len() as u64;
+        let (seed, theme) = (1 + number / count, self.themes[(number % count) as usize]);
+        let without = self.arguments.without();
+        let program = generate::program(seed, theme, &without).expect("a theme that there is");
+        let confs = campaign::confs_for(&program);
+        let Ok(baseline) = machine.baseline(&program, true) else { return };
+        for place in self.missing() {
+            let (what, rule) = self.wanted[place];
+            let broken = Machine { broken: rule.into(), ..machine.clone() };
+            let differs = confs.iter().find_map(|conf| {
+                let found = broken.judge(&program, &baseline, conf)?.into_iter().next()?;
+                // Where threads meet it is not so each time; with the rule in place all is well each time.
+                let again = |machine: &Machine| machine.judge(&program, &baseline, conf);
+                let same = |found: &Finding, kind: &str| found.kind == kind;
+                let shows = |_: &usize| {
+                    again(&broken).is_some_and(|all| all.iter().any(|one| same(one, &found.kind)))
+                };
+                let alike = |_: usize| again(machine).is_some_and(|all| all.is_empty());
+                let sure = (0..TRIES).find(shows).is_some() && (0..TRIES).all(alike);
+                sure.then(|| format!("{}: {}", conf.replace("free_mode:", ""), found.kind))
+            });
+            if self.ending.has_come() {
+                return;
+            }
+            let Some(how) = differs else { continue };
+            println!("{rule} after {}: {theme} {how} ({what})", number + 1);
+            let mut all = self.found.lock().expect("no job panics");
+            let earlier = all[place].as_ref().is_some_and(|known| known.programs <= number + 1);
+            if !earlier {
+                all[place] = Some(Found { programs: number + 1, theme: theme.into(), how });
+            }
+        }
+    }
+
+    /// Whether all were found.
+    fn print(&self) -> bool {
+        let found = self.found.lock().expect("no job panics");
+        let tried = self.next.load(Ordering::SeqCst).min(self.end);
+        println!("| taken out | mends | programs until found | theme | by |");
+        println!("|---|---|---|---|---|");
+        for ((what, rule), found) in self.wanted.iter().zip(found.iter()) {
+            match found {
+                Some(Found { programs, theme, how }) => {
+                    println!("| `{rule}` | {what} | {programs} | {theme} | {how} |");
+                }
+                None => println!("| `{rule}` | {what} | not in {tried} | | |"),
+            }
+        }
+        found.iter().all(Option::is_some)
+    }
+}
