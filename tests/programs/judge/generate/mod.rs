@@ -31,14 +31,14 @@ pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Prog
     // Each does without some of what its theme may do, and some are short: what comes early hides what
     // comes later.
     let may = row.actions.iter().filter(|(name, ..)| !without.contains(*name));
-    let mut actions: Vec<_> = may.filter(|_| maker.dice.chance(75)).collect();
+    let mut actions: Vec<_> = may.clone().filter(|_| maker.dice.chance(75)).collect();
     if actions.is_empty() {
-        actions = row.actions.iter().collect();
+        actions = may.collect();
     }
     let lines = if seed.is_multiple_of(3) { row.lines / 8 } else { row.lines };
     let total: usize = actions.iter().map(|(_, weight, _)| weight).sum();
     for _ in 0..lines * TRIES_OF_EACH_LINE {
-        if maker.lines.len() >= lines {
+        if maker.lines.len() >= lines || total == 0 {
             break;
         }
         let mut choice = maker.dice.below(total);
