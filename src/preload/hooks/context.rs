@@ -15,6 +15,7 @@ use crate::record::recorder;
 use crate::runtime::agents::Seen;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
+use crate::runtime::extents::{self, Extent};
 use crate::runtime::idle::HeldOff;
 use crate::runtime::stats::Wait;
 use crate::runtime::{
@@ -79,7 +80,11 @@ pub fn destroy(
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
     let Some(id) = id else { return real() };
-    let ending = contexts::find(id).map(Ending::begin);
+    let mut ending = contexts::find(id).map(Ending::begin);
+    // One of several attachments may go, and the context be used meanwhile.
+    if function.id != id::cuCtxDetach && rule_holds(Rule::OutBeforeDriver) {
+        ending.iter_mut().for_each(Ending::hide);
+    }
     forget_kernels();
     let code = real();
     let over = code == SUCCESS && !(function.id == id::cuCtxDetach && is_still(handle, id));
@@ -191,6 +196,7 @@ pub fn disable_peer(
 struct Ending {
     context: &'static Context,
     barrier: Option<(BarrierNumber, EventRef)>,
+    hidden: Vec<&'static Extent>,
     _held_off: HeldOff<'static>,
     _shut: RwLockWriteGuard<'static, ()>,
 }
@@ -202,7 +208,12 @@ impl Ending {
         let barrier = context.last_barrier.forget();
         let shut = context.shut();
         context.ending_ns.store(recorder::now_ns(), Ordering::Relaxed);
-        Ending { context, barrier, _held_off: held_off, _shut: shut }
+        Ending { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
+    }
+
+    /// Its memory is nobody's from here on, and perhaps another's before the driver returns.
+    fn hide(&mut self) {
+        self.hidden = extents::hide_context(self.context);
     }
 }
 
@@ -214,7 +225,9 @@ fn forget_kernels() {
 }
 
 /// The driver was asked to end this context.
-fn end(id: u64, ending: Option<Ending>, over: bool) {
+fn end(id: u64, mut ending: Option<Ending>, over: bool) {
+    let hidden = ending.as_mut().map(|ending| core::mem::take(&mut ending.hidden));
+    extents::hidden_are_gone(hidden.unwrap_or_default(), over);
     let known = match &ending {
         // Another thread may have met it meanwhile.
         None => contexts::find(id),

@@ -141,6 +141,38 @@ pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     lost.fold(false, |any, own| any | own)
 }
 
+/// Takes the segments of a context out of the books. Call before the driver is asked to end it: from then on
+/// the same addresses may be somebody else's, also by calls that the driver serves alone.
+pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
+    let _spare = lock(&SPARE);
+    let mut hidden = Vec::new();
+    for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
+        // SAFETY: null or leaked.
+        let Some(level) = (unsafe { level.as_ref() }) else { continue };
+        for entry in level {
+            // SAFETY: null or never unmapped.
+            let extent = unsafe { entry.load(Ordering::Relaxed).as_ref() };
+            if let Some(extent) = extent.filter(|extent| core::ptr::eq(extent.context(), context)) {
+                for_pages(extent.base(), extent.bytes(), null_mut());
+                hidden.push(extent);
+            }
+        }
+    }
+    hidden
+}
+
+/// What was hidden: the context is gone, or still there after all.
+pub fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
+    let mut spare = lock(&SPARE);
+    for extent in hidden {
+        if gone {
+            empty(extent, &mut spare);
+        } else {
+            for_pages(extent.base(), extent.bytes(), (extent as *const Extent).cast_mut());
+        }
+    }
+}
+
 /// The context is gone with all its segments.
 pub fn remove_context(context: &Context) {
     let mut spare = lock(&SPARE);
@@ -264,6 +296,11 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
 
 fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     for_pages(extent.base(), extent.bytes(), null_mut());
+    empty(extent, spare);
+}
+
+/// No page leads to it.
+fn empty(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     extent.bytes.store(0, Ordering::Relaxed);
     // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
     unsafe {
