@@ -1,6 +1,6 @@
 //! Several contexts: made, used beside each other, destroyed, reset.
 
-use super::maker::Maker;
+use super::maker::{Maker, TEMPORARY};
 use super::model::{ThreadModel, empty, held};
 use crate::grammar::Op;
 
@@ -119,8 +119,12 @@ impl Maker {
             self.set_ctx(0);
             self.say(Op::CtxSet, &[slot]);
             self.say(Op::CtxSync, &[]);
+            // With the part current: the memory is the whole context's.
+            self.say(Op::Alloc, &[TEMPORARY, 65536]);
+            self.say(Op::Free, &[TEMPORARY]);
             self.say(Op::CtxSet, &[0]);
-            self.free_a_temporary();
+            let id = self.ctx_id(0);
+            self.model.order.waited_for_context(id);
         }
         self.say(Op::CtxSet, &[0]);
         self.say(Op::CtxDestroy, &[slot]);

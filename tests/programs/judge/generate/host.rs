@@ -12,7 +12,10 @@ impl Maker {
         }
         let ctx = self.ctx_id(self.ctx());
         let bytes = self.dice.pick(&[4096_u64, 8192, 65536, 3 << 20]);
-        let op = self.dice.pick(&[Op::HostAlloc, Op::HostAlloc, Op::HostPlain]);
+        let mut op = self.dice.pick(&[Op::HostAlloc, Op::HostAlloc, Op::HostPlain]);
+        if self.shows_little() {
+            op = Op::HostPlain;
+        }
         match op {
             Op::HostAlloc => {
                 let flags = self.dice.pick(&[0, 0, 2, 1, PLAINLY]);
@@ -20,7 +23,7 @@ impl Maker {
             }
             _ => self.say(op, &[slot as u64, bytes]),
         }
-        let registered = op == Op::HostPlain && self.dice.chance(70);
+        let registered = op == Op::HostPlain && !self.shows_little() && self.dice.chance(70);
         if registered {
             self.say(Op::HostRegister, &[slot as u64]);
         }
@@ -127,9 +130,11 @@ impl Maker {
                 self.say(Op::HostFunction, &[stream, host, value, how]);
             }
             _ => {
-                let mut how = self.one_of(7);
-                if !self.host(host).filled {
-                    how %= 3;
+                let how = self.one_of(7);
+                if !self.host(host).filled && how > 2 {
+                    // One word is not enough to look at.
+                    self.ensure_host(&touched);
+                    self.say(Op::HostWrite, &[host, value]);
                 }
                 self.say(Op::FillHost, &[host, stream, value, delay, how]);
             }

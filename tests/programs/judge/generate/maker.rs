@@ -90,6 +90,11 @@ impl Maker {
         }
     }
 
+    /// A program without pinned memory: once a kernel was given some, every kernel counts as visible.
+    pub fn shows_little(&self) -> bool {
+        (self.taste >> 40).is_multiple_of(4)
+    }
+
     pub fn begin_context(&mut self, slot: usize) {
         let id = self.model.ctx_ids;
         self.model.ctx_ids += 1;

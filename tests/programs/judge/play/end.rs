@@ -6,6 +6,9 @@ use crate::grammar::{Line, Op};
 
 impl Actor<'_> {
     pub fn look_at_everything(&mut self) {
+        if self.player.ends_at_once {
+            return;
+        }
         let streams = self.slots().streams.all();
         let open = streams.iter().filter_map(|stream| stream.capture()).count();
         if open > 0 {

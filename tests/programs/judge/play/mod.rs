@@ -106,6 +106,8 @@ pub struct Player {
     lines: usize,
     /// What is freed while a graph names it is the graph's: by a cache, or by the library.
     keeps_for_graphs: bool,
+    /// Nothing waits before the process ends: what its kernels have printed is let out by its frees.
+    ends_at_once: bool,
 }
 
 /// One thread of the program.
@@ -133,6 +135,7 @@ pub fn play(program: &Program, options: Options) -> Result<(), String> {
         played: AtomicUsize::new(0),
         lines: program.lines.len(),
         keeps_for_graphs: program.theme == "cached",
+        ends_at_once: program.theme == "text",
     };
     let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
     player.slots.contexts.put(0, first.clone());
