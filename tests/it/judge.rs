@@ -9,9 +9,9 @@ use std::process::{Command, Output};
 
 use cachealloc_tests::{driver_folder, library, root};
 
-const SEEDS: &str = "1..11";
+const SEEDS: &str = "8..16";
 /// What differs now and then: `tests/data/judged/open` has programs of it.
-const OPEN: &str = "capture_beside,relaxed_requests,many_captures";
+const OPEN: &str = "capture_beside,relaxed_requests,many_captures,green";
 const JOBS: &str = "2";
 
 /// Programs of every theme, in every mode: what counts natively is the same under the library.
