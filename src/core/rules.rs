@@ -63,6 +63,8 @@ rules! {
     CaptureInEveryContext = "capture_in_every_context",
     /// What no node names is everybody's, once it was freed.
     UnnamedIsEverybodys = "unnamed_is_everybodys",
+    /// An address at which a block begins does not name the one that ends there.
+    BeginIsNoEnd = "begin_is_no_end",
     /// What a node names stays the graph's when its capture has ended.
     NamedStaysWithGraph = "named_stays_with_graph",
     /// The memory of a capture is its graph's as long as that, or anything made from it, lives.

@@ -95,7 +95,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Of what there is natively nothing like, or what shows only at the end: `limits.rs`, `idle.rs`,
-/// `snapshots.rs`, `graphs.rs` and `processes.rs` show them, and of the
+/// `snapshots.rs`, `graphs.rs`, `judge.rs` and `processes.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
@@ -107,6 +107,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::HeldBlocksJoin,
     Rule::CaptureInEveryContext,
     Rule::NamedStaysWithGraph,
+    Rule::BeginIsNoEnd,
     Rule::PoolEndsBehindEvent,
     Rule::SettledPoolEndsAtOnce,
     Rule::CaptureFreeMarks,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use cachealloc_core::rules::Rule;
 use cachealloc_tests::{driver_folder, library, root};
 
 const SEEDS: &str = "8..16";
@@ -43,6 +44,20 @@ fn programs_that_differed_once_are_the_same() {
     let ran = judge(&[&["check"], files.as_slice()].concat());
     let text = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// With the rule that mended it switched off, such a program differs again.
+#[test]
+fn programs_differ_without_their_rule() {
+    const TABLE: &[(Rule, &str)] = &[
+        (Rule::BeginIsNoEnd, "neighbour_of_a_named_block"),
+    ];
+    for (rule, name) in TABLE {
+        let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();
+        let ran = judge(&["check", &program, "--break", rule.name()]);
+        let text = String::from_utf8_lossy(&ran.stdout);
+        assert!(text.contains(": under "), "{name} is the same without {}: {text}", rule.name());
+    }
 }
 
 /// What is not mended yet still differs: a mend moves the program to the others.

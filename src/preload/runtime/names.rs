@@ -2,14 +2,15 @@
 //!
 //! Noted when work is submitted into a capture: every address among the bytes of a kernel's arguments, at
 //! any alignment, and every operand of a copy or a fill, leads to the block of ours around it, its end
-//! included. That finds a tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a
-//! function that is not known here, and of a kernel whose arguments are not, everything counts that the
-//! program holds of the capture's memory at that moment. What it has freed by then no later node can
-//! name.
+//! included where no other block begins: a neighbour that is not meant would stay reserved. That finds a
+//! tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a function that is not
+//! known here, and of a kernel whose arguments are not, everything counts that the program holds of the
+//! capture's memory at that moment. What it has freed by then no later node can name.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, BlockState};
 
 use crate::functions::Function;
@@ -50,13 +51,16 @@ impl Names {
         self.ranges.range(..=address).next_back().map(|(from, to)| (*from, *to))
     }
 
-    /// The block that the program holds around this address, and the one that ends there.
+    /// The block that the program holds around this address, else the one that ends there.
     fn add_address(&mut self, address: u64) {
-        for address in [Some(address), address.checked_sub(1)].into_iter().flatten() {
-            if let Some((begin, end)) = block_around(address) {
-                self.blocks.push(begin);
-                self.add(begin, end);
-            }
+        let ends = || block_around(address.checked_sub(1)?);
+        let mut blocks = [block_around(address), ends()];
+        if blocks[0].is_some() && rule_holds(Rule::BeginIsNoEnd) {
+            blocks[1] = None;
+        }
+        for (begin, end) in blocks.into_iter().flatten() {
+            self.blocks.push(begin);
+            self.add(begin, end);
         }
     }
 
