@@ -63,6 +63,8 @@ rules! {
     CaptureInEveryContext = "capture_in_every_context",
     /// What no node names is everybody's, once it was freed.
     UnnamedIsEverybodys = "unnamed_is_everybodys",
+    /// Beside a block that a graph uses, others are freed as anywhere.
+    PrivateByBlock = "private_by_block",
     /// An address at which a block begins does not name the one that ends there.
     BeginIsNoEnd = "begin_is_no_end",
     /// What a node names stays the graph's when its capture has ended.

@@ -41,8 +41,9 @@ pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     Some(claimed.map_or_else(
         |code| code,
         |free| {
+            let of_default_pool = free.is_of_default_pool();
             let code = exports::after_free(free.context, free.plainly());
-            if code == SUCCESS && free.is_of_default_pool() {
+            if code == SUCCESS && of_default_pool {
                 free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
             }
             code
@@ -60,8 +61,9 @@ pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<
     Some(claimed.map_or_else(
         |code| code,
         |free| {
+            let of_default_pool = free.is_of_default_pool();
             let code = free.on_stream(stream);
-            if code == SUCCESS && free.is_of_default_pool() {
+            if code == SUCCESS && of_default_pool {
                 free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
             }
             code
@@ -149,7 +151,14 @@ impl<'a> Free<'a> {
     /// The program has it from the default pool of the device, as it sees it.
     #[inline]
     fn is_of_default_pool(&self) -> bool {
-        self.block.kind == Kind::Stream && !self.block.extent.is_private()
+        self.block.kind == Kind::Stream && !self.is_private()
+    }
+
+    /// A capture, or a graph, may use it. Others' blocks may lie in the same segment.
+    #[inline]
+    fn is_private(&self) -> bool {
+        let none = || lock(&self.context.allocator).private_pool_of(self.block.block).is_none();
+        self.block.extent.is_private() && !(rule_holds(Rule::PrivateByBlock) && none())
     }
 
     #[inline]
@@ -296,7 +305,7 @@ impl<'a> Free<'a> {
     }
 
     fn park_for_barrier(&self) -> CuResult {
-        if self.block.extent.is_private() {
+        if self.is_private() {
             let Free { thread, context, .. } = *self;
             // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other
             // memory this free is one behind a stream of its own.
@@ -311,7 +320,7 @@ impl<'a> Free<'a> {
 
     /// Stream-ordered memory, freed by `cuMemFree` where no event can be had.
     fn park_assumed(&self) -> CuResult {
-        if self.block.extent.is_private() {
+        if self.is_private() {
             return self.park_for_barrier();
         }
         tags::free_assumed(self.context, self.freed(), Ready::NextBarrier, None);
@@ -336,7 +345,7 @@ impl<'a> Free<'a> {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // Of a capture: that must know.
-            StreamRoute::Tag if self.block.extent.is_private() && captures::maybe() => {
+            StreamRoute::Tag if captures::maybe() && self.is_private() => {
                 return self.park_for_barrier();
             }
             StreamRoute::Tag => return self.tag(stream, id),
@@ -414,7 +423,7 @@ impl<'a> Free<'a> {
 
     #[cold]
     fn publish_past_lists(&self) {
-        if self.block.extent.is_private() {
+        if self.is_private() {
             let Free { thread, context, .. } = *self;
             return private_pools::free(
                 thread,
@@ -447,7 +456,7 @@ impl<'a> Free<'a> {
     /// None where others get nothing of it: the free of a private pool's block may wait for the
     /// capture, and that for the allocation.
     fn in_progress(&self) -> Option<InProgress<'static>> {
-        if self.block.extent.is_private() {
+        if self.is_private() {
             return None;
         }
         self.context.frees_in_progress.fetch_add(1, Ordering::Acquire);
