@@ -7,7 +7,8 @@
 //! And not everything that a capture was given is used by its graph. The driver really allocates and frees
 //! in a relaxed capture: what is freed there and named by no node is ordinary memory again. Its free has
 //! waited, so nobody else has to. The caller knows what nodes name, as ranges of addresses; a block
-//! that was freed behind work outside of the capture waits for the pool all the same (`unsettled`).
+//! that was freed behind work outside of the capture waits for the pool all the same (`unsettled`),
+//! if it has not left the pool before (`leave_pool`).
 //!
 //! * While the capture runs, a segment without anything in use goes back as a whole: the capture
 //!   may want the memory again, and takes it back as if it had been idle since before it began.
@@ -38,6 +39,27 @@ impl Allocator {
             block.private = None;
         }
         self.free_as(id, Ready::Anyone);
+    }
+
+    /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What
+    /// lies free beside it in a segment of the pool's is everybody's too, but what `uses` says.
+    pub fn leave_pool(&mut self, id: BlockId, uses: impl Fn(Address, Address) -> bool) {
+        let block = self.blocks.at_mut(id.0);
+        block.private = None;
+        let segment = block.segment;
+        let row = self.segments.at_mut(segment.0);
+        let first = row.first;
+        if row.private.take().is_none() {
+            return;
+        }
+        let opens = |id: &BlockId| {
+            let block = self.blocks.at(id.0);
+            let free = block.private.is_some() && block.state != State::Allocated;
+            free && !block.unsettled && !uses(block.address, block.end())
+        };
+        let free: Vec<BlockId> = self.blocks_from(first).filter(opens).collect();
+        free.into_iter().for_each(|block| self.open_block(block));
+        self.note_leaving(segment);
     }
 
     /// Gives everybody the segment around this address, if it is a pool's, nobody holds anything in it

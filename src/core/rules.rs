@@ -63,6 +63,8 @@ rules! {
     CaptureInEveryContext = "capture_in_every_context",
     /// What no node names is everybody's, once it was freed.
     UnnamedIsEverybodys = "unnamed_is_everybodys",
+    /// And before that, where it is freed on a stream that does not capture.
+    UnnamedLeavesPool = "unnamed_leaves_pool",
     /// Beside a block that a graph uses, others are freed as anywhere.
     PrivateByBlock = "private_by_block",
     /// An address at which a block begins does not name the one that ends there.

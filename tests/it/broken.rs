@@ -109,6 +109,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::NamedStaysWithGraph,
     Rule::BeginIsNoEnd,
     Rule::PrivateByBlock,
+    Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,
     Rule::SettledPoolEndsAtOnce,
     Rule::CaptureFreeMarks,

@@ -52,6 +52,7 @@ fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
         (Rule::BeginIsNoEnd, "neighbour_of_a_named_block"),
         (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
+        (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();

@@ -161,6 +161,11 @@ impl<'a> Free<'a> {
         self.block.extent.is_private() && !(rule_holds(Rule::PrivateByBlock) && none())
     }
 
+    /// The same once it has left its capture, where it may.
+    fn stays_private(&self) -> bool {
+        self.is_private() && !private_pools::leaves(self.context, &self.block)
+    }
+
     #[inline]
     fn plainly(&self) -> CuResult {
         let facts = facts(self.context);
@@ -345,7 +350,7 @@ impl<'a> Free<'a> {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // Of a capture: that must know.
-            StreamRoute::Tag if captures::maybe() && self.is_private() => {
+            StreamRoute::Tag if captures::maybe() && self.stays_private() => {
                 return self.park_for_barrier();
             }
             StreamRoute::Tag => return self.tag(stream, id),

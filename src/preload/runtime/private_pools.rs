@@ -16,7 +16,8 @@
 //!
 //! Not all of it stays so. Where natively the allocation is made at once (`OpenCapture::lets_allocate`), what
 //! was freed and no node names (`names`) is ordinary memory: in every launch nobody uses it, and now its free
-//! has waited. What natively would have ended the capture counts as named by its birth.
+//! has waited, or waits for a stream as any. What natively would have ended the capture counts as named by
+//! its birth.
 //!
 //! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). For what it has
 //! no memory, the cache gives a part of a segment of everybody's. What then is left fails, even if an
@@ -148,6 +149,25 @@ pub fn free(
         let number = work.births.waits(context, freed.block);
         work.look(|look| look.freed(number, &birth, scope, home));
     }
+}
+
+/// A block of a pool is about to be freed on a stream that does not capture. What no node names by then is
+/// memory like any, and waits for that stream alone. Whether it has left.
+#[cold]
+pub fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
+    let pool = lock(&context.allocator).private_pool_of(block.block);
+    let Some(capture) = pool.and_then(open_captures::of_pool) else { return false };
+    let Some(mut work) = capture.enter() else { return false };
+    let names = lock(&capture.names);
+    let named = names.overlap(block.address, block.address + block.bytes);
+    if named || !rule_holds(Rule::UnnamedLeavesPool) {
+        return false;
+    }
+    work.births.held.remove(&block.address);
+    let mut allocator = lock(&context.allocator);
+    allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
+    pool_life::opened(context, &mut allocator);
+    true
 }
 
 /// See Note [Memory that comes back]: whether a free of this block is to wait for the end of its graph.

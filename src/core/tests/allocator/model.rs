@@ -170,6 +170,12 @@ impl Model {
         self.waiting.retain(|waiting| !overlap(&waiting.bytes, &bytes));
     }
 
+    /// The same of what leaves the capture by itself, and was used until now.
+    pub fn left(&mut self, pool: PrivatePool, bytes: Range<u64>) {
+        self.opened_unused(pool, bytes.clone());
+        self.touches.push(bytes);
+    }
+
     /// The capture has ended: its graph uses what its nodes name, and what work outside of it may use.
     pub fn opened_rest(&mut self, pool: PrivatePool) {
         let captured = self.captured(pool);

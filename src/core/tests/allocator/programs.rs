@@ -153,6 +153,7 @@ impl Program {
                 self.world.join(block, pool);
             }
             Some(pool) if self.random.below(2) == 0 => self.world.name(block, pool),
+            Some(pool) if self.random.below(2) == 0 => self.world.leave(block, pool),
             Some(pool) => {
                 self.live.swap_remove(place);
                 self.world.free_in_capture(block, pool);

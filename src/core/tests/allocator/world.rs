@@ -276,6 +276,27 @@ impl World {
         self.retire();
     }
 
+    /// About to be freed behind work outside of its capture.
+    pub fn leave(&mut self, block: BlockId, pool: PrivatePool) {
+        if self.is_named(block, pool) {
+            return;
+        }
+        let segment = self.view(block).segment;
+        let private = |world: &World| {
+            let blocks = world.allocator.blocks(segment.id);
+            let private = blocks.filter(|view| view.private == Some(pool));
+            private.map(|view| (view.address.0, view.address.0 + view.bytes)).collect::<Vec<_>>()
+        };
+        let before = private(self);
+        let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
+        self.allocator.leave_pool(block, uses);
+        let after = private(self);
+        for (from, to) in before.into_iter().filter(|range| !after.contains(range)) {
+            self.model.left(pool, from..to);
+        }
+        self.retire();
+    }
+
     /// The capture has ended, and its graph lives.
     pub fn open_rest(&mut self, pool: PrivatePool) {
         self.captured.push(pool);
