@@ -271,7 +271,8 @@ pub fn total(
     code
 }
 
-/// Of all contexts on the device of this one.
+/// Of all contexts on the device of this one. What `cuMemFree` of stream-ordered memory has freed natively
+/// is the device's at once.
 fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
@@ -279,6 +280,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
             let _open = context.keep_open()?;
             alloc::empty_lookaside(context);
             tags::query(context);
+            tags::assume_over(context);
             Some(lock(&context.allocator).reclaimable_bytes())
         })
         .sum()
