@@ -54,6 +54,7 @@ fn programs_differ_without_their_rule() {
         (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
         (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
+        (Rule::SettledPoolEndsAtOnce, "graph_gone_beside_a_capture"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();
