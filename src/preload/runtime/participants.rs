@@ -133,8 +133,10 @@ fn join(capture: &OpenCapture, address: u64) {
     let pool = capture.pool(&work, context);
     // Before the block is looked at: who frees it now either sees this, or was first.
     extent.note_private(true);
-    let Place::Block(block) = extents::place(address) else { return };
-    if block.kind == Kind::Context {
-        lock(&context.allocator).join_pool(block.block, pool);
+    let mut allocator = lock(&context.allocator);
+    if let Place::Block(block) = extents::place(address)
+        && block.kind == Kind::Context
+    {
+        allocator.join_pool(block.block, pool);
     }
 }
