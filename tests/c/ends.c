@@ -113,6 +113,67 @@ static void *make_threads(void *unused) {
     return unused;
 }
 
+// Every thread of the process takes part in a change of the user, by a signal of the C library's.
+static void *change_user(void *unused) {
+    for (;;) {
+        OK(setuid(getuid()));
+        OK(setgid(getgid()));
+        shared->last = now();
+    }
+    return unused;
+}
+
+static void *sleep_long(void *unused) {
+    rest(10000);
+    return unused;
+}
+
+static void *cancel_threads(void *unused) {
+    for (;;) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, sleep_long, NULL))
+            continue;
+        OK(pthread_cancel(thread));
+        OK(pthread_join(thread, NULL));
+        shared->last = now();
+    }
+    return unused;
+}
+
+// The thread stands still while its child has its memory.
+static void *start_processes(void *unused) {
+    for (;;) {
+        pid_t child = vfork();
+        if (!child) {
+            usleep(20000);
+            _exit(0);
+        }
+        if (child > 0)
+            waitpid(child, NULL, 0);
+        shared->last = now();
+    }
+    return unused;
+}
+
+static void tick(union sigval unused) { shared->last = now(); }
+
+static void *tell_time(void *unused) {
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = tick};
+    struct itimerspec each = {{0, 1000000}, {0, 1000000}};
+    OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    OK(timer_settime(timer, 0, &each, NULL));
+    return work(unused);
+}
+
+// Two threads are told to end the process at the same time.
+static void *tell_another(void *unused) {
+    while (!shared->sent)
+        ;
+    kill(getpid(), SIGINT);
+    return work(unused);
+}
+
 // After the signal that ends it nothing of the program runs, however long the names take and however
 // many threads want the processor.
 static int killed(const char *what, int threads_count) {
@@ -120,6 +181,11 @@ static int killed(const char *what, int threads_count) {
                             : !strcmp(what, "cuda") ? work_with_cuda
                             : !strcmp(what, "deaf") ? work_deaf
                             : !strcmp(what, "made") ? make_threads
+                            : !strcmp(what, "user") ? change_user
+                            : !strcmp(what, "cancel") ? cancel_threads
+                            : !strcmp(what, "vfork") ? start_processes
+                            : !strcmp(what, "timer") ? tell_time
+                            : !strcmp(what, "twice") ? tell_another
                                                     : work;
     share();
     pid_t child = fork();
@@ -144,6 +210,30 @@ static int killed(const char *what, int threads_count) {
         printf("and went on for %.0f ms\n", more * 1000);
     fprintf(stderr, "%.1f ms after the signal, the end after %.1f ms\n", more * 1000,
             (now() - shared->sent) * 1000);
+    return 0;
+}
+
+// The signal comes while the process already ends, at one moment after the other.
+static int ending(int count) {
+    int first = 0, signal = 0;
+    for (int i = 0; i < count; i++) {
+        share();
+        pid_t child = fork();
+        if (!child) {
+            start(1000);
+            shared->begin = 1;
+            exit(3);
+        }
+        while (!shared->begin)
+            ;
+        rest(4 * i);
+        kill(child, SIGTERM);
+        int code = wait_for(child);
+        first += code == 3;
+        signal += code == 143;
+    }
+    fprintf(stderr, "%d before the signal, %d by it\n", first, signal);
+    printf("%d\n", first + signal);
     return 0;
 }
 
@@ -342,6 +432,7 @@ int main(int count, char **arguments) {
     const char *way = arguments[1], *word = count > 2 ? arguments[2] : "";
 #define WAY(name, call) if (!strcmp(way, name)) return call
     WAY("killed", killed(word, atoi(arguments[3])));
+    WAY("ending", ending(atoi(word)));
     WAY("many", many(atoi(word), arguments[3]));
     WAY("environment", environment());
     WAY("frees_at_exit", frees_at_exit());

@@ -43,6 +43,38 @@ fn a_snapshot_is_whole_whatever_was_stopped() {
     }
 }
 
+/// What the C library does by signals of its own, and the kernel by standing still, goes on until then and
+/// is in nobody's way.
+#[test]
+fn whatever_the_threads_are_doing() {
+    for way in ["user 4", "cancel 4", "vfork 4", "timer 2"] {
+        let place = Place::new();
+        same(&place, &format!("killed {way}"), "record:all");
+        place.sound(1..=1, &[]);
+    }
+}
+
+/// By the first of two signals that come at once, whichever that is.
+#[test]
+fn two_signals_end_a_process_once() {
+    for _ in 0..4 {
+        let place = Place::new();
+        let ran = place.run(&ends("killed twice 3").conf("record:all"));
+        let ended = ["ended with 143\n", "ended with 130\n"];
+        assert!(ran.code == Some(0) && ended.contains(&&*ran.stdout), "{ran:#?}");
+        place.sound(1..=1, &[]);
+    }
+}
+
+/// The snapshot of the exit is there, and no second one.
+#[test]
+fn a_signal_may_come_while_the_process_ends() {
+    let place = Place::new();
+    let ran = place.run(&ends("ending 25").conf("record:all,log:quiet"));
+    assert_eq!((ran.code, &*ran.stdout), (Some(0), "25\n"), "{ran:#?}");
+    place.sound(25..=25, &[]);
+}
+
 /// Each needs 0.1 s of a processor, and there may be two.
 #[test]
 fn a_hundred_processes_end_at_once() {

@@ -239,6 +239,8 @@ fn serve() {
     let [signals, shortages, ends, exit] = asked.map(|(_, number)| number.is_some());
     let write = || match (exit, ends, shortages) {
         (true, ..) => write_last(signals || shortages, Why::Exit),
+        // All that was to be written at the end is.
+        (_, true, _) if EXIT.is_served(1) => (),
         (_, true, _) => write_last(signals || shortages, Why::Ended),
         (.., true) => write_to_template(Why::Shortage),
         (false, false, false) => write_to_template(Why::Asked),

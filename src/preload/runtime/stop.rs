@@ -214,6 +214,9 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
 
 /// Whether the interrupted thread may hold a lock that the writer needs; `ours`: one of ours.
 fn may_hold(context: *const c_void, ours: bool) -> bool {
+    if filter::is_new() {
+        return false; // it may not be asked for, and no other thread was stopped
+    }
     let Some(ranges) = HOLDING.get() else { return true };
     let (place, stack) = interrupted_at(context);
     ranges[0].contains(&place)
