@@ -14,6 +14,11 @@ pub fn compile(source: &str) -> PathBuf {
     build(source, name, &["-ldl", "-lpthread"])
 }
 
+/// The same with flags of its own, under another name.
+pub fn compile_with(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    build(source, name, &[flags, &["-ldl", "-lpthread"]].concat())
+}
+
 /// A shared object made from `tests/c/<source>`, in a folder of its own: `<folder>/<name>`.
 pub fn compile_library(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let mut all = vec!["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"];

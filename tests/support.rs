@@ -23,7 +23,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
-pub use c::{compile, compile_library, link};
+pub use c::{compile, compile_library, compile_with, link};
 pub use skip::skipped;
 
 /// A program to be run. By default under the library and with the simulated driver.

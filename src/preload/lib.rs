@@ -7,6 +7,7 @@
 
 mod books;
 mod c_library;
+pub mod clock;
 pub mod config;
 mod heap;
 mod lock;

@@ -4,6 +4,7 @@ mod answers;
 mod bad_input;
 mod broken;
 mod command;
+mod companions;
 mod deep;
 mod doors;
 mod ends;

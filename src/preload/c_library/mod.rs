@@ -66,6 +66,7 @@ macro_rules! real_functions {
         #[cold]
         pub fn find_all() {
             $($name.find();)*
+            crate::clock::find();
         }
     };
 }

@@ -11,7 +11,6 @@ use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
-use crate::record::recorder;
 use crate::runtime::agents::Seen;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::events::EventRef;
@@ -207,7 +206,7 @@ impl Ending {
         // Before the door is shut: who finds it so and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();
-        context.ending_ns.store(recorder::now_ns(), Ordering::Relaxed);
+        context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         Ending { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
     }
 

@@ -11,9 +11,10 @@ use std::sync::Mutex;
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
 use crate::books::Book;
+use crate::clock::now_ns;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
-use crate::record::recorder::{self, now_ns};
+use crate::record::recorder;
 use crate::record::settings::{self, Settings};
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());

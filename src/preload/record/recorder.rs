@@ -15,6 +15,7 @@ use cachealloc_core::{
 use cachealloc_history as history;
 use cachealloc_history::{Action, Entry, Ring, StackId};
 
+use crate::clock::{self, now_ns};
 use crate::lock::lock;
 use crate::record::holders::{Held, Holders};
 use crate::record::settings;
@@ -395,19 +396,7 @@ fn stream_of(requester: Requester) -> u64 {
     }
 }
 
-/// The monotonic clock, which no program moves.
-pub fn now_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
 /// What to add to `now_ns` for the time of day, in nanoseconds since 1970.
 pub fn epoch_offset_ns() -> u64 {
-    clock_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
-}
-
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the answer; both clocks exist everywhere.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock::read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
 }

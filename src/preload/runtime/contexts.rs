@@ -13,7 +13,7 @@ use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::record;
-use crate::record::recorder::{self, Recorder};
+use crate::record::recorder::Recorder;
 use crate::runtime::arenas::{self, Arenas};
 use crate::runtime::barrier::LastBarrier;
 use crate::runtime::contents::ContentsStream;
@@ -223,7 +223,7 @@ impl Context {
             allocator.free(held.id(), Ready::Anyone);
         });
         let ending_ns = self.ending_ns.load(Ordering::Relaxed);
-        let ended_ns = if ending_ns == 0 { recorder::now_ns() } else { ending_ns };
+        let ended_ns = if ending_ns == 0 { crate::clock::now_ns() } else { ending_ns };
         self.recorder.buried(&mut allocator, ended_ns);
         record::foreign::context_ended(self.id);
         let mut stats = reading::stats_locked(self, &allocator, Patience::Waits);

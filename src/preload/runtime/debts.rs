@@ -12,10 +12,11 @@
 //!   While a free is inside its own wait, none of that context has to be waited for: that one has not
 //!   returned.
 
+use crate::clock::Instant;
 use core::ptr::null;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::order::{Agent, BarrierNumber, ThreadDebt};
 use cachealloc_core::rules::{Rule, rule_holds};

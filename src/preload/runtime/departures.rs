@@ -8,8 +8,9 @@
 //! Nobody waits for work of the program here that has not been waited for natively: segments go back
 //! behind barriers of frees. And not for ever: a thread of ours may have been stopped.
 
+use crate::clock::Instant;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 

@@ -13,10 +13,11 @@
 //! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
 //! who lacks the memory that is on its way (`departures`), or asks how much is free.
 
+use crate::clock::Instant;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};

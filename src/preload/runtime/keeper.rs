@@ -8,9 +8,10 @@
 //!
 //! At the end of the process it is out of the driver before that ends itself, or does not go in any more.
 
+use crate::clock::Instant;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::catch_unwind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::options::{KeepFree, Strategy};
 use cachealloc_core::report::Trims;

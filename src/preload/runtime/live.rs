@@ -33,7 +33,7 @@ use cachealloc_core::report::page::{
     RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name, start_of,
 };
 
-use crate::record::recorder::now_ns;
+use crate::clock::now_ns;
 use crate::runtime::reading::Patience;
 use crate::runtime::{filter, orders, process, report};
 use crate::undisturbed::undisturbed;

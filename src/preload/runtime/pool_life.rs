@@ -15,11 +15,12 @@
 //! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
 //! the pool is kept for ever: a graph that is launched must find its memory.
 
+use crate::clock::Instant;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
@@ -119,7 +120,7 @@ pub fn reap_late() {
     if GRAPH_ENDED.load(Ordering::Relaxed) {
         let begun = Instant::now();
         while LEFT.load(Ordering::Relaxed).is_null() && begun.elapsed() < NOTE_WAIT_MAX {
-            std::thread::sleep(Duration::from_micros(20));
+            crate::runtime::own_thread::sleep(Duration::from_micros(20));
         }
         if LEFT.load(Ordering::Relaxed).is_null() {
             GRAPH_ENDED.store(false, Ordering::Relaxed);

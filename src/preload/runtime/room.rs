@@ -1,7 +1,8 @@
 //! Whether a request of the cache that was refused is worth another try.
 
+use crate::clock::Instant;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
@@ -62,6 +63,6 @@ pub fn wait_for_frees(context: &Context) {
         if begun.elapsed() > FREES_WAIT_MAX {
             return;
         }
-        std::thread::sleep(Duration::from_micros(20));
+        crate::runtime::own_thread::sleep(Duration::from_micros(20));
     }
 }

@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::record::recorder::now_ns;
+use crate::clock::{self, now_ns};
 use crate::runtime::filter;
 
 /// No step of the writer takes so much processor time.
@@ -88,10 +88,8 @@ impl Silence {
 fn cpu_ns() -> u64 {
     // The kernel's number of the clock of a thread: `CPUCLOCK_SCHED` and `CPUCLOCK_PERTHREAD_MASK`.
     let clock = !writer_number() << 3 | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the answer; where there is no such thread it stays zero.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    // Where there is no such thread it stays zero.
+    clock::read_ns(clock)
 }
 
 /// Whether the writer sleeps because somebody else has to do something, and not for a disk.

@@ -1,5 +1,6 @@
 //! One snapshot: every context's cut, the text of its stacks, and a file that is whole or not there.
 
+use crate::clock::Instant;
 use core::ffi::c_char;
 use core::ptr::null_mut;
 use std::ffi::CString;
@@ -8,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLockReadGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
@@ -367,7 +368,7 @@ fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
 }
 
 fn clock() -> Clock {
-    let time_ns = recorder::now_ns();
+    let time_ns = crate::clock::now_ns();
     Clock { time_ns, epoch_us: time_ns.wrapping_add(recorder::epoch_offset_ns()) / 1000 }
 }
 
@@ -380,7 +381,7 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
             return open;
         }
         silence::sign_of_life();
-        std::thread::sleep(Duration::from_micros(50));
+        crate::runtime::own_thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -408,7 +409,7 @@ fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_,
                     // real-time policy a thread gives way only to its equals.
                     std::thread::yield_now();
                 } else {
-                    std::thread::sleep(Duration::from_micros(50));
+                    crate::runtime::own_thread::sleep(Duration::from_micros(50));
                 }
             }
         }

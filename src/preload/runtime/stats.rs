@@ -1,9 +1,9 @@
 //! What happened, for the table at exit: calls served, calls that reached the driver, barriers,
 //! and every wait that we inserted, by reason. A user must be able to read why a program waits.
 
+use crate::clock::Instant;
 use core::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use cachealloc_core::Stats;
 use cachealloc_core::order::{Agent, Mode};

@@ -3,9 +3,10 @@
 //! The core keeps the tags and names events by number; here are the driver's events behind those
 //! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
 
+use crate::clock::Instant;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
@@ -175,7 +176,7 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
             if begun.elapsed() > STREAMS_WAIT_MAX {
                 return NOT_READY;
             }
-            std::thread::sleep(Duration::from_micros(50));
+            crate::runtime::own_thread::sleep(Duration::from_micros(50));
         }
         SUCCESS
     }) == SUCCESS

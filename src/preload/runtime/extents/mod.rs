@@ -39,6 +39,8 @@ pub struct Extent {
     expandable: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
+    /// The one made before.
+    _older: *const Extent,
 }
 
 // SAFETY: `slots` points to a mapping that lives for ever and holds only atomics.
@@ -65,6 +67,10 @@ static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
 /// Extents not in use, and the guard of every change to the radix.
 static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
+
+/// The newest one ever made, and by it the others. Changed under the lock of `SPARE`. For checkers of leaks only: what the
+/// radix knows lies in mappings, where LeakSanitizer does not look, and would be lost memory of the program's.
+static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 /// Looks an address up.
 #[inline]
@@ -283,7 +289,7 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         return Some(spare.swap_remove(index));
     }
     let slots = map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
-    Some(Box::leak(Box::new(Extent {
+    let extent = Box::leak(Box::new(Extent {
         base: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         context: AtomicPtr::new(null_mut()),
@@ -291,7 +297,10 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         expandable: AtomicBool::new(false),
         slots,
         slots_count: wanted,
-    })))
+        _older: EVER.load(Ordering::Relaxed).cast_const(),
+    }));
+    EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
+    Some(extent)
 }
 
 fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
