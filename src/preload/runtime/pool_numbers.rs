@@ -19,7 +19,7 @@ const SPARE_BYTES_MAX: u64 = 2 << 20;
 
 /// Of one context. One thread counts in a lane of its own, as the marks of the core do; the others
 /// leave what they free counted, as spare, for their next request: a pair adds nothing that
-/// another core must see. The highest numbers may be too high by what is spare in other threads.
+/// another core must see.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct PoolNumbers {
@@ -78,14 +78,14 @@ impl PoolNumbers {
     pub fn served(&self, thread: &Thread, bytes: u64) {
         match thread.lane() {
             Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) + bytes as i64, Relaxed),
-            Lane::Shared if self.spare(thread).take(bytes) => return,
+            Lane::Shared if self.spare(thread).take(bytes) => {}
             Lane::Shared => _ = self.shared_bytes.fetch_add(bytes as i64, Relaxed),
         }
         let counted = self.counted();
         let live = counted.saturating_sub(self.plainly_freed_bytes.load(Relaxed));
         if counted > self.used_bytes_peak.load(Relaxed) || live > self.reserved_bytes.load(Relaxed)
         {
-            self.grow(counted, live);
+            self.grow();
         }
     }
 
@@ -144,9 +144,12 @@ impl PoolNumbers {
         &self.spare[thread.number() % SHARDS]
     }
 
+    /// Unless what seems to be more is spare.
     #[cold]
-    fn grow(&self, counted: u64, live: u64) {
-        self.used_bytes_peak.fetch_max(counted, Relaxed);
+    fn grow(&self) {
+        let used = self.used();
+        self.used_bytes_peak.fetch_max(used, Relaxed);
+        let live = used.saturating_sub(self.plainly_freed_bytes.load(Relaxed));
         let reserved = chunks(live);
         self.reserved_bytes.fetch_max(reserved, Relaxed);
         self.reserved_bytes_peak.fetch_max(reserved, Relaxed);
