@@ -133,6 +133,8 @@ rules! {
     ObjectsLook = "objects_look",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
     LessAccessPays = "less_access_pays",
+    /// A green context ends without a word, and its memory stays: it is entered by the primary one.
+    GreenIsEnteredByPrimary = "green_is_entered_by_primary",
     /// A wait with a green context current says nothing of other work.
     GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.

@@ -55,6 +55,7 @@ fn programs_differ_without_their_rule() {
         (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
         (Rule::SettledPoolEndsAtOnce, "graph_gone_beside_a_capture"),
+        (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();

@@ -92,6 +92,9 @@ calls! {
     device_get_mem_pool = cuDeviceGetMemPool(pool: &mut PoolHandle, device: i32);
     device_primary_ctx_get_state =
         cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
+    device_primary_ctx_retain =
+        cuDevicePrimaryCtxRetain(context: &mut ContextHandle, device: i32);
+    device_primary_ctx_release = cuDevicePrimaryCtxRelease_v2(device: i32);
     func_get_param_info =
         cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
     graph_node_get_type = cuGraphNodeGetType(node: NodeHandle, kind: &mut u32);

@@ -12,7 +12,7 @@ use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::runtime::agents::Seen;
-use crate::runtime::contexts::{self, Context};
+use crate::runtime::contexts::{self, Context, Home};
 use crate::runtime::events::EventRef;
 use crate::runtime::extents::{self, Extent};
 use crate::runtime::idle::HeldOff;
@@ -111,16 +111,16 @@ pub fn primary_end(
         return code;
     }
     // Before the call: afterwards there may be another one, which lives.
-    let ending = primaries(device).into_iter().map(|(id, handle)| {
+    let ending = primaries(device).into_iter().map(|(id, home)| {
         let ending = contexts::find(id).map(Ending::begin);
-        (id, handle, ending)
+        (id, home, ending)
     });
     let ending: Vec<_> = ending.collect();
     forget_kernels();
     let code = real();
     beside(function, || {
-        for (id, handle, ending) in ending {
-            let over = code == SUCCESS && !(is_active(device) && is_still(handle, id));
+        for (id, home, ending) in ending {
+            let over = code == SUCCESS && !(is_active(device) && is_still(home.handle, home.id));
             end(id, ending, over);
         }
     });
@@ -261,13 +261,14 @@ fn is_active(device: i32) -> bool {
     !known || active != 0
 }
 
-/// The contexts of the device that are not of the program's own making, by id and handle: one, where
-/// the driver has ids.
-fn primaries(device: i32) -> Vec<(u64, ContextHandle)> {
+/// The contexts of the device that are not of the program's own making, by id: one, where the driver has
+/// ids, and the green ones that had memory.
+fn primaries(device: i32) -> Vec<(u64, Home)> {
     let here = |context: &&Context| context.device == device && !context.explicit;
-    let met = contexts::all().filter(here).map(|context| (context.id, context.handle));
+    let met = contexts::all().filter(here).map(|context| (context.id, context.home));
     let seen = agents::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
-    let mut all: Vec<_> = met.chain(seen.map(|seen| (seen.id, seen.handle))).collect();
+    let seen = seen.map(|Seen { id, handle, .. }| (id, Home { handle, id }));
+    let mut all: Vec<_> = met.chain(seen).collect();
     all.sort_unstable();
     all.dedup();
     all

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cachealloc_core::order::Covers;
+use cachealloc_core::order::{Agent, Covers};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy, Ready, Stats};
 
@@ -27,13 +27,15 @@ use crate::runtime::release::ReleaseStreams;
 use crate::runtime::settle::Sentinels;
 use crate::runtime::tags::Tagged;
 use crate::runtime::{
-    agents, debts, exports, imports, limits, lock, memory_hooks, process, snapshots,
+    LEDGER, agents, debts, exports, imports, limits, lock, memory_hooks, process, snapshots,
 };
 
 /// One context of the driver and everything we keep for it.
 pub struct Context {
     pub id: u64,
     pub handle: ContextHandle,
+    /// Through which context its memory is reached from elsewhere.
+    pub home: Home,
     pub device: i32,
     /// All memory of the device.
     pub device_bytes: u64,
@@ -142,14 +144,40 @@ pub fn find(id: u64) -> Option<&'static Context> {
     all().find(|context| context.id == id)
 }
 
+/// A green context lends its streams a part of the device; the memory is that of the primary context, and
+/// stays when the green one ends, which tells nobody. So it is entered by way of the primary one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Home {
+    pub handle: ContextHandle,
+    pub id: u64,
+}
+
+impl Home {
+    /// Of a context that is there, on this device.
+    fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
+        let own = Home { handle, id };
+        let green = LEDGER.plain.has_shown(Agent::GreenContext) && !explicit;
+        let mut primary = 0;
+        if !green
+            || !rule_holds(Rule::GreenIsEnteredByPrimary)
+            || api::device_primary_ctx_retain(&mut primary, device) != SUCCESS
+        {
+            return own;
+        }
+        let id = id_of(primary);
+        api::device_primary_ctx_release(device);
+        id.map_or(own, |id| Home { handle: primary, id })
+    }
+}
+
 impl Context {
-    /// Runs `body` with this context current.
+    /// Runs `body` with this context current, or its home.
     pub fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
         let mut id = 0;
         if api::ctx_get_id(0, &mut id) == SUCCESS && id == self.id {
             return body();
         }
-        let code = api::ctx_push_current(self.handle);
+        let code = api::ctx_push_current(self.home.handle);
         if code != SUCCESS {
             return code;
         }
@@ -274,6 +302,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     let mut context = Context {
         id,
         handle,
+        home: Home { handle, id },
         device: 0,
         device_bytes: u64::MAX,
         explicit: agents::is_explicit(id),
@@ -311,6 +340,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     let mut device = 0;
     if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {
         context.device = device;
+        context.home = Home::of(handle, id, device, context.explicit);
     }
     let mut bytes = 0;
     if api::device_total_mem(&mut bytes, context.device) == SUCCESS {

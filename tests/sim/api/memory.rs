@@ -4,7 +4,7 @@ use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
 use crate::model::memory::Kind;
-use crate::model::op::Work;
+use crate::model::op::{FREE, Work};
 use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use crate::model::world::config;
 
@@ -135,8 +135,10 @@ fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     let epoch = world.chains.advance(&chains, &mut clock);
     let access = Access { start: address, bytes, kind: AccessKind::Write };
     let source = Source { name, op: 0, stream: HOST_STREAM };
-    for race in world.shadow.access(access, source, epoch, &clock) {
-        world.report.race(&race);
+    // The free of an earlier owner is none of its accesses; its memory was given on behind it.
+    let races = world.shadow.access(access, source, epoch, &clock);
+    for race in races.iter().filter(|race| race.first.name != FREE) {
+        world.report.race(race);
     }
     world.host.clock = clock;
 }

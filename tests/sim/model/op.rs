@@ -170,6 +170,9 @@ impl Deps {
     }
 }
 
+/// The name of frees in the order of a stream.
+pub const FREE: &str = "free";
+
 impl Work {
     pub fn name(&self) -> &'static str {
         match self {
@@ -180,7 +183,7 @@ impl Work {
             Work::Host(_) => "host function",
             Work::WaitValue(_) => "wait value",
             Work::WriteValue(_) => "write value",
-            Work::Release { .. } | Work::Give { .. } => "free",
+            Work::Release { .. } | Work::Give { .. } => FREE,
         }
     }
 
