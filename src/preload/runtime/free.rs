@@ -154,16 +154,9 @@ impl<'a> Free<'a> {
         self.block.kind == Kind::Stream && !self.is_private()
     }
 
-    /// A capture, or a graph, may use it. Others' blocks may lie in the same segment.
     #[inline]
     fn is_private(&self) -> bool {
-        let none = || lock(&self.context.allocator).private_pool_of(self.block.block).is_none();
-        self.block.extent.is_private() && !(rule_holds(Rule::PrivateByBlock) && none())
-    }
-
-    /// The same once it has left its capture, where it may.
-    fn stays_private(&self) -> bool {
-        self.is_private() && !private_pools::leaves(self.context, &self.block)
+        private_pools::have(&self.block)
     }
 
     #[inline]
@@ -350,7 +343,7 @@ impl<'a> Free<'a> {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // Of a capture: that must know.
-            StreamRoute::Tag if captures::maybe() && self.stays_private() => {
+            StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
                 return self.park_for_barrier();
             }
             StreamRoute::Tag => return self.tag(stream, id),

@@ -151,10 +151,22 @@ pub fn free(
     }
 }
 
-/// A block of a pool is about to be freed on a stream that does not capture. What no node names by then is
-/// memory like any, and waits for that stream alone. Whether it has left.
+/// Whether a capture, or a graph, may use this block. Others' may lie in the same segment.
+#[inline]
+pub fn have(block: &LiveBlock) -> bool {
+    let pool = || lock(&block.context().allocator).private_pool_of(block.block);
+    block.extent.is_private() && (!rule_holds(Rule::PrivateByBlock) || pool().is_some())
+}
+
+/// The same of a block that is about to be freed on a stream that does not capture, and leaves its pool
+/// where it may.
+pub fn keep(block: &LiveBlock) -> bool {
+    have(block) && !leaves(block.context(), block)
+}
+
+/// What no node names by then is memory like any, and waits for that stream alone.
 #[cold]
-pub fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
+fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     let pool = lock(&context.allocator).private_pool_of(block.block);
     let Some(capture) = pool.and_then(open_captures::of_pool) else { return false };
     let Some(mut work) = capture.enter() else { return false };
