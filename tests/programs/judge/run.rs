@@ -212,6 +212,9 @@ impl Machine {
         if how.pace == Some(Pace::Slow) {
             command.env("SIM_WORK_NS", SLOW_WORK_NS);
         }
+        if how.conf.is_none() {
+            command.env("SIM_FREES_JUDGED", "1");
+        }
         if how.frees_do_not_wait {
             command.env("SIM_FREES_WAIT", "0");
         }

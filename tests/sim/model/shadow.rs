@@ -66,7 +66,7 @@ pub struct Race {
     pub end: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Shadow {
     intervals: BTreeMap<u64, Interval>,
 }

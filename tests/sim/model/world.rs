@@ -106,6 +106,8 @@ pub struct Config {
     pub work_ns: u64,
     /// Whether a plain free waits; without, it shows what leans on that.
     pub frees_wait: bool,
+    /// Whether it is told where a plain free of stream-ordered memory comes too early.
+    pub frees_are_judged: bool,
     pub report: Option<String>,
     pub fail: String,
 }
@@ -213,6 +215,7 @@ pub fn config() -> &'static Config {
             linger_us: number("SIM_LINGER_US", 0),
             work_ns: number("SIM_WORK_NS", 0),
             frees_wait: number("SIM_FREES_WAIT", 1) != 0,
+            frees_are_judged: number("SIM_FREES_JUDGED", 0) != 0,
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
         }

@@ -1,6 +1,9 @@
 //! The allocator with all that surrounds it in the product: a driver with limited memory, events
 //! that complete some time, requests that are in flight together, and the oracle beside it.
 
+#[path = "captures.rs"]
+mod captures;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cachealloc_core::policy::MIB;
@@ -216,104 +219,6 @@ impl World {
         self.model.freed(block, if over { Ready::Anyone } else { ready });
         self.allocator.free(block, ready);
         self.retire();
-    }
-
-    /// A capture begins.
-    pub fn open_pool(&mut self) -> PrivatePool {
-        self.pools_count += 1;
-        let pool = PrivatePool(self.pools_count);
-        self.model.opened(pool);
-        let begun = self.allocator.idle_mark();
-        self.allocator.open_pool(pool, begun);
-        self.pools.push((pool, false));
-        pool
-    }
-
-    /// Its graph is gone.
-    pub fn end_pool(&mut self, pool: PrivatePool) {
-        self.model.ended(pool);
-        self.allocator.end_pool(pool);
-        self.pools.iter_mut().filter(|known| known.0 == pool).for_each(|known| known.1 = true);
-    }
-
-    /// All its work is over.
-    pub fn close_pool(&mut self, pool: PrivatePool) {
-        self.model.closed(pool);
-        self.allocator.close_pool(pool);
-        self.pools.retain(|known| known.0 != pool);
-        self.retire();
-    }
-
-    /// The pool that a block is of, while its capture runs.
-    pub fn pool_of(&self, block: BlockId) -> Option<PrivatePool> {
-        self.allocator.private_pool_of(block).filter(|pool| !self.captured.contains(pool))
-    }
-
-    /// A thread that has allocated this submits into the capture.
-    pub fn join(&mut self, block: BlockId, pool: PrivatePool) {
-        self.model.joined(block, pool);
-        self.allocator.join_pool(block, pool);
-    }
-
-    /// And so that a node names it.
-    pub fn name(&mut self, block: BlockId, pool: PrivatePool) {
-        self.model.named(block, pool);
-    }
-
-    /// Freed in its capture behind all work; what the caller does then.
-    pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
-        let view = self.view(block);
-        if self.model.names_any(pool, view.address.0..view.address.0 + view.bytes) {
-            return self.free(block, Ready::Anyone);
-        }
-        self.model.freed_unused(block, pool, view.segment.private.is_some());
-        self.allocator.free_unused(block);
-        let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
-        if self.allocator.open_unused(view.address, uses) {
-            let base = view.segment.base.0;
-            self.model.opened_unused(pool, base..base + view.segment.bytes);
-        }
-        self.retire();
-    }
-
-    /// About to be freed behind work outside of its capture.
-    pub fn leave(&mut self, block: BlockId, pool: PrivatePool) {
-        if self.is_named(block, pool) {
-            return;
-        }
-        let segment = self.view(block).segment;
-        let private = |world: &World| {
-            let blocks = world.allocator.blocks(segment.id);
-            let private = blocks.filter(|view| view.private == Some(pool));
-            private.map(|view| (view.address.0, view.address.0 + view.bytes)).collect::<Vec<_>>()
-        };
-        let before = private(self);
-        let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
-        self.allocator.leave_pool(block, uses);
-        let after = private(self);
-        for (from, to) in before.into_iter().filter(|range| !after.contains(range)) {
-            self.model.left(pool, from..to);
-        }
-        self.retire();
-    }
-
-    /// The capture has ended, and its graph lives.
-    pub fn open_rest(&mut self, pool: PrivatePool) {
-        self.captured.push(pool);
-        let model = &self.model;
-        let uses = |from: Address, to: Address| model.names_any(pool, from.0..to.0);
-        self.allocator.open_rest(pool, uses);
-        self.model.opened_rest(pool);
-        self.retire();
-    }
-
-    pub fn is_named(&self, block: BlockId, pool: PrivatePool) -> bool {
-        let view = self.view(block);
-        self.model.names_any(pool, view.address.0..view.address.0 + view.bytes)
-    }
-
-    pub fn is_everybodys(&self, block: BlockId) -> bool {
-        self.view(block).private.is_none()
     }
 
     fn view(&self, block: BlockId) -> BlockView {
