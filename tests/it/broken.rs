@@ -108,6 +108,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::CaptureInEveryContext,
     Rule::NamedStaysWithGraph,
     Rule::BeginIsNoEnd,
+    Rule::GreenIsEnteredByPrimary,
     Rule::PrivateByBlock,
     Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,
