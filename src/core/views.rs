@@ -62,6 +62,13 @@ impl Allocator {
         (block.pool, block.requested_bytes)
     }
 
+    /// The segment around this address.
+    pub fn segment_around(&self, address: Address) -> Option<SegmentView> {
+        let (_, &id) = self.segment_at.range(..=address).next_back()?;
+        let view = self.segment_view(id);
+        (address.0 - view.base.0 < view.bytes).then_some(view)
+    }
+
     /// Every segment, by address.
     pub fn segments(&self) -> impl Iterator<Item = SegmentView> {
         self.segment_at.values().map(|&id| self.segment_view(id))

@@ -2,6 +2,7 @@
 
 /// The handle of an interned call stack. See [`Stacks`](crate::Stacks) for what the number means.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
 pub struct StackId(pub u32);
 
 impl StackId {
@@ -13,10 +14,11 @@ impl StackId {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Action {
     /// The program got a block.
+    #[default]
     Alloc,
     /// The program gave a block back, but a stream may still use it.
     FreeRequested,
@@ -39,7 +41,24 @@ pub enum Action {
     Snapshot,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+impl Action {
+    /// By number, in this order.
+    pub const ALL: [Action; 10] = [
+        Action::Alloc,
+        Action::FreeRequested,
+        Action::FreeCompleted,
+        Action::Free,
+        Action::SegmentAlloc,
+        Action::SegmentFree,
+        Action::SegmentMap,
+        Action::SegmentUnmap,
+        Action::Oom,
+        Action::Snapshot,
+    ];
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Entry {
     /// Of the clock that [`Clock`](crate::Clock) translates.
     pub time_ns: u64,

@@ -14,14 +14,20 @@
 // What is recorded, while the program runs.
 mod entry;
 mod ring;
+mod rows;
 mod stacks;
 
+// What is left of it when the process was killed.
+pub mod lasting;
+
 // What a stack says, when somebody wants to read it.
+pub mod category;
 mod frames;
 pub mod merge;
 
 // The snapshot, and whether it is sound.
 mod check;
+mod gather;
 mod replay;
 mod snapshot;
 
@@ -42,11 +48,13 @@ mod hash;
 pub use check::Problem;
 pub use entry::{Action, Entry, StackId};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX};
+pub use gather::Gather;
 pub use oom_report::{OomLimit, OomReport, oom_report};
 pub use program::program;
 pub use ring::Ring;
+pub use rows::{CHUNK_ROWS, Lender, Rows};
 pub use sites::{Site, live_sites, sites};
 pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};
-pub use stacks::Stacks;
+pub use stacks::{PieceLender, Stacks};
 pub use torch::write_snapshot;
 pub use units::human_bytes;

@@ -8,29 +8,45 @@
 //! * R2: times strictly increase from the oldest to the newest.
 //! * R3: everything ever pushed since the last `clear` is either kept or counted as dropped.
 
-use crate::entry::Entry;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crate::entry::{Action, Entry, StackId};
+use crate::rows::{Lender, Rows};
 
 pub struct Ring {
-    entries: Vec<Entry>,
+    entries: Rows<Entry>,
     /// Where the oldest entry is. 0 until the bound is reached.
     oldest: usize,
     entries_max: usize,
     dropped_count: u64,
     pushed_count: u64,
     last_time_ns: u64,
+    /// Where the number of entries pushed so far is told, after the entry is in its place: to whoever
+    /// finds the entries when the process was killed at any instruction.
+    told: Option<&'static AtomicU64>,
 }
 
 impl Ring {
     /// A bound of 0 is taken as 1, as PyTorch does.
     pub fn new(entries_max: usize) -> Ring {
         Ring {
-            entries: Vec::new(),
+            entries: Rows::new(),
             oldest: 0,
             entries_max: entries_max.max(1),
             dropped_count: 0,
             pushed_count: 0,
             last_time_ns: 0,
+            told: None,
         }
+    }
+
+    /// In memory that outlives the process, as long as some is lent.
+    pub fn lasting(
+        entries_max: usize,
+        lender: Box<dyn Lender<Entry>>,
+        told: &'static AtomicU64,
+    ) -> Ring {
+        Ring { entries: Rows::lent_by(lender), told: Some(told), ..Ring::new(entries_max) }
     }
 
     /// Keeps the entry, in place of the oldest where the bound is reached. Answers the time it was
@@ -40,24 +56,30 @@ impl Ring {
         entry.time_ns = entry.time_ns.max(self.last_time_ns.saturating_add(1));
         self.last_time_ns = entry.time_ns;
         self.pushed_count += 1;
-        if self.entries.len() < self.entries_max && self.has_room() {
-            self.entries.push(entry);
-        } else {
+        let has_room = self.entries.len() < self.entries_max;
+        if !(has_room && self.entries.push(entry, self.entries_max)) {
             self.overwrite(entry);
+        }
+        if let Some(told) = self.told {
+            compiler_fence(Ordering::SeqCst);
+            told.store(self.pushed_count, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
         }
         entry.time_ns
     }
 
     /// Oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> + Clone {
-        let (newer, older) = self.entries.split_at(self.oldest);
-        Chain { older: older.iter(), newer: newer.iter() }
+        let len = self.entries.len();
+        let at = move |index| if index < len { index } else { index - len };
+        // Every index is below the length.
+        let entry = move |index| self.entries.get(at(self.oldest + index)).unwrap_or(&NO_ENTRY);
+        (0..len).map(entry)
     }
 
     /// The entries, oldest first, for a snapshot.
     pub fn to_vec(&self) -> Vec<Entry> {
-        let (newer, older) = self.entries.split_at(self.oldest);
-        [older, newer].concat()
+        self.iter().copied().collect()
     }
 
     pub fn len(&self) -> usize {
@@ -78,12 +100,16 @@ impl Ring {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.memory_bytes()
     }
 
     /// Forgets all entries and gives their memory back. Time goes on.
     pub fn clear(&mut self) {
-        self.entries = Vec::new();
+        if let Some(told) = self.told {
+            told.store(0, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+        }
+        self.entries.clear();
         self.oldest = 0;
         self.dropped_count = 0;
         self.pushed_count = 0;
@@ -104,16 +130,6 @@ impl Ring {
         assert!(counted == self.pushed_count, "R3: {counted} of {} known", self.pushed_count);
     }
 
-    /// Makes room for one more entry; says whether there is any.
-    fn has_room(&mut self) -> bool {
-        let len = self.entries.len();
-        if len < self.entries.capacity() {
-            return true;
-        }
-        let more = len.max(ENTRIES_FIRST).min(self.entries_max - len);
-        self.entries.try_reserve_exact(more).is_ok()
-    }
-
     fn overwrite(&mut self, entry: Entry) {
         self.dropped_count += 1;
         // Without memory for even one entry, this one is what is dropped.
@@ -129,27 +145,11 @@ impl Ring {
     }
 }
 
-/// How many entries the first memory is for.
-const ENTRIES_FIRST: usize = 256;
-
-/// `Iterator::chain` does not know its length.
-#[derive(Clone)]
-struct Chain<'a> {
-    older: std::slice::Iter<'a, Entry>,
-    newer: std::slice::Iter<'a, Entry>,
-}
-
-impl<'a> Iterator for Chain<'a> {
-    type Item = &'a Entry;
-
-    fn next(&mut self) -> Option<&'a Entry> {
-        self.older.next().or_else(|| self.newer.next())
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let len = self.older.len() + self.newer.len();
-        (len, Some(len))
-    }
-}
-
-impl ExactSizeIterator for Chain<'_> {}
+const NO_ENTRY: Entry = Entry {
+    time_ns: 0,
+    address: 0,
+    bytes: 0,
+    stream: 0,
+    stack: StackId::NONE,
+    action: Action::Alloc,
+};

@@ -30,6 +30,11 @@ pub fn now_ns() -> u64 {
     read_ns(libc::CLOCK_MONOTONIC)
 }
 
+/// What to add to `now_ns` for the time of day, in nanoseconds since 1970.
+pub fn epoch_offset_ns() -> u64 {
+    read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
+}
+
 /// Nanoseconds of a clock; 0 where there is none of this number. For signal handlers, too.
 pub fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -22,8 +22,15 @@ use shard::Shard;
 
 mod shard;
 
+/// Who lends pieces of memory that outlive the process.
+pub trait PieceLender: Sync {
+    /// Zeros, as many as the layout says (`lasting::log`). None: there is no such memory, now.
+    fn lend_piece(&self) -> Option<&'static mut [u64]>;
+}
+
 pub struct Stacks {
     shards: Box<[Padded]>,
+    lender: Option<&'static dyn PieceLender>,
     words_max: u64,
     words_count: AtomicU64,
     refused_count: AtomicU64,
@@ -44,10 +51,16 @@ impl Stacks {
         let shards = (0..SHARDS_COUNT).map(|_| Padded(Mutex::new(Shard::default()))).collect();
         Stacks {
             shards,
+            lender: None,
             words_max,
             words_count: AtomicU64::new(0),
             refused_count: AtomicU64::new(0),
         }
+    }
+
+    /// The same, in memory that outlives the process, as long as some is lent.
+    pub fn lasting(words_max: u64, lender: &'static dyn PieceLender) -> Stacks {
+        Stacks { lender: Some(lender), ..Stacks::new(words_max) }
     }
 
     /// The id of the stack; the same for the same words, always. `NONE` for an empty stack, and
@@ -62,7 +75,7 @@ impl Stacks {
         let mut shard = self.lock(number);
         let index = match shard.find(hash, words) {
             Some(index) => Some(index),
-            None => self.insert(&mut shard, hash, words),
+            None => self.insert(&mut shard, number, hash, words),
         };
         index.and_then(|index| id_of(number, index)).unwrap_or(StackId::NONE)
     }
@@ -73,6 +86,25 @@ impl Stacks {
         let number = place as usize % SHARDS_COUNT;
         let shard = self.lock(number);
         shard.words((place >> SHARDS_BITS) as usize).map(<[u64]>::to_vec).unwrap_or_default()
+    }
+
+    /// The stacks that came since the last call with this list, which is empty at first.
+    pub fn newer(&self, seen: &mut Vec<usize>) -> Vec<StackId> {
+        seen.resize(SHARDS_COUNT, 0);
+        let mut newer = Vec::new();
+        for (number, seen) in seen.iter_mut().enumerate() {
+            let len = self.lock(number).len();
+            newer.extend((*seen..len).filter_map(|index| id_of(number, index)));
+            *seen = len;
+        }
+        newer
+    }
+
+    /// Whether the stack lies where it outlives the process.
+    pub fn is_lasting(&self, id: StackId) -> bool {
+        let Some(place) = id.0.checked_sub(1) else { return false };
+        let shard = self.lock(place as usize % SHARDS_COUNT);
+        shard.is_lent((place >> SHARDS_BITS) as usize)
     }
 
     /// How many stacks are kept.
@@ -111,13 +143,14 @@ impl Stacks {
         assert!(counted <= self.words_max, "{counted} words, {} allowed", self.words_max);
     }
 
-    fn insert(&self, shard: &mut Shard, hash: u64, words: &[u64]) -> Option<usize> {
+    fn insert(&self, shard: &mut Shard, number: usize, hash: u64, words: &[u64]) -> Option<usize> {
         let more = words.len() as u64;
         let taken = self.words_count.fetch_update(Relaxed, Relaxed, |count| {
             count.checked_add(more).filter(|&count| count <= self.words_max)
         });
         let index = taken.ok().and_then(|_| {
-            let index = shard.insert(hash, words);
+            let id = id_of(number, shard.len());
+            let index = id.and_then(|id| shard.insert(hash, words, id, self.lender));
             if index.is_none() {
                 self.words_count.fetch_sub(more, Relaxed);
             }

@@ -5,14 +5,30 @@
 //! * T2: every stack has exactly one slot, and a search for its words ends there.
 //! * T3: no two stacks have the same words.
 
+use super::PieceLender;
+use crate::entry::StackId;
 use crate::hash::hash_words;
+use crate::lasting::log::{self, PIECE_WORDS};
 
 #[derive(Default)]
 pub(super) struct Shard {
     /// Empty, or a power of two of slots. A slot names a stack by its index plus 1; 0 is free.
     slots: Vec<Slot>,
     spans: Vec<Span>,
-    pieces: Vec<Vec<u64>>,
+    pieces: Vec<Piece>,
+}
+
+/// A piece of memory of our own, or one that outlives the process: there each stack has a header in front,
+/// which is written when the words are there.
+#[derive(Default)]
+struct Piece {
+    own: Vec<u64>,
+    lent: Option<Lent>,
+}
+
+struct Lent {
+    words: &'static mut [u64],
+    used: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -51,13 +67,19 @@ impl Shard {
         }
     }
 
-    /// A stack that `find` did not find. `None` without memory for it.
-    pub fn insert(&mut self, hash: u64, words: &[u64]) -> Option<usize> {
+    /// A stack that `find` did not find. `None` without memory for it. `id`: what it is called where it lasts.
+    pub fn insert(
+        &mut self,
+        hash: u64,
+        words: &[u64],
+        id: StackId,
+        lender: Option<&dyn PieceLender>,
+    ) -> Option<usize> {
         let index = self.spans.len();
         let number = u32::try_from(index + 1).ok()?;
         self.spans.try_reserve(1).ok()?;
         self.grow_table()?;
-        let span = self.append(words)?;
+        let span = self.append(words, id, lender)?;
         self.spans.push(span);
         self.take_slot(hash, number);
         Some(index)
@@ -66,7 +88,13 @@ impl Shard {
     pub fn words(&self, index: usize) -> Option<&[u64]> {
         let span = self.spans.get(index)?;
         let first = span.first as usize;
-        self.pieces[span.piece as usize].get(first..first + span.words as usize)
+        self.pieces[span.piece as usize].words().get(first..first + span.words as usize)
+    }
+
+    /// Whether this stack lies where it outlives the process.
+    pub fn is_lent(&self, index: usize) -> bool {
+        let span = self.spans.get(index);
+        span.is_some_and(|span| self.pieces[span.piece as usize].lent.is_some())
     }
 
     pub fn len(&self) -> usize {
@@ -74,9 +102,9 @@ impl Shard {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let words: usize = self.pieces.iter().map(Vec::capacity).sum();
+        let words: usize = self.pieces.iter().map(Piece::capacity).sum();
         words * size_of::<u64>()
-            + self.pieces.capacity() * size_of::<Vec<u64>>()
+            + self.pieces.capacity() * size_of::<Piece>()
             + self.spans.capacity() * size_of::<Span>()
             + self.slots.capacity() * size_of::<Slot>()
     }
@@ -134,26 +162,72 @@ impl Shard {
     }
 
     /// Puts the words behind those of the last piece, or into a new piece.
-    fn append(&mut self, words: &[u64]) -> Option<Span> {
-        let has_room = |piece: &Vec<u64>| piece.capacity() - piece.len() >= words.len();
-        if !self.pieces.last().is_some_and(has_room) {
+    fn append(
+        &mut self,
+        words: &[u64],
+        id: StackId,
+        lender: Option<&dyn PieceLender>,
+    ) -> Option<Span> {
+        if !self.pieces.last().is_some_and(|piece| piece.has_room(words.len())) {
             self.pieces.try_reserve(1).ok()?;
-            let mut piece = Vec::new();
-            piece.try_reserve_exact(self.next_piece_words().max(words.len())).ok()?;
+            let fits = words.len() < PIECE_WORDS;
+            let lent = lender.filter(|_| fits).and_then(PieceLender::lend_piece);
+            let piece = match lent {
+                Some(words) => Piece { own: Vec::new(), lent: Some(Lent { words, used: 0 }) },
+                None => {
+                    let mut own = Vec::new();
+                    own.try_reserve_exact(self.next_piece_words().max(words.len())).ok()?;
+                    Piece { own, lent: None }
+                }
+            };
             self.pieces.push(piece);
         }
         let number = u32::try_from(self.pieces.len() - 1).ok()?;
-        let piece = self.pieces.last_mut()?;
-        let first = u32::try_from(piece.len()).ok()?;
-        let span = Span { piece: number, first, words: u32::try_from(words.len()).ok()? };
-        piece.extend_from_slice(words);
-        Some(span)
+        let first = self.pieces.last_mut()?.append(words, id);
+        let first = u32::try_from(first).ok()?;
+        Some(Span { piece: number, first, words: u32::try_from(words.len()).ok()? })
     }
 
     /// Small for a process with few stacks, and growing with them.
     fn next_piece_words(&self) -> usize {
-        let last = self.pieces.last().map_or(0, Vec::capacity);
+        let last = self.pieces.last().map_or(0, |piece| piece.own.capacity());
         (2 * last).clamp(PIECE_WORDS_MIN, PIECE_WORDS_MAX)
+    }
+}
+
+impl Piece {
+    fn words(&self) -> &[u64] {
+        match &self.lent {
+            Some(lent) => lent.words,
+            None => &self.own,
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.own.capacity().max(self.words().len())
+    }
+
+    fn has_room(&self, words: usize) -> bool {
+        match &self.lent {
+            Some(lent) => lent.words.len() - lent.used > words,
+            None => self.own.capacity() - self.own.len() >= words,
+        }
+    }
+
+    /// Where there is room. Answers the place of the first word.
+    fn append(&mut self, words: &[u64], id: StackId) -> usize {
+        match &mut self.lent {
+            Some(lent) => {
+                let first = lent.used + 1;
+                log::put(&mut lent.words[lent.used..], log::STACK, id.0, words);
+                lent.used = first + words.len();
+                first
+            }
+            None => {
+                self.own.extend_from_slice(words);
+                self.own.len() - words.len()
+            }
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use cachealloc_core::options::{Record, Word};
 use cachealloc_core::report::orders::Change;
 
-use crate::log;
 use crate::runtime::reading::Patience;
-use crate::runtime::{bypass, limits, process, recording, snapshots, thread};
+use crate::runtime::{bypass, limits, recording, snapshots, thread};
+use crate::{identity, log};
 
 /// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:
 /// `ENOTSUP` where the library is off, as in a child forked after CUDA was started.
@@ -21,7 +21,7 @@ use crate::runtime::{bypass, limits, process, recording, snapshots, thread};
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
-    if bypass::is_off() || process::is_foreign() {
+    if bypass::is_off() || identity::is_foreign() {
         return libc::ENOTSUP;
     }
     // SAFETY: the caller's promise.
@@ -116,7 +116,7 @@ pub extern "C" fn cachealloc_version() -> *const c_char {
 
 /// Whether there is anything to ask of us.
 pub fn is_on() -> bool {
-    bypass::is_on() && !process::is_foreign()
+    bypass::is_on() && !identity::is_foreign()
 }
 
 /// Runs `body` as a hook does: what it calls is not the program's doing, and a hook must not be entered

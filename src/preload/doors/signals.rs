@@ -23,7 +23,8 @@ use libc::{
 };
 
 use crate::c_library::{BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED};
-use crate::runtime::{process, snapshots};
+use crate::identity;
+use crate::runtime::snapshots;
 
 /// Those whose default action ends the process and that a snapshot may still precede. Not those of
 /// a crash in the program's code: a core file shall show the crash, not us.
@@ -238,7 +239,7 @@ fn change(
     action: Option<libc::sigaction>,
     old: Option<&mut libc::sigaction>,
 ) -> c_int {
-    if !process::is_ours() {
+    if !identity::is_ours() {
         return change_in_child(held, signal, action, old);
     }
     held.alone(|| {
@@ -267,7 +268,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     let action = held.due();
     // SAFETY: this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
-    let ours = process::is_ours();
+    let ours = identity::is_ours();
     if held.asks.load(Ordering::Relaxed) {
         if ours {
             snapshots::from_signal();

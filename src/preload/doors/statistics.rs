@@ -7,8 +7,9 @@ use std::panic::catch_unwind;
 use cachealloc_core::Stats;
 use cachealloc_core::report::{Report, keys};
 
+use crate::identity;
 use crate::runtime::reading::{self, Patience};
-use crate::runtime::{bypass, contexts, process, snapshots, stats, thread};
+use crate::runtime::{bypass, contexts, snapshots, stats, thread};
 use crate::undisturbed::undisturbed;
 
 /// One number of a device, by PyTorch's name. 0, or an `errno`.
@@ -99,7 +100,7 @@ fn of_device(device: c_int) -> Option<Stats> {
 
 /// What is done here is not the program's doing, and a hook must not be entered twice.
 fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
-    if bypass::is_off() || process::is_foreign() {
+    if bypass::is_off() || identity::is_foreign() {
         return Err(libc::ENOTSUP);
     }
     thread::with(|thread| {

@@ -1,7 +1,7 @@
 //! Where a call of the program comes from, as one number: its native and its Python frames,
 //! interned. Taken at the very begin of a hook, before any lock.
 //!
-//! The words of a stack: a header, the native return addresses, the Python frames; innermost first.
+//! The words of a stack: `cachealloc_history::lasting::Words`.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_void};
@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use cachealloc_core::options::{StackContext, StackKind};
 use cachealloc_history::StackId;
+use cachealloc_history::lasting::{Words, header, take_apart};
 
 use crate::c_library::dlsym;
 use crate::log;
@@ -19,16 +20,6 @@ const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;
 /// Enough to see which library asked, where native frames are not wanted.
 const CATEGORY_FRAMES: usize = 12;
-
-/// A stack, taken apart.
-pub struct Words {
-    /// Which libraries the native addresses mean (`cachealloc_stacks`).
-    pub epoch: u32,
-    pub native: Vec<u64>,
-    /// The native frames are there for the category only.
-    pub native_hidden: bool,
-    pub python: Vec<u64>,
-}
 
 /// The stack of an allocation; `NONE` where none is wanted.
 #[inline]
@@ -76,22 +67,13 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     if kind != StackKind::Native {
         used += cachealloc_python::capture(&mut words[used..][..PYTHON_FRAMES_MAX]).count;
     }
-    let hidden = u64::from(kind == StackKind::Python);
-    words[0] = u64::from(native.epoch) | (native.count as u64) << 32 | hidden << 48;
+    words[0] = header(native.epoch, native.count, kind == StackKind::Python);
     record::stacks().intern(&words[..used])
 }
 
 /// The words of a stack that was captured here.
 pub fn words(stack: StackId) -> Option<Words> {
-    let words = record::stacks().words(stack);
-    let (&header, frames) = words.split_first()?;
-    let (native, python) = frames.split_at((header >> 32) as usize & 0xffff);
-    Some(Words {
-        epoch: header as u32,
-        native: native.to_vec(),
-        native_hidden: header >> 48 & 1 == 1,
-        python: python.to_vec(),
-    })
+    take_apart(&record::stacks().words(stack))
 }
 
 /// Makes ready what is needed for a stack: where we lie ourselves, and whether there is a Python.

@@ -8,13 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use cachealloc_history::lasting::layout::{IS_BLOCK, IS_THERE, OWNER_FOREIGN, SegmentRow};
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
 use crate::books::Book;
 use crate::clock::now_ns;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
+use crate::record::lasting::{self, Owner};
 use crate::record::recorder;
+use crate::record::segments::Segments;
 use crate::record::settings::{self, Settings};
 
 static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
@@ -38,7 +41,15 @@ struct Foreign {
     /// By address; they do not overlap.
     live: BTreeMap<u64, Allocation>,
     /// By device.
-    rings: BTreeMap<i32, Ring>,
+    devices: BTreeMap<i32, OfDevice>,
+}
+
+#[derive(Default)]
+struct OfDevice {
+    ring: Option<Ring>,
+    /// What is live, where that outlives the process.
+    segments: Segments,
+    owner: Option<Owner>,
 }
 
 /// What this adds to a snapshot.
@@ -57,7 +68,11 @@ pub fn allocated(allocation: Allocation) {
     foreign.end_within(allocation.address, allocation.bytes);
     foreign.live.insert(allocation.address, allocation);
     foreign.push(Action::SegmentAlloc, &allocation);
+    let Allocation { address, bytes, stack, stream, .. } = allocation;
+    let row = SegmentRow { address, bytes, stream, pool_id: 0, stack, flags: IS_THERE };
+    foreign.of(&allocation).segments.insert(row);
     foreign.push(Action::Alloc, &allocation);
+    foreign.of(&allocation).segments.set_flags(address, IS_THERE | IS_BLOCK);
 }
 
 /// The program ends what begins at this address: call before the driver does, whose next owner of
@@ -78,7 +93,10 @@ pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
 
 /// Forgets everything: what is live is told anew only where it is made anew.
 pub fn forget() {
-    *lock(&FOREIGN) = Foreign::new();
+    let mut foreign = lock(&FOREIGN);
+    foreign.live.clear();
+    foreign.devices.values_mut().for_each(OfDevice::forget);
+    drop(foreign);
     PHYSICAL.with(|physical| physical.given.clear());
 }
 
@@ -86,12 +104,13 @@ pub fn forget() {
 pub fn forget_others(settings: &Settings) {
     let mut foreign = lock(&FOREIGN);
     foreign.live.retain(|_, allocation| settings.includes(allocation.device));
-    foreign.rings.retain(|device, _| settings.includes(*device));
+    let others = foreign.devices.iter_mut().filter(|(device, _)| !settings.includes(**device));
+    others.for_each(|(_, device)| device.forget());
 }
 
 /// Forgets the entries, and not what is live.
 pub fn forget_entries() {
-    lock(&FOREIGN).rings.clear();
+    lock(&FOREIGN).devices.values_mut().for_each(OfDevice::forget_entries);
 }
 
 /// A context is gone, and its memory with it.
@@ -123,7 +142,8 @@ pub fn device_of_physical(handle: u64) -> Option<i32> {
 /// How many bytes a cut takes, at most.
 pub fn cut_bytes() -> usize {
     let foreign = lock(&FOREIGN);
-    let entries: usize = foreign.rings.values().map(Ring::len).sum();
+    let rings = foreign.devices.values().filter_map(|device| device.ring.as_ref());
+    let entries: usize = rings.map(Ring::len).sum();
     let each = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
     foreign.live.len() * each + entries * 4 * size_of::<Entry>()
 }
@@ -131,18 +151,23 @@ pub fn cut_bytes() -> usize {
 /// Everything so far.
 pub fn cut() -> Cut {
     let foreign = lock(&FOREIGN);
-    let entries = foreign.rings.iter();
+    let rings = foreign.devices.iter();
+    let rings = rings.filter_map(|(number, device)| Some((number, device.ring.as_ref()?)));
     Cut {
         segments: foreign.live.values().map(segment).collect(),
-        entries: entries
-            .map(|(device, ring)| (*device, ring.to_vec(), recorder::missing_count(ring)))
+        entries: rings
+            .map(|(number, ring)| (*number, ring.to_vec(), recorder::missing_count(ring)))
             .collect(),
     }
 }
 
 impl Foreign {
     const fn new() -> Foreign {
-        Foreign { live: BTreeMap::new(), rings: BTreeMap::new() }
+        Foreign { live: BTreeMap::new(), devices: BTreeMap::new() }
+    }
+
+    fn of(&mut self, allocation: &Allocation) -> &mut OfDevice {
+        self.devices.entry(allocation.device).or_default()
     }
 
     fn end_within(&mut self, address: u64, bytes: u64) -> Vec<Allocation> {
@@ -161,12 +186,13 @@ impl Foreign {
 
     fn ended(&mut self, allocation: &Allocation) {
         self.push(Action::Free, allocation);
+        self.of(allocation).segments.set_flags(allocation.address, IS_THERE);
         self.push(Action::SegmentFree, allocation);
+        self.of(allocation).segments.remove(allocation.address);
     }
 
     fn push(&mut self, action: Action, allocation: &Allocation) {
-        let ring = self.rings.entry(allocation.device);
-        let ring = ring.or_insert_with(|| Ring::new(recorder::entries_max()));
+        let ring = self.of(allocation).ring(allocation.device);
         ring.push(Entry {
             time_ns: now_ns(),
             address: allocation.address,
@@ -175,6 +201,31 @@ impl Foreign {
             stack: recorder::shown(allocation.stack),
             action,
         });
+    }
+}
+
+impl OfDevice {
+    fn ring(&mut self, device: i32) -> &mut Ring {
+        let owner = self.owner.or_else(|| lasting::owner(OWNER_FOREIGN, device));
+        self.owner = owner;
+        self.ring.get_or_insert_with(|| {
+            if let Some(owner) = owner {
+                self.segments = Segments::lasting(owner.segments());
+                owner.set_on(true);
+            }
+            lasting::ring(owner, recorder::entries_max())
+        })
+    }
+
+    fn forget_entries(&mut self) {
+        if self.ring.is_some() {
+            self.ring = Some(lasting::ring(self.owner, recorder::entries_max()));
+        }
+    }
+
+    fn forget(&mut self) {
+        let owner = self.owner.inspect(|owner| owner.set_on(false));
+        *self = OfDevice { owner, ..OfDevice::default() };
     }
 }
 

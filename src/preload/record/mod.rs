@@ -4,10 +4,11 @@
 //! Uses the core's types and the crates of history and stacks. Never calls the driver.
 
 pub mod capture;
-pub mod category;
 pub mod foreign;
 pub mod holders;
+pub mod lasting;
 pub mod recorder;
+mod segments;
 pub mod settings;
 pub mod symbols;
 
@@ -38,9 +39,15 @@ pub fn is_on_for(device: i32) -> bool {
 pub fn stop_short() {
     if is_on() {
         config::set_records(false);
-        log::warn(format_args!(
-            "recording has stopped, and there is no snapshot at exit: this process gets no more memory"
-        ));
+        let what = "there is no snapshot at exit: this process gets no more memory";
+        if lasting::keep() {
+            let process = std::process::id();
+            log::warn(format_args!(
+                "recording has stopped, and {what}; cachealloc recover {process} makes one"
+            ));
+        } else {
+            log::warn(format_args!("recording has stopped, and {what}"));
+        }
     }
 }
 
@@ -60,7 +67,7 @@ fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
 
 /// The stacks seen so far.
 pub fn stacks() -> &'static Stacks {
-    STACKS.get_or_init(|| Stacks::new(STACK_WORDS_MAX))
+    STACKS.get_or_init(|| Stacks::lasting(STACK_WORDS_MAX, &lasting::Pieces))
 }
 
 /// Some library may have been unloaded.

@@ -5,19 +5,25 @@
 //! The recorder has a lock of its own all the same, a leaf that nobody ever waits for: where the
 //! allocator's lock is held, it is free.
 
-use std::collections::BTreeMap;
+use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;
 
 use cachealloc_core::options::{Record, StackContext};
 use cachealloc_core::{
-    Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
+    Address, Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
+    SegmentView,
 };
 use cachealloc_history as history;
-use cachealloc_history::{Action, Entry, Ring, StackId};
+use cachealloc_history::lasting::layout::{
+    BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, OWNER_CONTEXT, PENDING, SegmentRow,
+};
+use cachealloc_history::{Action, Entry, Ring, Rows, StackId};
 
-use crate::clock::{self, now_ns};
+use crate::clock::now_ns;
 use crate::lock::lock;
 use crate::record::holders::{Held, Holders};
+use crate::record::lasting::{self, Owner};
+use crate::record::segments::Segments;
 use crate::record::settings;
 
 /// One per context.
@@ -28,13 +34,19 @@ pub struct Recorder(Mutex<Recorded>);
 struct Recorded {
     /// From `begin` to `end`.
     on: bool,
+    entries: Entries,
+    /// By number of the block: where it came from. Stale for blocks that are free.
+    blocks: Rows<BlockRow>,
+    segments: Segments,
+    holders: Holders,
+}
+
+#[derive(Default)]
+struct Entries {
+    /// Where all that is recorded outlives the process.
+    owner: Option<Owner>,
     /// None before the first entry.
     ring: Option<Ring>,
-    /// By number of the block: where it came from. Stale for blocks that are free.
-    blocks: Vec<Origin>,
-    /// By address.
-    segments: BTreeMap<u64, Origin>,
-    holders: Holders,
     /// When what is told now has happened, if that is over.
     at_ns: Option<u64>,
 }
@@ -60,6 +72,7 @@ pub struct Cut {
 pub struct Born {
     pub block: BlockId,
     pub address: u64,
+    pub bytes: u64,
     pub requested_bytes: u64,
 }
 
@@ -77,28 +90,54 @@ pub struct Freed {
 impl Recorder {
     /// Records from here on, from nothing. What the program holds by now was there before: it has no
     /// entry, and its free is one without an allocation. `requested`: as in `cut`.
-    pub fn begin(&self, allocator: &mut Allocator, requested: impl Fn(&BlockView) -> u64) {
+    pub fn begin(
+        &self,
+        allocator: &mut Allocator,
+        device: i32,
+        requested: impl Fn(&BlockView) -> u64,
+    ) {
         allocator.report_completed();
         let mut recorded = lock(&self.0);
-        *recorded = Recorded { on: true, ..Recorded::default() };
+        let before = recorded.entries.owner.take();
+        *recorded = Recorded::lasting(before.or_else(|| lasting::owner(OWNER_CONTEXT, device)));
         for segment in allocator.segments() {
+            recorded.segments.insert(row_of(&segment, StackId::NONE));
             let stream = stream_of(segment.requester);
             for block in allocator.blocks(segment.id) {
                 let requested_bytes = requested(&block);
-                let origin = Origin { stack: StackId::NONE, stream, requested_bytes };
-                recorded.note_origin(block.block, origin);
+                recorded.note_block(
+                    block.block,
+                    BlockRow {
+                        address: block.address.0,
+                        bytes: block.bytes,
+                        requested_bytes,
+                        stream,
+                        stack: StackId::NONE,
+                        state: match block.state {
+                            BlockState::Allocated => LIVE,
+                            BlockState::Free(ready) if ready.is_pending() => PENDING,
+                            BlockState::Free(_) => FREE,
+                        },
+                    },
+                );
                 if block.state == BlockState::Allocated {
                     recorded.holders.allocated(StackId::NONE, requested_bytes);
                 }
             }
         }
         allocator.take_completed();
+        if let Some(owner) = recorded.entries.owner {
+            owner.set_on(true);
+        }
     }
 
     /// Forgets everything.
     pub fn end(&self, allocator: &mut Allocator) {
         allocator.forget_completed();
-        *lock(&self.0) = Recorded::default();
+        let mut recorded = lock(&self.0);
+        let owner = recorded.entries.owner.inspect(|owner| owner.set_on(false));
+        let entries = Entries { owner, ..Entries::default() };
+        *recorded = Recorded { entries, ..Recorded::default() };
     }
 
     /// Forgets the entries, and remembers where what is there came from. What is recorded already stays
@@ -106,7 +145,7 @@ impl Recorder {
     pub fn forget_entries(&self, allocator: &mut Allocator) {
         let mut recorded = lock(&self.0);
         recorded.take_completed(allocator);
-        recorded.ring = None;
+        recorded.entries.ring = Some(lasting::ring(recorded.entries.owner, entries_max()));
     }
 
     /// Whether anything is recorded here.
@@ -114,12 +153,14 @@ impl Recorder {
         lock(&self.0).on
     }
 
-    /// A segment arrived from the driver.
-    pub fn segment_reserved(&self, base: u64, bytes: u64, requester: Requester, stack: StackId) {
+    /// The segment that begins there arrived from the driver.
+    pub fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
-        let origin = Origin { stack, stream: stream_of(requester), requested_bytes: 0 };
-        recorded.segments.insert(base, origin);
-        recorded.push(Action::SegmentAlloc, base, bytes, origin, stack);
+        let Some(segment) = allocator.segment_around(base) else { return };
+        let row = row_of(&segment, stack);
+        let origin = Origin { stack, stream: row.stream, requested_bytes: 0 };
+        recorded.push(Action::SegmentAlloc, row.address, row.bytes, origin, stack);
+        recorded.segments.insert(row);
     }
 
     /// Segments have left the allocator.
@@ -132,12 +173,15 @@ impl Recorder {
     }
 
     /// Memory has come behind addresses of an arena.
-    pub fn mapped(&self, mappings: &[Mapping], stack: StackId) {
+    pub fn mapped(&self, allocator: &Allocator, mappings: &[Mapping], stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
         for (base, bytes) in ranges(mappings) {
-            recorded.segments.insert(base, origin);
             recorded.push(Action::SegmentMap, base, bytes, origin, stack);
+            let around = allocator.segment_around(Address(base));
+            let row = around.map(|segment| row_of(&segment, stack)).unwrap_or_default();
+            let flags = row.flags | IS_THERE | IS_EXPANDABLE;
+            recorded.segments.insert(SegmentRow { address: base, bytes, stack, flags, ..row });
         }
     }
 
@@ -160,11 +204,13 @@ impl Recorder {
     ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
-        let Born { block, address, requested_bytes } = born;
-        let origin = Origin { stack, stream: stream_of(requester), requested_bytes };
-        recorded.note_origin(block, origin);
-        recorded.holders.allocated(stack, requested_bytes);
+        let Born { block, address, bytes, requested_bytes } = born;
+        let stream = stream_of(requester);
+        let origin = Origin { stack, stream, requested_bytes };
         recorded.push(Action::Alloc, address, requested_bytes, origin, stack);
+        let row = BlockRow { address, bytes, requested_bytes, stream, stack, state: LIVE };
+        recorded.note_block(block, row);
+        recorded.holders.allocated(stack, requested_bytes);
     }
 
     /// The program freed a block, and anybody may have it. Call before the allocator's `free`, after
@@ -201,7 +247,7 @@ impl Recorder {
     /// before the driver was asked to end it: since then another context may have been given the same.
     pub fn buried(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
-        recorded.at_ns = Some(at_ns);
+        recorded.entries.at_ns = Some(at_ns);
         recorded.take_completed(allocator);
         let segments: Vec<_> = allocator.segments().collect();
         for segment in segments {
@@ -216,13 +262,14 @@ impl Recorder {
                     BlockState::Free(_) => continue,
                 };
                 recorded.push_of_block(action, &block);
+                recorded.set_state(block.block, FREE);
             }
             let action =
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
             recorded.segment_ended(action, segment.base.0, segment.bytes);
         }
-        recorded.blocks = Vec::new();
-        recorded.at_ns = None;
+        recorded.blocks.clear();
+        recorded.entries.at_ns = None;
     }
 
     /// Who holds how much, and held how much at the peak.
@@ -243,7 +290,7 @@ impl Recorder {
             segments.fold((0, 0), |(segments, blocks), segment| {
                 (segments + 1, blocks + allocator.blocks(segment.id).count())
             });
-        let ring = recorded.ring.as_ref().filter(|_| with_entries);
+        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
         // A list that grows leaves what it was, and is up to twice as long as what is in it.
         segments_count * (6 * size_of::<history::Segment>() + 256)
             + blocks_count * 4 * size_of::<history::Block>()
@@ -263,7 +310,7 @@ impl Recorder {
         recorded.take_completed(allocator);
         let segment = |view: cachealloc_core::SegmentView| {
             let blocks = allocator.blocks(view.id);
-            let origin = recorded.segments.get(&view.base.0).copied();
+            let row = recorded.segments.get(view.base.0);
             history::Segment {
                 device: device as u32,
                 address: view.base.0,
@@ -276,12 +323,12 @@ impl Recorder {
                 },
                 pool_id: (view.private.map_or(0, |private| private.0), 0),
                 expandable: view.expandable,
-                stack: origin.unwrap_or_default().stack,
+                stack: row.map_or(StackId::NONE, |row| row.stack),
                 blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),
             }
         };
         let segments = allocator.segments().map(segment).collect();
-        let ring = recorded.ring.as_ref().filter(|_| with_entries);
+        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
         Cut {
             segments,
             entries: ring.map(Ring::to_vec).unwrap_or_default(),
@@ -291,11 +338,16 @@ impl Recorder {
 
     fn note_free(&self, allocator: &mut Allocator, freed: Freed, action: Action) {
         let Some(mut recorded) = self.recorded() else { return };
+        let recorded = &mut *recorded;
         recorded.take_completed(allocator);
-        let origin = recorded.origin(freed.block);
+        let mut nobodys = BlockRow::default();
+        let row = recorded.blocks.get_mut(freed.block.0 as usize).unwrap_or(&mut nobodys);
+        let origin = origin_of(row);
         recorded.holders.freed(origin.stack, origin.requested_bytes);
         let stack = if freed.stack == StackId::NONE { origin.stack } else { freed.stack };
-        recorded.push(action, freed.address, origin.requested_bytes, origin, stack);
+        recorded.entries.push(action, freed.address, origin.requested_bytes, origin, stack);
+        row.state = if action == Action::FreeRequested { PENDING } else { FREE };
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// None where nothing is recorded.
@@ -305,16 +357,19 @@ impl Recorder {
 }
 
 impl Recorded {
+    /// Nothing yet, in memory that outlives the process where there is some.
+    fn lasting(owner: Option<Owner>) -> Recorded {
+        Recorded {
+            on: true,
+            entries: Entries { owner, ..Entries::default() },
+            blocks: owner.map(Owner::blocks).unwrap_or_default(),
+            segments: owner.map(|owner| Segments::lasting(owner.segments())).unwrap_or_default(),
+            ..Recorded::default()
+        }
+    }
+
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
-        let ring = self.ring.get_or_insert_with(|| Ring::new(entries_max()));
-        ring.push(Entry {
-            time_ns: self.at_ns.unwrap_or_else(now_ns),
-            address,
-            bytes,
-            stream: origin.stream,
-            stack: shown(stack),
-            action,
-        });
+        self.entries.push(action, address, bytes, origin, stack);
     }
 
     fn push_of_block(&mut self, action: Action, block: &BlockView) {
@@ -327,23 +382,40 @@ impl Recorded {
             let origin = self.origin(over.block);
             let bytes = origin.requested_bytes;
             self.push(Action::FreeCompleted, over.address.0, bytes, origin, origin.stack);
+            self.set_state(over.block, FREE);
         }
     }
 
     fn segment_ended(&mut self, action: Action, base: u64, bytes: u64) {
-        let origin = self.segments.remove(&base).unwrap_or_default();
+        let row = self.segments.get(base).copied().unwrap_or_default();
+        let origin = Origin { stack: row.stack, stream: row.stream, requested_bytes: 0 };
         self.push(action, base, bytes, origin, origin.stack);
+        self.segments.take_out(base, bytes);
     }
 
-    fn note_origin(&mut self, block: BlockId, origin: Origin) {
+    fn note_block(&mut self, block: BlockId, row: BlockRow) {
         let index = block.0 as usize;
-        if super::grow_to(&mut self.blocks, index) {
-            self.blocks[index] = origin;
+        if index >= self.blocks.len() && !self.blocks.grow_to(index + 1) {
+            return super::stop_short();
+        }
+        if let Some(there) = self.blocks.get_mut(index) {
+            *there = BlockRow { state: FREE, ..row };
+            // See Note [Killed at any instruction].
+            compiler_fence(Ordering::SeqCst);
+            there.state = row.state;
+        }
+    }
+
+    /// Of a block whose row says where it came from.
+    fn set_state(&mut self, block: BlockId, state: u32) {
+        if let Some(row) = self.blocks.get_mut(block.0 as usize) {
+            row.state = state;
+            compiler_fence(Ordering::SeqCst);
         }
     }
 
     fn origin(&self, block: BlockId) -> Origin {
-        self.blocks.get(block.0 as usize).copied().unwrap_or_default()
+        self.blocks.get(block.0 as usize).map(origin_of).unwrap_or_default()
     }
 
     fn block(&self, view: &BlockView, requested_bytes: impl Fn() -> u64) -> history::Block {
@@ -362,6 +434,40 @@ impl Recorded {
             state,
             stack: origin.stack,
         }
+    }
+}
+
+impl Entries {
+    fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
+        let owner = self.owner;
+        let ring = self.ring.get_or_insert_with(|| lasting::ring(owner, entries_max()));
+        ring.push(Entry {
+            time_ns: self.at_ns.unwrap_or_else(now_ns),
+            address,
+            bytes,
+            stream: origin.stream,
+            stack: shown(stack),
+            action,
+        });
+    }
+}
+
+fn origin_of(row: &BlockRow) -> Origin {
+    let BlockRow { stack, stream, requested_bytes, .. } = *row;
+    Origin { stack, stream, requested_bytes }
+}
+
+fn row_of(segment: &SegmentView, stack: StackId) -> SegmentRow {
+    let is_small = segment.pool == Pool::Small;
+    let flags = [(is_small, IS_SMALL), (segment.expandable, IS_EXPANDABLE)];
+    SegmentRow {
+        address: segment.base.0,
+        bytes: segment.bytes,
+        // What grew for one stream and what grew for another are one.
+        stream: if segment.expandable { 0 } else { stream_of(segment.requester) },
+        pool_id: segment.private.map_or(0, |private| private.0),
+        stack,
+        flags: flags.iter().filter(|(is, _)| *is).fold(IS_THERE, |flags, (_, flag)| flags | flag),
     }
 }
 
@@ -394,9 +500,4 @@ fn stream_of(requester: Requester) -> u64 {
         Requester::Context => 0,
         Requester::Stream(stream) => stream.0,
     }
-}
-
-/// What to add to `now_ns` for the time of day, in nanoseconds since 1970.
-pub fn epoch_offset_ns() -> u64 {
-    clock::read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
 }

@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use cachealloc_history::category;
+use cachealloc_history::lasting::Words;
 use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_stacks::{ModuleInfo, Symbol};
 
-use crate::record::capture::{self, Words};
-use crate::record::category;
+use crate::record::capture;
 
 /// An address and the epoch in which it was on a stack.
 type Place = (u64, u32);

@@ -35,7 +35,12 @@ pub fn allocate(
     {
         extents::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
         if let Some(allocator) = &mut recording {
-            let born = Born { block: held.id(), address: held.address, requested_bytes: bytes };
+            let born = Born {
+                block: held.id(),
+                address: held.address,
+                bytes: held.bytes,
+                requested_bytes: bytes,
+            };
             context.recorder.allocated(allocator, born, requester, call.stack);
         }
         note_peak(context);
@@ -114,7 +119,8 @@ pub fn hand_out(
 /// whoever looks meanwhile finds it in use.
 pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - contents::zone_bytes();
-    let born = Born { block: block.block, address: block.address.0, requested_bytes };
+    let born =
+        Born { block: block.block, address: block.address.0, bytes: block.bytes, requested_bytes };
     context.recorder.allocated(allocator, born, call.requester, call.stack);
 }
 

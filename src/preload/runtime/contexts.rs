@@ -348,7 +348,7 @@ fn new(handle: ContextHandle, id: u64) -> Context {
     }
     let mut allocator = empty_allocator(context.device, context.device_bytes);
     if record::is_on_for(context.device) {
-        context.recorder.begin(&mut allocator, |_| 0);
+        context.recorder.begin(&mut allocator, context.device, |_| 0);
     }
     context.allocator = Mutex::new(allocator);
     context

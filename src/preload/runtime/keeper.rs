@@ -17,13 +17,12 @@ use cachealloc_core::options::{KeepFree, Strategy};
 use cachealloc_core::report::Trims;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::config;
 use crate::driver::table;
 use crate::functions::id;
-use crate::log;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::own_thread::Body;
-use crate::runtime::{bypass, idle, lock, own_thread, pool_life, process};
+use crate::runtime::{bypass, idle, lock, own_thread, pool_life};
+use crate::{config, identity, log};
 
 /// Seconds of the options are turns.
 const TURN_EVERY: Duration = Duration::from_secs(1);
@@ -197,7 +196,7 @@ fn in_the_driver(turns: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
 }
 
 extern "C" fn stop() {
-    if !process::is_ours() || bypass::is_off() || !rule_holds(Rule::KeeperStopsAtExit) {
+    if !identity::is_ours() || bypass::is_off() || !rule_holds(Rule::KeeperStopsAtExit) {
         return;
     }
     STOPPED.store(true, Ordering::SeqCst);

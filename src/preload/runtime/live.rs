@@ -16,28 +16,28 @@
 //! The file goes with the process, unless a signal kills it: then the next process of the user finds
 //! that its owner is gone, and removes it. A forked child has the mapping and never uses it.
 
-use core::ptr::null_mut;
+use core::ptr::{null, null_mut};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
 
 use cachealloc_core::report::orders::Order;
 use cachealloc_core::report::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner,
-    RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name, start_of,
+    RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name,
 };
 
 use crate::clock::now_ns;
 use crate::runtime::reading::Patience;
-use crate::runtime::{filter, orders, process, report};
+use crate::runtime::{orders, own_thread, report};
 use crate::undisturbed::undisturbed;
-use crate::{config, log};
+use crate::{config, filter, identity, log};
 
 const FOLDER: &str = "/dev/shm";
 /// Files of others that are looked at when ours is made.
@@ -116,7 +116,7 @@ impl Live {
 
     fn make() -> io::Result<Live> {
         // The number that it has for itself: /proc may be of another namespace.
-        let owner = Owner { process_id: std::process::id(), ..owner_of("self")? };
+        let owner = Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
         let name = name(user, &owner);
@@ -125,7 +125,7 @@ impl Live {
             // Of this very process before it became this program, or of an earlier one with its number.
             if std::fs::remove_file(&path).is_err() {
                 // Another user's, which may have been put there to be in our way.
-                path = Path::new(FOLDER).join(format!("{name}.{:016x}", random()));
+                path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
             }
             create(&path)
         })?;
@@ -169,17 +169,17 @@ pub fn get() -> Option<&'static Live> {
     LIVE.get()
 }
 
-/// Sleeps until somebody rings. False: the file is gone, and nobody can.
-pub fn wait_for_the_bell(look: &Look) -> bool {
+/// Sleeps until somebody rings, and no longer than this. False: the file is gone, and nobody can.
+pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
         return false;
     }
     let bell = page.wrapping_add(BELL_OFFSET);
+    let time = no_longer.map(own_thread::timespec);
+    let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
-    let code = unsafe {
-        libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAIT, look.bell, null_mut::<u8>())
-    };
+    let code = unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAIT, look.bell, time) };
     let fault = code == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
     if fault {
         PAGE.store(null_mut(), Ordering::SeqCst);
@@ -190,7 +190,7 @@ pub fn wait_for_the_bell(look: &Look) -> bool {
 /// Rings. For signal handlers, too.
 pub fn ring() {
     let page = PAGE.load(Ordering::SeqCst);
-    if page.is_null() || !process::is_ours() {
+    if page.is_null() || !identity::is_ours() {
         return;
     }
     let bell = page.wrapping_add(BELL_OFFSET);
@@ -219,7 +219,7 @@ fn wake(offset: usize) {
 /// The process ends. For signal handlers, too. A process that has put itself under a filter for system
 /// calls since may not be allowed to remove a file, and killed for trying: the next process does it.
 pub fn end() {
-    if process::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
+    if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
         remove_own();
     }
 }
@@ -234,11 +234,6 @@ fn remove_own() {
         // SAFETY: a C string.
         unsafe { libc::unlink(path.as_ptr()) };
     }
-}
-
-/// Of the operating system's randomness.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -288,20 +283,11 @@ fn head_at(path: &Path) -> Option<Head> {
     read_head(&file.ok()?).ok()?
 }
 
-/// Who a process is; by its number, or "self".
-fn owner_of(process: &str) -> io::Result<Owner> {
-    let folder = Path::new("/proc").join(process);
-    let stat = std::fs::read(folder.join("stat"))?;
-    let stat = String::from_utf8_lossy(&stat);
-    let number = stat.split(' ').next().and_then(|number| number.parse().ok());
-    let (process_id, start) =
-        number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
-    Ok(Owner { process_id, start, namespace: std::fs::metadata(folder.join("ns/pid"))?.ino() })
-}
-
 /// Files of the user's processes that were killed. Those of other namespaces cannot be judged.
 fn remove_orphans() {
-    let (Ok(own), Ok(folder)) = (owner_of("self"), std::fs::read_dir(FOLDER)) else { return };
+    let (Ok(own), Ok(folder)) = (identity::owner_of("self"), std::fs::read_dir(FOLDER)) else {
+        return;
+    };
     if own.process_id != std::process::id() {
         return; // of another namespace's /proc, in which numbers are others
     }
@@ -312,15 +298,8 @@ fn remove_orphans() {
     for entry in ours.take(OTHERS_MAX) {
         let path = entry.path();
         let Some(head) = head_at(&path) else { continue };
-        if head.owner.namespace == own.namespace && is_gone(&head.owner) {
+        if head.owner.namespace == own.namespace && identity::is_gone(&head.owner) {
             let _ = std::fs::remove_file(path);
         }
-    }
-}
-
-fn is_gone(owner: &Owner) -> bool {
-    match owner_of(&owner.process_id.to_string()) {
-        Ok(present) => present.start != owner.start,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }

@@ -234,7 +234,7 @@ fn map(
         SUCCESS => {
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
-            context.recorder.mapped(mappings, call.stack);
+            context.recorder.mapped(&allocator, mappings, call.stack);
             tell_arrived(context, &mut allocator, request, call);
             drop(allocator);
             growth.after(bytes, mappings[0].base.0)?;
@@ -304,7 +304,7 @@ fn reserve(
             }
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
-            context.recorder.segment_reserved(base, bytes, call.requester, call.stack);
+            context.recorder.segment_reserved(&allocator, Address(base), call.stack);
             tell_arrived(context, &mut allocator, request, call);
             drop(allocator);
             widen(Rule::ArrivedIsTold);

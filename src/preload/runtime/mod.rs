@@ -60,7 +60,6 @@ pub mod limits;
 
 pub mod memory_hooks;
 
-pub mod filter;
 pub mod live;
 pub mod orders;
 pub mod recording;

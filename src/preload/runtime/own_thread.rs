@@ -70,14 +70,15 @@ pub fn set_mask(mask: u64) -> u64 {
 
 /// Sleeps while the word has this value, and no longer than this.
 pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
-    let time = no_longer.map(|time| libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    });
+    let time = no_longer.map(timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time) };
+}
+
+pub fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() }
 }
 
 /// Wakes who sleeps on the word. For signal handlers, too.

@@ -11,11 +11,9 @@ use crate::c_library;
 use crate::runtime::{
     bypass, captures, debts, memory_hooks, own_thread, snapshots, stats, thread, writer,
 };
-use crate::{config, log};
+use crate::{config, identity, log};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// The process in which CUDA was started; 0 before.
-static STARTED_PID: AtomicU32 = AtomicU32::new(0);
 /// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
@@ -26,7 +24,7 @@ pub fn started() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
-    STARTED_PID.store(std::process::id(), Ordering::Relaxed);
+    identity::note_start();
     // A program may leave in a signal handler, where looking for a symbol is not safe.
     c_library::find_all();
     say_panics();
@@ -85,18 +83,6 @@ pub fn context_met() {
     }
 }
 
-/// Whether this is the process in which CUDA was started, and not a child of it. For signal
-/// handlers, too.
-pub fn is_ours() -> bool {
-    // SAFETY: asks the kernel for a number.
-    STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
-}
-
-/// Whether CUDA was started in a process of which this one is a child: nothing of ours works here.
-pub fn is_foreign() -> bool {
-    STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
-}
-
 /// This thread holds something that `thread_ends` gives back.
 pub fn watch_thread() {
     let key = THREAD_KEY.load(Ordering::Acquire);
@@ -110,6 +96,8 @@ pub fn watch_thread() {
 /// on untouched; locks that another thread held are never looked at again.
 extern "C" fn in_forked_child() {
     bypass::turn_off();
+    // The rings may be our parent's (`record::lasting`).
+    config::set_records(false);
 }
 
 /// A panic of ours is one line. What std says of it reads the environment, in whatever thread.
@@ -143,7 +131,7 @@ extern "C" fn at_end_of_frees() {
 
 /// What frees have left to later calls is done now.
 fn frees_end() {
-    if !is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
+    if !identity::is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
         return;
     }
     thread::with(|thread| {
@@ -182,7 +170,7 @@ const SIGNALS: i32 = 64;
 /// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
 /// `exec`, which ends by `_exit` too and shares our memory.
 pub fn exits() {
-    if !is_ours() {
+    if !identity::is_ours() {
         return;
     }
     while snapshots::is_ending() {

@@ -11,11 +11,12 @@ use cachealloc_core::Allocator;
 use cachealloc_core::options::{ENTRIES_MAX, Record};
 use cachealloc_core::report::orders::Change;
 
+use crate::identity;
 use crate::record::settings::{self, Settings};
-use crate::record::{self, capture, foreign};
+use crate::record::{self, capture, foreign, lasting};
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::reading::Patience;
-use crate::runtime::{lock, process, snapshot, snapshots};
+use crate::runtime::{lock, process, snapshot, snapshots, writer};
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
 /// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
@@ -49,9 +50,12 @@ pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     }
     drop(all);
     drop(growing);
-    if is_on && process::is_ours() {
+    if is_on && identity::is_ours() {
         process::watch_end();
         snapshots::start();
+        lasting::begin(snapshot::settings);
+        // It may sleep as one that has nothing to keep up.
+        writer::ring();
     }
     Ok(())
 }
@@ -66,12 +70,12 @@ pub fn now() -> Settings {
 type Locked = (&'static Context, MutexGuard<'static, Allocator>);
 
 fn begin_anew(all: &mut [Locked], wanted: Settings) {
-    settings::set(Settings { level: Record::Off, ..wanted });
+    set(Settings { level: Record::Off, ..wanted });
     all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
     foreign::forget();
     if wanted.level != Record::Off {
         settings::note_partial();
-        settings::set(wanted);
+        set(wanted);
         let included = all.iter_mut().filter(|(context, _)| wanted.includes(context.device));
         included.for_each(begin);
     }
@@ -82,7 +86,7 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
     if !same || now.device != wanted.device {
         settings::note_partial();
     }
-    settings::set(wanted);
+    set(wanted);
     for locked in all {
         let (context, allocator) = &mut *locked;
         match (context.recorder.is_on(), wanted.includes(context.device)) {
@@ -98,9 +102,15 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
     }
 }
 
+/// Puts these in force.
+fn set(settings: Settings) {
+    settings::set(settings);
+    lasting::note_settings();
+}
+
 fn begin((context, allocator): &mut Locked) {
     snapshot::empty_lists(context, allocator);
-    context.recorder.begin(allocator, snapshot::requested);
+    context.recorder.begin(allocator, context.device, snapshot::requested);
 }
 
 fn taken<T>(mutex: &Mutex<T>, patience: Patience) -> Result<MutexGuard<'_, T>, i32> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::{self, now_ns};
-use crate::runtime::filter;
+use crate::filter;
 
 /// No step of the writer takes so much processor time.
 const STEP_CPU_MAX_NS: u64 = 60_000_000_000;

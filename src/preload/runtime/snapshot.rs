@@ -16,13 +16,13 @@ use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{Facts, Template};
 use cachealloc_history::{
-    BlockState, Clock, Device, Entry, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
+    BlockState, Clock, Gather, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
     oom_report,
 };
 
 use crate::heap::Section;
 use crate::record::foreign;
-use crate::record::recorder::{self, Cut};
+use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::runtime::contexts::{self, Context};
 use crate::runtime::extents::{self, Place};
@@ -225,49 +225,23 @@ const ROOM_BYTES_MIN: usize = 1 << 20;
 
 fn take() -> io::Result<Snapshot> {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
-    let mut oldest = Oldest::default();
+    let mut gather = Gather::new(record::settings::is_from_start());
     let (mut locked, section) = lock_with_room(contexts::every, true)?;
     for (context, allocator, _) in &mut locked {
-        let cut = cut_locked(context, allocator, true);
-        oldest.note(context.device, &cut.entries, cut.dropped_count);
-        add(&mut snapshot, context, cut);
+        let Cut { segments, entries, dropped_count } = cut_locked(context, allocator, true);
+        gather.add(context.device.max(0) as usize, entries, dropped_count);
+        snapshot.segments.extend(segments);
     }
-    add_foreign(&mut snapshot, &mut oldest);
+    let foreign = foreign::cut();
+    for (device, entries, dropped_count) in foreign.entries {
+        gather.add(device.max(0) as usize, entries, dropped_count);
+    }
+    snapshot.segments.extend(foreign.segments);
     drop(locked);
     drop(section);
-    for (index, device) in snapshot.devices.iter_mut().enumerate() {
-        device.entries.sort_by_key(|entry| entry.time_ns); // stable: several contexts, each in order
-        oldest.drop_older(index, device);
-    }
+    snapshot.devices = gather.finish();
     snapshot.sort();
     Ok(snapshot)
-}
-
-/// From when on the history of a device is complete. Each of its contexts has a ring of its own, and
-/// a segment moves from one to another: what one ring still knows of a time that another one has
-/// lost would not fit together.
-#[derive(Default)]
-struct Oldest(Vec<u64>);
-
-impl Oldest {
-    fn note(&mut self, device: i32, entries: &[Entry], dropped_count: u64) {
-        let complete = dropped_count == 0 && record::settings::is_from_start();
-        let Some(oldest) = entries.first().filter(|_| !complete) else { return };
-        let index = device.max(0) as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, 0);
-        }
-        self.0[index] = self.0[index].max(oldest.time_ns);
-    }
-
-    fn drop_older(&self, index: usize, device: &mut Device) {
-        let from = self.0.get(index).copied().unwrap_or(0);
-        let older = device.entries.partition_point(|entry| entry.time_ns < from);
-        device.entries.drain(..older);
-        if record::settings::is_from_start() {
-            device.dropped_count += older as u64;
-        }
-    }
 }
 
 fn cut(context: &'static Context) -> Option<Cut> {
@@ -296,31 +270,6 @@ pub fn requested(block: &BlockView) -> u64 {
     }
 }
 
-fn add(snapshot: &mut Snapshot, context: &Context, cut: Cut) {
-    add_entries(snapshot, context.device, cut.entries, cut.dropped_count);
-    snapshot.segments.extend(cut.segments);
-}
-
-fn add_foreign(snapshot: &mut Snapshot, oldest: &mut Oldest) {
-    let cut = foreign::cut();
-    for (device, entries, dropped_count) in cut.entries {
-        oldest.note(device, &entries, dropped_count);
-        add_entries(snapshot, device, entries, dropped_count);
-    }
-    snapshot.segments.extend(cut.segments);
-}
-
-fn add_entries(snapshot: &mut Snapshot, device: i32, entries: Vec<Entry>, dropped_count: u64) {
-    let index = device.max(0) as usize;
-    if snapshot.devices.len() <= index {
-        snapshot.devices.resize_with(index + 1, Device::default);
-    }
-    let device = &mut snapshot.devices[index];
-    device.entries.extend(entries);
-    device.dropped_count += dropped_count;
-    device.recorded_from_start = record::settings::is_from_start();
-}
-
 fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
     let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
@@ -328,7 +277,7 @@ fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
     entries.map(|entry| entry.stack).chain(blocks.map(|block| block.stack)).chain(segments)
 }
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     let config = config::get();
     Settings {
         configuration: config::text().to_string(),
@@ -369,7 +318,7 @@ fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
 
 fn clock() -> Clock {
     let time_ns = crate::clock::now_ns();
-    Clock { time_ns, epoch_us: time_ns.wrapping_add(recorder::epoch_offset_ns()) / 1000 }
+    Clock { time_ns, epoch_us: time_ns.wrapping_add(crate::clock::epoch_offset_ns()) / 1000 }
 }
 
 /// Nobody ends the context while the answer lives. None: it is gone, or its end takes long.

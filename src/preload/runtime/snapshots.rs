@@ -15,15 +15,16 @@ use cachealloc_core::options::StatsOnExit;
 use cachealloc_core::report::Snapshots;
 
 use crate::doors::signals;
+use crate::record::lasting;
 use crate::runtime::contexts::Context;
 use crate::runtime::reading;
 use crate::runtime::silence::{self, Silence};
 use crate::runtime::snapshot::Why;
 use crate::runtime::stop::{self, Next};
 use crate::runtime::writer::{self, Word};
-use crate::runtime::{filter, live, lock, process, report, snapshot};
+use crate::runtime::{live, lock, report, snapshot};
 use crate::undisturbed::undisturbed;
-use crate::{config, heap, log, record};
+use crate::{config, filter, heap, identity, log, record};
 
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
 /// Makes ready for snapshots, once. Call where a thread may be made.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
-    if !are_wanted() || !process::is_ours() {
+    if !are_wanted() || !identity::is_ours() {
         return;
     }
     if STARTED.swap(true, Ordering::AcqRel) {
@@ -74,6 +75,7 @@ pub fn start() {
     config::note_environment();
     heap::when_short(give_up, record::stop_short);
     live::begin();
+    lasting::begin(snapshot::settings);
     if !writer::start(serve) {
         live::end();
         log::warn(format_args!("no thread for snapshots: none on a signal"));
@@ -189,6 +191,7 @@ pub fn at_exit() {
     };
     // One that gave up has said so.
     if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
+        lasting::keep();
         let seconds = SILENCE_MAX.as_secs();
         log::warn(format_args!(
             "what was to be written at exit is not complete: its writer got no further for {seconds} s"
@@ -198,7 +201,7 @@ pub fn at_exit() {
 
 /// An allocation is about to fail for lack of memory: the first few leave a snapshot.
 pub fn at_shortage() {
-    if SHORTAGES.left() < SHORTAGES_MAX && process::is_ours() && writer::runs() {
+    if SHORTAGES.left() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
         SHORTAGES.wait(SHORTAGES.leave(), SILENCE_MAX);
     }
 }
@@ -250,6 +253,7 @@ fn serve() {
     }
     if ends {
         live::end();
+        lasting::end();
     }
     for (word, number) in asked {
         number.into_iter().for_each(|number| word.note_served(number));
@@ -272,12 +276,21 @@ fn write_to_template(why: Why) {
     let path = next_path();
     let written = snapshot::write(&path, why);
     note(&path, &written);
-    match written {
+    match &written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
             "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
             path.display()
         )),
+        // Who names what is no file, `/dev/null` say, wants none.
+        Err(error)
+            if matches!(why, Why::Exit | Why::Ended)
+                && error.kind() != io::ErrorKind::InvalidInput
+                && lasting::keep() =>
+        {
+            let process = std::process::id();
+            log::warn(format_args!("no snapshot: {error}; cachealloc recover {process} makes one"));
+        }
         Err(error) => log::warn(format_args!("no snapshot: {error}")),
     }
 }

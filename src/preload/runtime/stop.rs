@@ -25,8 +25,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::filter;
 use crate::runtime::own_thread::set_mask;
-use crate::runtime::{filter, own_thread, silence};
+use crate::runtime::{own_thread, silence};
 
 /// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
 const SIGNAL: c_int = 33;

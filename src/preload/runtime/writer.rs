@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::heap;
+use crate::record::lasting;
 use crate::runtime::live::{self, Live};
 use crate::runtime::own_thread::Body;
 use crate::runtime::silence::{self, Silence};
@@ -156,6 +157,7 @@ pub fn leave() {
     const SILENCE_MAX: Duration = Duration::from_secs(1);
     if !runs() || gave_up() || !LEAVES.wait(LEAVES.leave_once(), SILENCE_MAX) {
         live::end();
+        lasting::end();
     }
 }
 
@@ -166,6 +168,7 @@ fn work() {
         let heard = BELL.load(Ordering::Acquire);
         if let Some(number) = LEAVES.unserved() {
             live::end();
+            lasting::end();
             LEAVES.note_served(number);
         }
         let look = live::get().filter(|_| !live::has_ended()).and_then(Live::look);
@@ -178,11 +181,13 @@ fn work() {
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
         }
         if is_idle() {
+            let _ = catch_unwind(lasting::keep_up);
             heap::settle();
         }
         // Who rings rings both bells; where there is a file, others can ring the one in it.
-        if !look.is_some_and(|look| live::wait_for_the_bell(&look)) {
-            own_thread::wait(&BELL, heard, None);
+        let no_longer = lasting::next();
+        if !look.is_some_and(|look| live::wait_for_the_bell(&look, no_longer)) {
+            own_thread::wait(&BELL, heard, no_longer);
         }
     }
 }
@@ -202,7 +207,8 @@ fn do_jobs() {
     JOBS_LEFT.note_served(number);
 }
 
-fn ring() {
+/// Has the writer look whether there is anything to do.
+pub fn ring() {
     BELL.fetch_add(1, Ordering::Release);
     own_thread::wake(&BELL);
     live::ring();

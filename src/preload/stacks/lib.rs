@@ -45,7 +45,9 @@ mod walk;
 
 use core::ops::Range;
 
-pub use modules::{ModuleInfo, module_at, note_unload, object_range};
+pub use modules::{
+    ModuleInfo, ModuleLife, module_at, module_lives, modules_version, note_unload, object_range,
+};
 pub use symbols::{Symbol, symbolise};
 
 /// What [`capture`] wrote.

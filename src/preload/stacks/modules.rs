@@ -151,6 +151,33 @@ pub fn module_at(address: u64, epoch: u32) -> Option<ModuleInfo> {
     find(address, epoch).map(|module| module.info(address))
 }
 
+/// A module, as long as it was at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleLife {
+    pub base: u64,
+    pub range: Range<u64>,
+    /// Both included; the last one is the largest number while the module is there.
+    pub epochs: (u32, u32),
+    pub path: String,
+    pub build_id: Vec<u8>,
+}
+
+/// Every module that was noticed so far, the newest first.
+pub fn module_lives() -> impl Iterator<Item = ModuleLife> {
+    modules().map(|module| ModuleLife {
+        base: module.base,
+        range: module.range.clone(),
+        epochs: (module.first_epoch, module.last_epoch.load(Ordering::Relaxed)),
+        path: module.path(),
+        build_id: module.build_id.to_vec(),
+    })
+}
+
+/// Changes when a module comes or goes, as far as noticed.
+pub fn modules_version() -> u64 {
+    SEEN.load(Ordering::Acquire)
+}
+
 /// As [`module_at`], without looking for changes first.
 pub fn find(address: u64, epoch: u32) -> Option<&'static Module> {
     modules().find(|it| it.range.contains(&address) && it.lived_in(epoch))

@@ -1,0 +1,112 @@
+//! The files in `/dev/shm`: how one is made, how much room there is, and which of those that dead processes left
+//! go. Users want them for a while; nobody wants them to pile up.
+
+use core::ffi::CStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cachealloc_core::report::page;
+use cachealloc_history::lasting::layout::*;
+
+use super::FOLDER;
+use crate::clock::{epoch_offset_ns, now_ns};
+use crate::identity;
+
+/// A file system in memory, as the kernel calls it.
+const TMPFS: i64 = 0x0102_1994;
+/// Files of dead processes that stay: so many, and for so long.
+const LEFT_MAX: usize = 64;
+const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// So that nobody but us writes it, not even by mistake.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o400).open(path)
+}
+
+/// Of the folder's file system: how many bytes it has, and how many are free.
+pub fn space() -> io::Result<(u64, u64)> {
+    const PATH: &CStr = c"/dev/shm";
+    // SAFETY: a C string, and a place for the answer.
+    let (code, about) = unsafe {
+        let mut about: libc::statfs = core::mem::zeroed();
+        (libc::statfs(PATH.as_ptr(), &mut about), about)
+    };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    #[allow(clippy::unnecessary_cast)] // of different types on different machines
+    if about.f_type as i64 != TMPFS {
+        return Err(io::Error::other("it is no file system in memory"));
+    }
+    let bytes = about.f_bsize as u64;
+    Ok((about.f_blocks * bytes, about.f_bavail * bytes))
+}
+
+/// What this process may have of something.
+pub fn limit(of: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for the answer.
+    let code = unsafe { libc::getrlimit(of, &mut limit) };
+    if code == 0 { limit.rlim_cur } else { 0 }
+}
+
+/// A file of a process of this user that is gone.
+struct Left {
+    path: PathBuf,
+    seen_us: u64,
+    bytes: u64,
+}
+
+/// Removes what nobody will want: of this very process before it became this program, and old leftovers.
+pub fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
+    let Ok(folder) = fs::read_dir(FOLDER) else { return };
+    let begin = format!("{NAME_BEGIN}{user}-");
+    let names =
+        folder.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
+    let mut left = Vec::new();
+    for path in names.map(|entry| entry.path()) {
+        let Some((owner, seen_us, bytes)) = about(&path, user) else { continue };
+        if owner == *own {
+            let _ = fs::remove_file(path);
+        } else if owner.namespace == own.namespace && identity::is_gone(&owner) {
+            left.push(Left { path, seen_us, bytes });
+        }
+    }
+    left.sort_by_key(|left| core::cmp::Reverse(left.seen_us));
+    let now_us = now_ns().wrapping_add(epoch_offset_ns()) / 1000;
+    let mut bytes = 0;
+    for (number, Left { path, seen_us, bytes: more }) in left.into_iter().enumerate() {
+        bytes += more;
+        let is_old = Duration::from_micros(now_us.saturating_sub(seen_us)) > LEFT_FOR;
+        if is_old || number >= LEFT_MAX || bytes > bytes_max {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Whose file it is, when its process was last there, and how much it takes.
+fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64)> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let about = file.metadata().ok()?;
+    let mut bytes = [0; HEAD_WORDS * 8];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let word = |word: usize| {
+        let bytes = bytes.as_chunks::<8>().0[word];
+        u64::from_ne_bytes(bytes)
+    };
+    if word(WORD_MAGIC) != MAGIC || about.uid() != user {
+        return None;
+    }
+    let owner = page::Owner {
+        process_id: word(WORD_PROCESS) as u32,
+        start: word(WORD_START),
+        namespace: word(WORD_NAMESPACE),
+    };
+    Some((owner, word(WORD_SEEN_US), about.blocks() * 512))
+}

@@ -1,0 +1,107 @@
+//! Memory that came from the driver, by address, and the same as rows that outlive the process.
+
+use core::sync::atomic::{Ordering, compiler_fence};
+use std::collections::BTreeMap;
+
+use cachealloc_history::Rows;
+use cachealloc_history::lasting::layout::SegmentRow;
+use cachealloc_history::lasting::take_out;
+
+#[derive(Default)]
+pub struct Segments {
+    there: BTreeMap<u64, SegmentRow>,
+    lasting: Option<Lasting>,
+}
+
+/// The rows that outlive the process.
+struct Lasting {
+    rows: Rows<SegmentRow>,
+    /// By address: which row it is.
+    places: BTreeMap<u64, usize>,
+    free: Vec<usize>,
+}
+
+impl Segments {
+    pub fn lasting(rows: Rows<SegmentRow>) -> Segments {
+        let lasting = Lasting { rows, places: BTreeMap::new(), free: Vec::new() };
+        Segments { there: BTreeMap::new(), lasting: Some(lasting) }
+    }
+
+    pub fn get(&self, address: u64) -> Option<&SegmentRow> {
+        self.there.get(&address)
+    }
+
+    pub fn insert(&mut self, row: SegmentRow) {
+        self.there.insert(row.address, row);
+        if let Some(lasting) = &mut self.lasting {
+            lasting.insert(row);
+        }
+    }
+
+    /// The segment that begins there, which is gone now.
+    pub fn remove(&mut self, address: u64) -> Option<SegmentRow> {
+        let row = self.there.remove(&address)?;
+        if let Some(lasting) = &mut self.lasting {
+            lasting.remove(address);
+        }
+        Some(row)
+    }
+
+    /// A range has left; what is left of segments around it stays.
+    pub fn take_out(&mut self, address: u64, bytes: u64) {
+        let touched = take_out(&mut self.there, address, bytes);
+        if let Some(lasting) = &mut self.lasting {
+            touched.iter().for_each(|(row, left)| lasting.replace(row.address, left));
+        }
+    }
+
+    pub fn set_flags(&mut self, address: u64, flags: u32) {
+        if let Some(row) = self.there.get_mut(&address) {
+            row.flags = flags;
+        }
+        if let Some(lasting) = &mut self.lasting {
+            lasting.set_flags(address, flags);
+        }
+    }
+}
+
+impl Lasting {
+    fn insert(&mut self, row: SegmentRow) {
+        let place = self.free.pop().unwrap_or(self.rows.len());
+        if !self.rows.grow_to(place + 1) {
+            return super::stop_short();
+        }
+        if let Some(there) = self.rows.get_mut(place) {
+            *there = SegmentRow { flags: 0, ..row };
+            // See Note [Killed at any instruction].
+            compiler_fence(Ordering::SeqCst);
+            there.flags = row.flags;
+        }
+        self.places.insert(row.address, place);
+    }
+
+    /// What is left comes before the segment goes, the last part first: at any instruction, taking the range
+    /// out of what is there leads to the same.
+    fn replace(&mut self, address: u64, left: &[SegmentRow]) {
+        let before = self.places.remove(&address);
+        left.iter().rev().for_each(|row| self.insert(*row));
+        if let Some(row) = before.and_then(|place| self.rows.get_mut(place)) {
+            row.flags = 0;
+            compiler_fence(Ordering::SeqCst);
+        }
+        self.free.extend(before);
+    }
+
+    fn remove(&mut self, address: u64) {
+        self.set_flags(address, 0);
+        self.free.extend(self.places.remove(&address));
+    }
+
+    fn set_flags(&mut self, address: u64, flags: u32) {
+        let place = self.places.get(&address);
+        if let Some(row) = place.and_then(|place| self.rows.get_mut(*place)) {
+            row.flags = flags;
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+}
