@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
 use crate::model::{Frame, FrameId, Snapshot, TextId, Texts};
 use crate::names::is_source;
@@ -67,6 +67,41 @@ impl DebugFolders {
     }
 }
 
+/// A function at an address, with its line where that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    pub name: String,
+    pub place: Option<(String, u64)>,
+}
+
+/// Looks names up in libraries, each of which it opens once.
+pub struct Lookup<'a> {
+    folders: &'a DebugFolders,
+    symbolizer: Symbolizer,
+}
+
+impl Lookup<'_> {
+    pub fn new(folders: &DebugFolders) -> Lookup<'_> {
+        Lookup { folders, symbolizer: Symbolizer::new() }
+    }
+
+    /// The functions at each of these offsets of a library, innermost first; none where they are not known.
+    /// The offsets are return addresses: what is meant is the call before.
+    pub fn names(
+        &self,
+        library: &str,
+        build_id: Option<&str>,
+        offsets: &[u64],
+    ) -> Result<Vec<Vec<Named>>, Outcome> {
+        let source = Source::Elf(Elf::new(file_of(self.folders, library, build_id)?));
+        let calls: Vec<u64> = offsets.iter().map(|offset| offset.wrapping_sub(1)).collect();
+        let found = self.symbolizer.symbolize(&source, Input::VirtOffset(&calls));
+        let mut names: Vec<Vec<Named>> = found.unwrap_or_default().iter().map(named).collect();
+        names.resize(offsets.len(), Vec::new());
+        Ok(names)
+    }
+}
+
 /// Whether [`symbolise`] has work to do.
 pub fn lack_names(snapshot: &Snapshot, folders: &DebugFolders) -> bool {
     !unnamed(snapshot, folders).is_empty()
@@ -79,29 +114,23 @@ pub fn symbolise(
     folders: &DebugFolders,
     mut progress: impl FnMut(u64, u64),
 ) -> BTreeMap<String, Outcome> {
-    let symbolizer = Symbolizer::new();
+    let lookup = Lookup::new(folders);
     let unnamed = unnamed(snapshot, folders);
     let count = unnamed.len() as u64;
     let mut better: HashMap<FrameId, Vec<Frame>> = HashMap::new();
     let mut outcomes = BTreeMap::new();
     for (done, (library, frames)) in (0..).zip(unnamed) {
         progress(done, count);
-        let outcome = match file_of(snapshot, folders, &library) {
+        let build_id = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
+        let offsets: Vec<u64> =
+            frames.iter().map(|&frame| snapshot.frames.get(frame).line).collect();
+        let outcome = match lookup.names(&library, build_id, &offsets) {
             Err(outcome) => outcome,
-            Ok(file) => {
-                let source = Source::Elf(Elf::new(file));
+            Ok(names) => {
                 let before = better.len();
-                // The call, not what follows it.
-                let calls: Vec<u64> = frames
-                    .iter()
-                    .map(|&frame| snapshot.frames.get(frame).line.wrapping_sub(1))
-                    .collect();
-                let found = symbolizer.symbolize(&source, Input::VirtOffset(&calls));
-                for (&frame, symbol) in frames.iter().zip(found.unwrap_or_default()) {
-                    if let Symbolized::Sym(symbol) = symbol {
-                        let old = *snapshot.frames.get(frame);
-                        better.insert(frame, named(&mut snapshot.texts, old, &symbol));
-                    }
+                for (&frame, named) in frames.iter().zip(names).filter(|(_, it)| !it.is_empty()) {
+                    let old = *snapshot.frames.get(frame);
+                    better.insert(frame, in_model(&mut snapshot.texts, old, named));
                 }
                 Outcome::Named(better.len() - before)
             }
@@ -139,9 +168,12 @@ fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<
 }
 
 /// The file to look into: the library's debug information by its build-id, or the library.
-fn file_of(snapshot: &Snapshot, folders: &DebugFolders, library: &str) -> Result<PathBuf, Outcome> {
+fn file_of(
+    folders: &DebugFolders,
+    library: &str,
+    expected: Option<&str>,
+) -> Result<PathBuf, Outcome> {
     let path = Path::new(library);
-    let expected = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
     // A path from a file of somebody's: it is looked at where there is something to compare with.
     let there = if expected.is_some() && path.is_file() {
         read_elf_build_id(path).ok().flatten()
@@ -158,19 +190,26 @@ fn file_of(snapshot: &Snapshot, folders: &DebugFolders, library: &str) -> Result
     }
 }
 
-/// The frames of one address, innermost first.
-fn named(texts: &mut Texts, old: Frame, symbol: &Sym) -> Vec<Frame> {
-    let mut frame = |name: &str, place: Option<&CodeInfo>| {
+/// The functions at one address, innermost first.
+fn named(symbol: &Symbolized) -> Vec<Named> {
+    let Symbolized::Sym(symbol) = symbol else { return Vec::new() };
+    let one = |name: &str, place: Option<&CodeInfo>| {
         let place = place.and_then(|it| Some((it.to_path(), it.line?)));
-        let (filename, line) = match &place {
-            Some((path, line)) => (texts.add(&path.to_string_lossy()), u64::from(*line)),
-            None => (old.filename, old.line),
-        };
-        Frame { name: texts.add(name), filename, line }
+        let place = place.map(|(path, line)| (path.to_string_lossy().into_owned(), line.into()));
+        Named { name: name.to_string(), place }
     };
     let inlined = symbol.inlined.iter().rev();
-    let mut frames: Vec<Frame> =
-        inlined.map(|function| frame(&function.name, function.code_info.as_ref())).collect();
-    frames.push(frame(&symbol.name, symbol.code_info.as_deref()));
-    frames
+    let inlined = inlined.map(|function| one(&function.name, function.code_info.as_ref()));
+    inlined.chain([one(&symbol.name, symbol.code_info.as_deref())]).collect()
+}
+
+fn in_model(texts: &mut Texts, old: Frame, named: Vec<Named>) -> Vec<Frame> {
+    let frame = |Named { name, place }| {
+        let (filename, line) = match place {
+            Some((path, line)) => (texts.add(&path), line),
+            None => (old.filename, old.line),
+        };
+        Frame { name: texts.add(&name), filename, line }
+    };
+    named.into_iter().map(frame).collect()
 }

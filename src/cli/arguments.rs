@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, limit, man, record, report, run, snapshot, stats, top,
-    top_sites, trim,
+    Result, completions, convert, diff, limit, man, record, recover, report, run, snapshot, stats,
+    top, top_sites, trim,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
@@ -20,6 +20,7 @@ pub struct Arguments {
 pub enum Command {
     Run(run::Arguments),
     Snapshot(snapshot::Arguments),
+    Recover(recover::Arguments),
     Record(record::Arguments),
     Trim(trim::Arguments),
     Limit(limit::Arguments),
@@ -39,6 +40,7 @@ impl Command {
         match self {
             Command::Run(arguments) => run::run(arguments),
             Command::Snapshot(arguments) => snapshot::run(arguments),
+            Command::Recover(arguments) => recover::run(arguments),
             Command::Record(arguments) => record::run(arguments),
             Command::Trim(arguments) => trim::run(arguments),
             Command::Limit(arguments) => limit::run(arguments),

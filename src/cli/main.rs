@@ -11,6 +11,7 @@ mod arguments;
 mod commands;
 
 mod launch;
+mod leftover;
 mod live;
 mod show;
 

@@ -122,6 +122,13 @@ impl Process {
     }
 }
 
+/// The process of this owner, by its number for us: it may be in another namespace.
+pub fn with_owner(owner: &Owner) -> Option<Process> {
+    let numbers = fs::read_dir("/proc").ok()?.flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.map(Process).find(|process| process.owner().is_ok_and(|it| it == *owner))
+}
+
 /// Who we are, where `/proc` is that of our own namespace: else numbers in it are others.
 pub fn own() -> io::Result<Owner> {
     if fs::read_link("/proc/self")?.as_os_str() != std::process::id().to_string().as_str() {

@@ -12,6 +12,7 @@ pub mod limit;
 pub mod man;
 pub mod orders;
 pub mod record;
+pub mod recover;
 pub mod report;
 pub mod run;
 pub mod snapshot;

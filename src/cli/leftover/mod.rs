@@ -1,0 +1,127 @@
+//! The histories that killed processes left, whose layout is `cachealloc_history::lasting`: where they are,
+//! whose, and whether their process is really gone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use cachealloc_core::report::page::Owner;
+use cachealloc_history::lasting::layout::{
+    HEAD_WORDS, MAGIC, NAME_BEGIN, WORD_MAGIC, WORD_NAMESPACE, WORD_PROCESS, WORD_SEEN_US,
+    WORD_START,
+};
+use cachealloc_history::lasting::{self, Leftover, ReadAt};
+
+use crate::processes::{self, Process};
+
+mod names;
+
+pub use names::Names;
+
+pub const FOLDER: &str = "/dev/shm";
+
+/// A file that a process writes, or has left.
+pub struct Left {
+    pub path: PathBuf,
+    pub owner: Owner,
+    /// When its process was last there, to the second.
+    pub seen: SystemTime,
+    pub bytes: u64,
+    file: File,
+    inode: u64,
+}
+
+/// What has become of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Gone,
+    /// It runs, by this number for us, and writes the file.
+    Lives(Process),
+    /// It runs, and is another program now.
+    OtherProgram,
+    /// It is of a namespace that cannot be seen from here.
+    Unknown,
+}
+
+impl Left {
+    pub fn open(path: &Path) -> io::Result<Left> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::other("it is not a file"));
+        }
+        let mut head = [0; HEAD_WORDS * 8];
+        Bytes(&file).read_at(0, &mut head)?;
+        let word = |word: usize| u64::from_ne_bytes(head.as_chunks::<8>().0[word]);
+        if word(WORD_MAGIC) != MAGIC {
+            return Err(io::Error::other("it is not a history that a killed process left"));
+        }
+        let owner = Owner {
+            process_id: word(WORD_PROCESS) as u32,
+            start: word(WORD_START),
+            namespace: word(WORD_NAMESPACE),
+        };
+        let since = Duration::from_micros(word(WORD_SEEN_US));
+        let seen = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (path, bytes) = (path.to_path_buf(), about.blocks() * 512);
+        Ok(Left { path, owner, seen, bytes, file, inode: about.ino() })
+    }
+
+    /// All that this user may have left, the latest first; root sees those of all.
+    pub fn all() -> Vec<Left> {
+        let user = nix::unistd::geteuid();
+        let mut all = Vec::new();
+        for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+            let is_one = entry.file_name().to_string_lossy().starts_with(NAME_BEGIN);
+            // Anybody may make a file of any name there, or a link.
+            let about = entry.metadata().ok().filter(|about| is_one && about.is_file());
+            if about.is_some_and(|about| user.is_root() || about.uid() == user.as_raw()) {
+                all.extend(Left::open(&entry.path()));
+            }
+        }
+        all.sort_by_key(|left| std::cmp::Reverse(left.seen));
+        all
+    }
+
+    pub fn fate(&self) -> Fate {
+        let process = processes::with_owner(&self.owner);
+        match process {
+            Some(process) if process.has_ended() => Fate::Gone,
+            Some(process) if process.maps_page(self.inode) == Some(false) => Fate::OtherProgram,
+            Some(process) => Fate::Lives(process),
+            None if processes::own().is_ok_and(|own| own.namespace == self.owner.namespace) => {
+                Fate::Gone
+            }
+            None => Fate::Unknown,
+        }
+    }
+
+    pub fn read(&self) -> Result<Leftover, lasting::Problem> {
+        lasting::read(&Bytes(&self.file))
+    }
+}
+
+struct Bytes<'a>(&'a File);
+
+impl ReadAt for Bytes<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        buffer[done..].fill(0);
+        Ok(())
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.0.metadata().map_or(0, |about| about.blocks() * 512)
+    }
+}

@@ -1,0 +1,147 @@
+//! What the stacks of a process say that is gone: names are looked up in its modules' files, where these still
+//! are of the same build; Python frames are as the process itself has written them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use cachealloc_analysis::symbols::{BUILD_ID_SETTING, DebugFolders, Lookup, Named};
+use cachealloc_history::lasting::layout::SETTING_PROGRAM;
+use cachealloc_history::lasting::log::{Module, PythonText};
+use cachealloc_history::lasting::{Leftover, Words, take_apart};
+use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
+use cachealloc_history::{Describe, Frame, StackId, category};
+
+/// An address and the epoch in which it was on a stack.
+type Place = (u64, u32);
+/// Where a module begins, and since when.
+type ModuleId = (u64, u32);
+
+pub struct Names {
+    leftover: Leftover,
+    native: HashMap<Place, Vec<NativeFrame<Arc<Frame>>>>,
+    /// The module of each address.
+    at: HashMap<Place, ModuleId>,
+    python: HashMap<u64, (Arc<Frame>, bool)>,
+    program: String,
+    /// By path, of the modules that have an address without a line.
+    build_ids: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// Finds out what these stacks need. `progress` hears how many modules of how many are done.
+    pub fn of(
+        mut leftover: Leftover,
+        stacks: BTreeSet<StackId>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Names {
+        let settings = leftover.settings.iter();
+        let program = settings.rev().find(|(key, _)| key == SETTING_PROGRAM);
+        let program = program.map(|(_, path)| path.clone()).unwrap_or_default();
+        let python = std::mem::take(&mut leftover.python)
+            .into_values()
+            .map(|PythonText { word, frame, boundary }| (word, (Arc::new(frame), boundary)));
+        let mut names = Names {
+            program,
+            leftover,
+            native: HashMap::new(),
+            at: HashMap::new(),
+            python: python.collect(),
+            build_ids: BTreeMap::new(),
+        };
+        let by_module = names.places(stacks);
+        let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
+        let lookup = Lookup::new(&folders);
+        let count = by_module.len() as u64;
+        for (done, (module, places)) in (0..).zip(by_module) {
+            progress(done, count);
+            names.look_up(&lookup, module, &places);
+        }
+        names
+    }
+
+    /// The build-ids that a reader may need, as settings.
+    pub fn build_ids(&self) -> impl Iterator<Item = (String, String)> {
+        let setting =
+            |(path, id): (&String, &String)| (format!("{BUILD_ID_SETTING}{path}"), id.clone());
+        self.build_ids.iter().map(setting)
+    }
+
+    /// All native addresses, by module; those of none are named at once.
+    fn places(&mut self, stacks: BTreeSet<StackId>) -> BTreeMap<ModuleId, BTreeSet<Place>> {
+        let mut by_module: BTreeMap<ModuleId, BTreeSet<Place>> = BTreeMap::new();
+        for stack in stacks {
+            let Some(Words { epoch, native, .. }) = self.words(stack) else { continue };
+            for place in native.into_iter().map(|address| (address, epoch)) {
+                if self.at.contains_key(&place) || self.native.contains_key(&place) {
+                    continue;
+                }
+                match self.leftover.module_at(place.0, epoch) {
+                    Some(module) => {
+                        let module = (module.range.start, module.epochs.0);
+                        self.at.insert(place, module);
+                        by_module.entry(module).or_default().insert(place);
+                    }
+                    None => _ = self.native.insert(place, vec![frame("??", "??", place.0)]),
+                }
+            }
+        }
+        by_module
+    }
+
+    fn look_up(&mut self, lookup: &Lookup, module: ModuleId, places: &BTreeSet<Place>) {
+        let Some(module) = self.leftover.modules.get(&module) else { return };
+        let Module { base, path, build_id, .. } = module.clone();
+        let offsets: Vec<u64> = places.iter().map(|place| place.0.wrapping_sub(base)).collect();
+        let known = Some(build_id.as_str()).filter(|id| !id.is_empty());
+        let found = lookup.names(&path, known, &offsets).unwrap_or_default();
+        let found = found.into_iter().chain(std::iter::repeat(Vec::new()));
+        let mut lacks_line = false;
+        for ((place, offset), named) in places.iter().zip(offsets).zip(found) {
+            let in_module = |Named { name, place }| match place {
+                Some((file, line)) => frame(&name, &file, line),
+                None => frame(&name, &path, offset),
+            };
+            lacks_line |= named.iter().any(|it| it.place.is_none()) || named.is_empty();
+            let mut frames: Vec<_> = named.into_iter().map(in_module).collect();
+            if frames.is_empty() {
+                frames.push(frame("??", &path, offset));
+            }
+            self.native.insert(*place, frames);
+        }
+        if lacks_line && !build_id.is_empty() {
+            self.build_ids.insert(path, build_id);
+        }
+    }
+
+    fn words(&self, stack: StackId) -> Option<Words> {
+        take_apart(self.leftover.stacks.get(&stack)?)
+    }
+}
+
+impl Describe for Names {
+    fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>> {
+        let Some(words) = self.words(stack) else { return Vec::new() };
+        let shown = if words.native_hidden { &[][..] } else { &words.native };
+        let native = shown.iter().flat_map(|&address| self.native.get(&(address, words.epoch)));
+        let native = native
+            .flatten()
+            .map(|it| NativeFrame { frame: it.frame.clone(), evaluation: it.evaluation });
+        let python = words.python.iter().filter_map(|word| self.python.get(word));
+        let python = python
+            .map(|(frame, boundary)| PythonFrame { frame: frame.clone(), boundary: *boundary });
+        merge::merge(native, python)
+    }
+
+    fn category(&mut self, stack: StackId) -> String {
+        let Some(words) = self.words(stack) else { return String::new() };
+        let modules =
+            words.native.iter().filter_map(|&address| self.at.get(&(address, words.epoch)));
+        let paths = modules.filter_map(|module| self.leftover.modules.get(module));
+        category::of(paths.map(|module| module.path.as_str()), &self.program)
+    }
+}
+
+fn frame(name: &str, filename: &str, line: u64) -> NativeFrame<Arc<Frame>> {
+    let frame = Frame::from_bytes(name.as_bytes(), filename.as_bytes(), line);
+    NativeFrame { frame: Arc::new(frame), evaluation: merge::is_evaluation(name) }
+}
