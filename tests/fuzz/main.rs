@@ -4,6 +4,7 @@
 mod bombs;
 mod counting;
 mod files;
+mod leftovers;
 mod mutations;
 mod pickle;
 mod work;

@@ -25,6 +25,7 @@ mod options;
 mod processes;
 mod random;
 mod recording;
+mod recover;
 mod resolver;
 mod samples;
 mod shape;

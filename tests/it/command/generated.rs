@@ -9,8 +9,8 @@ use cachealloc_tests::root;
 use super::cachealloc;
 use crate::snapshots::Place;
 
-const SUBCOMMANDS: [&str; 8] =
-    ["run", "snapshot", "record", "trim", "limit", "stats", "top", "report"];
+const SUBCOMMANDS: [&str; 9] =
+    ["run", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report"];
 
 #[test]
 fn completions_know_everything() {

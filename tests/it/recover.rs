@@ -1,0 +1,348 @@
+//! `cachealloc recover`: whatever kills a process that records, at whatever instruction, its history is there.
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cachealloc_tests::{Ran, Run, compile, library, skipped};
+
+use crate::command::cachealloc;
+use crate::snapshots::{Place, trigger};
+
+/// The files of a process of this number that has begun since we have: numbers come back.
+fn left_by(process: u32) -> Vec<PathBuf> {
+    let middle = format!("-{process}-");
+    let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
+    let (_, words) = stat.rsplit_once(") ").expect("a name");
+    let since = words.split(' ').nth(19).and_then(|word| word.parse::<u64>().ok());
+    let since = since.expect("a start");
+    let files = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
+    let files = files.filter(|file| {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let start = name.split(&middle).nth(1).and_then(|start| start.parse::<u64>().ok());
+        name.starts_with("cachealloc-history-") && start.is_some_and(|start| start >= since)
+    });
+    files.map(|file| file.path()).collect()
+}
+
+fn spawn(place: &Place, run: &Run) -> Child {
+    let mut command = run.clone().folder(&place.path).plain_command();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().expect("it starts")
+}
+
+/// Runs it to its end; its number.
+fn ended(place: &Place, run: &Run) -> u32 {
+    let mut child = spawn(place, run);
+    child.wait().expect("a child");
+    child.id()
+}
+
+fn recover(place: &Place, process: u32) -> Ran {
+    place.run(&cachealloc(&format!("recover {process} --remove -o {process}.pickle")))
+}
+
+/// One sound snapshot comes of what the process left, and it is removed. Answers what the checker says.
+#[track_caller]
+fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
+    let ran = recover(place, process);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.stdout, format!("{process}.pickle\n"));
+    assert_eq!(left_by(process), [""; 0].map(PathBuf::from));
+    place.sound(1..=1, options)
+}
+
+fn killed(way: &str) -> Run {
+    Run::c("killed.c").arg(way)
+}
+
+#[test]
+fn killed_at_random_moments() {
+    let confs = [
+        "record:all",
+        "record:all,max_entries:50",
+        "record:all,expandable_segments:true",
+        "record:state",
+        "record:all,max_entries:3000,expandable_segments:true",
+        "record:all,max_entries:3000,free_mode:relaxed",
+    ];
+    let mut overflowed = 0;
+    for seed in 1..=36u64 {
+        let place = Place::new();
+        let run = Run::program(env!("CARGO_BIN_EXE_random"))
+            .args(&format!("{seed} 1000000 {} own", 1 + seed % 4))
+            .env("SIM_MEMORY_MB", if seed % 3 == 0 { "192" } else { "1024" })
+            .conf(&format!("log:quiet,{}", confs[seed as usize % confs.len()]));
+        let mut child = spawn(&place, &run);
+        let begun = Instant::now();
+        while left_by(child.id()).is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it records nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(seed * 7919 % 150_000));
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        // It may have written some, when memory ran out.
+        for name in place.names() {
+            fs::remove_file(place.path.join(name)).expect("a file");
+        }
+        let said = recovered(&place, child.id(), &[]);
+        overflowed += usize::from(said.contains("not from the start"));
+    }
+    assert!(overflowed >= 6, "{overflowed} rings overflowed");
+}
+
+/// After instructions that change anything. Each time it is one configuration and some of them; `RECOVER_ALL=1`
+/// makes it all.
+#[test]
+fn killed_at_any_instruction() {
+    const CONFS: [&str; 3] = [
+        "record:all",
+        "record:all,max_entries:6,expandable_segments:true,free_mode:strict",
+        "record:state",
+    ];
+    let chance = std::process::id() as usize;
+    let (confs, first, step) = match std::env::var_os("RECOVER_ALL") {
+        Some(_) => (&CONFS[..], 0, 1),
+        None => (&CONFS[chance % CONFS.len()..][..1], chance % 10, 10),
+    };
+    for conf in confs {
+        let place = Place::new();
+        let copies = place.path.join("copies");
+        fs::create_dir(&copies).expect("a folder");
+        let run = Run::c("stepped.c").preload(&[]).arg(&copies).arg(compile("killed.c"));
+        let run = run.arg("stepped").env("STEPPED_PRELOAD", library());
+        let ran = place.run(&run.conf(&format!("{conf},log:quiet,snapshot:/dev/null"))).ok();
+        let count: usize = ran.stdout.trim().parse().expect("a number");
+        assert!(count > 100, "{conf}: {count} changes");
+        let tried = (first..count).step_by(step);
+        for copy in tried.clone() {
+            let ran = place.run(&cachealloc(&format!("recover copies/{copy} -o {copy}.pickle")));
+            assert_eq!(ran.code, Some(0), "{conf}, change {copy} of {count}: {ran:?}");
+        }
+        fs::remove_dir_all(copies).expect("the folder");
+        place.sound(tried.len()..=tried.len(), &[]);
+    }
+}
+
+/// What completed before the end is there, to the last call.
+#[test]
+fn nothing_is_lost() {
+    for way in ["raise KILL", "raise SEGV"] {
+        let (place, whole) = (Place::new(), Place::new());
+        whole.run(&trigger("return").conf("record:all"));
+        let process = ended(&place, &trigger(way).conf("record:all"));
+        let numbers = |said: &str| said.split_once(": sound: ").map(|it| it.1.to_string());
+        let expected = whole.sound(1..=1, &["--from-start"]);
+        let found = recovered(&place, process, &["--from-start"]);
+        assert_eq!(numbers(&found), numbers(&expected), "{way}");
+    }
+}
+
+/// Of the last entries of a ring, and of what lives.
+#[test]
+fn the_state_is_there_without_the_history() {
+    let place = Place::new();
+    let process = ended(&place, &killed("now").conf("record:state"));
+    let said = recovered(&place, process, &[]);
+    let ran = place.run(&cachealloc(&format!("top-sites {process}.pickle"))).ok();
+    assert!(said.contains(" 0 entries"), "{said}");
+    assert!(ran.stdout.contains("hold c/killed.c:11") && ran.stdout.contains("main"), "{ran:?}");
+}
+
+/// What was there before has no entry, and is there.
+#[test]
+fn recording_may_begin_late() {
+    let place = Place::new();
+    let process = ended(&place, &killed("late"));
+    let said = recovered(&place, process, &[]);
+    let shown = place.run(&cachealloc(&format!("top-sites {process}.pickle --at end"))).ok().stdout;
+    // The other one is of before: 14.3 MiB of ours.
+    assert!(shown.contains("hold c/killed.c") && shown.contains("6.68 MiB"), "{said}\n{shown}");
+}
+
+#[test]
+fn a_clean_end_leaves_nothing() {
+    for (way, conf) in [
+        ("return", "record:all"),
+        ("_exit", "record:all"),
+        ("quick_exit", "record:state"),
+        ("raise TERM", "record:all"),
+        ("abort", "record:all"),
+        ("return", "record:all,live:false"),
+        ("return", "record:all,signal:off"),
+        // Nothing is recorded.
+        ("raise KILL", "record:off"),
+    ] {
+        let place = Place::new();
+        let process = ended(&place, &trigger(way).conf(conf));
+        assert_eq!(left_by(process).len(), 0, "{way}, {conf}");
+    }
+}
+
+/// The snapshot that was promised for the end is not lost with its folder.
+#[test]
+fn an_end_without_its_snapshot_leaves_the_history() {
+    let place = Place::new();
+    let process =
+        ended(&place, &trigger("return").conf("record:all,snapshot:/nowhere/snapshot.pickle"));
+    recovered(&place, process, &["--from-start"]);
+}
+
+#[test]
+fn a_child_leaves_the_history_alone() {
+    let place = Place::new();
+    let process = ended(&place, &killed("forking").conf("record:all"));
+    let said = recovered(&place, process, &["--from-start"]);
+    // Five allocations, two frees; the segments are those of the driver.
+    let shown = place.run(&cachealloc(&format!("top-sites {process}.pickle --at end"))).ok().stdout;
+    assert!(shown.contains("hold c/killed.c:11"), "{said}\n{shown}");
+    assert!(!shown.contains("with_child"), "{shown}");
+}
+
+#[test]
+fn a_process_that_runs_is_left_alone() {
+    let place = Place::new();
+    let mut child = spawn(&place, &killed("waits").conf("record:all"));
+    let mut ready = [0; 6];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is ready");
+    let id = child.id();
+    let ran = recover(&place, id);
+    let why = format!(
+        "cachealloc: process {id} still runs, and records; cachealloc snapshot {id} has it write one\n"
+    );
+    assert_eq!((ran.code, ran.stderr), (Some(1), why));
+    assert_eq!(left_by(id).len(), 1);
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    let list = cachealloc("recover").output().ok().stdout;
+    assert!(list.contains(&left_by(id)[0].display().to_string()), "{list}");
+    recovered(&place, id, &[]);
+}
+
+/// `exec` keeps the number; what the program was before can be had.
+#[test]
+fn a_process_may_become_another_program() {
+    let place = Place::new();
+    let mut child = spawn(&place, &killed("becomes").conf("record:all"));
+    let begun = Instant::now();
+    let program = PathBuf::from(format!("/proc/{}/exe", child.id()));
+    while !fs::read_link(&program).is_ok_and(|path| !path.ends_with("killed")) {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    recovered(&place, child.id(), &["--from-start"]);
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+}
+
+#[test]
+fn what_is_no_history_is_refused() {
+    let place = Place::new();
+    fs::write(place.path.join("file"), [7; 5000]).expect("a file");
+    fs::write(place.path.join("empty"), "").expect("a file");
+    for (what, why) in [
+        ("file", "it is not a history that a killed process left"),
+        ("empty", "it is not a history that a killed process left"),
+        (".", "it is not a file"),
+        ("/no/such/file", "No such file or directory"),
+        ("4194999", "no process 4194999 has left a history in /dev/shm"),
+    ] {
+        let ran = place.run(&cachealloc(&format!("recover {what}")));
+        assert!(ran.code == Some(1) && ran.stderr.contains(why), "{what}: {ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+/// Nothing that the program does fails for want of room, and its own snapshot is whole.
+#[test]
+fn a_full_file_system_is_one_line() {
+    for size in ["20k", "300k", "1m"] {
+        let place = Place::new();
+        let random = env!("CARGO_BIN_EXE_random");
+        let script = format!(
+            "mount -t tmpfs -o size={size} none /dev/shm && {random} 3 20000 2 own; ls -s /dev/shm"
+        );
+        let run = Run::program("unshare").args("--mount sh -c").arg(script);
+        let ran = place.run(&run.conf("record:all"));
+        if ran.stderr.contains("unshare failed") {
+            return skipped("only root makes namespaces");
+        }
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let lines = ran.said();
+        let lost = lines.iter().filter(|line| line.contains("a kill would lose what is recorded"));
+        assert_eq!(lost.count(), 1, "{size}: {lines:?}");
+        assert!(!ran.stdout.contains("cachealloc-history"), "{size}: {ran:?}");
+        place.sound(1..=1, &["--from-start"]);
+    }
+}
+
+#[test]
+fn a_limit_for_files_is_one_line() {
+    let place = Place::new();
+    let script = format!("ulimit -f 4000; {} return", compile("triggers.c").display());
+    let ran = place.run(&Run::program("sh").arg("-c").arg(script).conf("record:all"));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let lines = ran.said();
+    let wanted = "files of this process may not be so large (ulimit -f)";
+    assert_eq!(lines.iter().filter(|line| line.contains(wanted)).count(), 1, "{lines:?}");
+    place.sound(1..=1, &["--from-start"]);
+}
+
+/// Python functions are named as of a second before the end.
+#[test]
+fn python_is_named() {
+    let place = Place::new();
+    let script = r#"
+import ctypes, os, signal, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context)
+def weights():
+    pointer = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(5 << 20)) == 0
+weights()
+time.sleep(2.5)
+os.kill(os.getpid(), signal.SIGKILL)
+"#;
+    fs::write(place.path.join("training.py"), script).expect("a file");
+    let process = ended(&place, &Run::program("python3").arg("training.py").conf("record:all"));
+    let ran = recover(&place, process);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    fs::remove_file(place.path.join("training.py")).expect("the file");
+    place.sound(1..=1, &["--from-start"]);
+    let shown = place.run(&cachealloc(&format!("top-sites {process}.pickle --json"))).ok().stdout;
+    assert!(shown.contains("weights") && shown.contains("training.py"), "{shown}");
+}
+
+/// A library that was replaced since has other functions at the same places.
+#[test]
+fn another_build_gives_no_names() {
+    let place = Place::new();
+    let program = place.path.join("program");
+    fs::copy(compile("killed.c"), &program).expect("a copy");
+    let process = ended(&place, &Run::program(&program).arg("now").conf("record:all"));
+    fs::remove_file(&program).expect("the copy");
+    let other = Command::new("gcc")
+        .args(["-x", "c", "-", "-g", "-Wl,--build-id", "-o"])
+        .arg(&program)
+        .stdin(Stdio::piped())
+        .spawn()
+        .and_then(|mut gcc| {
+            let mut source = gcc.stdin.take().expect("a pipe");
+            std::io::Write::write_all(&mut source, b"int main(void) { return 0; }")?;
+            drop(source);
+            gcc.wait()
+        });
+    assert!(other.expect("gcc").success());
+    let ran = recover(&place, process);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    fs::remove_file(&program).expect("the file");
+    place.sound(1..=1, &["--from-start"]);
+    let shown = place.run(&cachealloc(&format!("top-sites {process}.pickle --json"))).ok().stdout;
+    assert!(shown.contains("??") && !shown.contains("hold"), "{shown}");
+}
