@@ -36,6 +36,8 @@ pub struct Allocator {
     /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
+    /// So many requests find room in the tables without a look.
+    requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in export.rs.
     pub(crate) whole_large: bool,
     pub(crate) arenas: Arenas,
@@ -61,6 +63,7 @@ impl Allocator {
             segments_reserved_count: 0,
             clock: 0,
             pressure: false,
+            requests_with_rows: 0,
             whole_large: false,
             arenas: Arenas::default(),
             leaving: Vec::new(),
@@ -122,11 +125,23 @@ impl Allocator {
     /// driver may serve them.
     #[inline]
     pub(crate) fn has_rows(&mut self) -> bool {
-        /// What several threads may add before one of them asks again.
-        const SPARE_COUNT: usize = 64;
-        self.blocks.has_room(SPARE_COUNT)
+        if self.requests_with_rows > 0 {
+            self.requests_with_rows -= 1;
+            return true;
+        }
+        self.look_for_rows()
+    }
+
+    #[cold]
+    fn look_for_rows(&mut self) -> bool {
+        const REQUESTS_COUNT: u32 = 32;
+        /// What those may add, and what several threads may before one of them asks again.
+        const SPARE_COUNT: usize = 160;
+        let found = self.blocks.has_room(SPARE_COUNT)
             && self.segments.has_room(SPARE_COUNT)
-            && self.addresses.has_room(SPARE_COUNT)
+            && self.addresses.has_room(SPARE_COUNT);
+        self.requests_with_rows = if found { REQUESTS_COUNT } else { 0 };
+        found
     }
 
     /// The free blocks that everybody may take, or those of a private pool.

@@ -106,7 +106,7 @@ impl Call {
     /// How often in a row this thread was told "not ready". Each poll takes twice as long as the one before:
     /// who polls in a loop gets there by a few calls, as by a few on a GPU if it sleeps between them.
     fn polls(&mut self) -> u32 {
-        let (thread, asks) = (self.thread, self.name.contains("Query"));
+        let (thread, asks) = (self.thread, config().polls_grow && self.name.contains("Query"));
         self.world().threads.get(&thread).map_or(0, |thread| if asks { thread.polls } else { 0 })
     }
 

@@ -226,7 +226,8 @@ fn forget_kernels() {
 /// The driver was asked to end this context.
 fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     let hidden = ending.as_mut().map(|ending| core::mem::take(&mut ending.hidden));
-    extents::hidden_are_gone(hidden.unwrap_or_default(), over);
+    let gone = over && rule_holds(Rule::ContextDeathForgets);
+    extents::hidden_are_gone(hidden.unwrap_or_default(), gone);
     let known = match &ending {
         // Another thread may have met it meanwhile.
         None => contexts::find(id),

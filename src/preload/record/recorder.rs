@@ -1,9 +1,6 @@
 //! What happened to the memory of one context. Every entry is made under the lock of the context's
 //! allocator, right after the allocator changed: so the entries and the allocator's blocks are one
-//! consistent story at every moment at which the lock is free.
-//!
-//! The recorder has a lock of its own all the same, a leaf that nobody ever waits for: where the
-//! allocator's lock is held, it is free.
+//! consistent story whenever that is free. Its own lock is a leaf, free where the allocator's is held.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;

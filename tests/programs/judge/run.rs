@@ -197,6 +197,7 @@ impl Machine {
         command
             .env("SIM_REPORT", report)
             .env("SIM_DEADLOCK_MS", "1000")
+            .env("SIM_POLLS_GROW", "1")
             .env("SIM_IDLE_MS", "20000");
         if program.memory_mb > 0 {
             // A limit of ours stands in for a device that is as small.

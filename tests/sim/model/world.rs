@@ -108,6 +108,8 @@ pub struct Config {
     pub frees_wait: bool,
     /// Whether it is told where a plain free of stream-ordered memory comes too early.
     pub frees_are_judged: bool,
+    /// Whether each poll in a row takes twice as long as the one before.
+    pub polls_grow: bool,
     pub report: Option<String>,
     pub fail: String,
 }
@@ -215,6 +217,7 @@ pub fn config() -> &'static Config {
             linger_us: number("SIM_LINGER_US", 0),
             work_ns: number("SIM_WORK_NS", 0),
             frees_wait: number("SIM_FREES_WAIT", 1) != 0,
+            polls_grow: number("SIM_POLLS_GROW", 0) != 0,
             frees_are_judged: number("SIM_FREES_JUDGED", 0) != 0,
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
