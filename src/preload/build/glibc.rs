@@ -32,12 +32,12 @@ const LIBRARIES: [Library; 3] = [
                 "GLIBC_2.2.5",
                 "__cxa_atexit __cxa_finalize __errno_location _exit abort bcmp calloc close \
                  closedir dirfd dl_iterate_phdr dup dup2 execvp exit fcntl fork free fsync ftruncate64 \
-                 getcwd getenv geteuid gethostname getpid getppid gettimeofday gnu_get_libc_version ioctl isatty kill \
+                 getcwd getenv geteuid gethostname getpid getppid getrlimit gettimeofday gnu_get_libc_version ioctl isatty kill \
                  lseek64 madvise malloc memchr memcmp memmove memrchr memset mkdir mmap mmap64 \
-                 mprotect mremap msync munmap nanosleep open open64 opendir pipe poll \
+                 mprotect mremap msync munlock munmap nanosleep open open64 opendir pipe poll \
                  posix_memalign prctl pread64 pthread_attr_destroy pthread_attr_init pthread_self \
                  pwrite64 read readdir64 readlink realloc rename sched_yield setenv sigaction \
-                 sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending \
+                 sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending statfs \
                  strchr strcmp strdup strerror \
                  strlen strncmp strstr syscall sysconf truncate uname unlink write writev",
             ),
