@@ -172,7 +172,8 @@ impl Machine {
             self.simulate(&mut command, program, how, &report);
         }
         if let Some(conf) = how.conf {
-            let limit = format!("limit_mb:{}", program.memory_mb);
+            // As much as a device of this size has free when the first context is there.
+            let limit = format!("limit_mb:{}", program.memory_mb.saturating_sub(4));
             let conf = conf.replace("limit_mb:?", &limit);
             command.env("LD_PRELOAD", &self.library).env("CACHEALLOC_CONF", conf);
             if !self.broken.is_empty() {
