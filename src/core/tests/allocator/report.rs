@@ -191,6 +191,13 @@ fn json_of_little() {
     "failed": 0,
     "last": null,
     "last_problem": null
+  },
+  "recording": null,
+  "limits": [],
+  "trims": {
+    "asked": 0,
+    "done": 0,
+    "bytes": 0
   }
 }
 "#;
