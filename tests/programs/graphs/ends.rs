@@ -1,6 +1,6 @@
 //! Who frees what, and when it is gone.
 
-use cachealloc_tests::driver::{Driver, Outcome, THREAD_LOCAL, check};
+use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, code, fill, free_bytes, free_bytes_again, holds};
 
@@ -258,20 +258,31 @@ pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("refused: {refused}, ended {ended}"))
 }
 
+/// A graph that fills all memory there is, which was freed in its capture, is launched. Returns the blocks, the
+/// graph and its executable.
+fn launched_with_all_memory(
+    d: &Driver,
+    stream: Stream,
+    mode: u32,
+) -> Outcome<(Vec<u64>, u64, u64)> {
+    d.begin_capture(stream, mode)?;
+    let mut inside = Vec::new();
+    while let Ok(block) = d.alloc(LARGE) {
+        inside.push(block);
+    }
+    inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
+    inside.iter().try_for_each(|block| d.free(*block))?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    Ok((inside, graph, executable))
+}
+
 /// Nothing runs, the graph is destroyed, and its memory is needed at once.
 pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     for round in 0..10 {
-        d.begin_capture(stream, mode)?;
-        let mut inside = Vec::new();
-        while let Ok(block) = d.alloc(LARGE) {
-            inside.push(block);
-        }
-        inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
-        inside.iter().try_for_each(|block| d.free(*block))?;
-        let graph = d.end_capture(stream)?;
-        let executable = d.instantiate(graph)?;
-        d.launch_graph(executable, stream)?;
+        let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
         d.synchronize()?;
         d.destroy_executable(executable)?;
         d.destroy_graph(graph)?;
@@ -285,16 +296,7 @@ pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
 /// Another thread needs the memory of a graph that was destroyed, while something captures.
 pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
-    d.begin_capture(stream, mode)?;
-    let mut inside = Vec::new();
-    while let Ok(block) = d.alloc(LARGE) {
-        inside.push(block);
-    }
-    inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
-    inside.iter().try_for_each(|block| d.free(*block))?;
-    let graph = d.end_capture(stream)?;
-    let executable = d.instantiate(graph)?;
-    d.launch_graph(executable, stream)?;
+    let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
     d.begin_capture(other, THREAD_LOCAL)?;
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;
