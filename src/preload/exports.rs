@@ -41,7 +41,7 @@ macro_rules! export {
             };
             let function = &FUNCTIONS[id::$name];
             // The words are written twice here, so that they lie in memory only while something captures.
-            if crate::runtime::captures::maybe() {
+            if crate::ordering::captures::maybe() {
                 // SAFETY: as above.
                 unsafe { capture::submits(function, &[$($w),*]) };
             }

@@ -11,7 +11,7 @@
 //! it allocates under such a lock it has taken before (`Section`).
 //!
 //! Its memory comes from the kernel and not from `malloc`: threads of the program may have been stopped
-//! inside `malloc` (`runtime::stop`), or wait in a signal handler there, and the lock would be theirs.
+//! inside `malloc` (`snapshots::stop`), or wait in a signal handler there, and the lock would be theirs.
 //! A block may be freed by any thread; the writer finds such blocks in a list. Blocks of the program's heap that
 //! the writer frees wait until it has nothing else to do.
 //!

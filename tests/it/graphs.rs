@@ -1,4 +1,4 @@
-//! Captures that allocate and free (`runtime/private_pools.rs`).
+//! Captures that allocate and free (`graphs/private_pools.rs`).
 
 use std::fmt::Write;
 

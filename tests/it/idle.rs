@@ -1,4 +1,4 @@
-//! Idle memory goes back to the driver (`runtime/idle.rs`): neighbours get it, nobody else notices.
+//! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, nobody else notices.
 //!
 //! `CACHEALLOC_TURN_MS` makes the keeper of test builds look so often; seconds of the options are
 //! turns of its.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Imports against the table, each to be taken away; one that is gone fails as well.
-const EXCEPTIONS: [(&str, &str); 1] = [("preload/runtime/snapshots", "preload/doors/signals")];
+const EXCEPTIONS: [(&str, &str); 1] = [("preload/snapshots/triggers", "preload/interpose/signals")];
 /// Files in the largest circle of each crate: it may only shrink.
 const LARGEST_CIRCLES: [(&str, usize); 6] =
     [("core", 5), ("history", 1), ("preload", 50), ("analysis", 2), ("report", 5), ("cli", 3)];

@@ -6,14 +6,15 @@ use cachealloc_core::order::Agent;
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
 use crate::hooks::{beside, common};
-use crate::runtime::{agents, bypass};
+use crate::ordering::observers;
+use crate::process::bypass;
 
 #[inline]
 pub fn shown(function: &'static Function, agent: Agent, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_on() {
         return real();
     }
-    beside(function, || agents::show(agent));
+    beside(function, || observers::show(agent));
     common::pass(function, &[], real)
 }
 

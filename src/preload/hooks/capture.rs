@@ -4,9 +4,12 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, SUCCESS};
 use crate::functions::{Function, StreamAt};
+use crate::graphs::{open_captures, participants, pool_life};
 use crate::hooks::{beside, common, guarded, guarded_with, stream_of};
-use crate::runtime::thread::Thread;
-use crate::runtime::{bypass, captures, lock, open_captures, participants, pool_life};
+use crate::lock::lock;
+use crate::ordering::captures;
+use crate::process::bypass;
+use crate::process::thread::Thread;
 
 /// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
 /// that is under way would kill the capture.

@@ -3,17 +3,17 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::{departures, lost};
+use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::beside;
-use crate::runtime::contexts::Context;
-use crate::runtime::memory_hooks::Memory;
-use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::{
-    bypass, captures, contexts, debts, departures, lost, memory_hooks, real_frees, release,
-    submissions, thread,
-};
+use crate::memory_hooks::{self, Memory};
+use crate::ordering::{captures, pending, real_frees, submissions};
+use crate::process::{bypass, thread};
+use crate::statistics::stats::{self, Count, Wait};
+use crate::trim::release;
 
 /// The hook of functions that need no other.
 #[inline(always)]
@@ -26,7 +26,7 @@ pub fn pass(
         return real();
     }
     if function.teardown {
-        debts::pay_all(Wait::Teardown);
+        pending::pay_all(Wait::Teardown);
     }
     if function.submits() {
         submit(function, function.host_memory, real)

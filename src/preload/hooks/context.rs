@@ -6,20 +6,21 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::order::{Agent, BarrierNumber};
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::arenas;
 use crate::config;
+use crate::contexts::events::EventRef;
+use crate::contexts::{self, Context, Home};
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
-use crate::runtime::agents::Seen;
-use crate::runtime::contexts::{self, Context, Home};
-use crate::runtime::events::EventRef;
-use crate::runtime::extents::{self, Extent};
-use crate::runtime::idle::HeldOff;
-use crate::runtime::stats::Wait;
-use crate::runtime::{
-    LEDGER, agents, arenas, bypass, captures, debts, kernels, peers, process, widen,
-};
+use crate::ipc::peers;
+use crate::ordering::observers::{self, Seen};
+use crate::ordering::{LEDGER, captures, kernels, pending, widen};
+use crate::pagemap::{self, Extent};
+use crate::process::{bypass, lifetime};
+use crate::statistics::stats::Wait;
+use crate::trim::idle::HeldOff;
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -30,8 +31,8 @@ pub fn init(
     let code = real();
     if code == SUCCESS && bypass::is_on() {
         beside(function, || {
-            process::started();
-            agents::look_around();
+            lifetime::started();
+            observers::look_around();
         });
     }
     code
@@ -52,7 +53,7 @@ pub fn create(
         let primary_of = primary.then_some(words[1] as i32);
         beside(function, || {
             if let Some(id) = contexts::id_of(handle) {
-                agents::note_context(Seen { id, handle, primary_of });
+                observers::note_context(Seen { id, handle, primary_of });
             }
             if peers::any()
                 && let Ok(context) = contexts::of_handle(handle)
@@ -102,7 +103,7 @@ pub fn primary_end(
         return real();
     }
     let device = words[0] as i32;
-    debts::pay_all(Wait::Teardown);
+    pending::pay_all(Wait::Teardown);
     if !rule_holds(Rule::EndsWhatWasThere) {
         let code = real();
         let over = code == SUCCESS && !is_active(device);
@@ -134,7 +135,7 @@ pub fn stream_create(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, agents::watch_stream);
+        beside(function, observers::watch_stream);
     }
     common::retried(function, real)
 }
@@ -146,7 +147,7 @@ pub fn green(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || agents::show(Agent::GreenContext));
+        beside(function, || observers::show(Agent::GreenContext));
     }
     common::retried(function, real)
 }
@@ -158,7 +159,7 @@ pub fn enable_peer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || agents::show(Agent::PeerAccess));
+        beside(function, || observers::show(Agent::PeerAccess));
     }
     let mut code = real();
     if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {
@@ -212,7 +213,7 @@ impl Ending {
 
     /// Its memory is nobody's from here on, and perhaps another's before the driver returns.
     fn hide(&mut self) {
-        self.hidden = extents::hide_context(self.context);
+        self.hidden = pagemap::hide_context(self.context);
     }
 }
 
@@ -227,7 +228,7 @@ fn forget_kernels() {
 fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     let hidden = ending.as_mut().map(|ending| core::mem::take(&mut ending.hidden));
     let gone = over && rule_holds(Rule::ContextDeathForgets);
-    extents::hidden_are_gone(hidden.unwrap_or_default(), gone);
+    pagemap::hidden_are_gone(hidden.unwrap_or_default(), gone);
     let known = match &ending {
         // Another thread may have met it meanwhile.
         None => contexts::find(id),
@@ -241,7 +242,7 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
         }
         return;
     }
-    agents::forget_context(id);
+    observers::forget_context(id);
     if let Some(context) = known {
         captures::context_destroyed(context);
         context.bury();
@@ -267,7 +268,8 @@ fn is_active(device: i32) -> bool {
 fn primaries(device: i32) -> Vec<(u64, Home)> {
     let here = |context: &&Context| context.device == device && !context.explicit;
     let met = contexts::all().filter(here).map(|context| (context.id, context.home));
-    let seen = agents::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
+    let seen =
+        observers::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
     let seen = seen.map(|Seen { id, handle, .. }| (id, Home { handle, id }));
     let mut all: Vec<_> = met.chain(seen).collect();
     all.sort_unstable();

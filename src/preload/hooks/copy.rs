@@ -11,7 +11,9 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::hooks::{beside, common};
-use crate::runtime::{LEDGER, agents, bypass, extents, pinned};
+use crate::ordering::{LEDGER, observers, pinned};
+use crate::pagemap;
+use crate::process::bypass;
 
 /// Whether memory at this address lets the host see the work: pinned, or, with a device that
 /// reads pageable memory, any.
@@ -192,7 +194,7 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
         return real();
     }
     if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
-        beside(function, || agents::show(Agent::SecondContext));
+        beside(function, || observers::show(Agent::SecondContext));
     }
     submit(function, || true, real)
 }
@@ -260,7 +262,7 @@ fn may_be_pageable() -> bool {
 
 /// Whether it is device memory for sure.
 fn is_ours(address: u64) -> bool {
-    extents::extent_of(address).is_some()
+    pagemap::extent_of(address).is_some()
 }
 
 /// Another process or API learns that earlier work is done.

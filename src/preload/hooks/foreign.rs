@@ -1,16 +1,16 @@
 //! Calls that make or end device memory of the driver's own (class `record` in the list): what they
 //! say is told to the recorder, around whatever else their hook does, and counts against the limit.
 
-use crate::config;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver_memory::foreign_bytes::{self, Ending, Key};
 use crate::functions::Function;
 use crate::hooks::foreign_limit::{self, Told};
 use crate::hooks::{beside, foreign_sizes};
+use crate::process::bypass;
 use crate::record::foreign::{self, Allocation};
 use crate::record::{self, capture};
-use crate::runtime::foreign_bytes::{self, Ending, Key};
-use crate::runtime::{bypass, contexts, memory_hooks};
+use crate::{config, contexts, memory_hooks};
 
 /// Around the hook of such a call.
 #[inline]

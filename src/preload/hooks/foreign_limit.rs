@@ -1,15 +1,15 @@
-//! Calls that make or end device memory of the driver's own, under a limit (`runtime/limits.rs`):
+//! Calls that make or end device memory of the driver's own, under a limit (`driver_memory/limits.rs`):
 //! their bytes are claimed before the driver is asked, as far as the arguments tell.
 
-use crate::config;
+use crate::cache::{pools, shortage};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver_memory::foreign_bytes::{self, Ending, Key};
+use crate::driver_memory::limits::{self, Claim};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, foreign_sizes};
 use crate::record::capture;
-use crate::runtime::foreign_bytes::{self, Ending, Key};
-use crate::runtime::limits::{self, Claim};
-use crate::runtime::{contexts, pools, shortage};
+use crate::{config, contexts};
 
 /// Around a call of class `record`. A call that the limit forbids does not reach the driver, and
 /// writes nothing.

@@ -10,10 +10,12 @@ use crate::driver::sys::{
     RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED,
     ResourceDescription, SUCCESS,
 };
+use crate::driver_memory::foreign_bytes;
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
-use crate::runtime::stats::Wait;
-use crate::runtime::{agents, bypass, debts, foreign_bytes, pinned, real_frees};
+use crate::ordering::{observers, pending, pinned, real_frees};
+use crate::process::bypass;
+use crate::statistics::stats::Wait;
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
 pub fn alloc(
@@ -25,7 +27,7 @@ pub fn alloc(
         return real();
     }
     if function.id == id::cuMemHostAlloc && words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
-        agents::visible(VisibleCause::DeviceMapped);
+        observers::visible(VisibleCause::DeviceMapped);
     }
     let code = real();
     let pointer = words[0] as *const usize;
@@ -46,7 +48,7 @@ pub fn register(
         return real();
     }
     if words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
-        agents::visible(VisibleCause::DeviceMapped);
+        observers::visible(VisibleCause::DeviceMapped);
     }
     pinned::registered_by(words[0], words[1], real)
 }
@@ -60,7 +62,7 @@ pub fn free(
     if !bypass::is_on() {
         return real();
     }
-    debts::pay_all(Wait::Teardown);
+    pending::pay_all(Wait::Teardown);
     pinned::end_by(words[0], || real_frees::announced_everywhere(real))
 }
 
@@ -71,7 +73,7 @@ pub fn device_pointer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        agents::visible(VisibleCause::DevicePointer);
+        observers::visible(VisibleCause::DevicePointer);
     }
     real()
 }
@@ -124,7 +126,7 @@ fn reached_by_object(
 ) -> CuResult {
     let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsLook);
     if seen && bypass::is_on() {
-        agents::visible(VisibleCause::BehindObject);
+        observers::visible(VisibleCause::BehindObject);
     }
     common::retried(function, real)
 }
@@ -141,7 +143,7 @@ pub fn set_access(
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
     if less && bypass::is_on() && rule_holds(Rule::LessAccessPays) {
-        debts::pay_all(Wait::Teardown);
+        pending::pay_all(Wait::Teardown);
     }
     common::retried(function, real)
 }
@@ -153,7 +155,7 @@ pub fn managed(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        agents::visible(VisibleCause::Managed);
+        observers::visible(VisibleCause::Managed);
     }
     common::retried(function, real)
 }
@@ -169,7 +171,7 @@ pub fn vmm_create(
     // SAFETY: null, or the program's struct: type, handle types, then the location's type.
     let location = (!properties.is_null()).then(|| unsafe { *properties.add(LOCATION_TYPE_WORD) });
     if bypass::is_on() && location != Some(LOCATION_DEVICE) {
-        agents::visible(VisibleCause::HostVirtualMemory);
+        observers::visible(VisibleCause::HostVirtualMemory);
     }
     common::retried(function, real)
 }
@@ -234,9 +236,9 @@ fn pool_seen(allocation_type: u32, location_type: u32) {
         return;
     }
     if allocation_type == ALLOCATION_MANAGED {
-        agents::visible(VisibleCause::Managed);
+        observers::visible(VisibleCause::Managed);
     } else if location_type != LOCATION_DEVICE {
-        agents::visible(VisibleCause::HostVirtualMemory);
+        observers::visible(VisibleCause::HostVirtualMemory);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of
 //! its segment by a handle that any importer's driver understands, any other by one that our importer
-//! understands and any other importer's driver refuses (`runtime/ipc_handle.rs`).
+//! understands and any other importer's driver refuses (`ipc/ipc_handle.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,12 +12,14 @@ use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::agents::shown;
 use crate::hooks::{beside, common, guarded, pointer};
-use crate::log;
-use crate::runtime::extents::{self, Kind, LiveBlock};
-use crate::runtime::imports::Closing;
-use crate::runtime::ipc_handle::{self, Inside};
-use crate::runtime::stats::{self, Count};
-use crate::runtime::{agents, bypass, contexts, exports, imports};
+use crate::ipc::exports;
+use crate::ipc::imports::{self, Closing};
+use crate::ipc::ipc_handle::{self, Inside};
+use crate::ordering::observers;
+use crate::pagemap::{self, Kind, LiveBlock};
+use crate::process::bypass;
+use crate::statistics::stats::{self, Count};
+use crate::{contexts, log};
 
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
 pub fn get(
@@ -26,7 +28,7 @@ pub fn get(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (handle, address) = (words[0] as *mut ipc_handle::Bytes, words[1] as u64);
-    let Some(extent) = extents::extent_of(address) else {
+    let Some(extent) = pagemap::extent_of(address) else {
         return shown(function, Agent::Ipc, real);
     };
     if extent.is_expandable() {
@@ -66,7 +68,7 @@ fn export(
     handle: *mut ipc_handle::Bytes,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    agents::show(Agent::Ipc);
+    observers::show(Agent::Ipc);
     if !exports::mark(block) {
         return INVALID_VALUE;
     }
@@ -112,7 +114,7 @@ pub fn open(
     guarded(
         function,
         || {
-            agents::show(Agent::Ipc);
+            observers::show(Agent::Ipc);
             match open_inside(function, &plain, inside, words[2] as u32) {
                 Ok(address) => {
                     // SAFETY: the program gave it for this.

@@ -5,17 +5,17 @@ use core::ffi::c_void;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::departures;
 use crate::driver::api;
 use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
 };
 use crate::functions::Function;
-use crate::hooks::common::Captured;
-use crate::hooks::{beside, common, guarded, stream_of};
-use crate::runtime::{
-    LEDGER, bypass, captures, departures, early_start, graph_memory, kernels, open_captures,
-    pinned, pool_life,
-};
+use crate::graphs::{graph_memory, open_captures, pool_life};
+use crate::hooks::common::{self, Captured};
+use crate::hooks::{beside, guarded, stream_of};
+use crate::ordering::{LEDGER, captures, early_start, kernels, pinned};
+use crate::process::bypass;
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
 /// `cuLaunchCooperativeKernel` is the same without `extra`.
@@ -51,7 +51,7 @@ pub fn kernel_ex(
 }
 
 /// The attributes to launch with in place of the program's, if this launch may start before its
-/// predecessor ends and must not (`runtime::early_start`).
+/// predecessor ends and must not (`ordering::early_start`).
 #[cold]
 fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<LaunchAttribute>> {
     // SAFETY: null, or the program's struct, valid for the call, and its array of attributes.

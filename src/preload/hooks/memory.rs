@@ -2,19 +2,20 @@
 
 use cachealloc_core::Requester;
 
-use crate::config;
+use crate::cache::{alloc, contents, departures, free, stream_frees};
+use crate::contexts::{self, Context};
 use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver_memory::limits;
 use crate::functions::Function;
+use crate::graphs::{participants, pool_life, private_pools};
 use crate::hooks::foreign_limit::Told;
 use crate::hooks::{beside, common, foreign, guarded, guarded_with};
-use crate::runtime::contexts::Context;
-use crate::runtime::memory_hooks;
-use crate::runtime::stats::{self, Count, Wait};
-use crate::runtime::thread::Thread;
-use crate::runtime::{
-    alloc, bypass, captures, contents, contexts, debts, departures, extents, free, limits, lock,
-    participants, pool_life, private_pools, real_frees, tags,
-};
+use crate::lock::lock;
+use crate::ordering::{captures, pending, real_frees};
+use crate::process::bypass;
+use crate::process::thread::Thread;
+use crate::statistics::stats::{self, Count, Wait};
+use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
@@ -182,7 +183,7 @@ pub fn free(
         if address == 0 {
             return real();
         }
-        debts::pay_all(Wait::Teardown);
+        pending::pay_all(Wait::Teardown);
         foreign::ends(address, || real_frees::announced(real))
     };
     guarded_with(
@@ -279,8 +280,8 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .filter_map(|context| {
             let _open = context.keep_open()?;
             alloc::empty_lookaside(context);
-            tags::query(context);
-            tags::assume_over(context);
+            stream_frees::query(context);
+            stream_frees::assume_over(context);
             Some(lock(&context.allocator).reclaimable_bytes())
         })
         .sum()
@@ -289,7 +290,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
 /// Caching is off, or this thread is inside a hook: our own addresses never reach the driver.
 #[cold]
 fn free_in_bypass(address: u64, real: impl Fn() -> CuResult) -> CuResult {
-    if bypass::is_off() || extents::extent_of(address).is_none() {
+    if bypass::is_off() || pagemap::extent_of(address).is_none() {
         return real();
     }
     free::without_reuse(address).unwrap_or_else(real)

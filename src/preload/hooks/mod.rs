@@ -27,8 +27,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::driver::sys::{CuResult, STREAM_PER_THREAD, SUCCESS, StreamHandle};
 use crate::functions::Function;
-use crate::runtime::bypass;
-use crate::runtime::thread::{self, Thread};
+use crate::process::bypass;
+use crate::process::thread::{self, Thread};
 
 /// Proof that this thread is inside one hook and no deeper.
 struct Token<'a>(&'a Thread);

@@ -7,8 +7,9 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED, SUCCESS};
 use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
-use crate::runtime::stats::Wait;
-use crate::runtime::{agents, bypass, debts, kernels, real_frees};
+use crate::ordering::{kernels, observers, pending, real_frees};
+use crate::process::bypass;
+use crate::statistics::stats::Wait;
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
 /// driver overwrites with what it used.
@@ -80,7 +81,7 @@ pub fn global(
             let address = unsafe { *address };
             let told = api::pointer_get_attribute(&mut managed, POINTER_IS_MANAGED, address);
             if told == SUCCESS && managed != 0 {
-                agents::visible(VisibleCause::Managed);
+                observers::visible(VisibleCause::Managed);
             }
             code
         },
@@ -97,7 +98,7 @@ pub fn unload(
     if !bypass::is_on() {
         return real();
     }
-    debts::pay_all(Wait::Teardown);
+    pending::pay_all(Wait::Teardown);
     kernels::forget_all();
     real_frees::announced_end(real)
 }

@@ -7,9 +7,11 @@ use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
 use crate::hooks::{agents as agent_hooks, beside, common, foreign_limit, guarded};
-use crate::runtime::extents::{self, Extent, Kind, LiveBlock, Place};
-use crate::runtime::imports::{self, Import};
-use crate::runtime::{agents, bypass, lock};
+use crate::ipc::imports::{self, Import};
+use crate::lock::lock;
+use crate::ordering::observers;
+use crate::pagemap::{self, Extent, Kind, LiveBlock, Place};
+use crate::process::bypass;
 
 /// An address of no allocation, at the start of a page: to learn what the driver says of one.
 const UNKNOWN_ADDRESS: u64 = 4096;
@@ -138,7 +140,7 @@ pub fn set_attribute(
 ) -> CuResult {
     let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
     if bypass::is_on() && sync_memops {
-        beside(function, || agents::show(Agent::SyncMemops));
+        beside(function, || observers::show(Agent::SyncMemops));
     }
     let Some(extent) = asked(words[2]) else { return real() };
     let value = words[0] as *const u8;
@@ -205,13 +207,13 @@ pub fn retain_handle(
 
 /// The segment of ours that is asked about, while hooks work.
 fn asked(address: usize) -> Option<&'static Extent> {
-    if bypass::is_on() { extents::extent_of(address as u64) } else { None }
+    if bypass::is_on() { pagemap::extent_of(address as u64) } else { None }
 }
 
 /// The block of the program that the address lies in.
 pub fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     let view = lock(&extent.context().allocator).find(Address(address))?;
-    match extents::place(view.address.0) {
+    match pagemap::place(view.address.0) {
         Place::Block(block) if address < block.address + block.requested_bytes => Some(block),
         _ => None,
     }
@@ -302,7 +304,7 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
 
 fn show_p2p_tokens(function: &'static Function) {
     if bypass::is_on() {
-        beside(function, || agents::show(Agent::P2pTokens));
+        beside(function, || observers::show(Agent::P2pTokens));
     }
 }
 

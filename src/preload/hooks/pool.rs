@@ -1,13 +1,17 @@
 //! Memory pools: when the default pool stops being ours (docs/ordering.md 7, hazard 19).
 
+use crate::cache::pool_numbers::{self, Number};
+use crate::cache::pools;
 use crate::driver::api;
 use crate::driver::sys::{
     AccessDescription, CuResult, LOCATION_DEVICE, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
 };
+use crate::driver_memory::foreign_bytes;
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
-use crate::runtime::pool_numbers::Number;
-use crate::runtime::{agents, bypass, foreign_bytes, peers, pool_numbers, pools};
+use crate::ipc::peers;
+use crate::ordering::observers;
+use crate::process::bypass;
 
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -80,7 +84,7 @@ pub fn set_access(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || agents::show(Agent::PeerAccess));
+        beside(function, || observers::show(Agent::PeerAccess));
     }
     let code = use_default(function, words, real);
     if code == SUCCESS && bypass::is_on() && words[1] != 0 {

@@ -3,15 +3,16 @@
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::contexts::{self, Context};
 use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, guarded, guarded_with};
-use crate::runtime::contexts::{self, Context};
-use crate::runtime::thread::Thread;
-use crate::runtime::{LEDGER, bypass, debts};
+use crate::ordering::{LEDGER, pending};
+use crate::process::bypass;
+use crate::process::thread::Thread;
 
 /// A query that answers NOT_READY waits for frees that have returned and asks again: see Note [Whose
-/// debt] in `runtime/debts.rs` (hazards 3, 29 and 40).
+/// debt] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
 pub fn ask_again(
     function: &'static Function,
@@ -29,7 +30,7 @@ pub fn ask_again(
     let again = |thread: &Thread| {
         // No further than it has to.
         let pays: [&dyn Fn() -> bool; 3] =
-            [&|| debts::pay_own(thread), &debts::pay_left, &debts::pay_others];
+            [&|| pending::pay_own(thread), &pending::pay_left, &pending::pay_others];
         pays.iter().fold(code, |code, pay| if code == NOT_READY && pay() { real() } else { code })
     };
     guarded_with(function, again, || code)

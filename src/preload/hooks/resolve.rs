@@ -4,11 +4,12 @@ use core::ffi::{c_char, c_void};
 
 use cachealloc_core::order::{UnseenCause, VisibleCause};
 
-use crate::doors::substitute;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver::table;
 use crate::functions::Function;
-use crate::runtime::{agents, bypass, skipping};
+use crate::interpose::substitute;
+use crate::ordering::{observers, skipping};
+use crate::process::bypass;
 
 /// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real
 /// one answers with the caller's version and flags, then its pointer is replaced; also when the
@@ -60,7 +61,7 @@ pub fn export_table(
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });
         if !KNOWN_TABLES.contains(&table_id) {
-            agents::visible(VisibleCause::UnknownArguments);
+            observers::visible(VisibleCause::UnknownArguments);
             skipping::note(
                 UnseenCause::UnknownExportTable,
                 "an unknown export table was handed out",

@@ -3,22 +3,22 @@
 
 use cachealloc_core::{Requester, StreamId};
 
-use crate::config;
+use crate::cache::{alloc as cache, contents, free as frees, pools, shortage};
+use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
-use crate::hooks::common::Captured;
-use crate::hooks::foreign::Plain;
+use crate::graphs::private_pools;
+use crate::hooks::common::{self, Captured};
+use crate::hooks::foreign::{self, Plain};
 use crate::hooks::foreign_limit::Told;
-use crate::hooks::{beside, common, foreign, guarded_with, stream_of};
+use crate::hooks::{beside, guarded_with, stream_of};
+use crate::ordering::{captures, early_start, settle};
+use crate::process::bypass;
+use crate::process::thread::Thread;
 use crate::record::capture;
-use crate::runtime::contexts::{self, Context};
-use crate::runtime::stats::{self, Count};
-use crate::runtime::thread::Thread;
-use crate::runtime::{
-    alloc as cache, bypass, captures, contents, early_start, extents, free as frees, memory_hooks,
-    pools, private_pools, settle, shortage,
-};
+use crate::statistics::stats::{self, Count};
+use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
 pub fn alloc(
@@ -49,7 +49,7 @@ pub fn free(
     }
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
-    if extents::extent_of(address).is_none() || bypass::is_off() {
+    if pagemap::extent_of(address).is_none() || bypass::is_off() {
         return foreign::ends(address, || native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
@@ -210,7 +210,7 @@ fn native(
 /// judges a pointer of the same kind that is ours to lose, and its code and whatever it does to
 /// the capture are the program's (hazard 18).
 fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
-    let Some(extent) = extents::extent_of(address) else { return SUCCESS };
+    let Some(extent) = pagemap::extent_of(address) else { return SUCCESS };
     match settle::spend_sentinel(extent.context(), |pointer| api::mem_free_async(pointer, stream)) {
         // It would have been accepted: the block waits for the capture to end.
         SUCCESS => frees::parked(thread, address),

@@ -5,8 +5,7 @@ use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::layout::{Frames, Layout, of_version};
-use crate::published;
-use crate::{Lookup, Status};
+use crate::{Lookup, Status, published};
 
 /// An interpreter whose version is known. Never freed once found.
 pub struct Interpreter {

@@ -1,10 +1,9 @@
 //! Following the frames of a thread, from the innermost outwards.
 
-use crate::codes;
 use crate::host::Interpreter;
 use crate::layout::{First, Frames, Internal, OBJECT_TYPE};
 use crate::memory::{Direct, Memory, is_plausible};
-use crate::{Captured, word};
+use crate::{Captured, codes, word};
 
 /// A frame that runs Python code.
 pub struct Frame {

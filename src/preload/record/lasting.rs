@@ -30,9 +30,9 @@ use cachealloc_history::{CHUNK_ROWS, Entry, Lender, PieceLender, Ring, Rows, Set
 
 use crate::clock::{epoch_offset_ns, now_ns};
 use crate::lock::lock;
-use crate::record::settings;
+use crate::record::{self, settings};
 use crate::undisturbed::{uncancelled, undisturbed};
-use crate::{filter, identity, log, record};
+use crate::{filter, identity, log};
 
 mod files;
 mod names;

@@ -11,8 +11,8 @@ use core::ops::Range;
 use crate::fork::Visit;
 use crate::memory::{CheckedStack, Memory, OwnStack};
 use crate::rule::{Packed, Rule};
-use crate::rule_cache::{ADDRESS_BITS, Stamp};
-use crate::{Captured, bounds, cfi, fallback, modules, rule_cache};
+use crate::rule_cache::{self, ADDRESS_BITS, Stamp};
+use crate::{Captured, bounds, cfi, fallback, modules};
 
 /// Signal frames that lead from one stack to another.
 const CROSSINGS_MAX: u32 = 8;

@@ -1,0 +1,62 @@
+//! What a program may ask of us about its memory: to give back what is free, to keep a limit, to wait
+//! for another stream, and to tell its hooks (`include/cachealloc.h`).
+
+use core::ffi::c_int;
+
+use crate::c_api::api::{as_hook, is_on};
+use crate::cache::streams;
+use crate::driver_memory::limits;
+use crate::memory_hooks::{self, Table};
+use crate::trim::release;
+
+/// Gives all that is free back to the driver. Bytes, or a negative `errno`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
+    if !is_on() {
+        return -i64::from(libc::ENOTSUP);
+    }
+    let trimmed = as_hook(|| release::trim((device != -1).then_some(device)));
+    trimmed.map_or(-i64::from(libc::EIO), |trimmed| match trimmed {
+        Ok(bytes) => bytes as i64,
+        Err(errno) => -i64::from(errno),
+    })
+}
+
+/// What the process may hold of a device from now on; 0: no limit. 0 or an `errno`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    let known = as_hook(|| limits::set(device, bytes));
+    known.map_or(libc::EIO, |known| if known { 0 } else { libc::ENODEV })
+}
+
+/// The block is used on this stream too. 0 or an `errno`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    as_hook(|| streams::note_use(address, stream)).unwrap_or(libc::EIO)
+}
+
+/// The calling thread's calls are told to this hook. 0 or an `errno`.
+///
+/// # Safety
+///
+/// `hook` is null or a table as the header has it, which holds what the header asks of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
+    if !is_on() {
+        return libc::ENOTSUP;
+    }
+    // SAFETY: the caller's promise.
+    as_hook(|| unsafe { memory_hooks::push(hook) }).unwrap_or(libc::EIO)
+}
+
+/// The calling thread's calls are not told to this hook any more. 0 or an `errno`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_hook_pop(hook: *const Table) -> c_int {
+    as_hook(|| memory_hooks::pop(hook)).unwrap_or(libc::EIO)
+}

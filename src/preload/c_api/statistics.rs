@@ -1,0 +1,114 @@
+//! The statistics, for a program that asks by name (`include/cachealloc.h`).
+
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr::copy_nonoverlapping;
+use std::panic::catch_unwind;
+
+use cachealloc_core::Stats;
+use cachealloc_core::report::{Report, keys};
+
+use crate::process::{bypass, thread};
+use crate::snapshots::triggers;
+use crate::statistics::reading::{self, Patience};
+use crate::statistics::stats;
+use crate::undisturbed::undisturbed;
+use crate::{contexts, identity};
+
+/// One number of a device, by PyTorch's name. 0, or an `errno`.
+///
+/// # Safety
+///
+/// `key` is null or a C string, `value` null or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_stat(
+    device: c_int,
+    key: *const c_char,
+    value: *mut i64,
+) -> c_int {
+    if key.is_null() || value.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let key = unsafe { CStr::from_ptr(key) }.to_str().unwrap_or("");
+    let found = inside(|| {
+        if keys::find(&Stats::default(), key).is_none() {
+            return Err(libc::ENOENT);
+        }
+        let stats = of_device(device).ok_or(libc::ENODEV)?;
+        keys::find(&stats, key).ok_or(libc::ENOENT)
+    });
+    match found {
+        Ok(number) => {
+            // SAFETY: the caller's promise.
+            unsafe { value.write(number) };
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+/// Everything, as JSON, with a zero byte at its end. Answers how many bytes that takes, the zero
+/// included, whether or not so many were there; 0 where there is nothing to say.
+///
+/// # Safety
+///
+/// `text` has room for `bytes` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> usize {
+    let Ok(json) = inside(|| triggers::report_json().ok_or(libc::EIO)) else { return 0 };
+    if !text.is_null() && bytes > 0 {
+        let length = json.len().min(bytes - 1);
+        // SAFETY: the caller's promise; the text is ours and lies elsewhere.
+        unsafe {
+            copy_nonoverlapping(json.as_ptr().cast(), text, length);
+            text.add(length).write(0);
+        }
+    }
+    json.len() + 1
+}
+
+/// Every peak of a device becomes the current value. Device -1: of all.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
+    for_contexts(device, reading::reset_peaks)
+}
+
+/// Every total and counter of a device begins anew. Device -1: of all.
+#[unsafe(no_mangle)]
+pub extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
+    for_contexts(device, |context| {
+        if let Some(before) = reading::reset_totals(context) {
+            stats::note_reset(&before);
+        }
+    })
+}
+
+fn for_contexts(device: c_int, act: fn(&'static contexts::Context)) -> c_int {
+    let done = inside(|| {
+        let concerned = contexts::all().filter(|context| device == -1 || context.device == device);
+        match concerned.map(act).count() {
+            0 if device != -1 => Err(libc::ENODEV),
+            _ => Ok(()),
+        }
+    });
+    done.err().unwrap_or(0)
+}
+
+fn of_device(device: c_int) -> Option<Stats> {
+    let contexts = reading::reports(Patience::Waits);
+    let report = Report { contexts, ..Report::default() };
+    report.devices().contains(&device).then(|| report.of_device(device))
+}
+
+/// What is done here is not the program's doing, and a hook must not be entered twice.
+fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
+    if bypass::is_off() || identity::is_foreign() {
+        return Err(libc::ENOTSUP);
+    }
+    thread::with(|thread| {
+        let was_inside = thread.inside.replace(true);
+        let result = catch_unwind(core::panic::AssertUnwindSafe(|| undisturbed(body)));
+        thread.inside.set(was_inside);
+        result.unwrap_or(Err(libc::EIO))
+    })
+}

@@ -1,0 +1,368 @@
+//! Memory behind the addresses of arenas (`expandable_segments`): what the core's Note [Arenas] asks
+//! of the driver. One range of addresses for each pool of a context, reserved when the first request
+//! misses; memory comes and goes in mappings, each of one physical allocation.
+//!
+//! Unmapping does not wait for work that still uses the memory (measured), so we do: for the newest
+//! barrier, behind which all frees of unmapped blocks lie. A program would have waited for the same
+//! in those frees natively.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Address, IdleMark, Mapping, Pool};
+
+use crate::cache::departures::Departure;
+use crate::contexts::Context;
+use crate::driver::sys::*;
+use crate::driver::{api, table};
+use crate::driver_memory::limits;
+use crate::functions::id;
+use crate::lock::lock;
+use crate::statistics::stats::{self, Count, Wait};
+use crate::{config, log, pagemap};
+
+/// Of a device's memory: holes between blocks take addresses too.
+const LARGE_ARENA_FACTOR: u64 = 2;
+
+/// The arenas of one context.
+#[derive(Default)]
+pub struct Arenas(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    asked: bool,
+    /// Where they begin, and how long they are.
+    ranges: Vec<(u64, u64)>,
+    /// What is behind each mapping, by address.
+    handles: BTreeMap<u64, Physical>,
+    /// Unmapped for the request in progress, which needs it elsewhere.
+    spare: Vec<Physical>,
+    /// And on its way, for all others.
+    spare_departure: Option<Departure>,
+    /// Devices besides the context's own that may reach the memory.
+    peers: Vec<i32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Physical {
+    device: i32,
+    handle: u64,
+    bytes: u64,
+}
+
+/// Reserves the addresses, once for each context. Call before the context's first miss is polled,
+/// with `Context::growth` held.
+pub fn prepare(context: &'static Context) {
+    if !config::get().policy.expandable_segments {
+        return;
+    }
+    let mut state = lock(&context.arenas.0);
+    if core::mem::replace(&mut state.asked, true) {
+        return;
+    }
+    if let Err(reason) = reserve(context, &mut state) {
+        log::warn(format_args!("expandable_segments: {reason}; ordinary segments are used"));
+    }
+}
+
+/// All or nothing. `OUT_OF_MEMORY` is for the core to deal with.
+pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
+    let mut state = lock(&context.arenas.0);
+    let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
+    if code == SUCCESS {
+        stats::count(Count::SegmentsReserved);
+    }
+    code
+}
+
+/// Takes the memory from behind these addresses, which have left the allocator. `keep`: for the
+/// request in progress, which maps it elsewhere and then calls `drop_spare`. The code is that of work
+/// that failed meanwhile; then the memory is left where it is, and never used again.
+pub fn unmap(
+    context: &Context,
+    mappings: &[Mapping],
+    departure: Departure,
+    keep: bool,
+) -> CuResult {
+    let code = wait_for_frees(context);
+    if code != SUCCESS {
+        return code;
+    }
+    let mut state = lock(&context.arenas.0);
+    state.unmap(mappings, keep);
+    if keep {
+        state.spare_departure = Some(departure);
+    }
+    SUCCESS
+}
+
+/// Behind the newest barrier lie all frees of what is unmapped.
+fn wait_for_frees(context: &Context) -> CuResult {
+    let barrier = context.last_barrier.newest();
+    match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
+        Some(event) => stats::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
+        None => SUCCESS,
+    }
+}
+
+/// Takes the memory from behind what is idle since the mark, and answers how much that was. The
+/// barriers of its frees must be complete.
+pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
+    // Before the core says what goes: nobody maps there again until nothing is there.
+    let mut state = lock(&context.arenas.0);
+    let (mappings, _departure) = {
+        let mut allocator = lock(&context.allocator);
+        let mappings = allocator.unmap_idle(mark);
+        context.recorder.unmapped(&mut allocator, &mappings);
+        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
+        (mappings, departure)
+    };
+    state.unmap(&mappings, false);
+    mappings.iter().map(|mapping| mapping.bytes).sum()
+}
+
+/// The request has what it needs, or never will.
+pub fn drop_spare(context: &Context) {
+    let mut state = lock(&context.arenas.0);
+    let spare = core::mem::take(&mut state.spare);
+    let _departure = state.spare_departure.take();
+    drop(state);
+    for physical in spare {
+        release(physical);
+    }
+}
+
+/// Takes the memory from behind all free blocks of the context, and answers how much that was.
+pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
+    // Outside of the lock: others may map meanwhile.
+    let code = wait_for_frees(context);
+    if code != SUCCESS {
+        return (code, 0);
+    }
+    // As in `unmap_idle`.
+    let mut state = lock(&context.arenas.0);
+    let (mappings, _departure) = {
+        let mut allocator = lock(&context.allocator);
+        let mappings = allocator.unmap_free();
+        context.recorder.unmapped(&mut allocator, &mappings);
+        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
+        (mappings, departure)
+    };
+    // Once more, for what was freed in between.
+    let code = if mappings.is_empty() { SUCCESS } else { wait_for_frees(context) };
+    if code != SUCCESS {
+        return (code, 0);
+    }
+    state.unmap(&mappings, false);
+    (SUCCESS, mappings.iter().map(|mapping| mapping.bytes).sum())
+}
+
+/// The context is gone; what was mapped for it is not (measured).
+pub fn bury(context: &Context) {
+    let state = core::mem::take(&mut *lock(&context.arenas.0));
+    for (&base, physical) in &state.handles {
+        unmap_range(&[Mapping { base: Address(base), bytes: physical.bytes }]);
+    }
+    state.handles.values().chain(&state.spare).copied().for_each(release);
+    for (base, bytes) in &state.ranges {
+        api::mem_address_free(*base, *bytes as usize);
+    }
+}
+
+/// Work on this device may reach the context's memory from now on. The driver's own allocations
+/// follow `cuCtxEnablePeerAccess` by themselves. Access is never taken back: who leans on a fault?
+pub fn admit_peer(context: &Context, peer_device: i32) {
+    let mut state = lock(&context.arenas.0);
+    if peer_device == context.device || state.peers.contains(&peer_device) {
+        return;
+    }
+    state.peers.push(peer_device);
+    let accesses = [access(peer_device)];
+    let handles = state.handles.iter();
+    let codes = handles.map(|(base, physical)| set_access(*base, physical.bytes, &accesses));
+    if let Some(code) = codes.max().filter(|code| *code != SUCCESS) {
+        log::warn(format_args!("expandable_segments: device {peer_device} has no access ({code})"));
+    }
+}
+
+impl State {
+    /// Memory whose work is over.
+    fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
+        stats::add(Count::SegmentsReleased, mappings.len() as u64);
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            let mut gone = false;
+            stats::timed_release(|| {
+                gone = unmap_range(range);
+                SUCCESS
+            });
+            for mapping in range {
+                let Some(physical) = self.handles.remove(&mapping.base.0) else { continue };
+                match keep && gone {
+                    true => self.spare.push(physical),
+                    false => release(physical),
+                }
+            }
+        }
+    }
+
+    fn map_all(&mut self, device: i32, mappings: &[Mapping]) -> CuResult {
+        for (place, mapping) in mappings.iter().enumerate() {
+            let code = self.map_one(device, mapping);
+            if code != SUCCESS {
+                self.take_back(&mappings[..place]);
+                return code;
+            }
+        }
+        let accesses: Vec<_> = core::iter::once(device)
+            .chain(self.peers.iter().copied().filter(|peer| *peer != device))
+            .map(access)
+            .collect();
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            let bytes = range.iter().map(|mapping| mapping.bytes).sum();
+            let code = set_access(range[0].base.0, bytes, &accesses);
+            if code != SUCCESS {
+                self.take_back(mappings);
+                return code;
+            }
+        }
+        SUCCESS
+    }
+
+    fn map_one(&mut self, device: i32, mapping: &Mapping) -> CuResult {
+        let bytes = mapping.bytes;
+        let physical = match self.spare.iter().position(|spare| spare.bytes == bytes) {
+            Some(place) => self.spare.swap_remove(place),
+            None => match self.create(device, bytes) {
+                Ok(physical) => physical,
+                Err(code) => return code,
+            },
+        };
+        let code = api::mem_map(mapping.base.0, bytes as usize, 0, physical.handle, 0);
+        if code == SUCCESS {
+            self.handles.insert(mapping.base.0, physical);
+        } else {
+            release(physical);
+        }
+        code
+    }
+
+    /// What was kept back for other sizes goes first.
+    fn create(&mut self, device: i32, bytes: u64) -> Result<Physical, CuResult> {
+        let mut created = create(device, bytes);
+        while created == Err(OUT_OF_MEMORY)
+            && let Some(spare) = self.spare.pop()
+        {
+            release(spare);
+            created = create(device, bytes);
+        }
+        created
+    }
+
+    fn take_back(&mut self, mappings: &[Mapping]) {
+        for mapping in mappings {
+            unmap_range(&[*mapping]);
+            if let Some(physical) = self.handles.remove(&mapping.base.0) {
+                release(physical);
+            }
+        }
+    }
+}
+
+fn reserve(context: &'static Context, state: &mut State) -> Result<(), &'static str> {
+    const NEEDED: [usize; 7] = [
+        id::cuMemAddressReserve,
+        id::cuMemAddressFree,
+        id::cuMemCreate,
+        id::cuMemRelease,
+        id::cuMemMap,
+        id::cuMemUnmap,
+        id::cuMemSetAccess,
+    ];
+    if !NEEDED.iter().all(|function| table::has(*function)) || !has(context.device, DEVICE_VMM) {
+        return Err("no virtual memory management here");
+    }
+    if context.device_bytes == u64::MAX {
+        return Err("the driver does not tell how much memory the device has");
+    }
+    let device_bytes = context.device_bytes.next_multiple_of(pagemap::PAGE_BYTES);
+    for (pool, bytes) in
+        [(Pool::Small, device_bytes), (Pool::Large, LARGE_ARENA_FACTOR * device_bytes)]
+    {
+        let mut base = 0;
+        let alignment = pagemap::PAGE_BYTES as usize;
+        let code = api::mem_address_reserve(&mut base, bytes as usize, alignment, 0, 0);
+        if code != SUCCESS {
+            return Err("the driver has no addresses left");
+        }
+        if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
+            api::mem_address_free(base, bytes as usize);
+            return Err("too little address space for our tables");
+        }
+        if let Some(extent) = pagemap::extent_of(base) {
+            extent.note_expandable();
+        }
+        state.ranges.push((base, bytes));
+        lock(&context.allocator).add_arena(pool, Address(base), bytes);
+    }
+    Ok(())
+}
+
+/// Once more if the driver refuses: what stays mapped is lost. False: it is.
+fn unmap_range(range: &[Mapping]) -> bool {
+    let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
+    let base = range[0].base.0;
+    (0..2).any(|_| api::mem_unmap(base, bytes as usize) == SUCCESS)
+}
+
+/// Within the limit.
+fn create(device: i32, bytes: u64) -> Result<Physical, CuResult> {
+    let claim = limits::claim(device, bytes).ok_or(OUT_OF_MEMORY)?;
+    let mut handle = 0;
+    match api::mem_create(&mut handle, bytes as usize, &properties(device), 0) {
+        SUCCESS => {
+            claim.keep();
+            Ok(Physical { device, handle, bytes })
+        }
+        code => Err(code),
+    }
+}
+
+/// As `unmap_range`. What is lost goes on to count.
+fn release(physical: Physical) {
+    if (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS) {
+        limits::give_back(physical.device, physical.bytes);
+    }
+}
+
+fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {
+    api::mem_set_access(base, bytes as usize, accesses.as_ptr() as usize, accesses.len())
+}
+
+fn access(device: i32) -> AccessDescription {
+    AccessDescription {
+        location_kind: LOCATION_DEVICE,
+        location_id: device,
+        flags: ACCESS_READ_WRITE,
+    }
+}
+
+fn properties(device: i32) -> AllocationProperties {
+    let rdma = has(device, DEVICE_RDMA_WITH_VMM);
+    AllocationProperties {
+        kind: ALLOCATION_PINNED,
+        handle_types: 0,
+        location_kind: LOCATION_DEVICE,
+        location_id: device,
+        metadata: 0,
+        compression: 0,
+        rdma_capable: u8::from(rdma),
+        usage: 0,
+        reserved: [0; 4],
+    }
+}
+
+fn has(device: i32, attribute: u32) -> bool {
+    let mut value = 0;
+    api::device_get_attribute(&mut value, attribute, device) == SUCCESS && value != 0
+}

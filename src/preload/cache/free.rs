@@ -1,0 +1,497 @@
+//! A free: claim the block, find out what the contract asks for, do that, publish.
+//!
+//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's wait is
+//! in. Another thread may take it the moment it is published.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cachealloc_core::order::{
+    Facts, Mode, Route, Situation, StreamRoute, free_async_block_plainly, free_context_block,
+    free_on_stream,
+};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Ready, StreamId};
+use cachealloc_history::StackId;
+
+use crate::cache::thread_cache::Held;
+use crate::cache::{alloc, contents, stream_frees};
+use crate::config;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{
+    CuResult, INVALID_VALUE, NOT_PERMITTED, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+};
+use crate::graphs::open_captures;
+use crate::graphs::private_pools::{self, Behind};
+use crate::ipc::exports;
+use crate::lock::lock;
+use crate::ordering::barrier::{self, Ordered, Passed, Refused};
+use crate::ordering::settle::settle;
+use crate::ordering::{LEDGER, captures, pending, widen};
+use crate::pagemap::{self, Kind, LiveBlock, Place};
+use crate::process::thread::Thread;
+use crate::record::recorder::Freed;
+use crate::record::{self, capture};
+use crate::statistics::stats::{self, Count, Wait};
+
+/// `cuMemFree` of an address. `None`: not ours, the driver knows.
+#[inline]
+pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
+    let claimed = Free::claim(thread, address)?;
+    Some(claimed.map_or_else(
+        |code| code,
+        |free| {
+            let of_default_pool = free.is_of_default_pool();
+            let code = exports::after_free(free.context, free.plainly());
+            if code == SUCCESS && of_default_pool {
+                free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
+            }
+            code
+        },
+    ))
+}
+
+/// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
+pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+    // Nothing that is asked of the driver for this free would tell.
+    if let Some(code) = thread.refused_inside_callback() {
+        return Some(code);
+    }
+    let claimed = Free::claim(thread, address)?;
+    Some(claimed.map_or_else(
+        |code| code,
+        |free| {
+            let of_default_pool = free.is_of_default_pool();
+            let code = free.on_stream(stream);
+            if code == SUCCESS && of_default_pool {
+                free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
+            }
+            code
+        },
+    ))
+}
+
+/// `cuMemFreeAsync` in a capture that the driver would have accepted: nobody gets the block before
+/// a barrier behind the capture's end.
+pub fn parked(thread: &Thread, address: u64) -> CuResult {
+    match Free::claim(thread, address) {
+        Some(Ok(free)) => free.park_for_barrier(),
+        _ => INVALID_VALUE,
+    }
+}
+
+/// `cuMemFreeAsync` on a stream that captures, of a block that its capture was given. None: of no such
+/// block.
+pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+    let Place::Block(block) = pagemap::place(address) else { return None };
+    let pool = lock(&block.context().allocator).private_pool_of(block.block)?;
+    let (capture, _) = open_captures::of_stream(stream)?;
+    if private_pools::comes_back(&block) {
+        return Some(SUCCESS);
+    }
+    let here = open_captures::of_pool(pool).is_some_and(|own| Arc::ptr_eq(&own, &capture));
+    if !here {
+        return None;
+    }
+    let free = match Free::claim(thread, address)? {
+        Ok(free) => free,
+        Err(code) => return Some(code),
+    };
+    let behind = Behind::Stream(stream);
+    lock(&capture.names).add(address, address + free.block.bytes);
+    private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, behind);
+    Some(SUCCESS)
+}
+
+/// Bypass: the block is taken from the program and never used again. The wait stays: the program
+/// may lean on it.
+pub fn without_reuse(address: u64) -> Option<CuResult> {
+    match pagemap::place(address) {
+        Place::Foreign => None,
+        Place::Block(block) if block.claim() => Some(settle(block.context(), Wait::Bypass)),
+        Place::Inside | Place::Block(_) => Some(INVALID_VALUE),
+    }
+}
+
+/// One free on its way: the block is claimed, and nobody else has it.
+struct Free<'a> {
+    thread: &'a Thread,
+    context: &'static Context,
+    block: LiveBlock,
+    stack: StackId,
+}
+
+/// Counts a free that waits, for as long as it lives: an allocation that would fail waits for it.
+struct InProgress<'a>(&'a AtomicU32);
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<'a> Free<'a> {
+    /// `None`: in no segment of ours. `Err`: no block that the program holds starts there, or
+    /// another thread's free of the same block was first.
+    #[inline]
+    fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
+        let refused = || Some(Err(thread.refused_inside_callback().unwrap_or(INVALID_VALUE)));
+        let block = match pagemap::place(address) {
+            Place::Foreign => return None,
+            Place::Inside => return refused(),
+            Place::Block(block) => block,
+        };
+        if !block.claim() {
+            return refused();
+        }
+        let stack = capture::of_free();
+        Some(Ok(Free { thread, context: block.context(), block, stack }))
+    }
+
+    /// The program has it from the default pool of the device, as it sees it.
+    #[inline]
+    fn is_of_default_pool(&self) -> bool {
+        self.block.kind == Kind::Stream && !self.is_private()
+    }
+
+    #[inline]
+    fn is_private(&self) -> bool {
+        private_pools::have(&self.block)
+    }
+
+    #[inline]
+    fn plainly(&self) -> CuResult {
+        let facts = facts(self.context);
+        let route = match self.block.kind {
+            Kind::Context => free_context_block(&facts),
+            Kind::Stream if private_pools::comes_back(&self.block) => return self.put_off(),
+            Kind::Stream => free_async_block_plainly(&facts),
+        };
+        match route {
+            // What was written behind the block can be seen only once all work with it is over.
+            Route::ParkOnEvent if contents::zone_bytes() != 0 => {
+                self.behind_waited_barrier(Wait::Strict)
+            }
+            Route::Publish => {
+                pending::lean(self.thread, self.context);
+                self.publish();
+                SUCCESS
+            }
+            Route::Barrier => self.behind_barrier(),
+            Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
+            Route::Settle => self.settle(reason(&facts)),
+            Route::ParkOnEvent => self.park_on_event(),
+            Route::ParkForBarrier if self.block.kind == Kind::Stream => self.park_assumed(),
+            Route::ParkForBarrier => self.park_for_barrier(),
+        }
+    }
+
+    /// Orders all later work behind this free by a barrier, and publishes.
+    fn behind_barrier(&self) -> CuResult {
+        if !rule_holds(Rule::PublishAfterBarrier) {
+            self.publish();
+            widen(Rule::PublishAfterBarrier);
+            drop(barrier::put(self.thread, self.context));
+            return SUCCESS;
+        }
+        let (number, event) = match barrier::order(self.thread, self.context) {
+            Ok(Ordered::By(passed)) if passed.wait_first => {
+                return self.wait_for(&passed, Wait::NotPlain);
+            }
+            Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
+            Ok(Ordered::LeansOn { number, event, wait_first: true }) => {
+                let code = stats::timed(Wait::NotPlain, || api::relaxed(|| event.synchronize()));
+                if code == SUCCESS {
+                    self.context.covers.debts.complete(number);
+                }
+                return self.waited(code, Wait::NotPlain);
+            }
+            Ok(Ordered::LeansOn { number, event, wait_first: false }) => (number, event),
+            Err(refused) => return self.refused(refused),
+        };
+        pending::owe(self.thread, self.context, number, event);
+        self.publish();
+        SUCCESS
+    }
+
+    /// Puts a barrier in, waits for it on the host, and publishes.
+    fn behind_waited_barrier(&self, reason: Wait) -> CuResult {
+        match barrier::put(self.thread, self.context) {
+            Ok(passed) => self.wait_for(&passed, reason),
+            Err(refused) => self.refused(refused),
+        }
+    }
+
+    fn wait_for(&self, passed: &Passed, reason: Wait) -> CuResult {
+        // Until the block is published: a request that finds no memory waits for frees in progress.
+        let _in_progress = self.in_progress();
+        let code = barrier::wait(self.context, passed, reason);
+        self.waited(code, reason)
+    }
+
+    /// A wait that failed for no reason of the context's tells nothing: wait the other way.
+    fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
+        if code == SUCCESS || reports(code) { self.conclude(code) } else { self.settle(reason) }
+    }
+
+    /// There is no barrier.
+    fn refused(&self, refused: Refused) -> CuResult {
+        match refused {
+            Refused::Capturing => self.settle(Wait::Capture),
+            Refused::Held => self.settle(Wait::Held),
+            Refused::Failed(code) if reports(code) => self.conclude(code),
+            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
+                self.conclude(SUCCESS)
+            }
+            Refused::Failed(_) => self.settle(Wait::BarrierFailed),
+        }
+    }
+
+    fn settle(&self, reason: Wait) -> CuResult {
+        let _in_progress = self.in_progress();
+        self.conclude(settle(self.context, reason))
+    }
+
+    fn conclude(&self, code: CuResult) -> CuResult {
+        match code {
+            SUCCESS => self.publish(),
+            // Inside a host function of a stream: natively nothing is freed either.
+            NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
+            // The driver refused its own free: the program may try again.
+            _ if !reports(code) => self.block.give_back(),
+            // A sticky error: natively the memory is lost with the context. Nothing is published,
+            // so nothing that faulted work still touches is handed out.
+            _ => stats::count(Count::Quarantined),
+        }
+        code
+    }
+
+    fn park_on_event(&self) -> CuResult {
+        match barrier::record(self.thread, self.context) {
+            Ok((event, _, _)) => {
+                let ready = Ready::After { event: event.id() };
+                if self.block.kind == Kind::Stream {
+                    stream_frees::free_assumed(self.context, self.freed(), ready, Some(event));
+                    return SUCCESS;
+                }
+                stream_frees::free(self.context, self.freed(), ready, Some(event.clone()));
+                // After the core has the tag: what it does not name is dropped from the list.
+                stream_frees::note_plain_free(self.context, event);
+                SUCCESS
+            }
+            Err(Refused::Capturing | Refused::Held) if self.block.kind == Kind::Stream => {
+                self.park_assumed()
+            }
+            Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
+            Err(Refused::Held) => self.settle(Wait::Held),
+            Err(_) => self.settle(Wait::Capture),
+        }
+    }
+
+    fn is_on_other_streams(&self) -> bool {
+        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
+    }
+
+    /// An event behind all work of the context covers the stream of the free and all others. Never a
+    /// wait: natively this free has none.
+    fn park_behind_all(&self) -> CuResult {
+        let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
+            return self.park_for_barrier();
+        };
+        let ready = Ready::After { event: event.id() };
+        stream_frees::free(self.context, self.freed(), ready, Some(event));
+        SUCCESS
+    }
+
+    fn park_for_barrier(&self) -> CuResult {
+        if self.is_private() {
+            let Free { thread, context, .. } = *self;
+            // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other
+            // memory this free is one behind a stream of its own.
+            let captured = self.block.kind == Kind::Stream;
+            let behind = if captured { Behind::Everything } else { Behind::Other };
+            private_pools::free(thread, context, self.freed(), Ready::NextBarrier, behind);
+            return SUCCESS;
+        }
+        stream_frees::free(self.context, self.freed(), Ready::NextBarrier, None);
+        SUCCESS
+    }
+
+    /// Stream-ordered memory, freed by `cuMemFree` where no event can be had.
+    fn park_assumed(&self) -> CuResult {
+        if self.is_private() {
+            return self.park_for_barrier();
+        }
+        stream_frees::free_assumed(self.context, self.freed(), Ready::NextBarrier, None);
+        SUCCESS
+    }
+
+    fn on_stream(&self, stream: StreamHandle) -> CuResult {
+        if private_pools::comes_back(&self.block) {
+            return self.put_off();
+        }
+        // A default stream is one of the current context: without one the driver refuses.
+        // Nor does it free on a stream that is not there.
+        let mut id = 0;
+        if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
+            let code = api::stream_get_id(stream, &mut id);
+            if code != SUCCESS {
+                self.block.give_back();
+                return code;
+            }
+        }
+        match free_on_stream(&facts(self.context)) {
+            StreamRoute::Publish => self.publish(),
+            StreamRoute::ParkForBarrier => return self.park_for_barrier(),
+            // Of a capture: that must know.
+            StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
+                return self.park_for_barrier();
+            }
+            StreamRoute::Tag => return self.tag(stream, id),
+        }
+        SUCCESS
+    }
+
+    /// Free for the stream at once, for others when an event recorded there now is complete.
+    fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
+        if contents::zone_bytes() != 0 {
+            stats::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            self.look_behind();
+        }
+        if !rule_holds(Rule::StreamIsThere) {
+            api::stream_get_id(stream, &mut id);
+        }
+        // An event belongs to the context of the stream that it is recorded on.
+        let owner = captures::context_of(stream).unwrap_or(self.context);
+        if self.is_on_other_streams() && core::ptr::eq(owner, self.context) {
+            return self.park_behind_all();
+        }
+        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
+            return self.park_for_barrier();
+        };
+        let _in_order = stream_frees::in_order(self.context);
+        let code = api::relaxed(|| api::event_record(event.handle(), stream));
+        // A shortage that no native free has: behind the next barrier the block is safe as well.
+        if code == OUT_OF_MEMORY {
+            return self.park_for_barrier();
+        }
+        if code != SUCCESS {
+            self.block.give_back();
+            return code;
+        }
+        let own_stream = core::ptr::eq(owner, self.context);
+        let ready = match api::has_stream_ids() && own_stream {
+            true => Ready::OnStream { stream: StreamId(id), event: event.id() },
+            false => Ready::After { event: event.id() },
+        };
+        stream_frees::free(self.context, self.freed(), ready, Some(event));
+        SUCCESS
+    }
+
+    /// The block may be handed out from here on.
+    #[inline]
+    fn publish(&self) {
+        if !self.block.extent.may_list() {
+            return self.publish_past_lists();
+        }
+        self.look_behind();
+        // An entry is made under the lock of what it tells.
+        let mut recording = record::is_on().then(|| lock(&self.context.allocator));
+        if let Some(allocator) = &mut recording {
+            self.context.recorder.freed(allocator, self.freed());
+        }
+        self.block.hold();
+        let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
+        let held = Held { address, bytes, block: block.0 };
+        if let Err(out) = self.context.lookaside.put(self.thread, held, requested_bytes) {
+            let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
+            match out.id() == block {
+                true => alloc::free_past_lists(self.context, &mut allocator, self.freed()),
+                false => alloc::take_back(self.context, &mut allocator, out),
+            }
+            alloc::note_allocated(self.context, &allocator);
+        }
+    }
+
+    /// The next launch of its graph hands the block out again.
+    #[cold]
+    fn put_off(&self) -> CuResult {
+        self.block.give_back();
+        SUCCESS
+    }
+
+    #[cold]
+    fn publish_past_lists(&self) {
+        if self.is_private() {
+            let Free { thread, context, .. } = *self;
+            return private_pools::free(
+                thread,
+                context,
+                self.freed(),
+                Ready::Anyone,
+                Behind::Everything,
+            );
+        }
+        self.look_behind();
+        let mut allocator = lock(&self.context.allocator);
+        self.context.recorder.freed(&mut allocator, self.freed());
+        alloc::free_past_lists(self.context, &mut allocator, self.freed());
+        alloc::note_allocated(self.context, &allocator);
+    }
+
+    fn look_behind(&self) {
+        if contents::zone_bytes() != 0 {
+            let stack = self.context.recorder.stack_of(self.block.block);
+            let LiveBlock { address, requested_bytes, .. } = self.block;
+            contents::look_behind(self.context, address, requested_bytes, stack);
+        }
+    }
+
+    fn freed(&self) -> Freed {
+        let LiveBlock { block, address, .. } = self.block;
+        Freed { block, address, requested_bytes: self.block.requested(), stack: self.stack }
+    }
+
+    /// None where others get nothing of it: the free of a private pool's block may wait for the
+    /// capture, and that for the allocation.
+    fn in_progress(&self) -> Option<InProgress<'static>> {
+        if self.is_private() {
+            return None;
+        }
+        self.context.frees_in_progress.fetch_add(1, Ordering::Acquire);
+        Some(InProgress(&self.context.frees_in_progress))
+    }
+}
+
+#[inline]
+fn facts(context: &Context) -> Facts {
+    let config = config::get();
+    let situation = Situation {
+        mode: config.free_mode,
+        context_id: context.id,
+        capturing: captures::any(),
+        barrier_calls: api::has_context_barrier(),
+        // Not known beforehand: the driver's own calls say so with NOT_PERMITTED.
+        in_driver_callback: false,
+    };
+    let mut facts = LEDGER.facts(&context.covers, situation);
+    facts.ordered_quiet &= config.skip_barriers;
+    facts.waited_quiet &= config.skip_barriers;
+    facts
+}
+
+/// Why a free with these facts waits.
+fn reason(facts: &Facts) -> Wait {
+    match facts {
+        Facts { capturing: true, .. } => Wait::Capture,
+        Facts { mode: Mode::Strict, .. } => Wait::Strict,
+        Facts { plain: false, .. } => Wait::NotPlain,
+        _ => Wait::Look,
+    }
+}
+
+/// Codes that a free must show: those of a context that is lost, and "not from a callback".
+pub fn reports(code: CuResult) -> bool {
+    matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
+}

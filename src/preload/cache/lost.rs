@@ -1,0 +1,45 @@
+//! Contexts that are lost: work in them failed in a way that no later call recovers from. Natively an
+//! allocation there fails with the same code; from the cache it would succeed.
+//!
+//! The program has heard of it by some call of its own. That call may have been about another context
+//! than the current one, so the driver has the last word at every allocation.
+
+use core::sync::atomic::Ordering;
+
+use crate::cache::free;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::sys::{CuResult, NOT_PERMITTED, SUCCESS};
+use crate::ordering::settle::{self, SENTINEL_BYTES};
+use crate::process::bypass;
+
+/// A call of the program answered with this code. Call where our own driver calls are heard by nobody.
+pub fn note() {
+    let Ok(context) = contexts::current() else { return };
+    if !context.lost.swap(true, Ordering::Relaxed) {
+        bypass::look_closer();
+    }
+}
+
+/// Whether a code says that a context is lost.
+pub fn is_told_by(code: CuResult) -> bool {
+    code != NOT_PERMITTED && free::reports(code)
+}
+
+/// What natively an allocation in this context, the current one, would say if that is no success.
+/// Asks the driver, and waits for no work: a malloc natively does not either (hazard 10).
+#[cold]
+pub fn code(context: &Context) -> Option<CuResult> {
+    if !context.lost.load(Ordering::Relaxed) {
+        return None;
+    }
+    let mut pointer = 0;
+    let code = api::relaxed(|| api::mem_alloc(&mut pointer, SENTINEL_BYTES));
+    if code == SUCCESS {
+        context.lost.store(false, Ordering::Relaxed);
+        if !api::relaxed(|| context.release_streams.give_back_untouched(pointer)) {
+            settle::keep(context, pointer);
+        }
+    }
+    Some(code).filter(|code| is_told_by(*code))
+}

@@ -1,0 +1,60 @@
+//! Whose the default pool of a device is (docs/ordering.md 7). Requests to it are served from the cache
+//! until the program does more with the pool than ask it, trim it and set its release threshold, or a
+//! second context exists: from then on new requests are native, and blocks already served stay ours.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::sys::{PoolHandle, SUCCESS};
+use crate::ordering::observers;
+use crate::{config, log};
+
+const DEVICES_MAX: usize = 64;
+
+/// Bit n: the default pool of device n is the program's.
+static NATIVE: AtomicU64 = AtomicU64::new(0);
+/// The handles of the default pools, as far as they were needed.
+static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
+
+/// Whether requests to the default pool of this device are served from the cache.
+pub fn is_ours(device: i32) -> bool {
+    config::get().serve_async
+        && !config::caches_nothing()
+        && (device as usize) < DEVICES_MAX
+        && (NATIVE.load(Ordering::Relaxed) >> device & 1 == 0
+            || !rule_holds(Rule::AsyncNeedsDefaultPool))
+        && observers::context_count() < 2
+}
+
+/// The default pool of this device is the program's from now on.
+pub fn leave(device: i32, why: &str) {
+    if (device as usize) < DEVICES_MAX
+        && NATIVE.fetch_or(1 << device, Ordering::Relaxed) >> device & 1 == 0
+    {
+        log::info(format_args!("device {device}: {why}: cuMemAllocAsync is native from now on"));
+    }
+}
+
+/// The device whose default pool this is.
+pub fn device_of_default(pool: PoolHandle) -> Option<i32> {
+    let mut count = 0;
+    if api::device_get_count(&mut count) != SUCCESS {
+        return None;
+    }
+    (0..count.min(DEVICES_MAX as i32)).find(|device| default_pool(*device) == Some(pool))
+}
+
+fn default_pool(device: i32) -> Option<PoolHandle> {
+    let known = DEFAULT[device as usize].load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let mut pool = 0;
+    let found = api::device_get_default_mem_pool(&mut pool, device) == SUCCESS;
+    found.then(|| {
+        DEFAULT[device as usize].store(pool, Ordering::Relaxed);
+        pool
+    })
+}

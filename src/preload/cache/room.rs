@@ -1,0 +1,69 @@
+//! Whether a request of the cache that was refused is worth another try.
+
+use crate::clock::Instant;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Request, Requester};
+
+use crate::cache::{departures, stream_frees};
+use crate::contexts::Context;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::trim::release;
+
+/// Others may take what has come back for one request, again and again.
+pub const TRIES_MAX: usize = 64;
+/// How long an allocation that would fail waits for other threads' frees in progress.
+const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What may have changed since a request was refused.
+#[derive(Debug)]
+pub struct Room {
+    arrivals: u64,
+    streams_awaited: bool,
+}
+
+impl Room {
+    /// Before the first try.
+    pub fn now() -> Room {
+        Room { arrivals: departures::arrivals(), streams_awaited: false }
+    }
+
+    /// Natively a request fails only if its memory is in use while it is made. So it is made again as
+    /// long as memory has come back since, from whichever cache, at whose request ever.
+    pub fn has_come(
+        &mut self,
+        context: &'static Context,
+        request: &Request,
+    ) -> Result<bool, CuResult> {
+        if !rule_holds(Rule::RoomIsTriedAgain) {
+            return Ok(false);
+        }
+        wait_for_frees(context);
+        let code = release::everything_free(Some(context.device));
+        if code != SUCCESS {
+            return Err(code);
+        }
+        let arrivals = departures::awaited(context.device);
+        if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
+            return Ok(true);
+        }
+        let of_stream = matches!(request.requester(), Requester::Stream(_));
+        let may_wait = of_stream && request.private().is_none();
+        Ok(may_wait
+            && !core::mem::replace(&mut self.streams_awaited, true)
+            && stream_frees::wait_for_streams(context, request.bytes()))
+    }
+}
+
+/// Natively a free in progress holds the context, and its memory is there when it returns.
+pub fn wait_for_frees(context: &Context) {
+    let begun = Instant::now();
+    while context.frees_in_progress.load(Ordering::Acquire) > 0 {
+        if begun.elapsed() > FREES_WAIT_MAX {
+            return;
+        }
+        crate::process::own_thread::sleep(Duration::from_micros(20));
+    }
+}

@@ -1,0 +1,40 @@
+//! Memory ran out: what the user sees before the program sees the error.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cachealloc_history::StackId;
+
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::SUCCESS;
+use crate::snapshots::triggers;
+use crate::{log, record};
+
+/// Some programs find out by failing what there is.
+const REPORTS_MAX: u32 = 3;
+
+/// What viewers can tell from its neighbours: a program may ask for anything.
+const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// A request of this size is about to fail. Call without any lock of ours.
+#[cold]
+pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
+    static REPORTS: AtomicU32 = AtomicU32::new(0);
+    context.ooms_count.fetch_add(1, Ordering::Relaxed);
+    let (mut free, mut total) = (0, 0);
+    let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
+    if code != SUCCESS {
+        return; // the context is beyond help, and the program will hear of that
+    }
+    {
+        let _in_order = crate::lock::lock(&context.allocator);
+        context.recorder.out_of_memory(bytes.min(EXACT_MAX), free as u64, stack);
+    }
+    if REPORTS.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX && log::warns() {
+        let text = triggers::shortage_text(context, bytes, free as u64, total as u64);
+        log::raw(text.as_bytes());
+    }
+    if record::is_on() {
+        triggers::at_shortage();
+    }
+}

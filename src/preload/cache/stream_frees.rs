@@ -1,0 +1,282 @@
+//! Stream-ordered frees (docs/ordering.md 7): which events the blocks of a context wait for.
+//!
+//! The core keeps the tags and names events by number; here are the driver's events behind those
+//! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
+
+use crate::clock::Instant;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
+
+use crate::cache::alloc;
+use crate::config;
+use crate::contexts::Context;
+use crate::contexts::events::EventRef;
+use crate::driver::api;
+use crate::driver::sys::{NOT_READY, SUCCESS};
+use crate::lock::lock;
+use crate::ordering::{barrier, early_start};
+use crate::process::thread;
+use crate::record::recorder::Freed;
+use crate::statistics::stats::{self, Wait};
+
+/// A kernel may wait for what the program does after a request that fails.
+const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
+const TIDY_ABOVE_MIN: usize = 64;
+
+/// The events behind the tags of one context.
+#[derive(Default)]
+pub struct Tagged {
+    /// Whether any free block may have a tag; a barrier asks the core only then.
+    any: AtomicBool,
+    /// Some tag has no event: it waits for a barrier.
+    parked: AtomicBool,
+    events: Mutex<Vec<EventRef>>,
+    /// With more events than this, a free lets go of those that no tag names any more.
+    tidy_above: AtomicUsize,
+    /// Those of blocks whose free would natively have waited (mode `relaxed`).
+    plain_frees: Mutex<Vec<EventRef>>,
+    /// The last of them, over or not.
+    last_plain_free: Mutex<Option<EventRef>>,
+    /// Held from the record of a tag's event until the core has the tag: where two blocks of one
+    /// stream coalesce, the core keeps the event of the later free, which must be the later record.
+    order: Mutex<()>,
+    /// What nothing uses any more if the program is right (`free_assumed`).
+    assumed: Mutex<Vec<Assumed>>,
+    /// An event behind all work before a mark, recorded for the tags that have none.
+    parked_behind: Mutex<Option<(TagMark, EventRef)>>,
+}
+
+/// A wait that natively there is none of.
+struct Assumed {
+    waiting: Waiting,
+    /// What the block had been handed out behind.
+    behind: Option<(Behind, EventRef)>,
+}
+
+/// Frees a block with a tag. The slot must be claimed; it is vacated here.
+pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+    free_waiting(context, freed, ready, event, false);
+}
+
+/// As `free`, of stream-ordered memory by `cuMemFree`. Natively the driver assumes that all work with the
+/// memory is over, and has it back at once. Whoever frees too early harms himself there only where
+/// memory is short; so it waits here too while there is other memory, and no longer
+/// (`assume_over`).
+pub fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+    free_waiting(context, freed, ready, event, true);
+}
+
+fn free_waiting(
+    context: &Context,
+    freed: Freed,
+    ready: Ready,
+    event: Option<EventRef>,
+    assumed: bool,
+) {
+    if matches!(ready, Ready::OnStream { .. }) {
+        early_start::block_freed();
+    }
+    // The event is listed under the core's lock: `tidy` drops what the core does not name.
+    let mut allocator = lock(&context.allocator);
+    let ready = allocator.ready_if_freed(freed.block, ready);
+    match event {
+        Some(event) => lock(&context.tagged.events).push(event),
+        None => context.tagged.parked.store(true, Ordering::Relaxed),
+    }
+    context.tagged.any.store(true, Ordering::Release);
+    crate::pagemap::vacate(freed.address);
+    match ready.is_pending() {
+        true => context.recorder.free_requested(&mut allocator, freed),
+        false => context.recorder.freed(&mut allocator, freed),
+    }
+    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    let behind = alloc::free_block(&mut allocator, freed.block, ready);
+    if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
+        lock(&context.tagged.assumed).push(Assumed { waiting, behind });
+    }
+    tidy_seldom(context, &mut allocator);
+}
+
+/// A program that takes every block back on its own stream never asks about events: without this,
+/// each free would need a fresh one. Seldom enough to cost nothing a free.
+fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
+    let listed = || lock(&context.tagged.events).len();
+    let above = context.tagged.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
+    if listed() > above {
+        tidy(context, allocator);
+        context.tagged.tidy_above.store(2 * listed(), Ordering::Relaxed);
+    }
+}
+
+/// This event stands for the wait of a native `cuMemFree`.
+pub fn note_plain_free(context: &Context, event: EventRef) {
+    *lock(&context.tagged.last_plain_free) = Some(event.clone());
+    lock(&context.tagged.plain_frees).push(event);
+}
+
+/// Behind the last such free lies what kernels had printed by then.
+pub fn last_plain_free(context: &Context) -> Option<EventRef> {
+    lock(&context.tagged.last_plain_free).clone()
+}
+
+/// Waits for the blocks whose frees would natively have waited: natively their memory would be
+/// there. Never for a block that was freed on a stream (hazard 31).
+pub fn wait_for_plain_frees(context: &'static Context) {
+    let events = core::mem::take(&mut *lock(&context.tagged.plain_frees));
+    for event in &events {
+        stats::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
+    }
+    if !events.is_empty() {
+        query(context);
+    }
+}
+
+/// Memory is short: what `cuMemFree` of stream-ordered memory has freed waits no longer, except for what
+/// natively it would wait for as well.
+pub fn assume_over(context: &'static Context) {
+    // With `fill` the library has written there itself, and that may not be over.
+    if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
+        return;
+    }
+    let assumed = core::mem::take(&mut *lock(&context.tagged.assumed));
+    if assumed.is_empty() {
+        return;
+    }
+    let mut allocator = lock(&context.allocator);
+    for Assumed { waiting, behind } in assumed {
+        match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
+            Some((behind, event)) => {
+                lock(&context.tagged.events).push(event);
+                allocator.wait_only_behind(waiting, behind);
+            }
+            None => allocator.wait_is_over(waiting),
+        }
+    }
+    context.recorder.completed(&mut allocator);
+    tidy(context, &mut allocator);
+    drop(allocator);
+    query(context);
+}
+
+/// Natively a stream-ordered request takes all that other streams have freed, wherever it lies; here only
+/// what lies side by side. The rest must come back to the driver first: so this waits for those
+/// streams, if they have enough, for a while. True: they are done.
+pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
+    let freed = |allocator: &cachealloc_core::Allocator| allocator.freed_on_streams_bytes();
+    if freed(&lock(&context.allocator)) < bytes || !rule_holds(Rule::PiecesAreAwaited) {
+        return false;
+    }
+    let events: Vec<EventRef> = lock(&context.tagged.events).clone();
+    let begun = Instant::now();
+    let over = |event: &EventRef| api::relaxed(|| event.query()) != NOT_READY;
+    stats::timed(Wait::ParkedFree, || {
+        while !events.iter().all(over) {
+            if begun.elapsed() > STREAMS_WAIT_MAX {
+                return NOT_READY;
+            }
+            crate::process::own_thread::sleep(Duration::from_micros(50));
+        }
+        SUCCESS
+    }) == SUCCESS
+}
+
+/// The stream of a request could not be put behind the tags of the block that it had got.
+pub fn order_failed(context: &Context, request: &mut Request) {
+    let mut allocator = lock(&context.allocator);
+    allocator.order_failed(request);
+    context.tagged.parked.store(true, Ordering::Relaxed);
+    context.tagged.any.store(true, Ordering::Release);
+}
+
+/// Held around the record of a stream's event and the free with its tag.
+pub fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
+    lock(&context.tagged.order)
+}
+
+/// Taken before a barrier is recorded: the tags that it will drop.
+pub fn mark(context: &Context) -> Option<TagMark> {
+    let any = context.tagged.any.load(Ordering::Acquire);
+    any.then(|| lock(&context.allocator).mark())
+}
+
+/// The barrier that `mark` was taken for is in.
+pub fn barrier_passed(context: &Context, mark: TagMark) {
+    let mut allocator = lock(&context.allocator);
+    allocator.barrier_passed(mark);
+    context.recorder.completed(&mut allocator);
+    tidy(context, &mut allocator);
+}
+
+/// Asks the driver which tags are over, oldest first, and drops those. Never waits.
+pub fn query(context: &'static Context) {
+    if !context.tagged.any.load(Ordering::Acquire) {
+        return;
+    }
+    let events: Vec<EventRef> = lock(&context.tagged.events).clone();
+    let complete = events.iter().filter(|event| api::relaxed(|| event.query()) == SUCCESS);
+    let complete: Vec<_> = complete.map(EventRef::id).collect();
+    let passed = parked_mark(context);
+    let mut allocator = lock(&context.allocator);
+    complete.iter().for_each(|event| allocator.event_completed(*event));
+    if let Some(mark) = passed {
+        allocator.barrier_passed(mark);
+    }
+    context.recorder.completed(&mut allocator);
+    tidy(context, &mut allocator);
+}
+
+/// What the blocks wait for that are freed and not free. Asks the driver what is over; never waits.
+pub fn pending(context: &'static Context) -> Vec<EventRef> {
+    query(context);
+    let parked_behind = lock(&context.tagged.parked_behind).clone();
+    let mut pending = lock(&context.tagged.events).clone();
+    pending.extend(parked_behind.map(|(_, event)| event));
+    pending
+}
+
+/// Gives parked blocks an event that is complete when all work so far is, and answers their mark
+/// once it is. No wait, and no order between streams: a malloc must not order what it natively
+/// does not (hazards 9 and 31).
+fn parked_mark(context: &'static Context) -> Option<TagMark> {
+    if !context.tagged.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
+        return None;
+    }
+    let mut behind = lock(&context.tagged.parked_behind);
+    if behind.is_none() {
+        let (event, _, mark) = thread::with(|thread| barrier::record(thread, context)).ok()?;
+        *behind = mark.map(|mark| (mark, event));
+    }
+    let (mark, event) = behind.as_ref()?;
+    if api::relaxed(|| event.query()) != SUCCESS {
+        return None;
+    }
+    let mark = *mark;
+    *behind = None;
+    Some(mark)
+}
+
+/// Lets go of events that no tag names any more.
+fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
+    if !allocator.has_tags() {
+        context.tagged.any.store(false, Ordering::Release);
+        context.tagged.parked.store(false, Ordering::Relaxed);
+    }
+    let mut named = Vec::new();
+    allocator.events_pending(&mut |event| named.push(event));
+    named.sort_unstable();
+    lock(&context.tagged.assumed).retain(|one| allocator.waits(one.waiting));
+    for events in [&context.tagged.events, &context.tagged.plain_frees] {
+        lock(events).retain(|event| named.binary_search(&event.id()).is_ok());
+    }
+}
+
+/// The driver's events behind these numbers, as far as they are still known.
+pub fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
+    let events = lock(&context.tagged.events);
+    let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);
+    ids.iter().filter_map(known).cloned().collect()
+}

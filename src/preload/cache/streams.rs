@@ -1,0 +1,31 @@
+//! Streams that a block is used on besides the one that frees it: the program says so
+//! (`cachealloc_record_stream`). Only a stream-ordered free asks: any other covers every stream.
+
+use core::ffi::c_int;
+
+use crate::contexts;
+use crate::driver::api;
+use crate::driver::sys::{SUCCESS, StreamHandle};
+use crate::ordering::captures;
+use crate::pagemap::{self, Place};
+
+/// The block at this address is used on this stream. 0 or an `errno`.
+pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
+    let block = match pagemap::place(address) {
+        Place::Block(block) => block,
+        Place::Inside => return libc::EINVAL,
+        Place::Foreign => return 0,
+    };
+    if captures::maybe() && captures::is_capturing(stream) {
+        return libc::ENOTSUP;
+    }
+    let mut handle = 0;
+    if api::stream_get_ctx(stream, &mut handle) != SUCCESS {
+        return libc::EINVAL;
+    }
+    match contexts::of_handle(handle) {
+        Ok(context) if core::ptr::eq(context, block.context()) => block.note_other_stream(),
+        _ => return libc::ENOTSUP,
+    }
+    0
+}

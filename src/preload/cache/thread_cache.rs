@@ -1,0 +1,408 @@
+//! A few blocks per thread that were just freed, kept for the next allocation of the same size:
+//! the pair `cudaMalloc`, `cudaFree` in a loop meets no shared lock.
+//!
+//! A held block is free for anyone (its barrier is in); the core still counts it as allocated.
+//! A held block does not merge with its neighbours, and taking it is not always the choice that
+//! the core would make; both cost memory (0.5 % on real traces). So a block is held only once a
+//! thread has asked for the same size several times in a row, and a list does not outlive its use:
+//! an allocation that finds nothing in its list returns the list to the core first, and the core then
+//! chooses as if there were no list. Lists belong to shards, not to threads, so that any thread can
+//! empty all of them: before the cache grows, before memory goes back, and under pressure. A shard
+//! that is busy is passed by, never waited for, except to empty it or to read its statistics.
+//!
+//! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
+//! else; what that makes in bytes is worked out when the size changes, or when somebody asks.
+
+use core::cell::UnsafeCell;
+use core::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::{BlockId, Pool};
+
+use crate::cache::contents;
+use crate::config;
+use crate::process::own_thread;
+use crate::process::thread::Thread;
+use crate::statistics::reading::Patience;
+
+const SHARDS: usize = 32;
+const HELD_PER_SHARD_MAX: usize = 8;
+/// Requests of one size in a row before blocks of that size are held.
+const STREAK_MIN: u32 = 8;
+/// An owner that does not run needs about as long to come back.
+const PAUSE: Duration = Duration::from_micros(1);
+/// Where waiting is forbidden: its owner needs a shard for some nanoseconds, or was interrupted.
+const TRIES_MAX: u32 = 1000;
+
+/// A block in a list.
+#[derive(Clone, Copy, Default)]
+pub struct Held {
+    pub address: u64,
+    pub bytes: u64,
+    pub block: u32,
+}
+
+/// How often each list had served at some moment.
+#[derive(Default)]
+pub struct ListsSeen([u64; SHARDS]);
+
+/// The lists of one context, on pages of their own: `bury` gives them back.
+#[repr(align(4096))]
+pub struct Lookaside {
+    shards: [Shard; SHARDS],
+}
+
+/// Two cache lines each, so that neighbours do not disturb each other.
+#[repr(align(128))]
+struct Shard {
+    busy: AtomicBool,
+    /// Written by whoever has the shard; anybody may read them, a little late.
+    held_count: AtomicU32,
+    /// The size of the last requests, and of every held block.
+    wanted_bytes: AtomicU64,
+    list: UnsafeCell<List>,
+}
+
+struct List {
+    held: [Place; HELD_PER_SHARD_MAX],
+    /// How many requests in a row had the wanted size.
+    streak: u32,
+    /// Of the wanted size, and of all sizes before it.
+    present: Passes,
+    /// None once the context is gone.
+    past: Option<Box<Tally>>,
+}
+
+/// A held block; its size is the list's.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    address: u64,
+    block: u32,
+}
+
+impl List {
+    /// The next blocks have another size.
+    fn end_size(&mut self, bytes: u64) {
+        let passes = core::mem::take(&mut self.present);
+        if let Some(past) = &mut self.past {
+            past.add_passes(bytes, &passes, 0);
+        }
+    }
+
+    fn past_hits(&self) -> u64 {
+        self.past.as_ref().map_or(0, |past| past.hits())
+    }
+}
+
+impl Place {
+    fn held(self, bytes: u64) -> Held {
+        Held { address: self.address, bytes, block: self.block }
+    }
+}
+
+/// What went through a list.
+#[derive(Clone, Copy, Default)]
+struct Passes {
+    hits: u64,
+    requested_taken: u64,
+    requested_put: u64,
+}
+
+/// What the core does not know, because it counts a held block as allocated all the time.
+#[derive(Clone, Copy, Default)]
+pub struct Tally {
+    pub small: PoolTally,
+    pub large: PoolTally,
+    pub oversize_hits: u64,
+    pub oversize_held: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct PoolTally {
+    pub hits: u64,
+    /// Bytes of these blocks, and what was requested of them.
+    pub hit_bytes: u64,
+    pub requested_taken: u64,
+    /// What had been requested of the blocks that came into a list.
+    pub requested_put: u64,
+    pub held: u64,
+    pub held_bytes: u64,
+}
+
+impl Tally {
+    /// Hits of all sizes.
+    pub fn hits(&self) -> u64 {
+        self.small.hits + self.large.hits
+    }
+
+    fn add(&mut self, other: &Tally) {
+        self.small.add(&other.small);
+        self.large.add(&other.large);
+        self.oversize_hits += other.oversize_hits;
+        self.oversize_held += other.oversize_held;
+    }
+
+    /// What went through a list of blocks of this size, and what lies there.
+    fn add_passes(&mut self, bytes: u64, passes: &Passes, held: u64) {
+        let policy = &config::get().policy;
+        let more = PoolTally {
+            hits: passes.hits,
+            hit_bytes: passes.hits * bytes,
+            requested_taken: passes.requested_taken,
+            requested_put: passes.requested_put,
+            held,
+            held_bytes: held * bytes,
+        };
+        match policy.pool_of(bytes) {
+            Pool::Small => self.small.add(&more),
+            Pool::Large => self.large.add(&more),
+        }
+        if policy.is_oversize(bytes) {
+            self.oversize_hits += passes.hits;
+            self.oversize_held += held;
+        }
+    }
+}
+
+impl PoolTally {
+    fn add(&mut self, other: &PoolTally) {
+        self.hits += other.hits;
+        self.hit_bytes += other.hit_bytes;
+        self.requested_taken += other.requested_taken;
+        self.requested_put += other.requested_put;
+        self.held += other.held;
+        self.held_bytes += other.held_bytes;
+    }
+}
+
+const _: () = assert!(size_of::<Shard>() == 256);
+
+// SAFETY: `list` is touched only by the thread that set `busy`.
+unsafe impl Sync for Shard {}
+
+impl Default for Lookaside {
+    fn default() -> Lookaside {
+        Lookaside { shards: core::array::from_fn(|_| Shard::new()) }
+    }
+}
+
+impl Lookaside {
+    /// A held block of exactly this size, if this thread's list has one, for a request of so many
+    /// bytes.
+    #[inline]
+    pub fn take(&self, thread: &Thread, bytes: u64, requested_bytes: u64) -> Option<Held> {
+        let shard = self.shard(thread);
+        shard.try_with(|list| {
+            let count = shard.held_count.load(Ordering::Relaxed);
+            if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
+                shard.note_request(list, bytes);
+                return None;
+            }
+            shard.held_count.store(count - 1, Ordering::Release);
+            list.present.hits += 1;
+            list.present.requested_taken += requested_bytes;
+            Some(list.held[(count as usize - 1) % HELD_PER_SHARD_MAX].held(bytes))
+        })?
+    }
+
+    /// Keeps a block of the size that this thread asks for again and again. `Err` returns what must
+    /// go to the core instead: this block, or the oldest one of a full list.
+    #[inline]
+    pub fn put(&self, thread: &Thread, held: Held, requested_bytes: u64) -> Result<(), Held> {
+        let shard = self.shard(thread);
+        shard
+            .try_with(|list| {
+                let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
+                if wanted != held.bytes || list.streak < STREAK_MIN {
+                    return Err(held);
+                }
+                list.present.requested_put += requested_bytes;
+                let count = shard.held_count.load(Ordering::Relaxed) as usize;
+                let place = Place { address: held.address, block: held.block };
+                if count < HELD_PER_SHARD_MAX {
+                    list.held[count] = place;
+                    shard.held_count.store(count as u32 + 1, Ordering::Release);
+                    return Ok(());
+                }
+                let oldest = list.held[0];
+                list.held.copy_within(1.., 0);
+                list.held[HELD_PER_SHARD_MAX - 1] = place;
+                Err(oldest.held(wanted))
+            })
+            .unwrap_or(Err(held))
+    }
+
+    /// Takes every held block out.
+    pub fn empty(&self, mut each: impl FnMut(Held)) {
+        self.shards.iter().for_each(|shard| shard.empty(&mut each));
+    }
+
+    /// Takes out what those lists hold that have served nobody since the last call with `seen`.
+    pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(Held)) {
+        for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
+            let hits = shard.with(|list| list.past_hits() + list.present.hits);
+            if core::mem::replace(seen, hits) == hits {
+                shard.empty(&mut each);
+            }
+        }
+    }
+
+    /// Takes out what this thread's list holds.
+    pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(Held)) {
+        self.shard(thread).empty(&mut each);
+    }
+
+    /// Bytes in all lists: allocated to the core, free to the program.
+    pub fn held_bytes(&self) -> u64 {
+        self.shards.iter().map(Shard::held_bytes).sum()
+    }
+
+    /// What the core does not know; without what is in a shard whose owner was stopped. Call under
+    /// the core's lock.
+    pub fn tally(&self, patience: Patience) -> Tally {
+        let mut tally = Tally::default();
+        self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
+        tally
+    }
+
+    /// Takes every held block out, adds what was counted to `tally`, and counts anew. Call under the
+    /// core's lock.
+    pub fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(Held)) {
+        for shard in &self.shards {
+            let mut held = Vec::new();
+            shard.with(|list| {
+                let count = shard.held_count.swap(0, Ordering::Relaxed);
+                let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
+                held.extend(list.held[..count as usize].iter().map(|place| place.held(bytes)));
+                list.end_size(bytes);
+                tally.add(&list.past.as_deref_mut().map(core::mem::take).unwrap_or_default());
+            });
+            held.into_iter().for_each(&mut each);
+        }
+    }
+
+    /// The context is gone, and its lists are empty: what they take goes. A program that still is in one
+    /// finds it empty: all zeros are a list.
+    pub fn bury(&self) {
+        self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
+        // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
+        unsafe {
+            let start = (&raw const *self).cast_mut().cast();
+            libc::madvise(start, size_of::<Lookaside>(), libc::MADV_DONTNEED);
+        }
+    }
+
+    #[inline]
+    fn shard(&self, thread: &Thread) -> &Shard {
+        &self.shards[thread.number() % SHARDS]
+    }
+}
+
+impl Held {
+    pub fn id(&self) -> BlockId {
+        BlockId(self.block)
+    }
+}
+
+impl Shard {
+    fn new() -> Shard {
+        Shard {
+            busy: AtomicBool::new(false),
+            held_count: AtomicU32::new(0),
+            wanted_bytes: AtomicU64::new(0),
+            list: UnsafeCell::new(List {
+                held: [Place::default(); HELD_PER_SHARD_MAX],
+                streak: 0,
+                present: Passes::default(),
+                past: Some(Box::default()),
+            }),
+        }
+    }
+
+    /// The list had nothing for this request, and is about to be emptied. It changes its size only
+    /// where it is empty, so that all its blocks have one.
+    fn note_request(&self, list: &mut List, bytes: u64) {
+        let wanted = self.wanted_bytes.load(Ordering::Relaxed);
+        if bytes == wanted {
+            // With red zones no block is held: what was requested would not be what the core knows.
+            list.streak += u32::from(contents::zone_bytes() == 0);
+            return;
+        }
+        list.streak = 0;
+        if self.held_count.load(Ordering::Relaxed) == 0 {
+            if list.present.requested_put != 0 {
+                list.end_size(wanted);
+            }
+            self.wanted_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let count = self.held_count.load(Ordering::Acquire);
+        u64::from(count) * self.wanted_bytes.load(Ordering::Relaxed)
+    }
+
+    fn add_to(&self, tally: &mut Tally, patience: Patience) {
+        let mut add = |list: &mut List| {
+            list.past.iter().for_each(|past| tally.add(past));
+            let held = self.held_count.load(Ordering::Relaxed).into();
+            tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, held);
+        };
+        let tries = match patience {
+            Patience::Waits => return self.with(add),
+            Patience::GivesUp => TRIES_MAX * TRIES_MAX,
+            Patience::Never => TRIES_MAX,
+        };
+        for number in 1..=tries {
+            if self.try_with(&mut add).is_some() {
+                return;
+            }
+            pause(number);
+        }
+    }
+
+    #[inline]
+    fn try_with<T>(&self, body: impl FnOnce(&mut List) -> T) -> Option<T> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `busy` was clear and is ours now; no other reference to the list exists.
+        let result = body(unsafe { &mut *self.list.get() });
+        self.busy.store(false, Ordering::Release);
+        Some(result)
+    }
+
+    fn empty(&self, each: &mut impl FnMut(Held)) {
+        if self.held_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut taken = [Place::default(); HELD_PER_SHARD_MAX];
+        let (mut count, mut bytes) = (0, 0);
+        self.with(|list| {
+            taken = list.held;
+            count = self.held_count.swap(0, Ordering::Relaxed) as usize;
+            bytes = self.wanted_bytes.load(Ordering::Relaxed);
+        });
+        taken[..count].iter().for_each(|place| each(place.held(bytes)));
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&mut List) -> T) -> T {
+        let mut spins = 0_u32;
+        while self.busy.swap(true, Ordering::Acquire) {
+            spins += 1;
+            pause(spins);
+        }
+        // SAFETY: as in `try_with`.
+        let result = body(unsafe { &mut *self.list.get() });
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+}
+
+/// After so many tries.
+fn pause(tries: u32) {
+    // Asleep, not yielding: under a real-time policy a thread gives way only to its equals, and its owner
+    // may be none.
+    if tries.is_multiple_of(64) { own_thread::sleep(PAUSE) } else { spin_loop() }
+}

@@ -1,0 +1,216 @@
+//! Driver events, counted and used again. An event goes back to the pool only when nothing refers
+//! to its recording any more: a wait on an event that was recorded anew would wait for work that
+//! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
+
+use core::mem::ManuallyDrop;
+use core::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use cachealloc_core::EventId;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEMORY, SUCCESS};
+use crate::lock::lock;
+use crate::process::thread::Thread;
+
+/// Events alive at once in one context; more means that frees wait instead.
+const EVENTS_MAX: u32 = 65_536;
+
+/// Numbers given out; never taken back, for two events must not share one.
+static NUMBERED: AtomicU32 = AtomicU32::new(0);
+
+/// Every event by its number: table n holds 2^n of them.
+static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
+    [const { OnceLock::new() }; u32::BITS as usize];
+
+/// The events of one context.
+#[derive(Default)]
+pub struct Events {
+    free: Mutex<Vec<&'static Event>>,
+    created: AtomicU32,
+    /// The context is gone: its events must not reach the driver any more.
+    dead: AtomicBool,
+}
+
+/// One driver event. Never deallocated: a thread may hold a reference across anything.
+pub struct Event {
+    handle: EventHandle,
+    /// Number among the events of the process: a block may wait for another context's event.
+    number: u32,
+    references: AtomicU32,
+    /// How often it was taken; written by its taker alone.
+    recordings: AtomicU32,
+    owner: &'static Events,
+}
+
+/// A counted reference to one recording of an event.
+pub struct EventRef(&'static Event);
+
+impl Events {
+    /// An event to record. Where none is free, one is created: `enter` makes the context current.
+    pub fn take(
+        &'static self,
+        thread: &Thread,
+        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
+    ) -> Result<EventRef, CuResult> {
+        let event = match self.spare_of(thread) {
+            Some(event) => event,
+            None => {
+                let pooled = lock(&self.free).pop();
+                match pooled {
+                    Some(event) => event,
+                    None => self.create(enter)?,
+                }
+            }
+        };
+        event.references.store(1, Ordering::Relaxed);
+        event
+            .recordings
+            .store(event.recordings.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        Ok(EventRef(event))
+    }
+
+    /// The event that this thread kept, if it is one of this context.
+    fn spare_of(&self, thread: &Thread) -> Option<&'static Event> {
+        // SAFETY: null, or an event kept by `EventRef::keep`; events are leaked.
+        let spare = unsafe { thread.spare_event.replace(null()).as_ref() }?;
+        if core::ptr::eq(spare.owner, self) {
+            return Some(spare);
+        }
+        lock(&spare.owner.free).push(spare);
+        None
+    }
+
+    /// The context is gone, and its events with it.
+    pub fn bury(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    #[cold]
+    fn create(
+        &'static self,
+        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
+    ) -> Result<&'static Event, CuResult> {
+        let number = NUMBERED.fetch_add(1, Ordering::Relaxed);
+        if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
+            self.created.fetch_sub(1, Ordering::Relaxed);
+            return Err(OUT_OF_MEMORY);
+        }
+        let mut handle = 0;
+        let code = enter(&mut || api::event_create(&mut handle, EVENT_DISABLE_TIMING));
+        if code != SUCCESS {
+            self.created.fetch_sub(1, Ordering::Relaxed);
+            return Err(code);
+        }
+        let event = Box::leak(Box::new(Event {
+            handle,
+            number,
+            references: AtomicU32::new(0),
+            recordings: AtomicU32::new(0),
+            owner: self,
+        }));
+        let (table, index) = place(number);
+        let fresh = || (0..1_usize << table).map(|_| AtomicPtr::default()).collect();
+        ALL[table].get_or_init(fresh)[index].store(event, Ordering::Release);
+        Ok(event)
+    }
+}
+
+fn place(number: u32) -> (usize, usize) {
+    let place = number as usize + 1;
+    let table = place.ilog2() as usize;
+    (table, place - (1 << table))
+}
+
+/// One reference more to a recording to which there is one, kept as its number.
+#[inline]
+pub fn hold(id: EventId) {
+    if let Some(event) = ManuallyDrop::new(EventRef::of(id)).as_ref() {
+        core::mem::forget(event.clone());
+    }
+}
+
+/// Takes back the reference that `hold` kept.
+#[inline]
+pub fn held(id: EventId) -> Option<EventRef> {
+    EventRef::of(id)
+}
+
+impl EventRef {
+    pub fn handle(&self) -> EventHandle {
+        self.0.handle
+    }
+
+    /// Names this recording for the core; never used for another.
+    pub fn id(&self) -> EventId {
+        let recordings = self.0.recordings.load(Ordering::Relaxed);
+        EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
+    }
+
+    /// Without counting.
+    fn of(id: EventId) -> Option<EventRef> {
+        let (table, index) = place(id.0 as u32);
+        let event = ALL[table].get()?[index].load(Ordering::Acquire);
+        // SAFETY: null, or an event; events are leaked.
+        unsafe { event.as_ref() }.map(EventRef)
+    }
+
+    /// Waits until the recorded work is over. A dead context has no work.
+    pub fn synchronize(&self) -> CuResult {
+        if self.is_dead() { SUCCESS } else { api::event_synchronize(self.handle()) }
+    }
+
+    /// `SUCCESS` when the recorded work is over, `NOT_READY` before.
+    pub fn query(&self) -> CuResult {
+        if self.is_dead() { SUCCESS } else { api::event_query(self.handle()) }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.0.owner.dead.load(Ordering::Acquire)
+    }
+
+    /// Drops the reference. If it was the last one, the event stays with this thread for its next
+    /// barrier, so that a thread which frees again and again takes no lock for its events.
+    pub fn keep(self, thread: &Thread) {
+        let last = self.0.references.load(Ordering::Acquire) == 1;
+        if last && thread.spare_event.get().is_null() {
+            thread.spare_event.set(self.into_raw());
+        }
+    }
+
+    /// Gives the reference away as a word, for a thread-local without a destructor.
+    pub fn into_raw(self) -> *const Event {
+        let event: *const Event = self.0;
+        core::mem::forget(self);
+        event
+    }
+
+    /// Takes back what `into_raw` gave away.
+    ///
+    /// # Safety
+    ///
+    /// `event` came from `into_raw` and is taken back once.
+    pub unsafe fn from_raw(event: *const Event) -> EventRef {
+        // SAFETY: events are leaked, so the reference is valid for ever; the count is ours.
+        EventRef(unsafe { &*event })
+    }
+}
+
+impl Clone for EventRef {
+    fn clone(&self) -> EventRef {
+        if rule_holds(Rule::EventNotReused) {
+            self.0.references.fetch_add(1, Ordering::Relaxed);
+        }
+        EventRef(self.0)
+    }
+}
+
+impl Drop for EventRef {
+    fn drop(&mut self) {
+        if self.0.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+            lock(&self.0.owner.free).push(self.0);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Bytes that the driver serves the program itself, kept beside the limit while there is one: what
+//! each of them holds, so that its end gives back as much.
+//!
+//! An end is taken out before the driver's call, when nobody else can have the same address yet, and
+//! counts once the driver has accepted it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::books::Book;
+use crate::config;
+use crate::driver::sys::{CuResult, PoolHandle};
+use crate::driver_memory::limits::{self, Claim};
+use crate::lock::lock;
+
+/// What a number means: addresses and handles are no numbers of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    /// An address.
+    Memory(u64),
+    /// Of an array, mipmapped or not.
+    Array(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    device: i32,
+    bytes: u64,
+    /// The context with which it ends; 0: with none.
+    context_id: u64,
+}
+
+/// Physical memory: it stays while somebody refers to it, and while it is mapped anywhere.
+#[derive(Clone, Copy, Debug)]
+struct Physical {
+    device: i32,
+    bytes: u64,
+    references: u64,
+    mappings: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    handle: u64,
+}
+
+struct Foreign {
+    held: BTreeMap<Key, Held>,
+    /// By handle.
+    physical: BTreeMap<u64, Physical>,
+    /// By address.
+    mappings: BTreeMap<u64, Mapping>,
+}
+
+static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign {
+    held: BTreeMap::new(),
+    physical: BTreeMap::new(),
+    mappings: BTreeMap::new(),
+});
+
+/// The device that a pool takes from; none: not from a device.
+static POOLS: Book<Option<i32>> = Book::new();
+
+/// Something ends, if the driver agrees.
+#[must_use]
+#[derive(Default)]
+pub struct Ending {
+    held: Option<(Key, Held)>,
+    /// Handles with one reference less.
+    released: Option<u64>,
+    /// By address, with one mapping less of their handles.
+    unmapped: Vec<(u64, Mapping)>,
+    /// Physical memory that nothing keeps any more.
+    over: Vec<(u64, Physical)>,
+}
+
+/// The driver has given what was claimed.
+pub fn hold(key: Key, claim: Claim, context_id: u64) {
+    // Without a limit nobody asks; the claim goes back.
+    if !config::limits() {
+        return;
+    }
+    let held = Held { device: claim.device(), bytes: claim.bytes(), context_id };
+    claim.keep();
+    if let Some(missed) = lock(&FOREIGN).held.insert(key, held) {
+        limits::give_back(missed.device, missed.bytes);
+    }
+}
+
+pub fn ends(key: Key) -> Ending {
+    let held = lock(&FOREIGN).held.remove(&key);
+    Ending { held: held.map(|held| (key, held)), ..Ending::default() }
+}
+
+/// The driver has made physical memory of what was claimed.
+pub fn created(handle: u64, claim: Claim) {
+    let (device, bytes) = (claim.device(), claim.bytes());
+    claim.keep();
+    let physical = Physical { device, bytes, references: 1, mappings: 0 };
+    if let Some(missed) = lock(&FOREIGN).physical.insert(handle, physical) {
+        limits::give_back(missed.device, missed.bytes);
+    }
+}
+
+/// The program has one more reference.
+pub fn retained(handle: u64) {
+    if let Some(physical) = lock(&FOREIGN).physical.get_mut(&handle) {
+        physical.references += 1;
+    }
+}
+
+pub fn mapped(address: u64, handle: u64) {
+    let mut foreign = lock(&FOREIGN);
+    if let Some(physical) = foreign.physical.get_mut(&handle) {
+        physical.mappings += 1;
+        foreign.mappings.insert(address, Mapping { handle });
+    }
+}
+
+/// One reference is given up.
+pub fn releases(handle: u64) -> Ending {
+    let mut foreign = lock(&FOREIGN);
+    // Where it is only mapped, the driver refuses, and there is nothing to take back.
+    let referred_to = |physical: &&mut Physical| physical.references > 0;
+    let Some(physical) = foreign.physical.get_mut(&handle).filter(referred_to) else {
+        return Ending::default();
+    };
+    physical.references -= 1;
+    let over = foreign.take_if_over(handle).into_iter().collect();
+    Ending { released: Some(handle), over, ..Ending::default() }
+}
+
+/// All that is mapped in this range.
+pub fn unmaps(address: u64, bytes: u64) -> Ending {
+    let mut foreign = lock(&FOREIGN);
+    let mut ending = Ending::default();
+    let end = address.saturating_add(bytes);
+    ending.unmapped.extend(foreign.mappings.range(address..end).map(|(at, of)| (*at, *of)));
+    for (at, Mapping { handle }) in &ending.unmapped {
+        foreign.mappings.remove(at);
+        if let Some(physical) = foreign.physical.get_mut(handle) {
+            physical.mappings -= 1;
+        }
+        ending.over.extend(foreign.take_if_over(*handle));
+    }
+    ending
+}
+
+impl Ending {
+    /// The driver has ended it.
+    pub fn done(self) {
+        if let Some((_, held)) = self.held {
+            limits::give_back(held.device, held.bytes);
+        }
+        for (_, physical) in self.over {
+            limits::give_back(physical.device, physical.bytes);
+        }
+    }
+
+    /// The driver has refused: all is as it was.
+    pub fn undone(self) {
+        let mut foreign = lock(&FOREIGN);
+        foreign.held.extend(self.held);
+        foreign.physical.extend(self.over);
+        if let Some(physical) = self.released.and_then(|handle| foreign.physical.get_mut(&handle)) {
+            physical.references += 1;
+        }
+        for (at, mapping) in self.unmapped {
+            foreign.mappings.insert(at, mapping);
+            if let Some(physical) = foreign.physical.get_mut(&mapping.handle) {
+                physical.mappings += 1;
+            }
+        }
+    }
+}
+
+/// A context is gone, and what the driver served in it. Physical memory is nobody's.
+pub fn context_ended(context_id: u64) {
+    let mut foreign = lock(&FOREIGN);
+    foreign.held.retain(|_, held| {
+        let over = held.context_id == context_id;
+        if over {
+            limits::give_back(held.device, held.bytes);
+        }
+        !over
+    });
+}
+
+/// A pool of the program's takes from this device, or from none.
+pub fn note_pool(pool: PoolHandle, device: Option<i32>) {
+    POOLS.enter(pool, device);
+}
+
+/// Runs the driver's call that ends this pool.
+pub fn pool_ends_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuResult {
+    POOLS.end_by(pool, call)
+}
+
+/// The device that a pool takes from, where it is known; `Some(None)`: from none.
+pub fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
+    POOLS.look(|pools| pools.given.get(&pool).copied())
+}
+
+impl Foreign {
+    fn take_if_over(&mut self, handle: u64) -> Option<(u64, Physical)> {
+        let physical = self.physical.get(&handle)?;
+        let over = physical.references == 0 && physical.mappings == 0;
+        if over { self.physical.remove_entry(&handle) } else { None }
+    }
+}

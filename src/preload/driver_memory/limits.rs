@@ -1,0 +1,301 @@
+//! What the process may hold of each device (`gpu_memory_limit_mb`, `per_process_memory_fraction`),
+//! and what it holds: our segments, and what the driver serves the program itself.
+//!
+//! Bytes are claimed before the driver is asked and go back when it refuses, so two threads that
+//! race never hold more than the limit together. Segments are counted always, one addition for
+//! each; memory of the driver's own only where there is a limit. So a limit that comes later
+//! (`set`) does not know what the driver served before.
+//!
+//! Not counted, because it need not lie on the device or is another process's: managed memory,
+//! pinned and registered memory, what was opened or imported. Nor what no call of the program asks
+//! for: contexts, modules, the memory of graphs, what a pool of the driver's keeps for later.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use cachealloc_core::report;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::cache::departures;
+use crate::config;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::sys::SUCCESS;
+use crate::driver_memory::foreign_bytes;
+use crate::lock::lock;
+use crate::ordering::widen;
+use crate::snapshots::contents;
+use crate::statistics::stats::{self, Count};
+use crate::trim::release;
+
+const DEVICES_MAX: usize = 64;
+/// Others may take what has come back for one claim, again and again.
+const TRIES_MAX: usize = 64;
+const NO_LIMIT: u64 = u64::MAX;
+/// The options have not been applied to the device yet.
+const NOT_KNOWN: u64 = u64::MAX - 1;
+
+struct Device {
+    limit_bytes: AtomicU64,
+    held_bytes: AtomicU64,
+    /// Who has set the limit: a number of `By`.
+    set_by: AtomicU8,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    Options,
+    Call,
+    Order,
+}
+
+static DEVICES: [Device; DEVICES_MAX] = [const {
+    Device {
+        limit_bytes: AtomicU64::new(NOT_KNOWN),
+        held_bytes: AtomicU64::new(0),
+        set_by: AtomicU8::new(By::Options as u8),
+    }
+}; DEVICES_MAX];
+
+/// Bytes set aside for a call that is about to be made; they go back when this is dropped.
+#[must_use]
+pub struct Claim {
+    device: i32,
+    bytes: u64,
+}
+
+/// What the user should know of a limit.
+pub struct Account {
+    pub limit_bytes: u64,
+    pub held_bytes: u64,
+    /// Who set it.
+    pub option: &'static str,
+}
+
+/// The limit of a device; none where there is none.
+#[inline]
+pub fn of(device: i32) -> Option<u64> {
+    if config::limits() { known(device) } else { None }
+}
+
+/// The bytes of a device that the process can ever hold.
+pub fn most(context: &Context) -> u64 {
+    of(context.device).map_or(context.device_bytes, |limit| limit.min(context.device_bytes))
+}
+
+/// How many more bytes the limit leaves; `u64::MAX` without one.
+pub fn left(device: i32) -> u64 {
+    of(device).map_or(u64::MAX, |limit| limit.saturating_sub(held(device)))
+}
+
+/// Sets the limit of a device from now on; 0: none. What is held above it stays until it is freed.
+/// False: there is no such device.
+pub fn set(device: i32, bytes: u64) -> bool {
+    is_device(device) && {
+        put(device, bytes, By::Call);
+        contexts::all().filter(|context| context.device == device).for_each(|context| {
+            lock(&context.allocator).set_limit(collected_above(device, context.device_bytes));
+        });
+        true
+    }
+}
+
+/// The same by an order of another process, for one device or all that there may be, without a call of the
+/// driver's. Fails with EBUSY where somebody was stopped with a lock; the limit holds all the same.
+pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
+    let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
+    devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
+    for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
+        let mut allocator = contents::lock_patiently(&context.allocator).ok_or(libc::EBUSY)?;
+        allocator.set_limit(collected_above(context.device, context.device_bytes));
+    }
+    Ok(())
+}
+
+/// Whether the driver knows this device, and we have a row for it.
+pub fn is_device(device: i32) -> bool {
+    let mut total_bytes = 0;
+    row(device).is_some() && api::device_total_mem(&mut total_bytes, device) == SUCCESS
+}
+
+fn put(device: i32, bytes: u64, by: By) {
+    let Some(row) = row(device) else { return };
+    config::note_limit();
+    row.set_by.store(by as u8, Ordering::Relaxed);
+    row.limit_bytes.store(if bytes == 0 { NO_LIMIT } else { bytes }, Ordering::Relaxed);
+}
+
+/// The limit of each device that the process has a context on, without a call of the driver's.
+pub fn all() -> Vec<report::Limit> {
+    let mut all: Vec<report::Limit> = Vec::new();
+    for context in contexts::all().filter(|context| row(context.device).is_some()) {
+        let device = context.device;
+        if all.iter().all(|limit| limit.device != device) {
+            let set = row(device).map_or(NO_LIMIT, |row| row.limit_bytes.load(Ordering::Relaxed));
+            let limit_bytes = match set {
+                NOT_KNOWN => config::get().limit.on(context.device_bytes),
+                NO_LIMIT => None,
+                bytes => Some(bytes),
+            };
+            all.push(report::Limit { device, limit_bytes, held_bytes: held(device) });
+        }
+    }
+    all.sort_unstable_by_key(|limit| limit.device);
+    all
+}
+
+/// What an allocator collects garbage against: the limit, else the whole device. Only where the
+/// option asks for it: the allocator itself refuses what is above.
+pub fn collected_above(device: i32, device_bytes: u64) -> Option<u64> {
+    let collects = config::get().policy.garbage_collection_threshold > 0.0;
+    let bytes = of(device).map_or(device_bytes, |limit| limit.min(device_bytes));
+    (collects && bytes != u64::MAX).then_some(bytes)
+}
+
+/// Sets bytes aside; none: the limit does not allow them.
+pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
+    let limit_bytes = of(device).unwrap_or(NO_LIMIT);
+    let Some(row) = row(device) else { return Some(Claim { device, bytes }) };
+    let sum = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
+    if !rule_holds(Rule::LimitClaimsFirst) {
+        sum(row.held_bytes.load(Ordering::Relaxed))?;
+        widen(Rule::LimitClaimsFirst);
+        row.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        return Some(Claim { device, bytes });
+    }
+    let added = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+    // Not `then_some`: a claim that was not made must not be dropped.
+    added.is_ok().then(|| Claim { device, bytes })
+}
+
+/// As `claim`; where the limit is in the way, the caches give back what is free first, as they do
+/// where memory is in the way.
+pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
+    if let Some(claim) = claim(device, bytes) {
+        return Some(claim);
+    }
+    let possible = of(device).is_some_and(|limit| bytes <= limit);
+    let claimed = if possible { claim_last(device, || claim(device, bytes)) } else { None };
+    if claimed.is_none() {
+        stats::count(Count::RefusedByLimit);
+    }
+    claimed
+}
+
+/// Tries again as long as the caches have given back more.
+fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut seen = None;
+    for _ in 0..TRIES_MAX {
+        release::everything_free(Some(device));
+        let arrivals = departures::awaited(device);
+        if let Some(claimed) = tried() {
+            return Some(claimed);
+        }
+        if seen.replace(arrivals) == Some(arrivals) {
+            break;
+        }
+    }
+    None
+}
+
+/// Bytes that a claim set aside are no longer held.
+pub fn give_back(device: i32, bytes: u64) {
+    if let Some(row) = row(device) {
+        let less = |held: u64| Some(held.saturating_sub(bytes));
+        let _ = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+/// The context is gone with its segments and what the driver served in it.
+pub fn context_ended(context: &Context, reserved_bytes: u64) {
+    give_back(context.device, reserved_bytes);
+    foreign_bytes::context_ended(context.id);
+}
+
+/// The limit of a device and where it stands, for a report.
+pub fn account(device: i32) -> Option<Account> {
+    let limit_bytes = of(device)?;
+    let set_by = row(device)?.set_by.load(Ordering::Relaxed);
+    let by_size = config::get().limit.bytes == Some(limit_bytes);
+    let option = match by_size {
+        _ if set_by == By::Call as u8 => "cachealloc_set_limit",
+        _ if set_by == By::Order as u8 => "`cachealloc limit`",
+        true => "gpu_memory_limit_mb",
+        false => "per_process_memory_fraction",
+    };
+    Some(Account { limit_bytes, held_bytes: held(device), option })
+}
+
+/// What `cuMemGetInfo` answers where the driver says these and the caches could give back that
+/// much: free and total bytes.
+pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
+    let limit_bytes = of(device).unwrap_or(NO_LIMIT);
+    let total = total.min(limit_bytes);
+    let left_bytes = left(device).saturating_add(reclaimable);
+    (free.saturating_add(reclaimable).min(left_bytes).min(total), total)
+}
+
+impl Claim {
+    /// The driver has given the bytes.
+    pub fn keep(self) {
+        core::mem::forget(self);
+    }
+
+    /// The driver gives more than was claimed. False: more than the limit allows.
+    pub fn grow_to(&mut self, bytes: u64) -> bool {
+        let Some(more) = claim(self.device, bytes.saturating_sub(self.bytes)) else { return false };
+        self.bytes += more.bytes;
+        more.keep();
+        true
+    }
+
+    /// As `grow_to`; the caches give back what is in the way.
+    pub fn grow_making_room(&mut self, bytes: u64) -> bool {
+        let device = self.device;
+        self.grow_to(bytes) || claim_last(device, || self.grow_to(bytes).then_some(())).is_some()
+    }
+
+    pub fn device(&self) -> i32 {
+        self.device
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        give_back(self.device, self.bytes);
+    }
+}
+
+fn held(device: i32) -> u64 {
+    row(device).map_or(0, |row| row.held_bytes.load(Ordering::Relaxed))
+}
+
+fn row(device: i32) -> Option<&'static Device> {
+    DEVICES.get(usize::try_from(device).ok()?)
+}
+
+fn known(device: i32) -> Option<u64> {
+    let row = row(device)?;
+    let limit_bytes = match row.limit_bytes.load(Ordering::Relaxed) {
+        NOT_KNOWN => by_options(row, device),
+        known => known,
+    };
+    (limit_bytes != NO_LIMIT).then_some(limit_bytes)
+}
+
+#[cold]
+fn by_options(row: &Device, device: i32) -> u64 {
+    let mut total_bytes = 0;
+    if api::device_total_mem(&mut total_bytes, device) != SUCCESS {
+        return NO_LIMIT; // the driver says so itself, to whoever uses the device
+    }
+    let limit_bytes = config::get().limit.on(total_bytes as u64).unwrap_or(NO_LIMIT);
+    let order = Ordering::Relaxed;
+    match row.limit_bytes.compare_exchange(NOT_KNOWN, limit_bytes, order, order) {
+        Ok(_) => limit_bytes,
+        Err(set) => set,
+    }
+}

@@ -1,0 +1,4 @@
+//! What the driver serves the program itself, and the limit that it shares with the cache.
+
+pub mod foreign_bytes;
+pub mod limits;

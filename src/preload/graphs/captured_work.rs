@@ -1,0 +1,137 @@
+//! What is known of the work of one capture: the streams that take part, and what may be used again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cachealloc_core::order::reuse::{Look, Mend, Reuse};
+
+use crate::config;
+use crate::contexts::{self, Context};
+use crate::driver::graphs::{self, Capturing};
+use crate::driver::sys::{STREAM_PER_THREAD, SUCCESS, StreamHandle};
+use crate::graphs::private_pools::Births;
+use crate::ordering::{LEDGER, early_start};
+use crate::process::thread::{self, Thread};
+
+/// Streams of all captures whose next kernel must not start early.
+pub static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// What is known of a capture's work.
+pub struct Work {
+    pub over: bool,
+    /// In the order in which they joined.
+    pub members: Vec<Member>,
+    /// Streams whose next kernel must not start early.
+    pub full_order: Vec<StreamHandle>,
+    pub reuse: Reuse,
+    pub births: Births,
+}
+
+/// A stream that takes part. Its id was asked before it captured: afterwards that would end the
+/// capture (900, measured).
+#[derive(Clone, Copy)]
+pub struct Member {
+    pub handle: StreamHandle,
+    pub id: u64,
+    /// The only thread and context to which the handle means this stream: a default stream of its own.
+    owner: Option<(usize, &'static Context)>,
+}
+
+impl Member {
+    pub fn new(handle: StreamHandle, id: u64) -> Member {
+        let own = || Some((thread::with(Thread::number), contexts::current().ok()?));
+        Member { handle, id, owner: if handle == STREAM_PER_THREAD { own() } else { None } }
+    }
+
+    /// Whether the calling thread means this stream by this handle.
+    pub fn is(&self, stream: StreamHandle) -> bool {
+        let here = |context| contexts::known(0).is_some_and(|now| core::ptr::eq(now, context));
+        let owned = self.owner.is_none_or(|(_, context)| here(context));
+        self.handle == stream && self.may_be_asked() && owned
+    }
+
+    pub fn now(&self) -> Option<Capturing> {
+        self.in_its_context(|| graphs::capturing(self.handle))?
+    }
+
+    /// Whether the handle means this stream in the calling thread.
+    pub fn may_be_asked(&self) -> bool {
+        self.owner.is_none_or(|(owner, _)| owner == thread::with(Thread::number))
+    }
+
+    /// Where the handle means this stream. None: it does so nowhere in this thread.
+    fn in_its_context<T>(&self, ask: impl Fn() -> T) -> Option<T> {
+        let Some((_, context)) = self.owner else { return Some(ask()) };
+        let mut answer = None;
+        if self.may_be_asked() {
+            context.enter(&mut || {
+                answer = Some(ask());
+                SUCCESS
+            });
+        }
+        answer
+    }
+}
+
+impl Work {
+    pub fn new(origin: Member) -> Work {
+        Work {
+            over: false,
+            members: vec![origin],
+            full_order: Vec::new(),
+            reuse: Reuse::new(),
+            births: Births::default(),
+        }
+    }
+
+    /// Whether anything was handed out for this capture, so that something can be used again.
+    pub fn is_concerned(&self) -> bool {
+        !self.births.is_empty() || self.reuse.waiting_count() != 0 || self.reuse.has_reused()
+    }
+
+    /// Looks at the capture as it is now, and does what keeps true what was found. None: not all of it
+    /// can be seen, and from now on nothing is used again. What was before stays in order all the same.
+    pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
+        // A function that we do not know may have done anything to it.
+        if !LEDGER.skipping.is_allowed() || !config::get().reuse_in_captures {
+            self.reuse.turns_opaque();
+        }
+        if self.reuse.is_opaque() && !self.reuse.has_reused() {
+            return None;
+        }
+        let now: Option<Vec<Capturing>> = self.members.iter().map(Member::now).collect();
+        let Some(now) = now else {
+            self.reuse.turns_opaque();
+            return None;
+        };
+        let mut look = self.reuse.look();
+        for (member, now) in self.members.iter().zip(&now) {
+            look.stream(member.id, &now.terminals, graphs::edges_into);
+        }
+        let result = body(&mut look);
+        let mends: Vec<Mend> = self.members.iter().map(|member| look.mend(member.id)).collect();
+        let mended = mends.into_iter().enumerate().all(|(index, mend)| self.mend(index, mend));
+        if !mended {
+            self.reuse.turns_opaque();
+        }
+        (!self.reuse.is_opaque()).then_some(result)
+    }
+
+    fn mend(&mut self, index: usize, mend: Mend) -> bool {
+        let member = self.members[index];
+        let handle = member.handle;
+        let done = match &mend {
+            Mend::Nothing => return true,
+            Mend::FullOrder => true,
+            Mend::Set(terminals) => {
+                let set = || graphs::set_terminals(handle, terminals);
+                member.in_its_context(set) == Some(SUCCESS)
+            }
+        };
+        if !self.full_order.contains(&handle) {
+            self.full_order.push(handle);
+            FULL_ORDER_COUNT.fetch_add(1, Ordering::AcqRel);
+            early_start::block_freed();
+        }
+        done
+    }
+}

@@ -1,0 +1,285 @@
+//! The captures that are open: who began them, which streams take part, and what they may use again.
+//!
+//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in, in whatever
+//! mode, and whatever mode the thread has changed to meanwhile (Note [Threads of a capture] in
+//! `participants`); and whatever context is current: natively such a call ends the capture, or its memory
+//! is for captured work on streams of that context, which has joined. So a capture has memory in each.
+//! A thread that takes part in none belongs to a global capture of another thread on streams of the
+//! current context, unless its own mode says otherwise: natively its call would end that capture, so no
+//! program that works natively makes it. All other calls are as if nothing captured.
+//!
+//! A capture's lock is held from the first question about it to the last change: its end waits for
+//! that, so that nobody asks about a graph that the program has got.
+
+use core::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{IdleMark, PrivatePool};
+
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::graphs::{self, Capturing};
+use crate::driver::sys::{
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, SUCCESS, StreamHandle,
+};
+use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
+use crate::graphs::names::Names;
+use crate::graphs::participants::{self, Threads};
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::ordering::captures;
+use crate::process::thread::{self, Thread};
+
+/// One capture, from its begin to its end.
+pub struct OpenCapture {
+    origin: Member,
+    /// The thread that began it.
+    thread: usize,
+    pub threads: Mutex<Threads>,
+    /// When it began, as `participants` counts.
+    pub begun_at: u64,
+    mode: u32,
+    /// The driver's number for it.
+    number: u64,
+    pub graph: GraphHandle,
+    context: &'static Context,
+    /// When it began, in each context that there was, by id.
+    begun: Vec<(u64, IdleMark)>,
+    /// Its memory, the newest last.
+    pools: Mutex<Vec<OwnPool>>,
+    pub names: Mutex<Names>,
+    work: Mutex<Work>,
+}
+
+/// Memory of a capture in one context.
+#[derive(Clone, Copy)]
+struct OwnPool {
+    context: &'static Context,
+    pool: PrivatePool,
+    /// It serves what comes after `Work::reuse` has turned opaque: nothing in it was ever found to be
+    /// free again.
+    sealed: bool,
+}
+
+static OPEN: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
+
+/// A capture has begun on this stream, in this mode.
+pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
+    if !graphs::has_capture_info() {
+        return;
+    }
+    let Some(Capturing { number, graph, .. }) = graphs::capturing(stream) else { return };
+    let origin = Member::new(stream, stream_id);
+    let mark = |context: &Context| (context.id, lock(&context.allocator).idle_mark());
+    let thread = thread::with(Thread::number);
+    let capture = OpenCapture {
+        origin,
+        thread,
+        threads: Mutex::new(Threads::of(thread)),
+        begun_at: participants::moment(),
+        mode,
+        number,
+        graph,
+        context,
+        begun: contexts::all().map(mark).collect(),
+        pools: Mutex::new(Vec::new()),
+        names: Mutex::new(Names::default()),
+        work: Mutex::new(Work::new(origin)),
+    };
+    lock(&OPEN).push(Arc::new(capture));
+}
+
+/// Runs the real End of the capture that began on this stream; nobody asks about it meanwhile.
+pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
+    let origin = |capture: &&Arc<OpenCapture>| capture.origin.is(stream);
+    let capture = lock(&OPEN).iter().find(origin).cloned();
+    let mut work = capture.as_deref().map(|capture| lock(&capture.work));
+    let result = real();
+    if let (Some(capture), Some(work)) = (&capture, &mut work) {
+        work.over = !capture.is_active();
+        if work.over {
+            capture.let_go();
+        }
+    }
+    result
+}
+
+/// Only captures that began on these streams still run.
+pub fn keep(runs: impl Fn(u64) -> bool) {
+    lock(&OPEN).retain(|capture| runs(capture.origin.id));
+}
+
+/// The capture that a call of this thread belongs to; see Note [Whose capture].
+pub fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
+    let open = lock(&OPEN);
+    let here = |capture: &Arc<OpenCapture>| core::ptr::eq(capture.context, context);
+    let number = thread.number();
+    let own = open.iter().filter(|own| here(own) || rule_holds(Rule::CaptureInEveryContext));
+    let own = own.filter_map(|own| Some((lock(&own.threads).last(number)?, own)));
+    if let Some((_, own)) = own.max_by_key(|(last, _)| *last) {
+        return Some(own.clone());
+    }
+    let global = |capture: &&Arc<OpenCapture>| capture.mode == CAPTURE_MODE_GLOBAL && here(capture);
+    let global = open.iter().rfind(global);
+    let global = global.filter(|capture| capture.origin.may_be_asked()).cloned();
+    drop(open);
+    global.filter(|_| api::capture_mode() == CAPTURE_MODE_GLOBAL)
+}
+
+/// The open capture with the driver's number.
+pub fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
+    lock(&OPEN).iter().find(|capture| capture.number == number).cloned()
+}
+
+/// The open capture that this stream takes part in, and the stream there.
+pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
+    let captures = lock(&OPEN).clone();
+    captures.into_iter().find_map(|capture| {
+        let member = lock(&capture.work).members.iter().find(|member| member.is(stream)).copied();
+        Some((capture, member?))
+    })
+}
+
+/// The open capture with this memory.
+pub fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
+    let has = |capture: &&Arc<OpenCapture>| lock(&capture.pools).iter().any(|own| own.pool == pool);
+    lock(&OPEN).iter().find(has).cloned()
+}
+
+/// A stream is about to wait for an event, and may join a capture by that.
+pub fn may_join(stream: StreamHandle) -> Option<Member> {
+    let mut id = 0;
+    let free = !lock(&OPEN).is_empty() && !captures::is_capturing(stream);
+    (free && api::stream_get_id(stream, &mut id) == SUCCESS).then(|| Member::new(stream, id))
+}
+
+/// It has waited, or was not destroyed.
+pub fn waited(member: Member) {
+    let Some(Capturing { number, .. }) = member.now() else { return };
+    let Some(capture) = of_number(number) else { return };
+    thread::with(|thread| participants::takes_part(thread, &capture));
+    let Some(mut work) = capture.enter() else { return };
+    work.members.push(member);
+    // What was used again before must come before what this stream captures.
+    if work.is_concerned() {
+        work.look(|_| ());
+    }
+}
+
+/// A stream is about to be destroyed; answers what it was in its capture.
+pub fn leaves(stream: StreamHandle) -> Option<Member> {
+    let (capture, member) = of_stream(stream)?;
+    let mut work = capture.enter()?;
+    if work.is_concerned() && work.look(|_| ()).is_some() {
+        work.reuse.leaves(member.id, graphs::edges_into);
+    }
+    work.members.retain(|known| known.id != member.id);
+    Some(member)
+}
+
+/// Somebody changes nodes or edges by hand, in this graph or in one that is not known.
+pub fn edited(graph: Option<GraphHandle>) {
+    let captures = lock(&OPEN).clone();
+    let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
+    for capture in captures.iter().filter(concerned) {
+        lock(&capture.work).reuse.turns_opaque();
+        capture.name_all();
+        if graph.is_some() {
+            thread::with(|thread| participants::takes_part(thread, capture));
+        }
+    }
+}
+
+/// The program has set what this stream's next node comes after. What was used again before must
+/// come before that, too.
+pub fn terminals_set(stream: StreamHandle) {
+    let Some((capture, _)) = of_stream(stream) else { return };
+    let Some(mut work) = capture.enter() else { return };
+    if work.is_concerned() {
+        work.look(|_| ());
+    }
+}
+
+/// Whether the next kernel on this stream must not start early. Asked once for each such mark.
+pub fn takes_full_order(stream: StreamHandle) -> bool {
+    if FULL_ORDER_COUNT.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let Some((capture, _)) = of_stream(stream) else { return false };
+    let mut work = lock(&capture.work);
+    let before = work.full_order.len();
+    work.full_order.retain(|marked| *marked != stream);
+    let marked = work.full_order.len() != before;
+    FULL_ORDER_COUNT.fetch_sub(usize::from(marked), Ordering::AcqRel);
+    marked
+}
+
+impl OpenCapture {
+    /// For a call that belongs to it. None: it has ended, or died.
+    pub fn enter(&self) -> Option<MutexGuard<'_, Work>> {
+        let work = lock(&self.work);
+        (!work.over && self.is_active()).then_some(work)
+    }
+
+    fn is_active(&self) -> bool {
+        self.origin.now().is_some_and(|now| now.number == self.number)
+    }
+
+    /// Its memory in this context.
+    pub fn pool(&self, work: &Work, context: &'static Context) -> PrivatePool {
+        let opaque = work.reuse.is_opaque();
+        let newest = |own: &&OwnPool| core::ptr::eq(own.context, context);
+        let newest = lock(&self.pools).iter().rfind(newest).copied();
+        if let Some(own) = newest.filter(|own| own.sealed || !opaque) {
+            return own.pool;
+        }
+        // What a context that came later has was never idle before.
+        let begun = self.begun.iter().find(|(id, _)| *id == context.id);
+        let pool = pool_life::open(self, context, begun.map_or(IdleMark::NEVER, |(_, mark)| *mark));
+        lock(&self.pools).push(OwnPool { context, pool, sealed: opaque });
+        pool
+    }
+
+    /// Whether natively an allocation of this thread is made at once, and is no part of the capture.
+    pub fn lets_allocate(&self, thread: &Thread) -> bool {
+        let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
+        self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
+    }
+
+    /// A node may name whatever the program holds of its memory.
+    pub fn name_all(&self) {
+        let pools = lock(&self.pools).clone();
+        let mut names = lock(&self.names);
+        for own in pools {
+            let allocator = lock(&own.context.allocator);
+            allocator.held_of(own.pool).for_each(|(begin, end)| names.add(begin.0, end.0));
+        }
+    }
+
+    /// It has ended: what its graph does not use is everybody's.
+    fn let_go(&self) {
+        let pools = lock(&self.pools).clone();
+        let names = lock(&self.names);
+        for OwnPool { context, pool, .. } in pools {
+            if !rule_holds(Rule::PoolLivesWithGraph) {
+                pool_life::close(context, pool);
+            } else if !context.is_dead() && rule_holds(Rule::UnnamedIsEverybodys) {
+                pool_life::open_rest(context, pool, &names);
+            }
+        }
+    }
+
+    /// Has `gone(data)` called when the graph and all that is made from it are gone.
+    pub fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
+        graphs::keep_with_graph(self.graph, data, gone) == SUCCESS
+    }
+}
+
+impl Drop for OpenCapture {
+    fn drop(&mut self) {
+        let marked = lock(&self.work).full_order.len();
+        FULL_ORDER_COUNT.fetch_sub(marked, Ordering::AcqRel);
+    }
+}

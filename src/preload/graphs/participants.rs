@@ -1,0 +1,142 @@
+//! The threads of a capture.
+//!
+//! Note [Threads of a capture]. A capture is of the thread that began it, and of every thread that submits
+//! work into it, whatever its mode: a framework's backward pass runs in a thread of its own, which
+//! allocates, launches and frees. Such a thread takes part from its first submission to the end of the
+//! capture, and what it has allocated since the begin and still holds joins then
+//! (`core::joined`): a node may name it. What it has freed before was ordinary memory, and no node that
+//! comes can name it. So does what any other thread has allocated since the begin, when a node names it.
+//!
+//! Of several captures that a thread takes part in, its allocations belong to the one that it has begun or
+//! submitted into last.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::Context;
+use crate::driver::graphs;
+use crate::driver::sys::{STREAM_LEGACY, StreamHandle};
+use crate::functions::Function;
+use crate::graphs::open_captures::{self, OpenCapture};
+use crate::lock::lock;
+use crate::pagemap::{self, Kind, Place};
+use crate::process::thread::Thread;
+
+/// The threads of one capture, each with the moment of its last begin or submission.
+#[derive(Default)]
+pub struct Threads(Vec<(usize, u64)>);
+
+/// What was allocated while something captured, by threads that took part in nothing: the thread's
+/// number and the moment, by address. What has gone since is found out when it matters.
+static OUTSIDE: Mutex<BTreeMap<u64, (usize, u64)>> = Mutex::new(BTreeMap::new());
+
+/// Later than all moments before.
+pub fn moment() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Threads {
+    pub fn of(begun_by: usize) -> Threads {
+        Threads(vec![(begun_by, moment())])
+    }
+
+    /// When this thread took part last. None: it does not.
+    pub fn last(&self, thread: usize) -> Option<u64> {
+        self.0.iter().find(|(known, _)| *known == thread).map(|(_, last)| *last)
+    }
+
+    /// This thread takes part now. Whether it did not before.
+    fn note(&mut self, thread: usize) -> bool {
+        let now = moment();
+        match self.0.iter_mut().find(|(known, _)| *known == thread) {
+            Some((_, last)) => {
+                *last = now;
+                false
+            }
+            None => {
+                self.0.push((thread, now));
+                true
+            }
+        }
+    }
+}
+
+/// A thread that takes part in nothing was given this block by `cuMemAlloc`.
+pub fn allocated_outside(thread: &Thread, address: u64) {
+    lock(&OUTSIDE).insert(address, (thread.number(), moment()));
+}
+
+/// Nothing captures any more.
+pub fn forget() {
+    lock(&OUTSIDE).clear();
+}
+
+/// Work is about to be submitted on this stream.
+///
+/// # Safety
+///
+/// `words` are what the program hands to this function.
+pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle, words: &[usize]) {
+    // The legacy default stream, which never captures; to ask it may kill a capture.
+    if stream <= STREAM_LEGACY {
+        return;
+    }
+    let Some(now) = graphs::capturing(stream) else { return };
+    let Some(capture) = open_captures::of_number(now.number) else { return };
+    takes_part(thread, &capture);
+    let mut names = lock(&capture.names);
+    // SAFETY: the caller's promise.
+    let known = unsafe { names.add_submission(function, words) };
+    let named = names.take_blocks();
+    drop(names);
+    if !known {
+        capture.name_all();
+    }
+    let mut outside = lock(&OUTSIDE);
+    let mut since_begin = |address: &u64| {
+        let since = |(_, since): &(usize, u64)| *since > capture.begun_at;
+        rule_holds(Rule::HeldBlocksJoin)
+            && outside.get(address).is_some_and(since)
+            && outside.remove(address).is_some()
+    };
+    let joins: Vec<u64> = named.into_iter().filter(&mut since_begin).collect();
+    drop(outside);
+    joins.into_iter().for_each(|address| join(&capture, address));
+}
+
+/// This thread has submitted into the capture, or does so now.
+pub fn takes_part(thread: &Thread, capture: &OpenCapture) {
+    if !rule_holds(Rule::CaptureThreadsJoin) {
+        return;
+    }
+    let number = thread.number();
+    if !lock(&capture.threads).note(number) || !rule_holds(Rule::HeldBlocksJoin) {
+        return;
+    }
+    let mut held = Vec::new();
+    lock(&OUTSIDE).retain(|address, (thread, since)| {
+        let joins = *thread == number && *since > capture.begun_at;
+        held.extend(joins.then_some(*address));
+        !joins
+    });
+    held.into_iter().for_each(|address| join(capture, address));
+}
+
+fn join(capture: &OpenCapture, address: u64) {
+    let Some(work) = capture.enter() else { return };
+    let Some(extent) = pagemap::extent_of(address) else { return };
+    let context: &'static Context = extent.context();
+    let pool = capture.pool(&work, context);
+    // Before the block is looked at: who frees it now either sees this, or was first.
+    extent.note_private(true);
+    let mut allocator = lock(&context.allocator);
+    if let Place::Block(block) = pagemap::place(address)
+        && block.kind == Kind::Context
+    {
+        allocator.join_pool(block.block, pool);
+    }
+}

@@ -1,0 +1,308 @@
+//! Memory for captures: `cuMemAlloc` and `cuMemFree` in a capture, where natively they end it.
+//!
+//! Note [Captured memory]. What a capture is given must be safe twice: now, because the program may
+//! use it at once, outside of the capture; and in every launch, which runs behind whatever was
+//! ordered before it.
+//!
+//! Now: it is fresh from the driver, or a segment that was free for anyone, so behind the barrier of its
+//! last free; or it was freed in this capture by a free that has waited (`settle`), as natively a
+//! free in a relaxed capture does.
+//!
+//! In every launch: nobody else has the segment from now until the graph is gone (`core::private`), so
+//! a launch meets work of this graph only. One launch of a graph waits for the one before; and inside
+//! of a launch the graph orders a later user behind the earlier ones, or the block waits
+//! (`core::order::reuse`). Work from before the segment was the capture's stands before a barrier
+//! that every launch comes behind, as all work of the context does.
+//!
+//! Not all of it stays so. Where natively the allocation is made at once (`OpenCapture::lets_allocate`), what
+//! was freed and no node names (`names`) is ordinary memory: in every launch nobody uses it, and now its free
+//! has waited, or waits for a stream as any. What natively would have ended the capture counts as named by
+//! its birth.
+//!
+//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). For what it has
+//! no memory, the cache gives a part of a segment of everybody's. What then is left fails, even if an
+//! allocation of the driver's own might have served: whoever frees that could only call the real
+//! `cuMemFree`, which ends the capture.
+//!
+//! Note [Memory that comes back]. Of `cuMemAllocAsync` in a capture each launch of the graph is an
+//! allocation of its own, which the program may free after the launch. With `graph_pool` it is the same
+//! block each time, and the next launch uses it whether or not it was freed. So such a free is noted,
+//! and done when the graph is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cachealloc_core::order::reuse::{Birth, Scope};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Address, BlockId, Ready, Request, Requester, StreamId};
+
+use crate::cache::alloc::{self, Call};
+use crate::cache::contents;
+use crate::cache::miss::miss_or_else;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, StreamHandle};
+use crate::graphs::captured_work::{Member, Work};
+use crate::graphs::open_captures::{self, OpenCapture};
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::pagemap::{self, Kind, LiveBlock};
+use crate::process::thread::Thread;
+use crate::record::capture as stacks;
+use crate::record::recorder::Freed;
+
+/// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
+/// of the capture's: blocks of several contexts may have one.
+#[derive(Default)]
+pub struct Births {
+    held: BTreeMap<u64, (Birth, Option<u64>)>,
+    waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
+    last: u32,
+}
+
+impl Births {
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    fn waits(&mut self, context: &'static Context, block: BlockId) -> BlockId {
+        self.last += 1;
+        self.waiting.insert(BlockId(self.last), (context, block));
+        BlockId(self.last)
+    }
+}
+
+/// `cuMemAlloc` while something captures. None: the call is none of a capture's.
+#[cold]
+pub fn allocate(
+    thread: &Thread,
+    context: &'static Context,
+    bytes: u64,
+) -> Option<Result<u64, CuResult>> {
+    let capture = open_captures::of_call(thread, context)?;
+    serve(thread, &capture, context, bytes, None)
+}
+
+/// `cuMemAllocAsync` on a stream that captures.
+#[cold]
+pub fn allocate_on(
+    thread: &Thread,
+    context: &'static Context,
+    stream: StreamHandle,
+    bytes: u64,
+) -> Option<Result<u64, CuResult>> {
+    let (capture, member) = open_captures::of_stream(stream)?;
+    serve(thread, &capture, context, bytes, Some(member))
+}
+
+/// Behind what the program has ordered the free of a block.
+#[derive(Clone, Copy)]
+pub enum Behind {
+    /// All that was captured before it; and the host has waited for all that was not.
+    Everything,
+    /// The captured work of a stream; nothing that was not captured may have used the block.
+    Stream(StreamHandle),
+    /// Work outside of the capture, which no launch comes behind.
+    Other,
+}
+
+/// The program has freed a block of a private pool, and nobody holds it any more. `ready`: who might have
+/// it if the pool has ended.
+#[cold]
+pub fn free(
+    thread: &Thread,
+    context: &'static Context,
+    freed: Freed,
+    ready: Ready,
+    behind: Behind,
+) {
+    let pool = lock(&context.allocator).private_pool_of(freed.block);
+    let capture = pool.and_then(open_captures::of_pool);
+    let scope = capture.as_ref().and_then(|capture| of_free(thread, context, capture, behind));
+    let mut work = capture.as_ref().and_then(|capture| capture.enter());
+    let birth = work.as_mut().and_then(|work| work.births.held.remove(&freed.address));
+    let names = capture.as_ref().filter(|_| work.is_some()).map(|capture| lock(&capture.names));
+    let mut allocator = lock(&context.allocator);
+    let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
+    let unused = names.as_ref().is_some_and(|names| {
+        let settled = ready == Ready::Anyone && matches!(behind, Behind::Everything);
+        let named = names.overlap(freed.address, freed.address + bytes);
+        settled && !named && rule_holds(Rule::UnnamedIsEverybodys)
+    });
+    let pending = match unused {
+        true => ready.is_pending(),
+        false => allocator.ready_if_freed(freed.block, ready).is_pending(),
+    };
+    pagemap::vacate(freed.address);
+    match pending {
+        true => context.recorder.free_requested(&mut allocator, freed),
+        false => context.recorder.freed(&mut allocator, freed),
+    }
+    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    if let Some(names) = names.filter(|_| unused) {
+        allocator.free_unused(freed.block);
+        allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
+        return pool_life::opened(context, &mut allocator);
+    }
+    alloc::free_block(&mut allocator, freed.block, ready);
+    alloc::note_allocated(context, &allocator);
+    drop(allocator);
+    if let (Some(work), Some((birth, home)), Some(scope)) = (&mut work, birth, scope) {
+        let number = work.births.waits(context, freed.block);
+        work.look(|look| look.freed(number, &birth, scope, home));
+    }
+}
+
+/// Whether a capture, or a graph, may use this block. Others' may lie in the same segment.
+#[inline]
+pub fn have(block: &LiveBlock) -> bool {
+    let pool = || lock(&block.context().allocator).private_pool_of(block.block);
+    block.extent.is_private() && (!rule_holds(Rule::PrivateByBlock) || pool().is_some())
+}
+
+/// The same of a block that is about to be freed on a stream that does not capture, and leaves its pool
+/// where it may.
+pub fn keep(block: &LiveBlock) -> bool {
+    have(block) && !leaves(block.context(), block)
+}
+
+/// What no node names by then is memory like any, and waits for that stream alone.
+#[cold]
+fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
+    let pool = lock(&context.allocator).private_pool_of(block.block);
+    let Some(capture) = pool.and_then(open_captures::of_pool) else { return false };
+    let Some(mut work) = capture.enter() else { return false };
+    let names = lock(&capture.names);
+    let named = names.overlap(block.address, block.address + block.bytes);
+    if named || !rule_holds(Rule::UnnamedLeavesPool) {
+        return false;
+    }
+    work.births.held.remove(&block.address);
+    let mut allocator = lock(&context.allocator);
+    allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
+    pool_life::opened(context, &mut allocator);
+    true
+}
+
+/// See Note [Memory that comes back]: whether a free of this block is to wait for the end of its graph.
+#[inline]
+pub fn comes_back(block: &LiveBlock) -> bool {
+    block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)
+}
+
+#[cold]
+fn is_launched(block: &LiveBlock) -> bool {
+    let pool = lock(&block.context().allocator).private_pool_of(block.block);
+    let Some(pool) = pool.filter(|pool| open_captures::of_pool(*pool).is_none()) else {
+        return false;
+    };
+    pool_life::free_at_end(pool, block.address);
+    true
+}
+
+/// For whom this free of a capture's block comes in order. None: it is not made in the capture.
+fn of_free(
+    thread: &Thread,
+    context: &Context,
+    capture: &Arc<OpenCapture>,
+    behind: Behind,
+) -> Option<Scope> {
+    let (here, scope) = match behind {
+        Behind::Stream(stream) => {
+            let (here, member) = open_captures::of_stream(stream)?;
+            (here, Scope::Stream(member.id))
+        }
+        Behind::Everything => (open_captures::of_call(thread, context)?, Scope::Everywhere),
+        Behind::Other if rule_holds(Rule::OutsideFreeWaitsForPool) => return None,
+        Behind::Other => (open_captures::of_call(thread, context)?, Scope::Everywhere),
+    };
+    Arc::ptr_eq(capture, &here).then_some(scope)
+}
+
+fn serve(
+    thread: &Thread,
+    capture: &OpenCapture,
+    context: &'static Context,
+    bytes: u64,
+    member: Option<Member>,
+) -> Option<Result<u64, CuResult>> {
+    let mut work = capture.enter()?;
+    find_free(&mut work);
+    let pool = capture.pool(&work, context);
+    let requester =
+        member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
+    let call = Call { requester, stream: 0, stack: stacks::of_allocation() };
+    let with_zone = bytes.saturating_add(contents::zone_bytes());
+    let request = Request::in_pool(with_zone, requester, pool);
+    let mut allocator = lock(&context.allocator);
+    let hit = allocator.hit(&request);
+    let hit = hit.map(|found| alloc::hand_out(context, &mut allocator, found, call));
+    drop(allocator);
+    let served = match hit {
+        Some(address) => Ok(address),
+        None => {
+            let again = request.again();
+            let at_once = capture.lets_allocate(thread);
+            let part = || part_of_cache(capture, context, &again, call, at_once);
+            api::relaxed(|| miss_or_else(context, request, call, part))
+        }
+    };
+    if let Ok(address) = served
+        && let pagemap::Place::Block(block) = pagemap::place(address)
+    {
+        block.extent.note_private(true);
+        remember(&mut work, address, member.map(|member| member.id));
+        // What natively there is only as a part of the graph is the graph's, named or not.
+        if member.is_some() || !capture.lets_allocate(thread) {
+            lock(&capture.names).add(address, address + block.bytes);
+        }
+    }
+    Some(served)
+}
+
+/// The driver has no memory, and the cache no whole segment for it: a part of one. What was freed since the
+/// capture began is memory like any only where natively the allocation is made `at_once`.
+fn part_of_cache(
+    capture: &OpenCapture,
+    context: &'static Context,
+    request: &Request,
+    call: Call,
+    at_once: bool,
+) -> Option<u64> {
+    let names = lock(&capture.names);
+    let named = |begin: Address, end: Address| match at_once {
+        true => names.last_end(begin.0, end.0).map(Address),
+        false => Some(Address(u64::MAX)),
+    };
+    let mut allocator = lock(&context.allocator);
+    let part = allocator.adopt_part(request, named)?;
+    Some(alloc::hand_out(context, &mut allocator, part, call))
+}
+
+/// Gives the pools back what the graph orders by now.
+fn find_free(work: &mut Work) {
+    if work.reuse.waiting_count() == 0 {
+        return;
+    }
+    let Some(ready) = work.look(|look| look.ready(crate::driver::graphs::edges_into)) else {
+        return;
+    };
+    for (number, scope) in ready {
+        let stream = match scope {
+            Scope::Stream(id) => Some(StreamId(id)),
+            Scope::Everywhere => None,
+        };
+        let Some((context, block)) = work.births.waiting.remove(&number) else { continue };
+        let mut allocator = lock(&context.allocator);
+        if allocator.waits_with_pool(block) {
+            allocator.reuse(block, stream);
+        }
+        context.recorder.completed(&mut allocator);
+    }
+}
+
+fn remember(work: &mut Work, address: u64, home: Option<u64>) {
+    if let Some(birth) = work.look(|look| look.birth(home)) {
+        work.births.held.insert(address, (birth, home));
+    }
+}

@@ -1,0 +1,32 @@
+//! Ends of a process that run no exit handlers: `_exit` and `_Exit`, by which interpreters and
+//! servers leave. What is asked for at exit is said here, then the real function ends the process.
+//!
+//! redhook's `hook!` serves here; the real functions are `c_library`'s.
+
+use core::ffi::c_int;
+
+use crate::c_library::{EXIT_AT_ONCE, EXIT_AT_ONCE_ISO};
+use crate::process::lifetime;
+
+redhook::hook! {
+    unsafe fn _exit(code: c_int) => exit_at_once {
+        lifetime::exits_at_once();
+        leave(EXIT_AT_ONCE.get(), code)
+    }
+}
+
+redhook::hook! {
+    unsafe fn _Exit(code: c_int) => exit_at_once_iso {
+        lifetime::exits_at_once();
+        leave(EXIT_AT_ONCE_ISO.get(), code)
+    }
+}
+
+fn leave(real: Option<unsafe extern "C" fn(c_int)>, code: c_int) {
+    if let Some(real) = real {
+        // SAFETY: the real function with the program's argument; it does not return.
+        unsafe { real(code) }
+    }
+    // SAFETY: what the real one does, should there be none. Nobody may come back from here.
+    unsafe { libc::syscall(libc::SYS_exit_group, code) };
+}

@@ -1,0 +1,166 @@
+//! Blocks of other processes that lie inside a segment mapped here. To the driver the mapping is
+//! one piece; to the program each block is an allocation of its own: with its own address, size and
+//! number, and closed by its own address.
+//!
+//! The driver answers every open of one segment with the same address and counts, so each open of
+//! a block is one real open, and each close one real close. A program that closes one block too
+//! often must not close another's mapping: so opens by the driver's own handles are counted too.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::contexts::{self, Context};
+use crate::ipc::ipc_handle::Inside;
+use crate::lock::lock;
+use crate::pagemap;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Import {
+    pub address: u64,
+    pub requested_bytes: u64,
+    pub buffer_id: u64,
+    /// What the driver answered, and wants back.
+    base: u64,
+    context_id: u64,
+    opened_count: u64,
+}
+
+/// A mapping opened by the driver's own handle: all of it is one allocation.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    context_id: u64,
+    opened_count: u64,
+}
+
+#[derive(Default)]
+struct Imports {
+    /// By the block's address.
+    inside: BTreeMap<u64, Import>,
+    /// By the mapping's address.
+    whole: BTreeMap<u64, Whole>,
+}
+
+static IMPORTS: Mutex<Imports> =
+    Mutex::new(Imports { inside: BTreeMap::new(), whole: BTreeMap::new() });
+/// How many lie inside a mapping, for a look without the lock.
+static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The program closes something. `address`: what the driver is to close for it.
+#[derive(Clone, Copy, Debug)]
+pub enum Closing {
+    Inside(Import),
+    Whole {
+        address: u64,
+        context_id: u64,
+    },
+    /// Nothing is open there, though the driver would find a mapping: that of blocks inside.
+    Refused,
+    /// Opened before us, or by nobody: the driver knows.
+    Unknown,
+}
+
+/// The driver has opened a handle of `mark`'s and answered `base`. Answers the block's address.
+pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
+    let mut imports = lock(&IMPORTS);
+    let address = base + inside.offset;
+    // The address comes up anew: what was there ended with its context, which is not told yet.
+    imports.inside.retain(|at, import| *at != address || !is_over(import.context_id));
+    let import = imports.inside.entry(address).or_insert_with(|| Import {
+        address,
+        requested_bytes: inside.requested_bytes,
+        buffer_id: pagemap::fresh_buffer_id(),
+        base,
+        context_id,
+        opened_count: 0,
+    });
+    import.opened_count += 1;
+    imports.note_count();
+    address
+}
+
+/// The driver has opened a handle of its own and answered this address.
+pub fn opened_whole(address: u64, context_id: u64) {
+    let mut imports = lock(&IMPORTS);
+    imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id));
+    let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
+    whole.opened_count += 1;
+}
+
+/// The program closes what it has at this address. Call before the driver unmaps it: from then on
+/// the address may be another mapping's.
+pub fn closes(address: u64) -> Closing {
+    let mut imports = lock(&IMPORTS);
+    if let Some(import) = imports.inside.get_mut(&address) {
+        import.opened_count -= 1;
+        let closed = *import;
+        if closed.opened_count == 0 {
+            imports.inside.remove(&address);
+            imports.note_count();
+        }
+        return Closing::Inside(closed);
+    }
+    if let Some(whole) = imports.whole.get_mut(&address) {
+        whole.opened_count -= 1;
+        let Whole { context_id, opened_count } = *whole;
+        if opened_count == 0 {
+            imports.whole.remove(&address);
+        }
+        return Closing::Whole { address, context_id };
+    }
+    match imports.inside.values().any(|import| import.base == address) {
+        true => Closing::Refused,
+        false => Closing::Unknown,
+    }
+}
+
+/// The driver refused the close: it is still mapped.
+pub fn close_failed(closing: Closing) {
+    match closing {
+        Closing::Inside(import) => {
+            let mut imports = lock(&IMPORTS);
+            let unopened = Import { opened_count: 0, ..import };
+            imports.inside.entry(import.address).or_insert(unopened).opened_count += 1;
+            imports.note_count();
+        }
+        Closing::Whole { address, context_id } => opened_whole(address, context_id),
+        Closing::Refused | Closing::Unknown => {}
+    }
+}
+
+/// The block that the address lies in.
+#[inline]
+pub fn find(address: u64) -> Option<Import> {
+    if INSIDE_COUNT.load(Ordering::Acquire) == 0 { None } else { find_among(address) }
+}
+
+/// The context is gone, and with it all that it had mapped.
+pub fn context_ended(context_id: u64) {
+    let mut imports = lock(&IMPORTS);
+    imports.inside.retain(|_, import| import.context_id != context_id);
+    imports.whole.retain(|_, whole| whole.context_id != context_id);
+    imports.note_count();
+}
+
+fn is_over(context_id: u64) -> bool {
+    contexts::find(context_id).is_none_or(Context::is_ending)
+}
+
+impl Import {
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+}
+
+impl Imports {
+    fn note_count(&self) {
+        INSIDE_COUNT.store(self.inside.len(), Ordering::Release);
+    }
+}
+
+#[cold]
+fn find_among(address: u64) -> Option<Import> {
+    let imports = lock(&IMPORTS);
+    let (_, import) = imports.inside.range(..=address).next_back()?;
+    (address < import.address + import.requested_bytes).then_some(*import)
+}

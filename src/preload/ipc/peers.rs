@@ -1,0 +1,113 @@
+//! Peer access that we open ourselves. A program that opens a device's default pool to another device
+//! (`cuMemPoolSetAccess`) opens what it has from the pool already, too; but that may be in segments of
+//! ours, which no pool knows. Their context is opened instead, and the program's own view of peer access
+//! between contexts stays as it was.
+
+use std::sync::Mutex;
+
+use crate::cache::arenas;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::sys::{CuResult, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, SUCCESS};
+use crate::lock::lock;
+use crate::log;
+use crate::ordering::observers;
+
+static PEERS: Mutex<Peers> = Mutex::new(Peers { pools: Vec::new(), opened: Vec::new() });
+
+struct Peers {
+    /// Whose default pool is open to whom, by device.
+    pools: Vec<Opening>,
+    /// What we opened, by the ids of contexts, and what the program thinks of it.
+    opened: Vec<(Opening, bool)>,
+}
+
+/// The memory of `owner` may be reached by `guest`: devices, or contexts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Opening {
+    owner: u64,
+    guest: u64,
+}
+
+/// The program has opened the default pool of a device to another one.
+pub fn pool_opened(owner: i32, guest: i32) {
+    let opening = Opening { owner: owner as u64, guest: guest as u64 };
+    {
+        let mut peers = lock(&PEERS);
+        if owner == guest || peers.pools.contains(&opening) {
+            return;
+        }
+        peers.pools.push(opening);
+    }
+    // A context that only computes has never come to us for memory.
+    let seen = observers::contexts_seen();
+    let met = seen.into_iter().filter_map(|seen| contexts::of_handle(seen.handle).ok());
+    met.filter(|context| context.device == guest).for_each(|context| open_to(context, owner));
+}
+
+/// A context was made or retained: pools may be open to its device.
+pub fn context_met(context: &'static Context) {
+    let owners: Vec<u64> = {
+        let peers = lock(&PEERS);
+        let of_guest = peers.pools.iter().filter(|pool| pool.guest == context.device as u64);
+        of_guest.map(|pool| pool.owner).collect()
+    };
+    owners.into_iter().for_each(|owner| open_to(context, owner as i32));
+}
+
+/// Whether a pool was ever opened: most programs never do.
+pub fn any() -> bool {
+    !lock(&PEERS).pools.is_empty()
+}
+
+/// `cuCtxEnablePeerAccess` answered this, for work of `guest` in memory of `owner`.
+pub fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
+    match lock(&PEERS).of_program(Opening { owner, guest }) {
+        Some(of_program) if code == PEER_ACCESS_ALREADY_ENABLED && !*of_program => {
+            *of_program = true;
+            SUCCESS
+        }
+        _ => code,
+    }
+}
+
+/// The answer to `cuCtxDisablePeerAccess` where the access is ours and has to stay.
+pub fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
+    let mut peers = lock(&PEERS);
+    let of_program = peers.of_program(Opening { owner, guest })?;
+    let was = core::mem::replace(of_program, false);
+    Some(if was { SUCCESS } else { PEER_ACCESS_NOT_ENABLED })
+}
+
+impl Peers {
+    fn of_program(&mut self, opening: Opening) -> Option<&mut bool> {
+        let mut opened = self.opened.iter_mut();
+        opened.find(|(known, _)| *known == opening).map(|(_, of_program)| of_program)
+    }
+}
+
+/// Everything that the caches of a device hold becomes reachable for a context.
+fn open_to(guest: &'static Context, owner: i32) {
+    let owners = contexts::all().filter(|context| context.device == owner && has_memory(context));
+    for context in owners {
+        arenas::admit_peer(context, guest.device);
+        let code =
+            api::relaxed(|| guest.enter(&mut || api::ctx_enable_peer_access(context.handle, 0)));
+        match code {
+            SUCCESS => {
+                let opening = Opening { owner: context.id, guest: guest.id };
+                lock(&PEERS).opened.push((opening, false));
+            }
+            // The program was first.
+            PEER_ACCESS_ALREADY_ENABLED => {}
+            code => log::warn(format_args!(
+                "device {}: memory of its pool stays closed to device {} ({code})",
+                owner, guest.device
+            )),
+        }
+    }
+}
+
+fn has_memory(context: &Context) -> bool {
+    lock(&context.allocator).stats().reserved_bytes.all.current != 0
+}

@@ -1,0 +1,43 @@
+//! Memory that the driver served itself while a memory hook listened: so that its free is told with
+//! the numbers of its allocation. What was made before, or by calls that hooks do not hear of, is not
+//! here, and its free is not told either.
+//!
+//! An end counts whether or not somebody hears of it: the address is given out again.
+
+use crate::books::Book;
+use crate::driver::sys::CuResult;
+use crate::pagemap;
+
+static LIVE: Book<Foreign> = Book::new();
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Foreign {
+    pub bytes: u64,
+    pub pmem_id: u64,
+    pub device: i32,
+    /// The context with which it ends; 0: with none.
+    pub context_id: u64,
+}
+
+/// The driver gave so many bytes; answers what tells them from all others.
+pub fn note(address: u64, bytes: u64, device: i32, context_id: u64) -> u64 {
+    let pmem_id = pagemap::fresh_buffer_id();
+    LIVE.enter(address as usize, Foreign { bytes, pmem_id, device, context_id });
+    pmem_id
+}
+
+pub fn look_up(address: u64) -> Option<Foreign> {
+    LIVE.look(|live| live.given.get(&(address as usize)).copied())
+}
+
+/// Runs the driver's free of this address.
+pub fn end_by(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+    if LIVE.is_empty() { free() } else { LIVE.end_by(address as usize, free) }
+}
+
+/// The context is gone, and what the driver served in it.
+pub fn context_ended(context_id: u64) {
+    if !LIVE.is_empty() {
+        LIVE.with(|live| live.given.retain(|_, foreign| foreign.context_id != context_id));
+    }
+}

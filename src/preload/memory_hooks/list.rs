@@ -1,0 +1,138 @@
+//! Which memory hooks there are: those that a thread has pushed, and the one of the process.
+
+use core::cell::RefCell;
+use core::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory_hooks::plugin;
+use crate::memory_hooks::table::{Callback, Event, Table};
+use crate::process::bypass;
+
+/// Of one thread at once.
+const PUSHED_MAX: usize = 16;
+
+thread_local! {
+    /// Oldest first. Has a destructor, and is touched only where somebody has a hook.
+    static PUSHED: RefCell<Vec<Hook>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A hook that is installed: as long as it lives, no allocation is unheard.
+pub struct Hook {
+    table: Table,
+    name: String,
+    /// Where the program keeps the table: by that it pops it.
+    key: *const Table,
+    serial: u64,
+}
+
+impl Hook {
+    pub fn new(table: Table, name: String, key: *const Table) -> Hook {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        bypass::add_memory_hook();
+        Hook { table, name, key, serial: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        bypass::remove_memory_hook();
+    }
+}
+
+/// Hooks by number: some may be gone when it is their turn.
+#[derive(Default)]
+pub struct Serials {
+    serials: [u64; PUSHED_MAX + 1],
+    count: usize,
+}
+
+impl Serials {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.serials[..self.count].iter().copied()
+    }
+
+    fn push(&mut self, serial: u64) {
+        self.serials[self.count] = serial;
+        self.count += 1;
+    }
+}
+
+/// The calling thread hears from here on. 0 or an `errno`.
+///
+/// # Safety
+///
+/// As `Table::read`, and its name is null or a C string.
+pub unsafe fn push(key: *const Table) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(table) = (unsafe { Table::read(key) }) else { return libc::EINVAL };
+    let pushed = PUSHED.try_with(|pushed| {
+        let mut pushed = pushed.borrow_mut();
+        if pushed.iter().any(|hook| hook.key == key) {
+            return libc::EEXIST;
+        }
+        if pushed.len() == PUSHED_MAX {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { table.name() };
+        pushed.push(Hook::new(table, name, key));
+        0
+    });
+    // The thread is about to end.
+    pushed.unwrap_or(libc::ESRCH)
+}
+
+/// The calling thread does not hear through this table any more. 0 or an `errno`.
+pub fn pop(key: *const Table) -> c_int {
+    let popped = PUSHED.try_with(|pushed| {
+        let mut pushed = pushed.borrow_mut();
+        let index = pushed.iter().position(|hook| hook.key == key)?;
+        Some(pushed.remove(index))
+    });
+    if popped.ok().flatten().is_some() { 0 } else { libc::ENOENT }
+}
+
+/// Who hears of a call that begins now: the hook of the process first, then those of the thread in
+/// the order in which they were pushed.
+pub fn serials() -> Serials {
+    let mut serials = Serials::default();
+    plugin::hook().iter().for_each(|hook| serials.push(hook.serial));
+    let _ = PUSHED.try_with(|pushed| {
+        pushed.borrow().iter().for_each(|hook| serials.push(hook.serial));
+    });
+    serials
+}
+
+/// What to call of a hook that is still there.
+pub fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
+    let of_process = plugin::hook().filter(|hook| hook.serial == serial);
+    if let Some(hook) = of_process {
+        return hook.table.callback(event);
+    }
+    let of_thread = PUSHED.try_with(|pushed| {
+        let pushed = pushed.borrow();
+        pushed.iter().find(|hook| hook.serial == serial)?.table.callback(event)
+    });
+    of_thread.ok().flatten()
+}
+
+/// Takes a hook out, and answers its name.
+pub fn remove(serial: u64) -> String {
+    if plugin::hook().is_some_and(|hook| hook.serial == serial) {
+        return plugin::remove();
+    }
+    let removed = PUSHED.try_with(|pushed| {
+        let mut pushed = pushed.borrow_mut();
+        let index = pushed.iter().position(|hook| hook.serial == serial)?;
+        Some(pushed.remove(index))
+    });
+    removed.ok().flatten().map(|hook| hook.name().to_string()).unwrap_or_default()
+}

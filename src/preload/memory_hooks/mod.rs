@@ -1,0 +1,199 @@
+//! Memory hooks: what a program or its user wants to hear of allocations and frees. Six callbacks, with
+//! the order and the arguments of CuPy's `MemoryHook` (`include/cachealloc.h` is the contract).
+//!
+//! A callback may do what the program itself may do here: call CUDA, allocate, wait for a thread that
+//! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its
+//! own calls are served like any. It does not hear of them; else it would be called without end.
+//!
+//! Where none is installed, nothing here is reached (`bypass::is_on_unheard`).
+
+mod foreign;
+mod guard;
+mod list;
+mod plugin;
+mod table;
+
+pub use foreign::{context_ended, end_by};
+pub use list::{pop, push};
+pub use plugin::expect as expect_plugin;
+pub use table::Table;
+
+use core::ptr::null;
+
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::memory_hooks::guard::Left;
+use crate::memory_hooks::table::Event;
+use crate::pagemap::{self, Place};
+use crate::process::bypass;
+use crate::process::thread::{self, Thread};
+use crate::undisturbed::uncancelled;
+use crate::{config, log};
+
+/// A call of the program of which memory hooks hear. They are chosen at its begin: one that is pushed
+/// in a callback hears of the next call, and no callback lacks its counterpart.
+pub struct Call<'a> {
+    thread: &'a Thread,
+    memory: Memory,
+    hooks: list::Serials,
+}
+
+/// Where memory is, as a hook is told, and with which context it ends (0: with none).
+#[derive(Clone, Copy)]
+pub struct Memory {
+    pub device: i32,
+    pub context_id: u64,
+}
+
+/// Around an allocation: `allocate` writes the address to `pointer` where it succeeds. None, and nothing
+/// was done: nobody hears, or this call is `allocate` itself. Without a current context there is no
+/// memory, and nobody hears.
+///
+/// # Safety
+///
+/// Where it succeeds, `allocate` has written the address to `pointer`.
+pub unsafe fn around_malloc(
+    memory: impl FnOnce() -> Option<Memory>,
+    pointer: *const u64,
+    bytes: u64,
+    allocate: impl FnOnce() -> CuResult,
+) -> Option<CuResult> {
+    thread::with(|thread| {
+        let call = Call::begin(thread, memory)?;
+        let rounded = config::get().policy.block_bytes(bytes).unwrap_or(bytes);
+        call.tell(Event::MallocPre, [bytes, rounded, 0, 0]);
+        let code = call.during(allocate);
+        let [mem_size, address, pmem_id] = match code {
+            // SAFETY: the caller's promise.
+            SUCCESS => call.describe(unsafe { pointer.read() }, bytes),
+            _ => [rounded, 0, 0],
+        };
+        call.tell(Event::MallocPost, [bytes, mem_size, address, pmem_id]);
+        Some(code)
+    })
+}
+
+/// Around a free, as `around_malloc`. Nobody hears of the free of what no hook could have heard of: a null pointer, a
+/// wrong address, memory of the driver's that was made before.
+pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
+    thread::with(|thread| {
+        let (bytes, pmem_id, device) = match pagemap::place(address) {
+            Place::Block(block) => (block.bytes, block.buffer_id(), block.context().device),
+            Place::Inside => return None,
+            Place::Foreign => {
+                let foreign = foreign::look_up(address)?;
+                (foreign.bytes, foreign.pmem_id, foreign.device)
+            }
+        };
+        let call = Call::begin(thread, || Some(Memory { device, context_id: 0 }))?;
+        let words = [bytes, address, pmem_id, 0];
+        call.tell(Event::FreePre, words);
+        let code = call.during(free);
+        call.tell(Event::FreePost, words);
+        Some(code)
+    })
+}
+
+/// The call in which this thread asks the driver for memory, if memory hooks hear of it. Whoever tells
+/// them must not hold a lock.
+pub fn heard(thread: &Thread) -> Option<&Call<'_>> {
+    if bypass::is_on_unheard() || thread.in_memory_hook.get() {
+        return None;
+    }
+    // SAFETY: null, or the call that `Call::during` of this thread has on its stack now.
+    unsafe { thread.heard_call.get().cast::<Call>().as_ref() }
+}
+
+/// Has the driver serve a request itself, by `ask`, which writes the address to `pointer`, and tells
+/// the memory hooks before and after.
+///
+/// # Safety
+///
+/// As `around_malloc`.
+pub unsafe fn around_driver(
+    bytes: u64,
+    pointer: *const u64,
+    ask: impl FnOnce() -> CuResult,
+) -> CuResult {
+    thread::with(|thread| {
+        let Some(call) = heard(thread) else { return ask() };
+        call.before_driver(bytes);
+        let code = ask();
+        // SAFETY: the caller's promise.
+        call.after_driver(bytes, if code == SUCCESS { unsafe { pointer.read() } } else { 0 });
+        code
+    })
+}
+
+impl<'a> Call<'a> {
+    /// None: nobody listens, or who does has heard of it, or this is a call by a memory hook or from
+    /// inside the driver.
+    fn begin(thread: &'a Thread, memory: impl FnOnce() -> Option<Memory>) -> Option<Call<'a>> {
+        let heard = !thread.heard_call.get().is_null();
+        if heard || thread.inside.get() || thread.in_memory_hook.get() {
+            return None;
+        }
+        plugin::load(|load| outside(thread, load));
+        let hooks = list::serials();
+        if hooks.is_empty() {
+            return None;
+        }
+        Some(Call { thread, memory: memory()?, hooks })
+    }
+
+    pub fn before_driver(&self, bytes: u64) {
+        self.tell(Event::AllocPre, [bytes, 0, 0, 0]);
+    }
+
+    /// `address`: 0 where the driver had none.
+    pub fn after_driver(&self, bytes: u64, address: u64) {
+        self.tell(Event::AllocPost, [bytes, address, 0, 0]);
+    }
+
+    /// While this runs, what the driver is asked for belongs to this call.
+    fn during(&self, body: impl FnOnce() -> CuResult) -> CuResult {
+        self.thread.heard_call.set((&raw const *self).cast());
+        let code = body();
+        self.thread.heard_call.set(null());
+        code
+    }
+
+    /// Bytes of the block, its address, and what tells it from all others.
+    fn describe(&self, address: u64, asked_bytes: u64) -> [u64; 3] {
+        let Memory { device, context_id } = self.memory;
+        match pagemap::place(address) {
+            Place::Block(block) => [block.bytes, address, block.buffer_id()],
+            _ => [asked_bytes, address, foreign::note(address, asked_bytes, device, context_id)],
+        }
+    }
+
+    /// Calls back each hook in the order in which they were pushed. One that throws hears no more.
+    fn tell(&self, event: Event, words: [u64; 4]) {
+        outside(self.thread, || {
+            for serial in self.hooks.iter() {
+                let Some((callback, data)) = list::callback(serial, event) else { continue };
+                let [a, b, c, d] = words.map(|word| word as usize);
+                let left = guard::call(callback, &[data, self.memory.device as usize, a, b, c, d]);
+                let Some(left) = left else { continue };
+                let name = list::remove(serial);
+                let how = match left {
+                    Left::ByException => "threw an exception",
+                    Left::ByThreadExit => "called pthread_exit, which is not possible there",
+                };
+                log::warn(format_args!(
+                    "the memory hook {name:?} {how} in {}: it is removed",
+                    event.name()
+                ));
+            }
+        });
+    }
+}
+
+/// Runs what is not ours: as a call of the program, from which nobody hears, and which the program does
+/// not notice. The thread is not cancelled meanwhile: that would unwind through frames of ours.
+fn outside(thread: &Thread, body: impl FnOnce()) {
+    let inside = thread.inside.replace(false);
+    thread.in_memory_hook.set(true);
+    uncancelled(body);
+    thread.in_memory_hook.set(false);
+    thread.inside.set(inside);
+}

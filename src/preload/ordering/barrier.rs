@@ -1,0 +1,209 @@
+//! The context-wide barrier (docs/ordering.md 2): what a native `cuMemFree` orders, without its wait.
+//!
+//! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` puts all later work
+//! behind it. Both kill a capture of the context, so they run under `Context::gate`, and only while
+//! nothing captures.
+
+use std::sync::{Mutex, MutexGuard};
+
+use cachealloc_core::TagMark;
+use cachealloc_core::order::{AfterBarrier, Agent, BarrierNumber, SeenAll};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::cache::stream_frees;
+use crate::contexts::Context;
+use crate::contexts::events::EventRef;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::lock::lock;
+use crate::ordering::{LEDGER, captures, real_frees, widen};
+use crate::process::thread::Thread;
+use crate::statistics::stats::{self, Wait};
+
+/// The newest barrier of a context and its event.
+#[derive(Default)]
+pub struct LastBarrier(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    barrier: Option<(BarrierNumber, EventRef)>,
+    /// Barriers put in so far.
+    count: u64,
+}
+
+/// Why there is no barrier.
+pub enum Refused {
+    /// A stream of the process captures: settle instead.
+    Capturing,
+    /// A real free may hold the context: a barrier would stand still.
+    Held,
+    /// The driver's code.
+    Failed(CuResult),
+}
+
+/// A barrier that is in.
+pub struct Passed {
+    pub seen: SeenAll,
+    pub event: EventRef,
+    /// Tags made before it are dropped once it may be leaned on.
+    mark: Option<TagMark>,
+    /// The process stopped being plain meanwhile: wait before anything is published.
+    pub wait_first: bool,
+}
+
+impl LastBarrier {
+    /// The event whose completion pays barrier `number` and all before it.
+    pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
+        self.since(number).map(|(_, event)| event)
+    }
+
+    /// The barrier of this number or a later one, and its event.
+    fn since(&self, number: BarrierNumber) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
+    }
+
+    /// The newest event, of whatever number.
+    pub fn newest(&self) -> Option<EventRef> {
+        lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
+    }
+
+    /// How many barriers were put in. 0 while another thread is at it: for the table at exit.
+    pub fn count(&self) -> u64 {
+        self.0.try_lock().map_or(0, |last| last.count)
+    }
+
+    /// The context is about to end, and nobody may wait for its events any more.
+    pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.take()
+    }
+
+    /// It did not end after all: what `forget` answered still stands.
+    pub fn remember(&self, number: BarrierNumber, event: EventRef) {
+        lock(&self.0).keep(number, event);
+    }
+
+    fn file(&self, number: BarrierNumber, event: EventRef) {
+        let mut last = lock(&self.0);
+        last.count += 1;
+        last.keep(number, event);
+    }
+}
+
+impl Last {
+    fn keep(&mut self, number: BarrierNumber, event: EventRef) {
+        if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
+            self.barrier = Some((number, event));
+        }
+    }
+}
+
+/// What orders a free.
+pub enum Ordered {
+    /// A barrier of its own.
+    By(Passed),
+    /// Another thread's, begun after the free.
+    LeansOn { number: BarrierNumber, event: EventRef, wait_first: bool },
+}
+
+/// Orders all later work of the context behind all work so far, by a barrier of this free or of
+/// another thread that came later. Publishes nothing: that is the caller's, and only afterwards.
+///
+/// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
+/// (measured); so they go one at a time, and whoever waited for its turn finds that the one before
+/// has done its work.
+pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
+    let since = context.covers.debts.taken();
+    let own_event = fresh_event(thread, context)?;
+    let gate = pass_gate(context)?;
+    let shared = context.covers.debts.in_since(since);
+    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
+        drop(gate);
+        own_event.keep(thread);
+        // Noted by its maker before this look, as order D3 of the core wants it.
+        let wait_first = !LEDGER.plain.is_plain(context.id);
+        return Ok(Ordered::LeansOn { number, event, wait_first });
+    }
+    make(context, own_event).map(Ordered::By)
+}
+
+/// Puts a barrier of this free's own in: one that the caller will wait for.
+pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
+    let event = fresh_event(thread, context)?;
+    let _gate = pass_gate(context)?;
+    make(context, event)
+}
+
+/// With the gate held.
+fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+    let (event, seen, mark) = record_inside(context, event)?;
+    let code = api::ctx_wait_event(context.handle, event.handle());
+    if code != SUCCESS {
+        return Err(Refused::Failed(code));
+    }
+    // Filed and noted before the cover passes: who skips a barrier because of this one finds it
+    // here (order D3 of the core).
+    context.last_barrier.file(seen.number(), event.clone());
+    let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
+    let wait_first = after == AfterBarrier::WaitFirst;
+    widen(Rule::BarrierMark);
+    if let Some(mark) = mark.filter(|_| !wait_first) {
+        stream_frees::barrier_passed(context, mark);
+    }
+    Ok(Passed { seen, event, mark, wait_first })
+}
+
+type Recorded = (EventRef, SeenAll, Option<TagMark>);
+
+/// Records all work of the context into an event, and orders nothing. Not where green contexts exist:
+/// the memory is the primary one's and theirs, and the event is of one of them.
+pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+    if LEDGER.plain.has_shown(Agent::GreenContext) && rule_holds(Rule::GreenWaitIsPartial) {
+        return Err(Refused::Held);
+    }
+    let event = fresh_event(thread, context)?;
+    let _gate = pass_gate(context)?;
+    record_inside(context, event)
+}
+
+/// Taken before the gate: while another thread's native free holds the context, the driver makes no
+/// event, and nobody who wants to begin a capture shall wait for that (hazard 32).
+fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
+    context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
+}
+
+fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
+    let seen = LEDGER.before_barrier(&context.covers);
+    let mark = stream_frees::mark(context);
+    match api::ctx_record_event(context.handle, event.handle()) {
+        SUCCESS => Ok((event, seen, mark)),
+        code => Err(Refused::Failed(code)),
+    }
+}
+
+/// One barrier, or one begin of a capture, at a time.
+#[inline(always)]
+fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
+    widen(Rule::BarrierGivesWay);
+    let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
+    if captures::any() && rule_holds(Rule::CaptureSettles) {
+        return Err(Refused::Capturing);
+    }
+    if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {
+        return Err(Refused::Held);
+    }
+    widen(Rule::CaptureGate);
+    Ok(gate)
+}
+
+/// Waits on the host for a barrier that is in (mode `strict`, or the host could look).
+pub fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
+    // Somebody may have begun a capture since the gate was passed.
+    let code = stats::timed(reason, || api::relaxed(|| passed.event.synchronize()));
+    if code == SUCCESS {
+        context.covers.waited(passed.seen);
+        if let Some(mark) = passed.mark {
+            stream_frees::barrier_passed(context, mark);
+        }
+    }
+    code
+}

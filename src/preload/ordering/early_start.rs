@@ -1,0 +1,55 @@
+//! Programmatic early starts (hazard 7): a kernel launched with that attribute may begin while its
+//! predecessor on the stream still runs. A block that the stream gets again in stream order is
+//! protected by nothing but that order: it would be written in its earlier life. So the first such
+//! launch of a stream behind a reuse loses the attribute, and what follows it may start early.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::lock::lock;
+
+/// Some block went back to the cache in stream order: from here on launches are looked at.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// Ids of the streams without a reuse since a launch in full order. Forgetting one is safe.
+static CLEAN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static CLEAN_COUNT: AtomicUsize = AtomicUsize::new(0);
+const CLEAN_MAX: usize = 1024;
+
+/// Whether a launch with the attribute must ask `allowed`.
+#[inline]
+pub fn watched() -> bool {
+    WATCHED.load(Ordering::Acquire)
+}
+
+/// A block was freed in stream order.
+#[inline]
+pub fn block_freed() {
+    if !watched() {
+        WATCHED.store(true, Ordering::Release);
+    }
+}
+
+/// A stream was given a block, perhaps one that it freed itself.
+#[inline]
+pub fn block_given(stream_id: u64) {
+    if CLEAN_COUNT.load(Ordering::Acquire) != 0 {
+        let mut clean = lock(&CLEAN);
+        clean.retain(|id| *id != stream_id);
+        CLEAN_COUNT.store(clean.len(), Ordering::Release);
+    }
+}
+
+/// Whether a launch on this stream may start early. If not, it must be launched in full order, and
+/// the next ones may.
+pub fn allowed(stream_id: u64) -> bool {
+    let mut clean = lock(&CLEAN);
+    if clean.contains(&stream_id) {
+        return true;
+    }
+    if clean.len() == CLEAN_MAX {
+        clean.clear();
+    }
+    clean.push(stream_id);
+    CLEAN_COUNT.store(clean.len(), Ordering::Release);
+    false
+}

@@ -1,0 +1,145 @@
+//! What a kernel is given: argument sizes by kernel, and the search for addresses of pinned memory
+//! among the argument bytes (docs/ordering.md 4). Only done while pinned memory is alive, and only until
+//! the first find: from then on every kernel counts as visible.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use cachealloc_core::order::VisibleCause;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::lock::lock;
+use crate::ordering::{observers, pinned};
+
+/// A kernel with more arguments than this counts as unknown.
+const ARGUMENTS_MAX: usize = 4096;
+
+/// `CU_LAUNCH_PARAM_*` of the `extra` array.
+const EXTRA_END: usize = 0;
+const EXTRA_BUFFER: usize = 1;
+const EXTRA_BUFFER_BYTES: usize = 2;
+
+/// What the driver told of one kernel. Never deallocated: another thread may be reading it while
+/// its module is unloaded.
+struct Kernel {
+    handle: usize,
+    /// Argument sizes; `None` where the driver does not tell them.
+    sizes: Option<Box<[usize]>>,
+}
+
+/// All kernels asked about.
+static KERNELS: Mutex<Option<HashMap<usize, &'static Kernel>>> = Mutex::new(None);
+/// The kernels of the last launches, by their handles' low bits, for a look without the lock.
+static RECENT: [AtomicPtr<Kernel>; RECENT_COUNT] =
+    [const { AtomicPtr::new(null_mut()) }; RECENT_COUNT];
+const RECENT_COUNT: usize = 1024;
+/// Handles are addresses of objects at least this large.
+const HANDLE_SHIFT: u32 = 6;
+
+/// Looks through the arguments of one launch.
+///
+/// # Safety
+///
+/// `params` and `extra` are null or what the program hands to the launch of `kernel`.
+pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
+    if !rule_holds(Rule::ArgumentsAreScanned) {
+        return;
+    }
+    let found = match (params.is_null(), extra.is_null()) {
+        // SAFETY: the caller's promise.
+        (false, _) => unsafe { scan_params(kernel, params) },
+        // SAFETY: the caller's promise.
+        (true, false) => unsafe { scan_extra(extra) },
+        (true, true) => None,
+    };
+    if let Some(cause) = found {
+        observers::visible(cause);
+    }
+}
+
+/// A module was unloaded: its handles may be given out again.
+pub fn forget_all() {
+    let mut kernels = lock(&KERNELS);
+    *kernels = None;
+    RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
+}
+
+unsafe fn scan_params(kernel: usize, params: *const *const c_void) -> Option<VisibleCause> {
+    let Some(sizes) = &find(kernel).sizes else { return Some(VisibleCause::UnknownArguments) };
+    let named = sizes.iter().enumerate().any(|(index, bytes)| {
+        // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
+        // many bytes as the argument has.
+        unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) }
+    });
+    named.then_some(VisibleCause::PinnedArgument)
+}
+
+/// `extra` is a list of name, value pairs up to a zero name.
+unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
+    let (mut buffer, mut bytes) = (core::ptr::null(), 0);
+    for pair in 0..8 {
+        // SAFETY: the list ends with a zero name; its values are pointers as named.
+        unsafe {
+            match *extra.add(2 * pair) as usize {
+                EXTRA_END => break,
+                EXTRA_BUFFER => buffer = *extra.add(2 * pair + 1),
+                EXTRA_BUFFER_BYTES => bytes = *(*extra.add(2 * pair + 1)).cast::<usize>(),
+                _ => return Some(VisibleCause::UnknownArguments),
+            }
+        }
+    }
+    // SAFETY: the program says that the buffer holds so many bytes.
+    let hit = !buffer.is_null() && unsafe { pinned::is_named_in(buffer.cast(), bytes) };
+    hit.then_some(VisibleCause::PinnedArgument)
+}
+
+/// The sizes of all arguments of a kernel. None where the driver does not tell them.
+pub fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
+    find(kernel).sizes.as_deref()
+}
+
+fn find(handle: usize) -> &'static Kernel {
+    let recent = &RECENT[(handle >> HANDLE_SHIFT) % RECENT_COUNT];
+    // SAFETY: null, or a kernel that was leaked.
+    match unsafe { recent.load(Ordering::Acquire).as_ref() } {
+        Some(kernel) if kernel.handle == handle => kernel,
+        _ => find_slowly(handle, recent),
+    }
+}
+
+#[cold]
+fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
+    let known = lock(&KERNELS).as_ref().and_then(|kernels| kernels.get(&handle).copied());
+    let kernel = known.unwrap_or_else(|| {
+        let sizes = ask(handle, api::func_get_param_info)
+            .or_else(|| ask(handle, api::kernel_get_param_info));
+        Box::leak(Box::new(Kernel { handle, sizes }))
+    });
+    let mut kernels = lock(&KERNELS);
+    let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
+    // Under the lock: `forget_all` must not come between.
+    recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
+    kernel
+}
+
+type Ask = fn(usize, usize, &mut usize, &mut usize) -> CuResult;
+
+/// The sizes of all arguments. The driver answers an error behind the last one; that the first
+/// question fails too may mean "no arguments" or "not that kind of handle".
+fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
+    let mut sizes = Vec::new();
+    for index in 0..ARGUMENTS_MAX {
+        let (mut offset, mut bytes) = (0, 0);
+        match info(kernel, index, &mut offset, &mut bytes) {
+            SUCCESS => sizes.push(bytes),
+            crate::driver::sys::INVALID_VALUE => return Some(sizes.into()),
+            _ => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,247 @@
+//! Who could reach the memory past the barriers of its context (docs/ordering.md 3), and what
+//! the host could see (4). Each first sight waits for the pending barriers before the call goes on.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cachealloc_core::order::{Agent, UnseenCause, VisibleCause};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::sys::{
+    ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS, SUCCESS,
+};
+use crate::lock::lock;
+use crate::ordering::{LEDGER, pending, skipping};
+use crate::statistics::stats::Wait;
+use crate::{contexts, log};
+
+/// Whether submissions must say whose context they are in: more than one may submit.
+static WATCH: AtomicBool = AtomicBool::new(true);
+/// Contexts that were made or retained, and are alive.
+static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+/// How many, for a look without the lock.
+static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A context of the program. By id: the handle is given out again before the call that ended the context has
+/// returned.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    pub id: u64,
+    pub handle: ContextHandle,
+    /// The device whose primary context it is; None: it is of the program's own making.
+    pub primary_of: Option<i32>,
+}
+
+/// An agent shows. Returns when no barrier is pending that it could look past.
+pub fn show(agent: Agent) {
+    let mut waited = false;
+    while LEDGER.agent_shows(agent) {
+        pending::pay_all(Wait::Agent);
+        LEDGER.plain.settled();
+        if !core::mem::replace(&mut waited, true) {
+            log::info(format_args!("{agent:?} seen: frees wait like the native call from now on"));
+        }
+    }
+}
+
+/// Every kernel may write what the host reads from now on.
+pub fn visible(cause: VisibleCause) {
+    if LEDGER.visible_shows(cause) {
+        log::info(format_args!(
+            "{cause:?} seen: a free waits while a kernel is in flight from now on"
+        ));
+    }
+}
+
+/// Called by each submission while more than one context may submit.
+#[inline]
+pub fn watch_submission() {
+    if WATCH.load(Ordering::Relaxed) {
+        watch_submission_slowly();
+    }
+}
+
+#[cold]
+fn watch_submission_slowly() {
+    let mut id = 0;
+    if LEDGER.plain.agents() == 0
+        && api::ctx_get_id(0, &mut id) == SUCCESS
+        && LEDGER.plain.submits(id)
+    {
+        show(Agent::SecondContext);
+    }
+}
+
+/// Whether a stream was made while submissions were not watched.
+static STREAMS: AtomicBool = AtomicBool::new(false);
+
+/// A stream is about to be made in the current context. Copies, fills and launches work on it also
+/// while another context is current (measured), so it counts as a submission of its own context.
+pub fn watch_stream() {
+    STREAMS.store(true, Ordering::Release);
+    watch_submission();
+}
+
+/// A context was made or retained. From the second one on, submissions are watched.
+pub fn note_context(context: Seen) {
+    let mut seen = lock(&SEEN);
+    if seen.iter().any(|seen| seen.id == context.id) {
+        return;
+    }
+    seen.push(context);
+    SEEN_COUNT.store(seen.len(), Ordering::Release);
+    if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
+        return;
+    }
+    // What was submitted unwatched belongs to the first one.
+    let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
+    let second = unwatched && LEDGER.plain.submits(seen[0].id);
+    WATCH.store(true, Ordering::Release);
+    drop(seen);
+    if second {
+        show(Agent::SecondContext);
+    }
+}
+
+/// All contexts that were made or retained, and are alive.
+pub fn contexts_seen() -> Vec<Seen> {
+    lock(&SEEN).clone()
+}
+
+/// Whether `cuCtxCreate` made it.
+pub fn is_explicit(id: u64) -> bool {
+    lock(&SEEN).iter().any(|seen| seen.id == id && seen.primary_of.is_none())
+}
+
+/// The context is gone.
+pub fn forget_context(id: u64) {
+    let mut seen = lock(&SEEN);
+    seen.retain(|seen| seen.id != id);
+    SEEN_COUNT.store(seen.len(), Ordering::Release);
+}
+
+/// After `cuInit`: what the devices and the process tell at once.
+pub fn look_around() {
+    let mut count = 0;
+    if api::device_get_count(&mut count) != SUCCESS {
+        return;
+    }
+    watch_no_more(count);
+    let attribute = |device, attribute| {
+        let mut value = 0;
+        (api::device_get_attribute(&mut value, attribute, device) == SUCCESS).then_some(value)
+    };
+    for device in 0..count {
+        if attribute(device, DEVICE_PAGEABLE_MEMORY_ACCESS) == Some(1) {
+            visible(VisibleCause::PageableAccess);
+        }
+        if attribute(device, DEVICE_CONCURRENT_MANAGED_ACCESS) == Some(0) {
+            visible(VisibleCause::NoConcurrentManaged);
+        }
+    }
+    if !api::has_context_barrier() {
+        show(Agent::NoBarrierCalls);
+    }
+    look_at_libraries();
+}
+
+/// With one device there is only one context, until a second one is made. Every CUDA runtime of the
+/// process starts the driver: what was seen by then stays.
+fn watch_no_more(devices_count: i32) {
+    static FIRST: AtomicBool = AtomicBool::new(true);
+    let seen = lock(&SEEN);
+    let first = FIRST.swap(false, Ordering::Relaxed) && seen.len() < 2;
+    if devices_count == 1 && (first || !rule_holds(Rule::SecondInitForgetsNothing)) {
+        WATCH.store(false, Ordering::Release);
+    }
+}
+
+/// Libraries that hand device memory to other hardware, each with the device file without which
+/// it cannot, by the begin of its name: PyTorch and NCCL load some of them on every machine. EFA and
+/// RoCE are behind ibverbs.
+const RDMA: [(&str, &str); 7] = [
+    ("libibverbs.so", "/dev/infiniband"),
+    ("libcufile.so", "/dev/nvidia-fs"),
+    ("libgdrapi.so", "/dev/gdrdrv"),
+    // Omni-Path, with its own library and as a provider inside libfabric.
+    ("libpsm2.so", "/dev/hfi1"),
+    ("libfabric.so", "/dev/hfi1"),
+    // Slingshot.
+    ("libcxi.so", "/dev/cxi"),
+    // BXI.
+    ("libportals.so", "/dev/bxi"),
+];
+
+/// Libraries that submit work past our hooks.
+const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvid.so"];
+
+/// Looks through the loaded objects if any came since the last look. Called where memory is
+/// reserved and at the start: such a library works on memory that it was given.
+pub fn look_at_libraries() {
+    if !loaded_objects_changed() {
+        return;
+    }
+    if RDMA.iter().any(|(library, device)| is_loaded(library) && exists(device)) {
+        show(Agent::RdmaLibrary);
+    }
+    if BYPASSING.iter().any(|library| is_loaded(library)) {
+        visible(VisibleCause::UnknownArguments);
+        skipping::note(UnseenCause::BypassingLibrary, "a library that submits past us is loaded");
+    }
+}
+
+/// Whether there is a device file whose name begins so; where we may not look, there is.
+fn exists(path: &str) -> bool {
+    let (folder, begin) = path.rsplit_once('/').unwrap_or(("/", path));
+    let Ok(entries) = std::fs::read_dir(folder) else { return true };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name.as_encoded_bytes().starts_with(begin.as_bytes()))
+}
+
+/// Counts loads and unloads since the last call.
+fn loaded_objects_changed() -> bool {
+    use std::sync::atomic::AtomicU64;
+    static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
+    let mut changes = 0;
+    for_each_object(|info| {
+        changes = info.dlpi_adds.wrapping_add(info.dlpi_subs << 32);
+        true
+    });
+    LAST.swap(changes, Ordering::Relaxed) != changes
+}
+
+fn is_loaded(library: &str) -> bool {
+    let mut found = false;
+    for_each_object(|info| {
+        if !info.dlpi_name.is_null() {
+            // SAFETY: the loader's own C string, valid during the callback.
+            let name = unsafe { core::ffi::CStr::from_ptr(info.dlpi_name) };
+            found |= name.to_str().is_ok_and(|name| name.contains(library));
+        }
+        found
+    });
+    found
+}
+
+/// Visits the loaded objects until `visit` answers true.
+fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
+    unsafe extern "C" fn callback(
+        info: *mut libc::dl_phdr_info,
+        _bytes: libc::size_t,
+        data: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: `data` is the reference passed below; the loader's record is valid here.
+        let (visit, info) =
+            unsafe { (&mut *data.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>(), &*info) };
+        libc::c_int::from(visit(info))
+    }
+    let mut visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool = &mut visit;
+    // SAFETY: the callback has the wanted signature, and `visit` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
+}
+
+/// The contexts that a caller may need to tell apart.
+pub fn context_count() -> usize {
+    contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))
+}

@@ -1,0 +1,103 @@
+//! Waiting exactly as the native call does (docs/ordering.md 3): a sentinel of ours is freed by the real
+//! `cuMemFree`. Right for everything: captures, old drivers, several contexts. It reports what the
+//! program's own free would have reported.
+
+use std::sync::Mutex;
+
+use crate::cache::stream_frees;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, DevicePointer, OUT_OF_MEMORY, SUCCESS};
+use crate::lock::lock;
+use crate::ordering::{LEDGER, captures, real_frees};
+use crate::process::bypass;
+use crate::statistics::stats::{self, Wait};
+use crate::trim::release;
+
+/// The smallest allocation the driver makes; its free waits like any other (measured).
+pub const SENTINEL_BYTES: usize = 512;
+/// Kept for a moment when nothing can be allocated.
+const SENTINELS_KEPT: usize = 4;
+
+/// Allocations of the driver that exist to be freed.
+#[derive(Default)]
+pub struct Sentinels(Mutex<Vec<DevicePointer>>);
+
+/// Waits for all work of the context, as the program's own free would, and outside our locks.
+pub fn settle(context: &'static Context, reason: Wait) -> CuResult {
+    let seen = LEDGER.before_barrier(&context.covers);
+    // In bypass the core may be in pieces, and nobody is served from it any more.
+    let mark = if bypass::is_on() { stream_frees::mark(context) } else { None };
+    let code = api::relaxed(|| context.enter(&mut || free_sentinel(context, reason)));
+    if code == SUCCESS {
+        context.covers.waited(seen);
+        if let Some(mark) = mark {
+            stream_frees::barrier_passed(context, mark);
+        }
+    }
+    code
+}
+
+/// The next sentinel is allocated before one is freed, so that the reserve never runs dry by use.
+fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
+    match next_sentinel(context) {
+        Some(pointer) => stats::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
+        None => without_sentinel(context, reason),
+    }
+}
+
+fn next_sentinel(context: &Context) -> Option<DevicePointer> {
+    let mut fresh = 0;
+    let mut kept = lock(&context.sentinels.0);
+    while kept.len() < SENTINELS_KEPT && api::mem_alloc(&mut fresh, SENTINEL_BYTES) == SUCCESS {
+        kept.push(fresh);
+    }
+    kept.pop()
+}
+
+/// A small allocation of the driver's own that nobody has used becomes a sentinel.
+pub fn keep(context: &Context, pointer: DevicePointer) {
+    lock(&context.sentinels.0).push(pointer);
+}
+
+/// A full card: any real free waits, so an empty segment serves; else, with no capture that it
+/// could kill, the plain synchronisation; else another free that waits.
+fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
+    if bypass::is_on() && release::one_by_waiting(context) {
+        return SUCCESS;
+    }
+    if captures::any() {
+        return stats::timed(reason, free_pinned_page);
+    }
+    stats::timed(reason, api::ctx_synchronize)
+}
+
+/// The end of pinned memory waits for the device as well (measured), and the memory is the host's.
+fn free_pinned_page() -> CuResult {
+    const PAGE_BYTES: usize = 4096;
+    let mut page = 0;
+    match api::mem_host_alloc(&mut page, PAGE_BYTES, 0) {
+        SUCCESS => api::mem_free_host(page),
+        code => code,
+    }
+}
+
+/// Lets the driver have a sentinel in place of a block of ours, and answers its code. The sentinel
+/// is kept if the driver refuses it.
+pub fn spend_sentinel(
+    context: &'static Context,
+    spend: impl FnOnce(DevicePointer) -> CuResult,
+) -> CuResult {
+    let mut sentinel = None;
+    let take = || {
+        sentinel = next_sentinel(context);
+        SUCCESS
+    };
+    api::relaxed(|| context.enter(&mut { take }));
+    let Some(pointer) = sentinel else { return OUT_OF_MEMORY };
+    let code = spend(pointer);
+    if code != SUCCESS {
+        keep(context, pointer);
+    }
+    code
+}

@@ -1,0 +1,339 @@
+//! Which addresses are ours, readable without a lock, and the state of each block.
+//!
+//! Segments start on a 2 MiB boundary (the driver's page), so a radix over address >> 21 leads to
+//! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
+//! starts of blocks are ever touched; the pages of the others cost nothing.
+//!
+//! Addresses enter the radix after the driver gave the segment and leave it before the driver gets
+//! it back. Extents are used again but never unmapped, so that a wild pointer, looked up while its
+//! segment goes, reads stale numbers rather than foreign memory.
+
+mod slots;
+
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+pub use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
+
+use crate::contexts::Context;
+use crate::lock::lock;
+use slots::Slot;
+
+const PAGE_SHIFT: u32 = 21;
+pub const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
+const LEVEL_BITS: u32 = 14;
+const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
+/// Addresses above this are not ours (the radix has two levels).
+const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
+const GRANULE_BYTES: u64 = 512;
+
+/// A segment's addresses.
+pub struct Extent {
+    base: AtomicU64,
+    bytes: AtomicU64,
+    context: AtomicPtr<Context>,
+    /// Why none of its blocks is kept back in a list.
+    special: AtomicU8,
+    /// Addresses of an arena: not all have memory behind them, and none can be exported.
+    expandable: AtomicBool,
+    slots: *const Slot,
+    slots_count: usize,
+    /// The one made before.
+    _older: *const Extent,
+}
+
+// SAFETY: `slots` points to a mapping that lives for ever and holds only atomics.
+unsafe impl Sync for Extent {}
+// SAFETY: as above.
+unsafe impl Send for Extent {}
+
+/// What an address means to us.
+pub enum Place {
+    /// In none of our segments: the driver knows.
+    Foreign,
+    /// In a segment of ours, but no block that the program holds starts here.
+    Inside,
+    /// The start of a block that the program holds.
+    Block(LiveBlock),
+}
+
+const EXPORTED: u8 = 1;
+const PRIVATE: u8 = 2;
+
+type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
+
+static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
+    [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
+/// Extents not in use, and the guard of every change to the radix.
+static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
+
+/// The newest one ever made, and by it the others. Changed under the lock of `SPARE`. For checkers of leaks only: what the
+/// radix knows lies in mappings, where LeakSanitizer does not look, and would be lost memory of the program's.
+static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
+
+/// Looks an address up.
+#[inline]
+pub fn place(address: u64) -> Place {
+    let Some(extent) = extent_of(address) else { return Place::Foreign };
+    let Some(slot) = extent.slot_at(address) else { return Place::Inside };
+    slot.place(extent, address)
+}
+
+/// The segment that an address lies in.
+#[inline]
+pub fn extent_of(address: u64) -> Option<&'static Extent> {
+    if address >= ADDRESS_MAX {
+        return None;
+    }
+    let page = (address >> PAGE_SHIFT) as usize;
+    let level = ROOT[page >> LEVEL_BITS].load(Ordering::Acquire);
+    if level.is_null() {
+        return None;
+    }
+    // SAFETY: levels are leaked once made.
+    let extent = unsafe { &*level }[page % LEVEL_ENTRIES].load(Ordering::Acquire);
+    if extent.is_null() {
+        return None;
+    }
+    // SAFETY: extents are never unmapped.
+    let extent = unsafe { &*extent };
+    (address - extent.base().min(address) < extent.bytes() && address >= extent.base())
+        .then_some(extent)
+}
+
+/// Whether a segment at this base can be found again by the radix.
+pub fn fits(base: u64, bytes: u64) -> bool {
+    base.is_multiple_of(PAGE_BYTES) && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
+}
+
+/// A segment arrived from the driver. False: no memory for our own tables; nothing was entered.
+pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
+    debug_assert!(fits(base, bytes));
+    let mut spare = lock(&SPARE);
+    let Some(extent) = take_extent(&mut spare, bytes) else { return false };
+    extent.base.store(base, Ordering::Relaxed);
+    extent.bytes.store(bytes, Ordering::Relaxed);
+    extent.special.store(0, Ordering::Relaxed);
+    extent.expandable.store(false, Ordering::Relaxed);
+    extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
+    let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
+    if !entered {
+        for_pages(base, bytes, null_mut());
+        spare.push(extent);
+    }
+    entered
+}
+
+/// The segment goes back to the driver. Call before the driver gets it: from then on the same
+/// addresses may be somebody else's.
+pub fn remove(base: u64) {
+    let mut spare = lock(&SPARE);
+    if let Some(extent) = extent_of(base) {
+        retire(extent, &mut spare);
+    }
+}
+
+/// The driver has just given these addresses: what we still know of them is lost, and forgotten here.
+/// True where that were segments of this context, which somebody freed past us. Those of another
+/// context ended with it, and whoever ends that is about to say so.
+pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
+    let mut spare = lock(&SPARE);
+    let pages = (base..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
+    let lost = pages.filter_map(extent_of).map(|extent| {
+        retire(extent, &mut spare);
+        core::ptr::eq(extent.context(), context)
+    });
+    lost.fold(false, |any, own| any | own)
+}
+
+/// Takes the segments of a context out of the books. Call before the driver is asked to end it: from then on
+/// the same addresses may be somebody else's, also by calls that the driver serves alone.
+pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
+    let _spare = lock(&SPARE);
+    let mut hidden = Vec::new();
+    for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
+        // SAFETY: null or leaked.
+        let Some(level) = (unsafe { level.as_ref() }) else { continue };
+        for entry in level {
+            // SAFETY: null or never unmapped.
+            let extent = unsafe { entry.load(Ordering::Relaxed).as_ref() };
+            if let Some(extent) = extent.filter(|extent| core::ptr::eq(extent.context(), context)) {
+                for_pages(extent.base(), extent.bytes(), null_mut());
+                hidden.push(extent);
+            }
+        }
+    }
+    hidden
+}
+
+/// What was hidden: the context is gone, or still there after all.
+pub fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
+    let mut spare = lock(&SPARE);
+    for extent in hidden {
+        if gone {
+            empty(extent, &mut spare);
+        } else {
+            for_pages(extent.base(), extent.bytes(), (extent as *const Extent).cast_mut());
+        }
+    }
+}
+
+/// The context is gone with all its segments.
+pub fn remove_context(context: &Context) {
+    let mut spare = lock(&SPARE);
+    for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
+        // SAFETY: null or leaked.
+        let Some(level) = (unsafe { level.as_ref() }) else { continue };
+        for entry in level {
+            // SAFETY: null or never unmapped.
+            let extent = unsafe { entry.load(Ordering::Relaxed).as_ref() };
+            if let Some(extent) = extent.filter(|extent| core::ptr::eq(extent.context(), context)) {
+                retire(extent, &mut spare);
+            }
+        }
+    }
+}
+
+impl Extent {
+    pub fn base(&self) -> u64 {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn context(&self) -> &'static Context {
+        // SAFETY: set before the extent became reachable; contexts are leaked.
+        unsafe { &*self.context.load(Ordering::Relaxed) }
+    }
+
+    /// A block of the segment was exported.
+    pub fn note_exported(&self) {
+        self.special.fetch_or(EXPORTED, Ordering::Release);
+    }
+
+    /// The segment belongs to a capture, or does so no more. Only the core knows for certain.
+    pub fn note_private(&self, private: bool) {
+        match private {
+            true => self.special.fetch_or(PRIVATE, Ordering::Release),
+            false => self.special.fetch_and(!PRIVATE, Ordering::Release),
+        };
+    }
+
+    pub fn is_private(&self) -> bool {
+        self.special.load(Ordering::Acquire) & PRIVATE != 0
+    }
+
+    pub fn note_expandable(&self) {
+        self.expandable.store(true, Ordering::Release);
+    }
+
+    pub fn is_expandable(&self) -> bool {
+        self.expandable.load(Ordering::Acquire)
+    }
+
+    /// Whether a freed block may be kept back in a list.
+    #[inline]
+    pub fn may_list(&self) -> bool {
+        self.special.load(Ordering::Acquire) == 0
+    }
+
+    /// The slot of a block that starts at this address; none off the 512-byte grid.
+    #[inline]
+    fn slot_at(&self, address: u64) -> Option<&'static Slot> {
+        let offset = address - self.base();
+        let index = (offset / GRANULE_BYTES) as usize;
+        let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
+        // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.
+        on_grid.then(|| unsafe { &*self.slots.add(index) })
+    }
+}
+
+fn for_pages(base: u64, bytes: u64, extent: *mut Extent) -> bool {
+    let first = base >> PAGE_SHIFT;
+    let last = (base + bytes - 1) >> PAGE_SHIFT;
+    for page in first..=last {
+        let page = page as usize;
+        let Some(level) = level_of(page >> LEVEL_BITS) else { return false };
+        level[page % LEVEL_ENTRIES].store(extent, Ordering::Release);
+    }
+    true
+}
+
+/// The second level, made on demand. Called with `SPARE` locked.
+fn level_of(index: usize) -> Option<&'static Level> {
+    let present = ROOT[index].load(Ordering::Acquire);
+    let level = match present.is_null() {
+        true => {
+            let made = map_zeroed(size_of::<Level>())?.cast::<Level>();
+            ROOT[index].store(made, Ordering::Release);
+            made
+        }
+        false => present,
+    };
+    // SAFETY: all-zero bytes are null pointers; the mapping lives for ever.
+    Some(unsafe { &*level })
+}
+
+fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static Extent> {
+    let wanted = (bytes / GRANULE_BYTES) as usize;
+    let fitting = spare
+        .iter()
+        .enumerate()
+        .filter(|(_, extent)| extent.slots_count >= wanted)
+        .min_by_key(|(_, extent)| extent.slots_count)
+        .map(|(index, _)| index);
+    if let Some(index) = fitting {
+        return Some(spare.swap_remove(index));
+    }
+    let slots = map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
+    let extent = Box::leak(Box::new(Extent {
+        base: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        context: AtomicPtr::new(null_mut()),
+        special: AtomicU8::new(0),
+        expandable: AtomicBool::new(false),
+        slots,
+        slots_count: wanted,
+        _older: EVER.load(Ordering::Relaxed).cast_const(),
+    }));
+    EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
+    Some(extent)
+}
+
+fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
+    for_pages(extent.base(), extent.bytes(), null_mut());
+    empty(extent, spare);
+}
+
+/// No page leads to it.
+fn empty(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
+    extent.bytes.store(0, Ordering::Relaxed);
+    // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
+    unsafe {
+        libc::madvise(
+            extent.slots.cast_mut().cast(),
+            extent.slots_count * size_of::<Slot>(),
+            libc::MADV_DONTNEED,
+        );
+    }
+    spare.push(extent);
+}
+
+/// Zeroed memory from the system that costs nothing until touched.
+fn map_zeroed(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
+}

@@ -1,0 +1,222 @@
+//! The slot of a block: the single truth about what the program may hold. Claiming it by a
+//! compare-exchange is what makes the second of two frees fail. The core keeps the same block in
+//! its own tables; the order between the two is stated at each transition.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use cachealloc_core::BlockId;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::cache::contents;
+use crate::contexts::Context;
+use crate::ordering::widen;
+use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_of};
+
+/// State and size of the block that starts here, in one word (see `pack`), and its number.
+#[derive(Default)]
+pub struct Slot {
+    word: AtomicU64,
+    block: AtomicU32,
+    /// What tells this allocation from any other at the same address; 0 until somebody asks.
+    buffer: AtomicU32,
+}
+
+/// How a live block was made: the two kinds are freed differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// By `cuMemAlloc`.
+    Context,
+    /// By `cuMemAllocAsync` from the default pool.
+    Stream,
+}
+
+/// A block that the program holds, as its slot told it.
+#[derive(Clone, Copy)]
+pub struct LiveBlock {
+    pub extent: &'static Extent,
+    pub address: u64,
+    pub kind: Kind,
+    pub bytes: u64,
+    pub requested_bytes: u64,
+    pub block: BlockId,
+    word: u64,
+}
+
+const FREE: u64 = 0;
+const OF_CONTEXT: u64 = 1;
+const OF_STREAM: u64 = 2;
+/// In a lookaside list: the core holds it allocated, the program does not.
+const HELD: u64 = 3;
+/// Claimed by a free that has not published it yet.
+const FREEING: u64 = 4;
+const STATE_BITS: u32 = 3;
+const UNITS_BITS: u32 = 30;
+const SLACK_BITS: u32 = 31;
+const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
+
+/// Far above the driver's own, which count up from small numbers.
+const BUFFER_IDS: u64 = 1 << 48;
+/// The bits of `Slot::buffer` that are not part of the number.
+const SYNC_MEMOPS: u32 = 1 << 31;
+const OTHER_STREAMS: u32 = 1 << 30;
+const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
+
+impl Slot {
+    /// What starts here, at this address of the segment.
+    #[inline]
+    pub(super) fn place(&self, extent: &'static Extent, address: u64) -> Place {
+        let word = self.word.load(Ordering::Acquire);
+        let kind = match state(word) {
+            OF_CONTEXT => Kind::Context,
+            OF_STREAM => Kind::Stream,
+            _ => return Place::Inside,
+        };
+        let (bytes, slack) = unpack(word);
+        Place::Block(LiveBlock {
+            extent,
+            address,
+            kind,
+            bytes,
+            requested_bytes: bytes - slack,
+            block: BlockId(self.block.load(Ordering::Relaxed)),
+            word,
+        })
+    }
+}
+
+impl LiveBlock {
+    pub fn context(&self) -> &'static Context {
+        self.extent.context()
+    }
+
+    /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
+    pub fn buffer_id(&self) -> u64 {
+        let buffer = &self.slot().buffer;
+        let number = buffer.load(Ordering::Relaxed) & !FLAGS;
+        if number != 0 {
+            return BUFFER_IDS + u64::from(number);
+        }
+        let fresh = next_buffer();
+        let give = |found| (found & !FLAGS == 0).then_some(found | fresh);
+        match buffer.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give) {
+            Ok(_) => BUFFER_IDS + u64::from(fresh),
+            Err(found) => BUFFER_IDS + u64::from(found & !FLAGS),
+        }
+    }
+
+    /// What the program set as `SYNC_MEMOPS` of this allocation: gone with it, unlike what the
+    /// driver keeps for the segment.
+    pub fn sync_memops(&self) -> bool {
+        self.slot().buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
+    }
+
+    pub fn set_sync_memops(&self, on: bool) {
+        let buffer = &self.slot().buffer;
+        if on {
+            buffer.fetch_or(SYNC_MEMOPS, Ordering::Relaxed);
+        } else {
+            buffer.fetch_and(!SYNC_MEMOPS, Ordering::Relaxed);
+        }
+    }
+
+    /// The program uses the block on streams that its free does not name.
+    pub fn note_other_stream(&self) {
+        self.slot().buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
+    }
+
+    pub fn is_on_other_streams(&self) -> bool {
+        self.slot().buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
+    }
+
+    /// Takes the block from the program. Only one of several frees of the same block succeeds.
+    #[inline]
+    pub fn claim(&self) -> bool {
+        let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
+        let slot = self.slot();
+        if !rule_holds(Rule::ClaimBeforeFree) {
+            widen(Rule::ClaimBeforeFree);
+            slot.word.store(freeing, Ordering::Release);
+            return true;
+        }
+        slot.word.compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The free failed: the program still holds the block.
+    pub fn give_back(&self) {
+        self.slot().word.store(self.word, Ordering::Release);
+    }
+
+    /// The claimed block goes into a lookaside list.
+    #[inline]
+    pub fn hold(&self) {
+        self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
+    }
+
+    /// The claimed block goes back to the core. Call under the core's lock, before the core's
+    /// `free`: the next owner of these bytes writes the slot under the same lock.
+    pub fn vacate(&self) {
+        self.slot().word.store(FREE, Ordering::Release);
+    }
+
+    /// What was requested of the cache: with what lies behind the block.
+    #[inline]
+    pub fn requested(&self) -> u64 {
+        self.requested_bytes + contents::zone_bytes()
+    }
+
+    fn slot(&self) -> &'static Slot {
+        self.extent.slot_at(self.address).expect("a live block starts on the grid")
+    }
+}
+
+/// A number as `LiveBlock::buffer_id` gives.
+pub fn fresh_buffer_id() -> u64 {
+    BUFFER_IDS + u64::from(next_buffer())
+}
+
+fn next_buffer() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    match NEXT.fetch_add(1, Ordering::Relaxed) & !FLAGS {
+        0 => next_buffer(), // that means "not asked yet"
+        number => number,
+    }
+}
+
+/// Hands a block to the program. Call under the core's lock, or for a block taken from a
+/// lookaside list by this thread.
+#[inline]
+pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
+    let extent = extent_of(address).expect("a block lies in a segment");
+    let slot = extent.slot_at(address).expect("blocks start on the grid");
+    let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
+    slot.block.store(block.0, Ordering::Relaxed);
+    slot.buffer.store(0, Ordering::Relaxed);
+    slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
+}
+
+/// Empties the slot of a block that leaves a lookaside list for the core. As `LiveBlock::vacate`.
+pub fn vacate(address: u64) {
+    if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
+        slot.word.store(FREE, Ordering::Release);
+    }
+}
+
+#[inline]
+fn state(word: u64) -> u64 {
+    word & ((1 << STATE_BITS) - 1)
+}
+
+/// `slack` is what the block has more than was requested; it saturates.
+#[inline]
+fn pack(state: u64, bytes: u64, slack: u64) -> u64 {
+    let units = bytes / GRANULE_BYTES;
+    debug_assert!(units < 1 << UNITS_BITS, "a block of {bytes} bytes");
+    let slack = slack.min((1 << SLACK_BITS) - 1);
+    state | units << STATE_BITS | slack << (STATE_BITS + UNITS_BITS)
+}
+
+#[inline]
+fn unpack(word: u64) -> (u64, u64) {
+    let units = word >> STATE_BITS & ((1 << UNITS_BITS) - 1);
+    (units * GRANULE_BYTES, word >> (STATE_BITS + UNITS_BITS))
+}

@@ -1,0 +1,187 @@
+//! Manners in a foreign process: fork, exit, threads that end.
+
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::options::StatsOnExit;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::ordering::{captures, pending};
+use crate::process::{bypass, own_thread, thread};
+use crate::snapshots::{triggers, writer};
+use crate::statistics::stats;
+use crate::{c_library, config, identity, log, memory_hooks};
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+/// CUDA was started in this process. Only from here on do we leave traces in it: before, the
+/// library is as good as absent, and a child forked earlier is a process of its own (hazard 24).
+pub fn started() {
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    identity::note_start();
+    // A program may leave in a signal handler, where looking for a symbol is not safe.
+    c_library::find_all();
+    say_panics();
+    config::note_environment();
+    memory_hooks::expect_plugin();
+    let config = config::get();
+    let mut key = 0;
+    // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
+    // as the library, and the library is never unloaded (it is preloaded).
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_forked_child));
+        if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
+            THREAD_KEY.store(key, Ordering::Release);
+        }
+    }
+    if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
+        watch_end();
+    }
+    triggers::expect();
+}
+
+/// Whether the end of this process has something to say.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// The end of this process has something to say.
+pub fn watch_end() {
+    if !WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: as above.
+        unsafe { at_quick_exit(at_exit) };
+    }
+}
+
+/// The loader runs this at the end of every process: behind all that the program registered by
+/// `atexit`, and behind the destructors of its globals, which may still free memory. So it is behind
+/// the driver's own end, too: nothing from here on may call the driver.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
+extern "C" fn at_end() {
+    if WATCHED.load(Ordering::Relaxed) {
+        exits();
+    }
+}
+
+/// The first context is there, and with it the driver's own handlers of the end: ours, which come later,
+/// run before.
+pub fn context_met() {
+    static MET: AtomicBool = AtomicBool::new(false);
+    if !MET.swap(true, Ordering::Relaxed) {
+        // SAFETY: as above.
+        unsafe {
+            libc::atexit(at_end_of_frees);
+            at_quick_exit(at_end_of_frees);
+        }
+    }
+}
+
+/// This thread holds something that `thread_ends` gives back.
+pub fn watch_thread() {
+    let key = THREAD_KEY.load(Ordering::Acquire);
+    if key != NO_KEY {
+        // SAFETY: the key was created; the value only has to be non-null.
+        unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) };
+    }
+}
+
+/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed
+/// on untouched; locks that another thread held are never looked at again.
+extern "C" fn in_forked_child() {
+    bypass::turn_off();
+    // The rings may be our parent's (`record::lasting`).
+    config::set_records(false);
+}
+
+/// A panic of ours is one line. What std says of it reads the environment, in whatever thread.
+fn say_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));
+        let text = panic.payload_as_str().unwrap_or("");
+        log::line(format_args!("a bug of ours at {}:{}: {text}", place.0, place.1));
+    }));
+}
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    thread::with(|thread| {
+        pending::leave_own(thread);
+        captures::thread_ended(thread);
+    });
+}
+
+unsafe extern "C" {
+    /// Not in the `libc` crate; glibc has it since 2.10.
+    fn at_quick_exit(function: extern "C" fn()) -> core::ffi::c_int;
+}
+
+extern "C" fn at_exit() {
+    exits();
+}
+
+extern "C" fn at_end_of_frees() {
+    frees_end();
+}
+
+/// What frees have left to later calls is done now.
+fn frees_end() {
+    if !identity::is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
+        return;
+    }
+    thread::with(|thread| {
+        // Inside a hook, which a signal has interrupted: whatever we asked could wait for that.
+        if !thread.inside.replace(true) {
+            let _ = std::panic::catch_unwind(pending::pay_at_end);
+            thread.inside.set(false);
+        }
+    });
+}
+
+/// The process ends by `_exit`.
+pub fn exits_at_once() {
+    if !may_be_in_handler() {
+        frees_end();
+    }
+    exits();
+}
+
+/// Whether this thread may be in a signal handler, which may have interrupted the driver: its signal is
+/// blocked meanwhile. Threads that block signals for other reasons are taken for such.
+fn may_be_in_handler() -> bool {
+    // SAFETY: the set is ours, and written by the first call.
+    unsafe {
+        let mut blocked: libc::sigset_t = core::mem::zeroed();
+        if libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut blocked) != 0 {
+            return true;
+        }
+        (1..=SIGNALS).any(|signal| libc::sigismember(&blocked, signal) == 1)
+    }
+}
+
+/// As many as Linux has.
+const SIGNALS: i32 = 64;
+
+/// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
+/// `exec`, which ends by `_exit` too and shares our memory.
+pub fn exits() {
+    if !identity::is_ours() {
+        return;
+    }
+    while triggers::is_ending() {
+        // This thread goes on for a moment only (`stop`), and comes too late.
+        own_thread::sleep(Duration::from_millis(100));
+    }
+    if !bypass::is_off() {
+        let _ = std::panic::catch_unwind(triggers::at_exit);
+        if config::get().stats_on_exit == StatsOnExit::Stderr {
+            let _ = std::panic::catch_unwind(stats::print_at_exit);
+        }
+    }
+    writer::leave();
+}

@@ -1,0 +1,6 @@
+//! What a process is to us: its threads, its forks and its end; and when to step aside.
+
+pub mod bypass;
+pub mod lifetime;
+pub mod own_thread;
+pub mod thread;

@@ -1,0 +1,104 @@
+//! Threads of ours in a foreign process.
+//!
+//! By the C library's own calls: std's thread allocates in the new thread, which costs a process an
+//! arena of the heap. Every signal stays with the program's own threads.
+
+use core::ffi::c_void;
+use core::mem::zeroed;
+use core::ptr::{null, null_mut};
+use core::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use crate::process::thread;
+
+/// Enough for names of functions at any nesting that symbolising meets, and for the driver. What is
+/// not touched costs addresses only.
+const STACK_BYTES: usize = 2 << 20;
+
+/// What a thread of ours does.
+pub struct Body {
+    /// At first, before any signal can reach it.
+    pub begin: fn(),
+    /// For ever.
+    pub go_on: fn(),
+}
+
+/// Starts a thread. False: there is none.
+pub fn start(body: &'static Body) -> bool {
+    // SAFETY: a complete description of the thread, which gets what lives for ever.
+    unsafe {
+        let before = set_mask(u64::MAX);
+        let mut attributes: libc::pthread_attr_t = zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let mut made: libc::pthread_t = zeroed();
+        let body = core::ptr::from_ref(body).cast_mut().cast();
+        let code = libc::pthread_create(&mut made, &attributes, work, body);
+        libc::pthread_attr_destroy(&mut attributes);
+        set_mask(before);
+        code == 0
+    }
+}
+
+extern "C" fn work(body: *mut c_void) -> *mut c_void {
+    // SAFETY: names the calling thread, for whoever looks at the process's threads.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
+    // SAFETY: `start` gave it.
+    let body = unsafe { &*body.cast::<Body>() };
+    (body.begin)();
+    set_mask(!GLIBC_SIGNALS);
+    // What this thread does is not the program's doing.
+    thread::with(|thread| thread.inside.set(true));
+    (body.go_on)();
+    null_mut()
+}
+
+/// 32 and 33, by which glibc has every thread change its user. What waits for it would wait for us.
+const GLIBC_SIGNALS: u64 = 1 << 31 | 1 << 32;
+
+/// Sets the thread's mask and answers the one before. By the kernel's call: the C library's leaves its own
+/// signals out.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: the calling thread's own mask; sets are 8 bytes for the kernel.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, &mut before, 8usize)
+    };
+    before
+}
+
+/// Sleeps while the word has this value, and no longer than this.
+pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
+    let time = no_longer.map(timespec);
+    let time = time.as_ref().map_or(null(), core::ptr::from_ref);
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time) };
+}
+
+pub fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() }
+}
+
+/// Wakes who sleeps on the word. For signal handlers, too.
+pub fn wake(word: &AtomicU32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: wakes whoever sleeps on a word of ours.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
+}
+
+/// Wakes all who sleep on the word. For signal handlers, too.
+pub fn wake_all(word: &AtomicU32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
+}
+
+/// By the kernel's call: in the C library's, a thread that is to be cancelled ends. A signal may
+/// shorten it.
+pub fn sleep(time: Duration) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: a plain sleep.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, null_mut::<libc::timespec>()) };
+}

@@ -1,0 +1,102 @@
+//! What we keep for each thread of the program, in one piece: a hook looks it up once and hands it
+//! down. Constant at first and without a destructor, so that a thread's first use allocates
+//! nothing; `process` gives back what a thread still holds when it ends.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use cachealloc_core::order::{Lane, ThreadDebt};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::events::Event;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, NOT_PERMITTED, StreamHandle};
+
+/// The calling thread.
+pub struct Thread {
+    /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
+    /// through, so that no lock of ours is taken twice.
+    pub inside: Cell<bool>,
+    /// Set while a memory hook runs in this thread: it does not hear of its own calls.
+    pub in_memory_hook: Cell<bool>,
+    /// The call that memory hooks hear of, if this thread is in one.
+    pub heard_call: Cell<*const c_void>,
+    /// The stream of its last submission while something captured (`captures::note_submission`).
+    pub submits_on: Cell<Option<(u64, StreamHandle)>>,
+    number: Cell<u32>,
+    /// It is one of the program's: the driver's own thread, which runs host functions, is not.
+    is_programs: Cell<bool>,
+    lane: Cell<Option<Lane>>,
+    /// The barrier of this thread's last free, and a counted reference to its event.
+    pub owed: Cell<ThreadDebt>,
+    pub owed_event: Cell<*const Event>,
+    /// An event that nobody refers to, kept for this thread's next barrier.
+    pub spare_event: Cell<*const Event>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            inside: Cell::new(false),
+            in_memory_hook: Cell::new(false),
+            heard_call: Cell::new(null()),
+            submits_on: Cell::new(None),
+            number: Cell::new(0),
+            is_programs: Cell::new(false),
+            lane: Cell::new(None),
+            owed: Cell::new(ThreadDebt::new()),
+            owed_event: Cell::new(null()),
+            spare_event: Cell::new(null()),
+        }
+    };
+}
+
+/// Runs `body` with the calling thread's record.
+#[inline]
+pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
+    THREAD.with(body)
+}
+
+impl Thread {
+    /// In which lane this thread counts its submissions: the first thread that submits has one of
+    /// its own.
+    #[inline]
+    pub fn lane(&self) -> Lane {
+        self.lane.get().unwrap_or_else(|| self.choose_lane())
+    }
+
+    #[cold]
+    fn choose_lane(&self) -> Lane {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        let lane = if TAKEN.swap(true, Ordering::Relaxed) { Lane::Shared } else { Lane::Own };
+        self.lane.set(Some(lane));
+        lane
+    }
+
+    /// The driver's code if this thread is inside a host function of a stream, where nearly every call
+    /// is refused (measured). Asked of the driver until this thread proves to be the program's.
+    #[inline]
+    pub fn refused_inside_callback(&self) -> Option<CuResult> {
+        if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
+    }
+
+    #[cold]
+    fn ask_whether_inside_callback(&self) -> Option<CuResult> {
+        let mut id = 0;
+        let refused = api::ctx_get_id(0, &mut id) == NOT_PERMITTED;
+        self.is_programs.set(!refused);
+        (refused && rule_holds(Rule::CallbackIsAsked)).then_some(NOT_PERMITTED)
+    }
+
+    /// A small number, different for threads that began near each other.
+    #[inline]
+    pub fn number(&self) -> usize {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        if self.number.get() == 0 {
+            self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        self.number.get() as usize
+    }
+}

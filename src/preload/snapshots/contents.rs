@@ -1,0 +1,386 @@
+//! One snapshot: every context's cut, the text of its stacks, and a file that is whole or not there.
+
+use crate::clock::Instant;
+use core::ffi::c_char;
+use core::ptr::null_mut;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, RwLockReadGuard, TryLockError};
+use std::time::Duration;
+
+use cachealloc_core::{Allocator, BlockView};
+use cachealloc_history as history;
+use cachealloc_history::file::Writer;
+use cachealloc_history::name::{Facts, Template};
+use cachealloc_history::{
+    BlockState, Clock, Gather, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
+    oom_report,
+};
+
+use crate::cache::alloc;
+use crate::contexts::{self, Context};
+use crate::driver_memory::limits;
+use crate::heap::{self, Section};
+use crate::lock::lock;
+use crate::pagemap::{self, Place};
+use crate::record::recorder::Cut;
+use crate::record::symbols::Names;
+use crate::record::{self, foreign};
+use crate::snapshots::{silence, stop, writer};
+use crate::statistics::{stats, waits};
+use crate::{config, log};
+
+/// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// After so long, its holder may be a thread that was stopped (`stop`).
+const LOCK_WAIT_USUAL: Duration = Duration::from_millis(1);
+
+/// The report names so many call sites.
+const SITES_SHOWN: usize = 5;
+
+/// What addresses mean, kept from one snapshot to the next.
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+
+/// Why a snapshot is written, as its reader is told: what is alive at the end of the process was never
+/// freed, what is alive in between may be.
+#[derive(Clone, Copy)]
+pub enum Why {
+    Exit,
+    /// A signal is about to end the process.
+    Ended,
+    Shortage,
+    Asked,
+}
+
+impl Why {
+    fn word(self) -> &'static str {
+        match self {
+            Why::Exit => "exit",
+            Why::Ended => "signal",
+            Why::Shortage => "shortage",
+            Why::Asked => "asked",
+        }
+    }
+}
+
+/// Writes a snapshot of the whole process. Answers how many entries the history lacks.
+pub fn write(path: &Path, why: Why) -> io::Result<u64> {
+    let mut snapshot = take()?;
+    snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
+    let mut names = lock(&NAMES);
+    let names = names.get_or_insert_with(Names::default);
+    names.prepare(stacks_of(&snapshot), silence::sign_of_life);
+    add_build_ids(&mut snapshot.settings.more, names);
+    write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
+    Ok(snapshot.dropped_count())
+}
+
+/// Runs `body` with what is known of addresses so far.
+pub fn with_all_names<T>(body: impl FnOnce(&mut Names) -> T) -> T {
+    body(lock(&NAMES).get_or_insert_default())
+}
+
+/// Runs `body` with the names of what is on these stacks.
+pub fn with_names<T>(
+    stacks: impl IntoIterator<Item = StackId>,
+    body: impl FnOnce(&mut Names) -> T,
+) -> T {
+    let mut names = lock(&NAMES);
+    let names = names.get_or_insert_default();
+    names.prepare(stacks.into_iter(), silence::sign_of_life);
+    body(names)
+}
+
+/// Says where the program waited.
+pub fn print_waits() {
+    waits::print(lock(&NAMES).get_or_insert_default());
+}
+
+/// The file name that a user's template means for the file of this number.
+pub fn file_name(template: &str, number: u64) -> String {
+    let facts = Facts {
+        process_id: std::process::id(),
+        host: &host(),
+        rank: config::rank(),
+        sequence: number,
+    };
+    match Template::parse(template) {
+        Ok(template) => template.expand(&facts),
+        Err(_) => template.to_string(), // the options allow no such text
+    }
+}
+
+/// Writes a file that is whole or not there.
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
+    static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+    let writer = Writer { process_id: std::process::id(), sequence };
+    let written =
+        history::file::write_whole_noting(path, writer, note_part, |out| write(&mut Lively(out)));
+    note_part(None);
+    written.map(drop)
+}
+
+/// The file that is not whole yet, for the writer's last word: it allocates nothing then.
+static PART: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+
+fn note_part(part: Option<&Path>) {
+    let name = part.and_then(|part| CString::new(part.as_os_str().as_bytes()).ok());
+    let before = PART.swap(name.map_or(null_mut(), CString::into_raw), Ordering::AcqRel);
+    if !before.is_null() {
+        // SAFETY: it came from `into_raw`, and is in nobody else's hands.
+        drop(unsafe { CString::from_raw(before) });
+    }
+}
+
+/// Removes what is not whole.
+pub fn remove_part() {
+    let part = PART.load(Ordering::Acquire);
+    if !part.is_null() {
+        // SAFETY: a C string; files are written one at a time.
+        unsafe { libc::unlink(part) };
+    }
+}
+
+/// The report for a request of this context that is about to fail.
+pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, total: u64) -> String {
+    let mut names = lock(&NAMES);
+    let names = names.get_or_insert_with(Names::default);
+    let Some(cut) = cut(context) else { return String::new() };
+    let blocks = || cut.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = blocks().filter(|block| block.state == BlockState::ActiveAllocated);
+    let sites = history::sites(live.map(|block| (block.stack, block.bytes)));
+    let recorded = sites.iter().any(|site| !site.stack.is_none());
+    names.prepare(sites.iter().take(SITES_SHOWN).map(|site| site.stack), || ());
+    let free_blocks = blocks().filter(|block| block.state == BlockState::Inactive);
+    let account = limits::account(context.device);
+    let report = OomReport {
+        device: context.device.max(0) as u32,
+        asked_bytes,
+        limit: account.map(|account| OomLimit {
+            bytes: account.limit_bytes,
+            held_bytes: account.held_bytes,
+            option: account.option,
+        }),
+        reserved_bytes: cut.segments.iter().map(|segment| segment.bytes).sum(),
+        allocated_bytes: cut.segments.iter().map(Segment::allocated_bytes).sum(),
+        free_block_bytes_max: free_blocks.map(|block| block.bytes).max().unwrap_or(0),
+        driver_free_bytes: Some(free),
+        driver_total_bytes: Some(total),
+        sites: if recorded { &sites[..] } else { &[] },
+    };
+    oom_report(&report, names)
+}
+
+fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is valid for its length; the last byte stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+/// A context's allocator, locked, and the context kept open where that was to be had.
+type Locked =
+    (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
+
+/// Locks these contexts, with room for their cuts: where there is no memory, the writer gives up, and may
+/// not hold a lock then. All at once: a segment that one context gives back may be another one's
+/// a moment later; so may all that a context has which is about to end.
+fn lock_with_room<I: Iterator<Item = &'static Context>>(
+    contexts: impl Fn() -> I,
+    with_entries: bool,
+) -> io::Result<(Vec<Locked>, Section)> {
+    const ATTEMPTS_MAX: usize = 20;
+    let mut room_bytes = ROOM_BYTES_MIN;
+    for _ in 0..ATTEMPTS_MAX {
+        let section = Section::open(room_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut locked = Vec::new();
+        for context in contexts() {
+            silence::sign_of_life();
+            // A report of a refusal: its thread keeps the context open.
+            let open = with_entries.then(|| open_within(context, LOCK_WAIT_MAX)).flatten();
+            match lock_within(&context.allocator, LOCK_WAIT_MAX) {
+                Some(allocator) => locked.push((context, allocator, open)),
+                None => log::warn(format_args!("snapshot: a context is busy, and left out")),
+            }
+        }
+        let cut_bytes = |(context, allocator, _): &mut Locked| {
+            heap::beside_section(|| empty_lists(context, allocator));
+            context.recorder.cut_bytes(allocator, with_entries)
+        };
+        let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + foreign::cut_bytes();
+        if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
+            return Ok((locked, section));
+        }
+        // With something for what happens meanwhile.
+        room_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
+    }
+    Err(io::Error::other("the program allocates faster than its blocks can be listed"))
+}
+
+const ROOM_BYTES_MIN: usize = 1 << 20;
+
+fn take() -> io::Result<Snapshot> {
+    let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
+    let mut gather = Gather::new(record::settings::is_from_start());
+    let (mut locked, section) = lock_with_room(contexts::every, true)?;
+    for (context, allocator, _) in &mut locked {
+        let Cut { segments, entries, dropped_count } = cut_locked(context, allocator, true);
+        gather.add(context.device.max(0) as usize, entries, dropped_count);
+        snapshot.segments.extend(segments);
+    }
+    let foreign = foreign::cut();
+    for (device, entries, dropped_count) in foreign.entries {
+        gather.add(device.max(0) as usize, entries, dropped_count);
+    }
+    snapshot.segments.extend(foreign.segments);
+    drop(locked);
+    drop(section);
+    snapshot.devices = gather.finish();
+    snapshot.sort();
+    Ok(snapshot)
+}
+
+fn cut(context: &'static Context) -> Option<Cut> {
+    let (mut locked, _section) = lock_with_room(|| std::iter::once(context), false).ok()?;
+    let (context, allocator, _) = locked.first_mut()?;
+    Some(cut_locked(context, allocator, false))
+}
+
+fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {
+    context.recorder.cut(allocator, context.device, with_entries, requested)
+}
+
+/// What lies in the lookaside lists goes back, and all that is over is told.
+pub fn empty_lists(context: &Context, allocator: &mut Allocator) {
+    context.lookaside.empty(|held| alloc::take_back(context, allocator, held));
+    alloc::note_allocated(context, allocator);
+    context.recorder.completed(allocator);
+}
+
+/// What the program asked for. The core knows the request that first got a block; a list hands the
+/// same block out again without it.
+pub fn requested(block: &BlockView) -> u64 {
+    match pagemap::place(block.address.0) {
+        Place::Block(live) => live.requested_bytes,
+        _ => block.requested_bytes,
+    }
+}
+
+fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
+    let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let segments = snapshot.segments.iter().map(|segment| segment.stack);
+    entries.map(|entry| entry.stack).chain(blocks.map(|block| block.stack)).chain(segments)
+}
+
+pub fn settings() -> Settings {
+    let config = config::get();
+    Settings {
+        configuration: config::text().to_string(),
+        split_bytes_max: config.policy.max_split_bytes,
+        garbage_collection_threshold: config.policy.garbage_collection_threshold,
+        expandable_segments: config.policy.expandable_segments,
+        entries_max: record::settings::get().entries_max as u64,
+        more: vec![
+            ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
+            ("free_mode".to_string(), stats::mode_name(config.free_mode).to_string()),
+            ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
+            ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
+        ]
+        .into_iter()
+        .chain(whose())
+        .collect(),
+    }
+}
+
+/// Which process this is, for whoever reads several snapshots.
+fn whose() -> impl Iterator<Item = (String, String)> {
+    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let arguments = String::from_utf8_lossy(&arguments);
+    let facts = [
+        ("program", Some(history::program(arguments.split('\0')))),
+        ("process", Some(std::process::id().to_string())),
+        ("host", Some(host())),
+        ("rank", config::rank().map(|rank| rank.to_string())),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?)))
+}
+
+/// What a reader of the file may want to find out late.
+fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
+    let facts = names.build_ids();
+    more.extend(facts.map(|(path, build_id)| (format!("build_id {path}"), build_id.to_string())));
+}
+
+fn clock() -> Clock {
+    let time_ns = crate::clock::now_ns();
+    Clock { time_ns, epoch_us: time_ns.wrapping_add(crate::clock::epoch_offset_ns()) / 1000 }
+}
+
+/// Nobody ends the context while the answer lives. None: it is gone, or its end takes long.
+fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<'_, ()>> {
+    let begun = Instant::now();
+    loop {
+        let open = context.keep_open();
+        if open.is_some() || context.is_dead() || begun.elapsed() > wait_max {
+            return open;
+        }
+        silence::sign_of_life();
+        crate::process::own_thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// None: somebody was stopped while holding it.
+pub fn lock_patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    lock_within(mutex, LOCK_WAIT_MAX)
+}
+
+fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_, T>> {
+    let begun = Instant::now();
+    let mut tries: u32 = 0;
+    let guard = loop {
+        tries += 1;
+        match mutex.try_lock() {
+            Ok(guard) => break Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > wait_max => break None,
+            Err(TryLockError::WouldBlock) => {
+                silence::sign_of_life();
+                if begun.elapsed() > LOCK_WAIT_USUAL {
+                    writer::note_lack(true);
+                }
+                if stop::is_running() && !tries.is_multiple_of(64) {
+                    // Its holder goes on for a moment only, and may want it again. Asleep at times: under a
+                    // real-time policy a thread gives way only to its equals.
+                    std::thread::yield_now();
+                } else {
+                    crate::process::own_thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }
+    };
+    writer::note_lack(false);
+    guard
+}
+
+/// Tells with every write that the writer gets on.
+struct Lively<'a, W: ?Sized>(&'a mut W);
+
+impl<W: io::Write + ?Sized> io::Write for Lively<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        silence::sign_of_life();
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

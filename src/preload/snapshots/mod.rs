@@ -1,0 +1,8 @@
+//! When a snapshot is written, what is in it, and the thread that writes it.
+
+pub mod contents;
+pub mod recording;
+pub mod silence;
+pub mod stop;
+pub mod triggers;
+pub mod writer;

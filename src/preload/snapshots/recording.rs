@@ -1,0 +1,123 @@
+//! What is recorded changes while the program runs: because it says so itself (`cachealloc_record`), or
+//! another process does (`orders`).
+//!
+//! All contexts change at one moment, with all their allocators locked: so the entries of each are one
+//! story from then on. Where a context begins, it begins from what it holds; what was there before has no
+//! entry.
+
+use std::sync::{Mutex, MutexGuard};
+
+use cachealloc_core::Allocator;
+use cachealloc_core::options::{ENTRIES_MAX, Record};
+use cachealloc_core::report::orders::Change;
+
+use crate::contexts::{self, Context};
+use crate::identity;
+use crate::lock::lock;
+use crate::process::lifetime;
+use crate::record::settings::{self, Settings};
+use crate::record::{self, capture, foreign, lasting};
+use crate::snapshots::{contents, triggers, writer};
+use crate::statistics::reading::Patience;
+
+/// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
+/// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
+/// somebody was stopped with a lock, and has changed nothing. Call without a lock of ours.
+pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = taken(&ONE_AT_A_TIME, patience)?;
+    let now = now();
+    let wanted = Settings {
+        level: change.record,
+        context: change.context.unwrap_or(now.context),
+        stacks: change.stacks.unwrap_or(now.stacks),
+        entries_max: change
+            .max_entries
+            .map_or(now.entries_max, |max| max.clamp(1, ENTRIES_MAX) as usize),
+        device: change.device.unwrap_or(now.device),
+    };
+    let is_on = wanted.level != Record::Off;
+    if is_on {
+        capture::start(wanted.stacks);
+    }
+    let growing = taken(contexts::growing(), patience)?;
+    let mut all = Vec::new();
+    for context in contexts::every().filter(|context| !context.is_dead()) {
+        all.push((context, taken(&context.allocator, patience)?));
+    }
+    if is_on && now.level != Record::Off && !change.clear {
+        go_on(&mut all, &now, wanted);
+    } else {
+        begin_anew(&mut all, wanted);
+    }
+    drop(all);
+    drop(growing);
+    if is_on && identity::is_ours() {
+        lifetime::watch_end();
+        triggers::start();
+        lasting::begin(contents::settings);
+        // It may sleep as one that has nothing to keep up.
+        writer::ring();
+    }
+    Ok(())
+}
+
+/// What is recorded now.
+pub fn now() -> Settings {
+    let settings = settings::get();
+    // Where memory ran out nothing is.
+    if record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
+}
+
+type Locked = (&'static Context, MutexGuard<'static, Allocator>);
+
+fn begin_anew(all: &mut [Locked], wanted: Settings) {
+    set(Settings { level: Record::Off, ..wanted });
+    all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
+    foreign::forget();
+    if wanted.level != Record::Off {
+        settings::note_partial();
+        set(wanted);
+        let included = all.iter_mut().filter(|(context, _)| wanted.includes(context.device));
+        included.for_each(begin);
+    }
+}
+
+fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
+    let same = (now.level, now.entries_max) == (wanted.level, wanted.entries_max);
+    if !same || now.device != wanted.device {
+        settings::note_partial();
+    }
+    set(wanted);
+    for locked in all {
+        let (context, allocator) = &mut *locked;
+        match (context.recorder.is_on(), wanted.includes(context.device)) {
+            (true, true) if !same => context.recorder.forget_entries(allocator),
+            (true, false) => context.recorder.end(allocator),
+            (false, true) => begin(locked),
+            _ => {}
+        }
+    }
+    foreign::forget_others(&wanted);
+    if !same {
+        foreign::forget_entries();
+    }
+}
+
+/// Puts these in force.
+fn set(settings: Settings) {
+    settings::set(settings);
+    lasting::note_settings();
+}
+
+fn begin((context, allocator): &mut Locked) {
+    contents::empty_lists(context, allocator);
+    context.recorder.begin(allocator, context.device, contents::requested);
+}
+
+fn taken<T>(mutex: &Mutex<T>, patience: Patience) -> Result<MutexGuard<'_, T>, i32> {
+    match patience {
+        Patience::Waits => Ok(lock(mutex)),
+        _ => contents::lock_patiently(mutex).ok_or(libc::EBUSY),
+    }
+}

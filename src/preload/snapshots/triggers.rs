@@ -1,0 +1,354 @@
+//! When snapshots are written, and by whom: a thread of ours that does nothing else (`writer`).
+//!
+//! At the end of the process and when memory ran out, the asker waits; so does a program that calls
+//! for one. The thread begins with the first context, when CUDA has threads of its own; a process
+//! that never gets that far has neither thread nor files, and without CUDA no handler.
+
+use core::ffi::c_void;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use cachealloc_core::options::StatsOnExit;
+use cachealloc_core::report::Snapshots;
+
+use crate::contexts::Context;
+use crate::interpose::signals;
+use crate::lock::lock;
+use crate::record::{self, lasting};
+use crate::snapshots::contents::{self, Why};
+use crate::snapshots::silence::{self, Silence};
+use crate::snapshots::stop::{self, Next};
+use crate::snapshots::writer::{self, Word};
+use crate::statistics::{live, reading, report};
+use crate::undisturbed::undisturbed;
+use crate::{config, filter, heap, identity, log};
+
+/// A writer that gives no sign of life for so long is not waited for any longer.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// A program that calls for a snapshot waits as long as a slow disk may take.
+const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
+/// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
+const STUCK: Duration = Duration::from_millis(3);
+/// So often does the thread of a deadly signal go on because it may be the one.
+const RETURNS_MAX: u32 = 20_000;
+/// Snapshots because of memory that ran out: some programs find out by failing what there is.
+const SHORTAGES_MAX: u32 = 3;
+
+static SIGNALS: Word = Word::new();
+static SHORTAGES: Word = Word::new();
+/// Signals that end the process once their snapshot is there.
+static ENDS: Word = Word::new();
+static EXIT: Word = Word::new();
+/// The signal by which the process ends; 0: none.
+static END_BY: AtomicI32 = AtomicI32::new(0);
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+/// Held while a snapshot is written, so that one at a time is.
+static WRITING: Mutex<()> = Mutex::new(());
+static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
+    signal: None,
+    written_count: 0,
+    failed_count: 0,
+    last: None,
+    last_problem: None,
+});
+
+/// Makes ready for snapshots, once. Call where a thread may be made.
+pub fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if !are_wanted() || !identity::is_ours() {
+        return;
+    }
+    if STARTED.swap(true, Ordering::AcqRel) {
+        // The recording was switched on later.
+        expect_end();
+        return;
+    }
+    filter::note();
+    // A program that changes its directory later finds its snapshots where it was started.
+    let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
+    if record::is_on() || config::get().waits_on_exit {
+        record::capture::start(record::settings::get().stacks);
+    }
+    config::note_environment();
+    heap::when_short(give_up, record::stop_short);
+    live::begin();
+    lasting::begin(contents::settings);
+    if !writer::start(serve) {
+        live::end();
+        log::warn(format_args!("no thread for snapshots: none on a signal"));
+        return;
+    }
+    expect_end();
+}
+
+/// Where the end of the process has something to say, it has so for those ends as well that a signal
+/// brings. Call where the writer is ready for them, or will say so.
+fn expect_end() {
+    if wanted_at_exit() && writer::runs() {
+        stop::prepare();
+        signals::hold_deadly();
+    }
+}
+
+/// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
+/// before the first context is answered when there is one.
+pub fn expect() {
+    if let Some(signal) = config::get().history.signal {
+        signals::hold_asking(signal);
+    }
+}
+
+/// Whether anything but a call of the program may ask for one.
+pub fn are_wanted() -> bool {
+    wanted_at_exit() || config::get().history.signal.is_some()
+}
+
+/// Whether the end of the process has something to say.
+fn wanted_at_exit() -> bool {
+    let config = config::get();
+    let statistics = matches!(config.stats_on_exit, StatsOnExit::File(_));
+    record::is_on() || config.waits_on_exit || statistics
+}
+
+/// The signal for a snapshot came. For the handler.
+pub fn from_signal() {
+    SIGNALS.leave();
+}
+
+/// A signal came whose default action ends the process. For the handler, which returns only where this
+/// thread may hold what the writer lacks, and comes back a moment later (`stop`).
+pub fn end_from_signal(signal: i32, context: *const c_void) {
+    // SAFETY: asks the kernel for a number.
+    if unsafe { libc::getpid() } == 1 {
+        // The first process of a container lives on: the kernel ignores what it leaves at the default.
+        return from_signal();
+    }
+    let none = END_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+    if none.is_ok() {
+        ENDS.leave_once();
+    }
+    go_on_ending(context);
+}
+
+/// The same once more, in the thread that the signal came to.
+pub fn go_on_ending(context: *const c_void) {
+    static RETURNS: AtomicU32 = AtomicU32::new(0);
+    let signal = END_BY.load(Ordering::SeqCst);
+    let mut silence = Silence::begin();
+    let look = || {
+        let silent = silence.look();
+        if ENDS.is_served(1) || writer::gave_up() {
+            Next::End
+        } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
+            log::warn(format_args!("no snapshot: its writer waits for what it does not get"));
+            Next::End
+        } else if writer::lacks_a_lock() {
+            Next::LacksLock
+        } else if silent > STUCK && silence::is_asleep() {
+            Next::Sleeps
+        } else {
+            Next::Wait
+        }
+    };
+    if stop::conduct(signal, context, look) {
+        if !ENDS.is_served(1) {
+            contents::remove_part();
+            live::end();
+        }
+        signals::end_by(signal);
+        // SAFETY: should anything have kept the signal from us: the process ends.
+        unsafe { libc::syscall(libc::SYS_exit_group, 128 + signal) };
+    }
+    RETURNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether a signal ends the process: nothing else does any more.
+pub fn is_ending() -> bool {
+    END_BY.load(Ordering::SeqCst) != 0
+}
+
+/// The process ends: one last snapshot where something is recorded, and whole files in any case.
+/// Whoever else ends the process meanwhile waits as well.
+pub fn at_exit() {
+    if DIRECTORY.get().is_none() {
+        if SIGNALS.unserved().is_some() {
+            log::warn(format_args!("no snapshot: the program never had a context"));
+        }
+        return;
+    }
+    if !writer::runs() {
+        if wanted_at_exit() {
+            undisturbed(|| write_last(false, Why::Exit));
+        }
+        return;
+    }
+    let served = match wanted_at_exit() {
+        true => EXIT.wait(EXIT.leave_once(), SILENCE_MAX),
+        false => SIGNALS.unserved().is_none_or(|number| SIGNALS.wait(number, SILENCE_MAX)),
+    };
+    // One that gave up has said so.
+    if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
+        lasting::keep();
+        let seconds = SILENCE_MAX.as_secs();
+        log::warn(format_args!(
+            "what was to be written at exit is not complete: its writer got no further for {seconds} s"
+        ));
+    }
+}
+
+/// An allocation is about to fail for lack of memory: the first few leave a snapshot.
+pub fn at_shortage() {
+    if SHORTAGES.left() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
+        SHORTAGES.wait(SHORTAGES.leave(), SILENCE_MAX);
+    }
+}
+
+/// The report for a request that is about to fail; see `snapshot::shortage_text`.
+pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, total: u64) -> String {
+    let text = move || contents::shortage_text(context, asked_bytes, free, total);
+    // Only what was recorded needs names.
+    let elsewhere = record::is_on() && writer::runs();
+    if elsewhere { writer::run(text, SILENCE_MAX).unwrap_or_default() } else { undisturbed(text) }
+}
+
+/// Writes a snapshot to this file, or to one named by the user's template. A relative path is the
+/// program's own: it counts from its current directory.
+pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
+    let write = move || {
+        let _one_at_a_time = lock(&WRITING);
+        let path = path.unwrap_or_else(next_path);
+        let written = contents::write(&path, Why::Asked);
+        note(&path, &written);
+        written.map(drop)
+    };
+    if writer::runs() {
+        let late = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
+        writer::run(write, SILENCE_IN_CALL_MAX).unwrap_or_else(|| Err(late()))
+    } else {
+        undisturbed(write)
+    }
+}
+
+/// One snapshot answers all that was asked for before it was begun.
+fn serve() {
+    let words = [&SIGNALS, &SHORTAGES, &ENDS, &EXIT];
+    let asked = words.map(|word| (word, word.unserved()));
+    if asked.iter().all(|(_, number)| number.is_none()) {
+        return;
+    }
+    let [signals, shortages, ends, exit] = asked.map(|(_, number)| number.is_some());
+    let write = || match (exit, ends, shortages) {
+        (true, ..) => write_last(signals || shortages, Why::Exit),
+        // All that was to be written at the end is.
+        (_, true, _) if EXIT.is_served(1) => (),
+        (_, true, _) => write_last(signals || shortages, Why::Ended),
+        (.., true) => write_to_template(Why::Shortage),
+        (false, false, false) => write_to_template(Why::Asked),
+    };
+    if std::panic::catch_unwind(write).is_err() {
+        log::warn(format_args!("a snapshot failed inside the library"));
+    }
+    if ends {
+        live::end();
+        lasting::end();
+    }
+    for (word, number) in asked {
+        number.into_iter().for_each(|number| word.note_served(number));
+    }
+}
+
+/// What was asked for at the end of the process. `asked`: and a snapshot in any case.
+fn write_last(asked: bool, why: Why) {
+    if asked || record::is_on() {
+        write_to_template(why);
+    }
+    if config::get().waits_on_exit {
+        contents::print_waits();
+    }
+    write_statistics();
+}
+
+fn write_to_template(why: Why) {
+    let _one_at_a_time = lock(&WRITING);
+    let path = next_path();
+    let written = contents::write(&path, why);
+    note(&path, &written);
+    match &written {
+        Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
+        Ok(dropped) => log::warn(format_args!(
+            "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
+            path.display()
+        )),
+        // Who names what is no file, `/dev/null` say, wants none.
+        Err(error)
+            if matches!(why, Why::Exit | Why::Ended)
+                && error.kind() != io::ErrorKind::InvalidInput
+                && lasting::keep() =>
+        {
+            let process = std::process::id();
+            log::warn(format_args!("no snapshot: {error}; cachealloc recover {process} makes one"));
+        }
+        Err(error) => log::warn(format_args!("no snapshot: {error}")),
+    }
+}
+
+/// The writer got no memory.
+fn give_up() -> ! {
+    contents::remove_part();
+    log::warn(format_args!("no snapshot: this process gets no more memory; nor later"));
+    writer::give_up()
+}
+
+/// Remembers what became of a snapshot, for whoever asked for it from outside.
+fn note(path: &Path, written: &io::Result<u64>) {
+    let mut past = lock(&PAST);
+    match written {
+        Ok(_) => {
+            past.written_count += 1;
+            past.last = Some(std::path::absolute(path).unwrap_or_default().display().to_string());
+        }
+        Err(error) => {
+            past.failed_count += 1;
+            past.last_problem = Some(format!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// What became of the snapshots so far, and how to ask for one.
+pub fn past() -> Snapshots {
+    let mut past = lock(&PAST).clone();
+    past.signal = config::get().history.signal;
+    past
+}
+
+/// A name of its own for each snapshot, where the program was started.
+fn next_path() -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let template = &config::get().history.snapshot;
+    in_directory(&contents::file_name(template, NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn in_directory(name: &str) -> PathBuf {
+    DIRECTORY.get().cloned().unwrap_or_default().join(name)
+}
+
+/// The statistics, where they are to go into a file.
+fn write_statistics() {
+    let StatsOnExit::File(template) = &config::get().stats_on_exit else { return };
+    let path = in_directory(&contents::file_name(template, 0));
+    match report::write(&path) {
+        Ok(()) => log::warn(format_args!("statistics: {}", path.display())),
+        Err(error) => log::warn(format_args!("no statistics: {error}")),
+    }
+}
+
+/// The whole report as JSON, for the program.
+pub fn report_json() -> Option<String> {
+    // Only what was recorded needs names.
+    let elsewhere = record::is_on() && writer::runs();
+    let json = || report::json(reading::Patience::Waits, false);
+    if elsewhere { writer::run(json, SILENCE_IN_CALL_MAX) } else { Some(json()) }
+}

@@ -1,0 +1,216 @@
+//! The thread that writes snapshots, and how others reach it.
+//!
+//! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
+//! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
+//! nobody waits for a writer that no longer gets on (`silence`): what the asker holds may be what it
+//! lacks. A thread of the program may have a small stack, another reason to write here.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use crate::heap;
+use crate::lock::lock;
+use crate::process::own_thread::{self, Body};
+use crate::record::lasting;
+use crate::snapshots::silence::{self, Silence};
+use crate::snapshots::triggers;
+use crate::statistics::live::{self, Live};
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What the thread does after every word.
+static SERVE: OnceLock<fn()> = OnceLock::new();
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// What the writer sleeps on, where there is no file for other processes: changes with every word.
+static BELL: AtomicU32 = AtomicU32::new(0);
+static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
+/// There was no memory, and nothing is served any more.
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+/// The process ends: the file for other processes goes.
+static LEAVES: Word = Word::new();
+
+/// Something that the writer may be asked for. Counters, because somebody may ask again while the
+/// last word is served.
+#[derive(Default)]
+pub struct Word {
+    left: AtomicU32,
+    served: AtomicU32,
+}
+
+impl Word {
+    pub const fn new() -> Word {
+        Word { left: AtomicU32::new(0), served: AtomicU32::new(0) }
+    }
+
+    /// Leaves word. For signal handlers, too: a system call, no lock.
+    pub fn leave(&self) -> u32 {
+        let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
+        ring();
+        number
+    }
+
+    /// Leaves word once for all, for all who ask: the number is 1.
+    pub fn leave_once(&self) -> u32 {
+        self.left.store(1, Ordering::Release);
+        ring();
+        1
+    }
+
+    /// How often word was left so far.
+    pub fn left(&self) -> u32 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// The number of the last word, where it is not served yet.
+    pub fn unserved(&self) -> Option<u32> {
+        let left = self.left();
+        (!self.is_served(left)).then_some(left)
+    }
+
+    pub fn is_served(&self, number: u32) -> bool {
+        self.served.load(Ordering::SeqCst).wrapping_sub(number) as i32 >= 0
+    }
+
+    /// For the writer: all words up to this one are served.
+    pub fn note_served(&self, number: u32) {
+        self.served.store(number, Ordering::SeqCst);
+    }
+
+    /// Waits until this word is served. False: it is not, and the writer has slept for so long, or
+    /// has given up.
+    pub fn wait(&self, number: u32, silence_max: Duration) -> bool {
+        let mut silence = Silence::begin();
+        while !self.is_served(number) {
+            if gave_up() || silence.look() > silence_max {
+                return self.is_served(number);
+            }
+            own_thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+}
+
+/// Something to be done in the writer's thread.
+type Job = Box<dyn FnOnce() + Send>;
+static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
+static JOBS_LEFT: Word = Word::new();
+
+/// Starts the thread, which calls `serve` after every word. False: there is none.
+pub fn start(serve: fn()) -> bool {
+    let _ = SERVE.set(serve);
+    let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
+    RUNS.store(runs, Ordering::Release);
+    runs
+}
+
+pub fn runs() -> bool {
+    RUNS.load(Ordering::Acquire)
+}
+
+/// Has the writer do something, which it does after the snapshots that are asked for, and answers
+/// with the result. None: it failed, or is not done yet.
+pub fn run<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+    silence_max: Duration,
+) -> Option<T> {
+    let result = Arc::new(Mutex::new(None));
+    let place = result.clone();
+    lock(&JOBS).push_back(Box::new(move || *lock(&place) = Some(body())));
+    let number = JOBS_LEFT.leave();
+    let done = JOBS_LEFT.wait(number, silence_max);
+    lock(&result).take().filter(|_| done)
+}
+
+/// Waits until all is done that `run` has asked for.
+pub fn finish_jobs(silence_max: Duration) -> bool {
+    JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
+}
+
+/// The writer waits for a lock that somebody holds for long, or has it now.
+pub fn note_lack(lacks: bool) {
+    LACKS_A_LOCK.store(lacks, Ordering::Release);
+}
+
+/// For signal handlers, too.
+pub fn lacks_a_lock() -> bool {
+    LACKS_A_LOCK.load(Ordering::Acquire)
+}
+
+/// Whether it will never serve a word again, for want of memory.
+pub fn gave_up() -> bool {
+    GAVE_UP.load(Ordering::Acquire)
+}
+
+/// For the writer: it can do nothing any more, and keeps what it has.
+pub fn give_up() -> ! {
+    GAVE_UP.store(true, Ordering::Release);
+    loop {
+        own_thread::sleep(Duration::from_millis(900));
+    }
+}
+
+/// The process ends. The writer removes the file for other processes: a filter for system calls that
+/// the program has put on its own threads is none for ours.
+pub fn leave() {
+    const SILENCE_MAX: Duration = Duration::from_secs(1);
+    if !runs() || gave_up() || !LEAVES.wait(LEAVES.leave_once(), SILENCE_MAX) {
+        live::end();
+        lasting::end();
+    }
+}
+
+fn work() {
+    let Some(serve) = SERVE.get() else { return };
+    heap::become_writer();
+    loop {
+        let heard = BELL.load(Ordering::Acquire);
+        if let Some(number) = LEAVES.unserved() {
+            live::end();
+            lasting::end();
+            LEAVES.note_served(number);
+        }
+        let look = live::get().filter(|_| !live::has_ended()).and_then(Live::look);
+        serve();
+        do_jobs();
+        if let (Some(live), Some(look)) = (live::get(), &look) {
+            if is_idle() {
+                live.obey(look);
+            }
+            let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
+        }
+        if is_idle() {
+            let _ = catch_unwind(lasting::keep_up);
+            heap::settle();
+        }
+        // Who rings rings both bells; where there is a file, others can ring the one in it.
+        let no_longer = lasting::next();
+        if !look.is_some_and(|look| live::wait_for_the_bell(&look, no_longer)) {
+            own_thread::wait(&BELL, heard, no_longer);
+        }
+    }
+}
+
+/// Nobody waits, and the process does not end.
+fn is_idle() -> bool {
+    LEAVES.left() == 0 && !triggers::is_ending()
+}
+
+fn do_jobs() {
+    let Some(number) = JOBS_LEFT.unserved() else { return };
+    loop {
+        let Some(job) = lock(&JOBS).pop_front() else { break };
+        // A job that failed leaves no result, and its asker knows by that.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+    JOBS_LEFT.note_served(number);
+}
+
+/// Has the writer look whether there is anything to do.
+pub fn ring() {
+    BELL.fetch_add(1, Ordering::Release);
+    own_thread::wake(&BELL);
+    live::ring();
+}

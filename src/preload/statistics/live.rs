@@ -1,0 +1,306 @@
+//! The statistics for other processes and their orders, while this one runs: a file in `/dev/shm` whose layout is
+//! `cachealloc_core::report::page`.
+//!
+//! Note [Live]. Nothing is written before somebody asks, so nothing is added to any call and an idle
+//! program is not woken. The asker rings a futex in the file, on which the writer's thread sleeps
+//! anyway; that thread takes the numbers under the locks that make them one story, as for a snapshot.
+//! Other ways were: counters that lie in shared memory themselves (free, but a reader cannot have
+//! several that fit together, and a child that is forked would count in them); reading our heap by
+//! `process_vm_readv` (forbidden between unrelated processes on most systems, and in containers); a
+//! socket (a descriptor that programs close with all others, whose number is then another file's).
+//!
+//! A file that another process cuts short ends whoever touches a mapping of it by SIGBUS. So our
+//! code never does: the mapping is an address for the kernel's futex calls, which answer EFAULT, and
+//! everything else is `pread` and `pwrite`. Where the file is not as we left it, it is given up.
+//!
+//! The file goes with the process, unless a signal kills it: then the next process of the user finds
+//! that its owner is gone, and removes it. A forked child has the mapping and never uses it.
+
+use core::ptr::{null, null_mut};
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::report::orders::Order;
+use cachealloc_core::report::page::{
+    ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner,
+    RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name,
+};
+
+use crate::clock::now_ns;
+use crate::process::own_thread;
+use crate::statistics::reading::Patience;
+use crate::statistics::{orders, report};
+use crate::undisturbed::undisturbed;
+use crate::{config, filter, identity, log};
+
+const FOLDER: &str = "/dev/shm";
+/// Files of others that are looked at when ours is made.
+const OTHERS_MAX: usize = 1000;
+
+/// The mapping; null where there is none. For the kernel only.
+static PAGE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// The file's name, for the end of the process.
+static PATH: OnceLock<CString> = OnceLock::new();
+/// The process ends, and leaves no file.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+static LIVE: OnceLock<Live> = OnceLock::new();
+
+/// The file. The writer's thread alone writes it, and allocates only when somebody asks.
+pub struct Live {
+    path: PathBuf,
+    inode: u64,
+    owner: Owner,
+    /// How many requests for call sites are answered.
+    sites_answered: AtomicU32,
+}
+
+/// What the file says before the writer looks for work.
+pub struct Look {
+    bell: u32,
+    /// Somebody asks, with this number.
+    asked: Option<u32>,
+    site_requests: u32,
+    /// Somebody gives an order, with this number.
+    ordered: Option<u32>,
+}
+
+impl Live {
+    /// Reads what is asked for. None: the file is not as we left it, and is given up.
+    pub fn look(&self) -> Option<Look> {
+        let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
+        let head = head.filter(|head| head.owner == self.owner);
+        if head.is_none() {
+            PAGE.store(null_mut(), Ordering::SeqCst);
+        }
+        let head = head?;
+        let asked = (head.requests != head.answered).then_some(head.requests);
+        let ordered = (head.orders != head.done).then_some(head.orders);
+        Some(Look { bell: head.bell, asked, site_requests: head.site_requests, ordered })
+    }
+
+    /// Carries an order out, if there is one.
+    pub fn obey(&self, look: &Look) {
+        let Some(number) = look.ordered else { return };
+        let obeyed = self.open().and_then(|file| {
+            let word =
+                |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+            word(BEGUN_OFFSET, number)?;
+            let head = read_head(&file)?.ok_or(io::ErrorKind::InvalidData)?;
+            word(RESULT_OFFSET, orders::obey(Order::from_bytes(&head.order)))?;
+            word(DONE_OFFSET, number)
+        });
+        match obeyed {
+            Ok(()) => wake(DONE_OFFSET),
+            Err(error) => log::info(format_args!("an order cannot be answered: {error}")),
+        }
+    }
+
+    /// Writes the statistics, if somebody asks.
+    pub fn answer(&self, look: &Look) {
+        let Some(asked) = look.asked else { return };
+        let sites = self.sites_answered.swap(look.site_requests, Ordering::Relaxed);
+        let text = report::json(Patience::GivesUp, sites != look.site_requests);
+        let written = self.open().and_then(|file| write_answer(&file, asked, &text));
+        match written {
+            Ok(()) => wake(ANSWERED_OFFSET),
+            Err(error) => log::info(format_args!("no live statistics: {error}")),
+        }
+    }
+
+    fn make() -> io::Result<Live> {
+        // The number that it has for itself: /proc may be of another namespace.
+        let owner = Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
+        // SAFETY: asks the kernel for a number.
+        let user = unsafe { libc::geteuid() };
+        let name = name(user, &owner);
+        let mut path = Path::new(FOLDER).join(&name);
+        let file = create(&path).or_else(|_| {
+            // Of this very process before it became this program, or of an earlier one with its number.
+            if std::fs::remove_file(&path).is_err() {
+                // Another user's, which may have been put there to be in our way.
+                path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
+            }
+            create(&path)
+        })?;
+        let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
+        // In this order: who finds a head that its process does not map takes it for a leftover.
+        let mapped = map(&file)
+            .and_then(|page| file.write_all_at(&Head::new(owner).to_bytes(), 0).map(|()| page));
+        if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
+            remove_own();
+        }
+        PAGE.store(mapped?, Ordering::SeqCst);
+        Ok(Live { path, inode: file.metadata()?.ino(), owner, sites_answered: AtomicU32::new(0) })
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
+        let same = file.metadata()?.ino() == self.inode;
+        if same { Ok(file) } else { Err(io::Error::other("the file was replaced")) }
+    }
+}
+
+/// Makes the file, if the options want it. Failure is nothing that a program should notice. In a thread
+/// of the program: what ours allocates would cost the process an arena of the heap.
+pub fn begin() {
+    if !config::get().live {
+        return;
+    }
+    undisturbed(|| {
+        remove_orphans();
+        match Live::make() {
+            Ok(live) => _ = LIVE.set(live),
+            Err(error) => log::info(format_args!("no live statistics: {error}")),
+        }
+    });
+}
+
+/// The file, where there is one.
+pub fn get() -> Option<&'static Live> {
+    LIVE.get()
+}
+
+/// Sleeps until somebody rings, and no longer than this. False: the file is gone, and nobody can.
+pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
+    let page = PAGE.load(Ordering::SeqCst);
+    if page.is_null() {
+        return false;
+    }
+    let bell = page.wrapping_add(BELL_OFFSET);
+    let time = no_longer.map(own_thread::timespec);
+    let time = time.as_ref().map_or(null(), core::ptr::from_ref);
+    // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
+    let code = unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAIT, look.bell, time) };
+    let fault = code == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+    if fault {
+        PAGE.store(null_mut(), Ordering::SeqCst);
+    }
+    !fault
+}
+
+/// Rings. For signal handlers, too.
+pub fn ring() {
+    let page = PAGE.load(Ordering::SeqCst);
+    if page.is_null() || !identity::is_ours() {
+        return;
+    }
+    let bell = page.wrapping_add(BELL_OFFSET);
+    // SAFETY: the kernel adds 1 to the word and wakes who sleeps on it; where it cannot, it says so.
+    let ring =
+        || unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAKE_OP, 1, 0, bell, ADD_1) };
+    if ring() == -1
+        && let Some(path) = PATH.get()
+    {
+        // Somebody cut the file short, and the writer sleeps behind its end.
+        // SAFETY: a C string.
+        unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
+        ring();
+    }
+}
+
+/// Adds 1 to the second word, and wakes nobody for it.
+const ADD_1: u32 = 1 << 28 | 1 << 12;
+
+fn wake(offset: usize) {
+    let word = PAGE.load(Ordering::SeqCst).wrapping_add(offset);
+    // SAFETY: wakes whoever sleeps on a word.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// The process ends. For signal handlers, too. A process that has put itself under a filter for system
+/// calls since may not be allowed to remove a file, and killed for trying: the next process does it.
+pub fn end() {
+    if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
+        remove_own();
+    }
+}
+
+/// Whether the file is gone, or goes.
+pub fn has_ended() -> bool {
+    ENDED.load(Ordering::SeqCst)
+}
+
+fn remove_own() {
+    if let Some(path) = PATH.get() {
+        // SAFETY: a C string.
+        unsafe { libc::unlink(path.as_ptr()) };
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn map(file: &File) -> io::Result<*mut u8> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: a new mapping at an address of the kernel's choice; it lives for ever, and nothing of
+    // ours looks into it.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            HEAD_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
+}
+
+/// A reader that sees the same even number before and after has one answer.
+fn write_answer(file: &File, asked: u32, text: &str) -> io::Result<()> {
+    let head = read_head(file)?.ok_or(io::ErrorKind::InvalidData)?;
+    let word = |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+    let odd = head.sequence | 1;
+    word(SEQUENCE_OFFSET, odd)?;
+    file.write_all_at(text.as_bytes(), HEAD_BYTES as u64)?;
+    let sizes = [text.len() as u64, now_ns()].map(u64::to_ne_bytes).concat();
+    file.write_all_at(&sizes, TEXT_BYTES_OFFSET as u64)?;
+    word(SEQUENCE_OFFSET, odd.wrapping_add(1))?;
+    word(ANSWERED_OFFSET, asked)
+}
+
+fn read_head(file: &File) -> io::Result<Option<Head>> {
+    let mut bytes = [0; HEAD_BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Head::from_bytes(&bytes))
+}
+
+fn head_at(path: &Path) -> Option<Head> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    read_head(&file.ok()?).ok()?
+}
+
+/// Files of the user's processes that were killed. Those of other namespaces cannot be judged.
+fn remove_orphans() {
+    let (Ok(own), Ok(folder)) = (identity::owner_of("self"), std::fs::read_dir(FOLDER)) else {
+        return;
+    };
+    if own.process_id != std::process::id() {
+        return; // of another namespace's /proc, in which numbers are others
+    }
+    // SAFETY: asks the kernel for a number.
+    let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
+    let ours =
+        folder.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
+    for entry in ours.take(OTHERS_MAX) {
+        let path = entry.path();
+        let Some(head) = head_at(&path) else { continue };
+        if head.owner.namespace == own.namespace && identity::is_gone(&head.owner) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The statistics of a context, read while the program goes on. The core counts what passes through
+//! it; a block in a lookaside list is allocated to the core and free to the program, and goes in and
+//! out without the core. What that makes is added here, when somebody asks, and nowhere else.
+//!
+//! Exact: everything but the peaks of other numbers than `allocated_bytes.all` where several threads
+//! allocate at once. Those may contain the blocks that lay in the lists of other threads just then.
+//! A block in a list counts as neither allocated nor inactive.
+
+use std::sync::TryLockError;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use cachealloc_core::report::ContextReport;
+use cachealloc_core::{Allocator, BlockId, Pool, PoolStats, Stat, Stats};
+
+use crate::cache::thread_cache::{PoolTally, Tally};
+use crate::contexts::{self, Context};
+use crate::lock::lock;
+use crate::log;
+use crate::snapshots::contents;
+
+/// How long to wait for others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes: they do not hold these locks for long.
+    Waits,
+    /// Some seconds: a thread may have been stopped with a lock, and the end of the process waits.
+    GivesUp,
+    /// Not at all: the thread that holds a lock may be the one that asks, in a signal handler.
+    Never,
+}
+
+/// The difference between what was requested of the blocks that left lists, as the program had it,
+/// and as the core has it: the core knows only the first request of a block that went through a list.
+/// Changed under the core's lock.
+#[derive(Default)]
+pub struct Unseen {
+    small: Requested,
+    large: Requested,
+}
+
+#[derive(Default)]
+struct Requested {
+    /// To take from what the program freed.
+    not_freed: AtomicI64,
+    /// To add to what is requested now: what was left when the totals began anew.
+    before: AtomicI64,
+}
+
+impl Unseen {
+    /// The core is about to free a block that was in a list.
+    pub fn left_list(&self, allocator: &Allocator, block: BlockId) {
+        let (pool, known_bytes) = allocator.requested(block);
+        add(&self.of(pool).not_freed, known_bytes as i64);
+    }
+
+    /// The core is about to free a block that the program had, who had asked for so many bytes.
+    #[inline]
+    pub fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
+        let (pool, known_bytes) = allocator.requested(block);
+        if known_bytes != requested_bytes {
+            add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);
+        }
+    }
+
+    fn of(&self, pool: Pool) -> &Requested {
+        match pool {
+            Pool::Small => &self.small,
+            Pool::Large => &self.large,
+        }
+    }
+}
+
+/// What a context has now. None: somebody holds what it takes, and there is no waiting.
+pub fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
+    let mut report = ContextReport {
+        id: context.id,
+        device: context.device,
+        is_alive: !context.is_dead(),
+        met: context.met,
+        gone: context.gone(),
+        stats: Stats::default(),
+        barriers_count: context.last_barrier.count(),
+    };
+    report.stats = stats(context, patience)?;
+    Some(report)
+}
+
+/// Of all contexts that the process has had; without those that are busy for too long.
+pub fn reports(patience: Patience) -> Vec<ContextReport> {
+    let report = |context| {
+        let report = report(context, patience);
+        if report.is_none() {
+            log::warn(format_args!("statistics: a context is busy, and left out"));
+        }
+        report
+    };
+    contexts::every().filter_map(report).collect()
+}
+
+pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
+    if let Some(stats) = context.buried() {
+        return Some(stats.clone());
+    }
+    let allocator = match patience {
+        Patience::Waits => lock(&context.allocator),
+        Patience::GivesUp => contents::lock_patiently(&context.allocator)?,
+        Patience::Never => match context.allocator.try_lock() {
+            Ok(allocator) => allocator,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        },
+    };
+    Some(stats_locked(context, &allocator, patience))
+}
+
+/// The same for whoever has the core's lock.
+pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
+    let mut stats = allocator.stats().clone();
+    stats.max_split_bytes = allocator.policy().max_split_bytes;
+    stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
+    let tally = context.lookaside.tally(patience);
+    add_tally(&mut stats, &tally);
+    for (pool, passes) in [(Pool::Small, tally.small), (Pool::Large, tally.large)] {
+        add_requested(&mut stats.requested_bytes, pool, &passes, context.unseen.of(pool));
+    }
+    let peak = &mut stats.allocated_bytes.all;
+    peak.peak = context.allocated_bytes_peak.load(Ordering::Relaxed).max(peak.current);
+    stats
+}
+
+/// Every peak of the context becomes the current value.
+pub fn reset_peaks(context: &Context) {
+    let mut allocator = lock(&context.allocator);
+    if context.is_dead() {
+        return;
+    }
+    context.lookaside.empty(|held| crate::cache::alloc::take_back(context, &mut allocator, held));
+    crate::cache::alloc::note_allocated(context, &allocator);
+    allocator.stats_mut().reset_peaks();
+    context.recorder.reset_peak();
+    let current = allocator.stats().allocated_bytes.all.current;
+    context.allocated_bytes_peak.store(current, Ordering::Relaxed);
+}
+
+/// Every total of the context begins anew. Answers what they were.
+pub fn reset_totals(context: &Context) -> Option<Stats> {
+    let mut allocator = lock(&context.allocator);
+    if context.is_dead() {
+        return None;
+    }
+    let before = stats_locked(context, &allocator, Patience::Waits);
+    let mut tally = Tally::default();
+    let lookaside = &context.lookaside;
+    lookaside.start_anew(&mut tally, |held| {
+        crate::cache::alloc::take_back(context, &mut allocator, held)
+    });
+    crate::cache::alloc::note_allocated(context, &allocator);
+    for (requested, passes) in
+        [(&context.unseen.small, tally.small), (&context.unseen.large, tally.large)]
+    {
+        let left = requested.not_freed.swap(0, Ordering::Relaxed);
+        add(&requested.before, left + passes.requested_taken as i64 - passes.requested_put as i64);
+    }
+    context.ooms_count.store(0, Ordering::Relaxed);
+    allocator.stats_mut().reset_totals();
+    Some(before)
+}
+
+fn add_tally(stats: &mut Stats, tally: &Tally) {
+    for (pool, passes) in [(Pool::Small, &tally.small), (Pool::Large, &tally.large)] {
+        for counts in [&mut stats.allocation, &mut stats.active] {
+            each(counts, pool, |stat| add_passes(stat, passes.hits, passes.held));
+        }
+        for bytes in [&mut stats.allocated_bytes, &mut stats.active_bytes] {
+            each(bytes, pool, |stat| add_passes(stat, passes.hit_bytes, passes.held_bytes));
+        }
+    }
+    add_passes(&mut stats.oversize_allocations, tally.oversize_hits, tally.oversize_held);
+}
+
+/// So much went in and out, and so much is in.
+fn add_passes(stat: &mut Stat, hits: u64, held: u64) {
+    stat.allocated += hits;
+    stat.freed += hits + held;
+    stat.current = stat.current.saturating_sub(held);
+}
+
+fn add_requested(stats: &mut PoolStats, pool: Pool, passes: &PoolTally, unseen: &Requested) {
+    let not_freed = unseen.not_freed.load(Ordering::Relaxed);
+    let before = unseen.before.load(Ordering::Relaxed);
+    let freed = passes.requested_put as i64 - not_freed;
+    each(stats, pool, |stat| {
+        stat.allocated += passes.requested_taken;
+        stat.freed = stat.freed.saturating_add_signed(freed);
+        let more = passes.requested_taken as i64 - freed + before;
+        stat.current = stat.current.saturating_add_signed(more);
+        stat.peak = stat.peak.max(stat.current);
+    });
+}
+
+/// A number of a pool, and of both.
+fn each(stats: &mut PoolStats, pool: Pool, mut change: impl FnMut(&mut Stat)) {
+    change(&mut stats.all);
+    change(match pool {
+        Pool::Small => &mut stats.small,
+        Pool::Large => &mut stats.large,
+    });
+}
+
+fn add(number: &AtomicI64, amount: i64) {
+    let sum = number.load(Ordering::Relaxed).wrapping_add(amount);
+    number.store(sum, Ordering::Relaxed);
+}

@@ -1,0 +1,135 @@
+//! The whole report: every context, the driver's calls, the waits, and who holds the memory. Names of
+//! libraries are looked up here: call where a snapshot may be written.
+
+use core::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use cachealloc_core::options::{Record, Word};
+use cachealloc_core::report::{self, CallSite, Holder, Recording, Report};
+use cachealloc_history::{Describe, Frame};
+
+use crate::driver_memory::limits;
+use crate::record::holders::Held;
+use crate::record::settings::Settings;
+use crate::record::symbols::Names;
+use crate::snapshots::{contents, recording, triggers};
+use crate::statistics::reading::{self, Patience};
+use crate::statistics::stats;
+use crate::trim::scavenger;
+use crate::{config, contexts, record};
+
+/// So many call sites of a context are named, of those that hold most and of those that allocate most.
+const SITES_MAX: usize = 50;
+
+/// Writes everything to this file: as JSON where its name says so, else as text.
+pub fn write(path: &Path) -> io::Result<()> {
+    let report = take(Patience::GivesUp, false);
+    let as_json = path.extension() == Some(OsStr::new("json"));
+    let text = if as_json { report::json(&report) } else { report::text(&report) };
+    contents::write_file(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// `sites`: with the call sites that hold, or allocate, most.
+pub fn json(patience: Patience, sites: bool) -> String {
+    report::json(&take(patience, sites))
+}
+
+fn take(patience: Patience, sites: bool) -> Report {
+    let contexts = reading::reports(patience);
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        process_id: std::process::id(),
+        free_mode: stats::mode_name(config::get().free_mode),
+        contexts,
+        calls: stats::calls(),
+        waits: stats::waits(),
+        counts: stats::counts(),
+        holders: record::is_on().then(|| contents::with_all_names(holders)),
+        call_sites: (sites && record::is_on()).then(call_sites),
+        snapshots: triggers::past(),
+        recording: recording_now(),
+        limits: limits::all(),
+        trims: scavenger::trims(),
+    }
+}
+
+fn recording_now() -> Option<Recording> {
+    let Settings { level, context, stacks, entries_max, device } = recording::now();
+    (level != Record::Off).then(|| Recording {
+        record: level.word(),
+        context: context.word(),
+        stacks: stacks.word(),
+        max_entries: entries_max as u64,
+        device,
+    })
+}
+
+/// By device and library, those that held most at the peak first.
+fn holders(names: &mut Names) -> Vec<Holder> {
+    let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
+    for context in contexts::every() {
+        let mut held = context.recorder.holders();
+        held.retain(|held| held.bytes != 0 || held.bytes_at_peak != 0);
+        names.prepare_categories(held.iter().map(|held| held.stack));
+        for Held { stack, bytes, bytes_at_peak, .. } in held {
+            let library = if stack.is_none() { String::new() } else { names.category(stack) };
+            let library = if library.is_empty() { "unknown".to_string() } else { library };
+            let sum = sums.entry((context.device, library)).or_default();
+            *sum = (sum.0 + bytes, sum.1 + bytes_at_peak);
+        }
+    }
+    let mut holders: Vec<Holder> = sums
+        .into_iter()
+        .map(|((device, library), (bytes, bytes_at_peak))| Holder {
+            device,
+            library,
+            bytes,
+            bytes_at_peak,
+        })
+        .collect();
+    holders.sort_by_key(|holder| (holder.device, Reverse(holder.bytes_at_peak)));
+    holders
+}
+
+/// Of each context those that hold most and those that allocated most often, with names.
+fn call_sites() -> Vec<CallSite> {
+    let mut sites = Vec::new();
+    for context in contexts::every() {
+        let mut held = context.recorder.holders();
+        held.sort_by_key(|held| Reverse((held.bytes, held.allocations_count)));
+        let rest = held.split_off(held.len().min(SITES_MAX));
+        let mut rest: Vec<Held> = rest.into_iter().filter(|held| !held.stack.is_none()).collect();
+        rest.sort_by_key(|held| Reverse(held.allocations_count));
+        held.extend(rest.into_iter().take(SITES_MAX));
+        let stacks: Vec<_> = held.iter().map(|held| held.stack).collect();
+        contents::with_names(stacks, |names| {
+            sites.extend(held.iter().map(|held| call_site(context.device, held, names)));
+        });
+    }
+    sites
+}
+
+fn call_site(device: i32, held: &Held, names: &mut Names) -> CallSite {
+    let known = !held.stack.is_none();
+    CallSite {
+        device,
+        library: if known { names.category(held.stack) } else { String::new() },
+        bytes: held.bytes,
+        bytes_at_peak: held.bytes_at_peak,
+        blocks_count: held.allocations_count.saturating_sub(held.frees_count),
+        allocations_count: held.allocations_count,
+        frames: if known {
+            names.frames(held.stack).iter().map(line).collect()
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn line(frame: &Arc<Frame>) -> String {
+    format!("{} {}:{}", frame.name, frame.filename, frame.line)
+}

@@ -1,0 +1,353 @@
+//! Memory that nobody uses goes back to the driver, so that the cache does not starve its neighbours
+//! on the device: one turn of the keeper (`keeper.rs`) in one context.
+//!
+//! A turn waits for nothing that a program does. It takes a mark; what is idle since a mark some turns
+//! ago goes, once the newest barrier of that time is complete: by then all work with the memory is
+//! over, and `cuMemFreeAsync` on a stream that nobody else uses has nothing to wait for. The real free
+//! would wait for the context.
+//!
+//! The device has the memory when somebody synchronises with that stream (measured: a query says that
+//! all is over and brings nothing back, and requests fail for want of it). That takes 27 us for 2 MiB and
+//! 35 ms for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
+//!
+//! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
+//! who lacks the memory that is on its way (`departures`), or asks how much is free.
+
+use crate::clock::Instant;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Allocator, IdleMark, Segment};
+
+use crate::cache::departures::{self, Departure};
+use crate::cache::thread_cache::ListsSeen;
+use crate::cache::{alloc, arenas, stream_frees};
+use crate::contexts::Context;
+use crate::contexts::events::EventRef;
+use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::{api, table};
+use crate::driver_memory::limits;
+use crate::functions::id;
+use crate::lock::lock;
+use crate::ordering::{LEDGER, captures, widen};
+use crate::process::own_thread;
+use crate::statistics::stats::{self, Count};
+use crate::trim::scavenger;
+use crate::{config, log, pagemap};
+
+/// For so many turns nobody must have used memory that goes back because the device is short of it:
+/// a loop that takes its memory again at each step keeps it.
+const TURNS_IDLE: usize = 3;
+/// Less than this never goes back.
+const WORTH_BYTES: u64 = 2 << 20;
+/// Marks whose barrier is not known to be complete.
+const SETTLING_MAX: usize = 4;
+/// The driver's lock goes to whoever asks at the right moment: after so long others get a turn, unless
+/// somebody waits for the memory.
+const STRETCH: Duration = Duration::from_millis(1);
+
+/// What the keeper knows of one context.
+#[derive(Default)]
+pub struct Idle {
+    /// Held through a turn, also while it is in the driver.
+    turn: Mutex<Turn>,
+    /// Somebody is about to end the context.
+    held_off: AtomicU32,
+    /// Another process wants to have what is free.
+    trim_wanted: AtomicBool,
+}
+
+/// What a look for a trim has brought.
+pub struct Trim {
+    pub is_done: bool,
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// One for each turn, the newest last.
+    marks: VecDeque<IdleMark>,
+    /// Some of them, oldest first, and what must be complete before they are settled.
+    settling: VecDeque<(IdleMark, Option<EventRef>)>,
+    /// All work with what was free at this mark is over.
+    settled: Option<IdleMark>,
+    lists_seen: ListsSeen,
+    /// On which memory goes back; 0 before its first use.
+    stream: StreamHandle,
+    /// Segments that the driver would not take so far.
+    refused: Vec<Segment>,
+    /// Somebody wants what is free.
+    trim: Option<Wanted>,
+}
+
+/// What goes back because somebody wants it: what was freed when that was said.
+enum Wanted {
+    /// Nobody has looked yet.
+    All,
+    /// Some of it is not free before these are complete.
+    Behind(Vec<EventRef>),
+    /// What was free before.
+    Before(IdleMark),
+}
+
+/// No turn of the keeper is in the context while this lives.
+pub struct HeldOff<'a>(&'a Idle);
+
+impl Idle {
+    /// Call before the driver is asked to end the context.
+    pub fn hold_off(&self) -> HeldOff<'_> {
+        self.held_off.fetch_add(1, Ordering::SeqCst);
+        if rule_holds(Rule::EndHoldsKeeperOff) {
+            drop(lock(&self.turn));
+        }
+        HeldOff(self)
+    }
+
+    /// What is free goes back at the next look, or as soon as the work with it is over (`trim`).
+    pub fn want_trim(&self) {
+        self.trim_wanted.store(true, Ordering::SeqCst);
+    }
+
+    fn is_held_off(&self) -> bool {
+        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsKeeperOff)
+    }
+}
+
+impl Drop for HeldOff<'_> {
+    fn drop(&mut self) {
+        self.0.held_off.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A look at one context, which gives back what is due.
+pub fn turn(context: &'static Context) {
+    let mut turn = lock(&context.idle.turn);
+    if context.idle.is_held_off() || context.is_dead() || !turn.note(context) {
+        return;
+    }
+    // Nothing of ours is near a capture that need not be.
+    if captures::any() || !may_enter(context) {
+        return;
+    }
+    widen(Rule::EndHoldsKeeperOff);
+    api::relaxed(|| {
+        context.enter(&mut || {
+            turn.give_back(context);
+            SUCCESS
+        })
+    });
+}
+
+/// Gives back what was free when that was wanted, once the work of that time is over. Waits for none of it.
+pub fn trim(context: &'static Context) -> Trim {
+    let mut turn = lock(&context.idle.turn);
+    let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
+    if context.is_dead() || !(is_new || turn.trim.is_some()) {
+        return Trim { is_done: true, bytes: 0 };
+    }
+    if is_new {
+        turn.trim = Some(Wanted::All);
+    }
+    if context.idle.is_held_off() || captures::any() {
+        return Trim { is_done: false, bytes: 0 };
+    }
+    if !may_enter(context) {
+        turn.trim = None;
+        return Trim { is_done: true, bytes: 0 };
+    }
+    let mut bytes = None;
+    api::relaxed(|| {
+        context.enter(&mut || {
+            bytes = turn.give_back_wanted(context);
+            SUCCESS
+        })
+    });
+    let is_done = bytes.is_some() && turn.refused.is_empty();
+    if is_done {
+        turn.trim = None;
+    }
+    Trim { is_done, bytes: bytes.unwrap_or(0) }
+}
+
+/// Whether the context is sure to be there. A green context ends without a word to us. So may a
+/// primary one, by a call that went past us: whether there is one can be asked without its handle, and
+/// the one that there is may be another.
+fn may_enter(context: &Context) -> bool {
+    if LEDGER.plain.has_shown(Agent::GreenContext) {
+        return false;
+    }
+    let (mut flags, mut active, mut id) = (0, 0, 0);
+    context.explicit
+        || api::device_primary_ctx_get_state(context.device, &mut flags, &mut active) == SUCCESS
+            && active != 0
+            && api::ctx_get_id(context.handle, &mut id) == SUCCESS
+            && id == context.id
+}
+
+impl Turn {
+    /// Takes a mark. False: nothing can be idle.
+    fn note(&mut self, context: &Context) -> bool {
+        let mut allocator = lock(&context.allocator);
+        // To the core these blocks are in use.
+        let taken = |held| alloc::take_back(context, &mut allocator, held);
+        context.lookaside.empty_unused(&mut self.lists_seen, taken);
+        alloc::note_allocated(context, &allocator);
+        let stats = allocator.stats();
+        let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
+        let free_bytes = reserved.current - allocated.current;
+        let mark = allocator.idle_mark();
+        drop(allocator);
+        self.marks.push_back(mark);
+        let kept = TURNS_IDLE.max(config::get().idle.release_seconds.unwrap_or(0) as usize) + 1;
+        if self.marks.len() > kept {
+            self.marks.pop_front();
+        }
+        self.expect_settled(context, mark);
+        free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
+    }
+
+    /// After the mark was taken: a free is published when its barrier is known.
+    fn expect_settled(&mut self, context: &Context, mark: IdleMark) {
+        if self.settling.len() < SETTLING_MAX {
+            self.settling.push_back((mark, context.last_barrier.newest()));
+        }
+    }
+
+    /// With the context current.
+    fn give_back(&mut self, context: &Context) {
+        context.release_streams.collect();
+        self.settle();
+        let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
+        let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
+        if bytes > 0 {
+            log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
+        }
+    }
+
+    /// The bytes that went back; None: the work of before is not over. With the context current.
+    fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
+        let mark = self.wanted_before(context)?;
+        context.release_streams.collect();
+        let newest = self.settling.back().map(|(mark, _)| *mark);
+        if self.settled.max(newest) < Some(mark) {
+            self.expect_settled(context, mark);
+        }
+        self.settle();
+        if self.settled < Some(mark) || !self.has_stream() {
+            return None;
+        }
+        Some(self.give_back_idle(context, mark, Allocator::release_unused))
+    }
+
+    /// None: some of it is freed and not free.
+    fn wanted_before(&mut self, context: &'static Context) -> Option<IdleMark> {
+        if matches!(self.trim, Some(Wanted::All)) {
+            self.trim = Some(Wanted::Behind(stream_frees::pending(context)));
+        }
+        match self.trim.as_ref()? {
+            Wanted::Before(mark) => return Some(*mark),
+            Wanted::Behind(events) if events.iter().any(|event| event.query() == NOT_READY) => {
+                return None;
+            }
+            Wanted::Behind(_) | Wanted::All => {}
+        }
+        stream_frees::query(context);
+        alloc::empty_lookaside(context);
+        let mark = lock(&context.allocator).idle_mark();
+        self.trim = Some(Wanted::Before(mark));
+        Some(mark)
+    }
+
+    /// What is idle since this mark, which is settled. With the context current.
+    fn give_back_idle(
+        &mut self,
+        context: &Context,
+        mark: IdleMark,
+        taken: fn(&mut Allocator, IdleMark) -> Vec<Segment>,
+    ) -> u64 {
+        let mut allocator = lock(&context.allocator);
+        let segments = taken(&mut allocator, mark);
+        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
+        context.recorder.segments_released(&mut allocator, &segments);
+        drop(allocator);
+        widen(Rule::RoomIsAwaited);
+        // Before the driver has them: afterwards the same addresses may be another owner's.
+        segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
+        let bytes = self.free(context, segments);
+        drop(departure);
+        bytes + arenas::unmap_idle(context, mark)
+    }
+
+    fn settle(&mut self) {
+        let over = |event: &EventRef| event.query() != NOT_READY;
+        while let Some((mark, event)) = self.settling.front() {
+            if rule_holds(Rule::IdleBehindBarrier) && !event.as_ref().is_none_or(over) {
+                break;
+            }
+            self.settled = Some(*mark);
+            self.settling.pop_front();
+        }
+    }
+
+    /// What is idle since this mark goes back now.
+    fn due(&self, context: &Context) -> Option<IdleMark> {
+        let idle = config::get().idle;
+        let long = idle.release_seconds.and_then(|turns| self.mark_before(turns as usize));
+        let keep_free_bytes = idle.keep_free.on(context.device_bytes);
+        let short = self.mark_before(TURNS_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
+        let due = long.max(short)?;
+        Some(due.min(self.settled?))
+    }
+
+    fn mark_before(&self, turns: usize) -> Option<IdleMark> {
+        let place = self.marks.len().checked_sub(1 + turns)?;
+        self.marks.get(place).copied()
+    }
+
+    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    fn has_stream(&mut self) -> bool {
+        if self.stream == 0 && table::has(id::cuMemFreeAsync) {
+            let mut made = 0;
+            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
+                self.stream = made;
+            }
+        }
+        self.stream != 0
+    }
+
+    /// Gives segments to the driver, and answers how many bytes. What it refuses, and what there is no
+    /// more time for, is offered again at the next turn: the only other way is a free that waits.
+    fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
+        let mut bytes = 0;
+        let mut stretch = Instant::now();
+        for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
+            let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
+            let free = || api::mem_free_async(segment.base.0, self.stream);
+            if in_a_hurry || stats::timed_release(free) != SUCCESS {
+                self.refused.push(segment);
+                continue;
+            }
+            if rule_holds(Rule::ReleaseSynchronizes) {
+                api::stream_synchronize(self.stream);
+            }
+            stats::count(Count::SegmentsReleased);
+            limits::give_back(context.device, segment.bytes);
+            bytes += segment.bytes;
+            if stretch.elapsed() >= STRETCH && !departures::is_awaited() {
+                own_thread::sleep(STRETCH);
+                stretch = Instant::now();
+            }
+        }
+        bytes
+    }
+}
+
+/// On the current device. A context that does not answer has lost more than memory.
+fn has_less_free_than(bytes: u64) -> bool {
+    let (mut free, mut total) = (0, 0);
+    bytes > 0 && api::mem_get_info(&mut free, &mut total) == SUCCESS && (free as u64) < bytes
+}

@@ -1,0 +1,312 @@
+//! Giving segments back to the driver (docs/ordering.md 8).
+//!
+//! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does
+//! not wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last
+//! barrier and behind the events of its blocks' tags. Whoever needs the memory now waits for that
+//! stream only. The real free is the last resort, and counted.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Allocator, Segment};
+
+use crate::cache::departures::Departure;
+use crate::cache::{arenas, stream_frees};
+use crate::contexts::events::EventRef;
+use crate::contexts::{self, Context};
+use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::{api, table};
+use crate::driver_memory::limits;
+use crate::functions::id;
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::ordering::{captures, real_frees, widen};
+use crate::pagemap;
+use crate::statistics::stats::{self, Count, Wait};
+
+/// The streams on which memory goes back.
+#[derive(Default)]
+pub struct ReleaseStreams {
+    now: ReleaseStream,
+    behind_events: ReleaseStream,
+}
+
+#[derive(Default)]
+struct ReleaseStream {
+    /// 0 before its first use.
+    handle: Mutex<StreamHandle>,
+    /// Memory was freed on it that the device does not have until somebody synchronises with it:
+    /// its frees may all be over, and still no request gets their memory (measured).
+    owes: AtomicBool,
+    /// Held from the look whether the stream is done to the end of what brings its memory back, and while
+    /// new waits go into it: who brings back must not come to wait for those. None of these calls waits
+    /// for work.
+    turn: Mutex<()>,
+}
+
+impl ReleaseStreams {
+    /// Whether memory went back for which nobody has waited.
+    pub fn owe(&self) -> bool {
+        [&self.now, &self.behind_events].iter().any(|stream| stream.owes.load(Ordering::Relaxed))
+    }
+
+    /// Lets the device have what is over. Waits for no work. With the context current.
+    pub fn collect(&self) {
+        [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
+    }
+
+    /// Gives memory back that no work has touched; nobody waits. False: this driver only knows frees
+    /// that wait. With the context current.
+    pub fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
+        let Some(handle) = self.now.handle() else { return false };
+        let freed = api::mem_free_async(pointer, handle) == SUCCESS;
+        if freed {
+            self.now.owes.store(true, Ordering::Release);
+        }
+        freed
+    }
+}
+
+impl ReleaseStream {
+    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    fn handle(&self) -> Option<StreamHandle> {
+        let mut handle = lock(&self.handle);
+        if *handle == 0 && table::has(id::cuMemFreeAsync) {
+            let mut made = 0;
+            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
+                *handle = made;
+            }
+        }
+        (*handle != 0).then_some(*handle)
+    }
+
+    fn collect(&self) {
+        if !self.owes.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
+            return;
+        }
+        let handle = *lock(&self.handle);
+        let _turn = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.turn));
+        if api::stream_query(handle) == SUCCESS {
+            widen(Rule::CollectTakesTurns);
+            self.wait(handle);
+        }
+    }
+
+    fn wait(&self, handle: StreamHandle) -> CuResult {
+        self.owes.store(false, Ordering::Release);
+        stats::timed(Wait::Release, || api::stream_synchronize(handle))
+    }
+
+    /// Behind what this stream waits for. What the driver would not take so is for the caller, who may
+    /// have to wait with it.
+    fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
+        let free = |segment: &&&Segment| {
+            stats::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
+        };
+        let refused: Vec<_> = segments.iter().filter(free).copied().collect();
+        if refused.len() < segments.len() {
+            self.owes.store(true, Ordering::Release);
+        }
+        refused
+    }
+}
+
+/// Segments that have left the allocator, and the events that their memory still waits for.
+pub struct Leaving {
+    segments: Vec<Segment>,
+    /// Those that other processes may have mapped: by the real free, as natively.
+    exported: Vec<Segment>,
+    events: Vec<EventRef>,
+    /// An event is not known any more: only a real wait is sure.
+    unsure: bool,
+    departure: Option<Departure>,
+}
+
+impl Leaving {
+    /// Call under the allocator's lock, right after the segments left it: once the lock is gone,
+    /// nothing names their events any more, and they may be used again.
+    pub fn new(context: &Context, allocator: &mut Allocator, segments: Vec<Segment>) -> Leaving {
+        context.recorder.segments_released(allocator, &segments);
+        let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let events = stream_frees::events(context, &ids);
+        let unsure = events.len() != ids.len();
+        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
+        let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
+        Leaving { segments, exported, events, unsure, departure }
+    }
+
+    /// Gives the segments to the driver, and returns when their memory is there. The code is that of
+    /// work that failed meanwhile; the segments are gone either way.
+    pub fn release(mut self, context: &'static Context) -> CuResult {
+        let departure = self.departure.take();
+        if self.segments.is_empty() && self.exported.is_empty() {
+            return SUCCESS;
+        }
+        let all = || self.segments.iter().chain(&self.exported);
+        // Before the driver has them: afterwards the same addresses may be another owner's.
+        all().for_each(|segment| pagemap::remove(segment.base.0));
+        stats::add(Count::SegmentsReleased, all().count() as u64);
+        let code = api::relaxed(|| {
+            context.enter(&mut || {
+                let code = self.release_unexported(context);
+                code.max(self.free_exported())
+            })
+        });
+        limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
+        drop(departure);
+        code
+    }
+
+    fn release_unexported(&self, context: &Context) -> CuResult {
+        if self.segments.is_empty() {
+            return SUCCESS;
+        }
+        let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
+        match context.release_streams.now.handle().filter(|_| in_order) {
+            Some(stream) => self.behind_barrier(context, stream),
+            None => self.by_waiting(),
+        }
+    }
+
+    /// The events of blocks that a stream of another context still uses: the real free waits for
+    /// its own context only.
+    fn free_exported(&self) -> CuResult {
+        if self.exported.iter().any(|segment| !segment.events.is_empty()) {
+            self.events.iter().for_each(|event| {
+                stats::timed(Wait::RealFree, || event.synchronize());
+            });
+        }
+        free_by_waiting(self.exported.iter())
+    }
+
+    fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
+        if !waits_for(stream, context.last_barrier.newest().iter()) {
+            return self.by_waiting();
+        }
+        let (later, now): (Vec<_>, Vec<_>) =
+            self.segments.iter().partition(|segment| !segment.events.is_empty());
+        let mut code = SUCCESS;
+        free_by_waiting(context.release_streams.now.give_back(stream, &now));
+        if !now.is_empty() {
+            code = context.release_streams.now.wait(stream);
+        }
+        // What a stream still uses goes back when the stream is done. Nobody waits for that: a
+        // malloc natively does not either (hazard 31).
+        if !later.is_empty() {
+            self.behind_events(context, &later);
+        }
+        code
+    }
+
+    /// On a stream of its own: whoever waits for the other one must not wait for these events.
+    fn behind_events(&self, context: &Context, segments: &[&Segment]) {
+        let behind_events = &context.release_streams.behind_events;
+        let by_waiting = match behind_events.handle() {
+            Some(handle) => {
+                let barrier = context.last_barrier.newest();
+                let events = barrier.iter().chain(&self.events);
+                let _turn = lock(&behind_events.turn);
+                match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
+                    true => behind_events.give_back(handle, segments),
+                    false => segments.to_vec(),
+                }
+            }
+            None => segments.to_vec(),
+        };
+        free_by_waiting(by_waiting);
+    }
+
+    fn by_waiting(&self) -> CuResult {
+        free_by_waiting(self.segments.iter())
+    }
+}
+
+/// Puts a stream of ours behind events. False: the driver refused one, and only a real wait is
+/// sure.
+fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
+    events
+        .filter(|event| !event.is_dead())
+        .all(|event| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS)
+}
+
+/// The real free waits for the context like any other, and holds it meanwhile.
+fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
+    let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
+    let free = |segment: &Segment| stats::timed(Wait::RealFree, || real(segment));
+    segments
+        .into_iter()
+        .map(|segment| stats::timed_release(|| free(segment)))
+        .fold(SUCCESS, CuResult::max)
+}
+
+/// Every wholly free segment of every context on this device (`None`: on every device) leaves
+/// the cache.
+pub fn everything_free(device: Option<i32>) -> CuResult {
+    give_back(device, |allocator| allocator.release_free()).0
+}
+
+/// The same on the program's own order. The bytes that went back, or an `errno`.
+pub fn trim(device: Option<i32>) -> Result<u64, i32> {
+    if captures::any() {
+        return Err(libc::EBUSY);
+    }
+    let taken = |allocator: &mut Allocator| allocator.release_freed();
+    match give_back(device, taken) {
+        (SUCCESS, bytes) => Ok(bytes),
+        _ => Err(libc::EIO),
+    }
+}
+
+fn give_back(
+    device: Option<i32>,
+    taken: impl Fn(&mut Allocator) -> Vec<Segment>,
+) -> (CuResult, u64) {
+    let (mut code, mut bytes) = (SUCCESS, 0);
+    let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
+    for context in contexts::all().filter(concerned) {
+        let Some(_open) = context.keep_open() else { continue };
+        pool_life::reap();
+        stream_frees::query(context);
+        stream_frees::wait_for_plain_frees(context);
+        stream_frees::assume_over(context);
+        crate::cache::alloc::empty_lookaside(context);
+        let mut allocator = lock(&context.allocator);
+        let free = taken(&mut allocator);
+        bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
+        let leaving = Leaving::new(context, &mut allocator, free);
+        drop(allocator);
+        code = code.max(leaving.release(context));
+        if context.release_streams.owe() {
+            let collect = &mut || {
+                context.release_streams.collect();
+                SUCCESS
+            };
+            api::relaxed(|| context.enter(collect));
+        }
+        let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
+        code = code.max(unmapped);
+        bytes += unmapped_bytes;
+    }
+    (code, bytes)
+}
+
+/// Gives an empty segment back by the real, waiting free, and the others behind it. False: there
+/// is none.
+pub fn one_by_waiting(context: &'static Context) -> bool {
+    let mut allocator = lock(&context.allocator);
+    let mut free = allocator.release_free();
+    let Some(first) = free.pop() else { return false };
+    context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first));
+    let departure = Departure::to(context.device);
+    let rest = Leaving::new(context, &mut allocator, free);
+    drop(allocator);
+    pagemap::remove(first.base.0);
+    free_by_waiting([&first]);
+    limits::give_back(context.device, first.bytes);
+    drop(departure);
+    rest.release(context);
+    true
+}

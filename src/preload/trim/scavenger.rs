@@ -1,0 +1,225 @@
+//! The keeper: a thread of ours that looks every second whether memory lies idle (`idle.rs`), and gives
+//! back what another process wants to have (`cachealloc trim`).
+//!
+//! It begins with the first such wish, or when the process has reserved more than is worth a thread, and sleeps without waking
+//! while there is less. Only a miss, which asks the driver anyway, looks whether it sleeps; frees and
+//! hits know nothing of it. Time is counted in turns: a process that was stopped, or a machine that
+//! slept, has not left its memory unused.
+//!
+//! At the end of the process it is out of the driver before that ends itself, or does not go in any more.
+
+use crate::clock::Instant;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use cachealloc_core::options::{KeepFree, Strategy};
+use cachealloc_core::report::Trims;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::{self, Context};
+use crate::driver::table;
+use crate::functions::id;
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::process::bypass;
+use crate::process::own_thread::{self, Body};
+use crate::trim::idle;
+use crate::{config, identity, log};
+
+/// Seconds of the options are turns.
+const TURN_EVERY: Duration = Duration::from_secs(1);
+/// A process that holds less has nothing that others miss.
+const WORTH_BYTES: u64 = 64 << 20;
+/// The process ends even if the driver does not let the keeper go.
+const EXIT_WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// There is none yet.
+const NONE: u8 = 0;
+/// It looks, or there will never be one.
+const SETTLED: u8 = 1;
+/// It waits until there is more.
+const ASLEEP: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(NONE);
+static RUNS: AtomicBool = AtomicBool::new(false);
+static TRIMS_ASKED: AtomicU32 = AtomicU32::new(0);
+static TRIMS_DONE: AtomicU32 = AtomicU32::new(0);
+static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
+/// While work of the program is to be over first, it is looked so often at first, and less often later.
+const TRIM_LOOK_FIRST: Duration = Duration::from_millis(2);
+/// What it sleeps on.
+static BELL: AtomicU32 = AtomicU32::new(0);
+static IN_TURN: AtomicBool = AtomicBool::new(false);
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// A miss was served. Call without any lock of ours: a new thread wants the loader's, whose owner may
+/// wait for ours in the constructor of a library that allocates.
+#[inline]
+pub fn cache_grew() {
+    if STATE.load(Ordering::SeqCst) != SETTLED {
+        begin_or_wake();
+    }
+}
+
+/// Whether the process ends.
+pub fn is_stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
+/// Has what is free now go back to the driver as soon as all work with it is over. Waits for nothing.
+pub fn trim(device: Option<i32>) -> Result<(), i32> {
+    if !table::has(id::cuMemFreeAsync) {
+        return Err(libc::ENOTSUP); // it could only be given back by a free that waits
+    }
+    contexts::all()
+        .filter(|context| device.is_none_or(|device| context.device == device))
+        .for_each(|context| context.idle.want_trim());
+    TRIMS_ASKED.fetch_add(1, Ordering::SeqCst);
+    let new = STATE.compare_exchange(NONE, SETTLED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    if new || !RUNS.load(Ordering::SeqCst) {
+        begin();
+    }
+    ring();
+    if RUNS.load(Ordering::SeqCst) { Ok(()) } else { Err(libc::EAGAIN) }
+}
+
+/// What came of them.
+pub fn trims() -> Trims {
+    // In this order: what is done was asked for before.
+    let done_count = TRIMS_DONE.load(Ordering::SeqCst);
+    let bytes = TRIMMED_BYTES.load(Ordering::SeqCst);
+    Trims { asked_count: TRIMS_ASKED.load(Ordering::SeqCst), done_count, bytes }
+}
+
+fn ring() {
+    BELL.fetch_add(1, Ordering::Release);
+    own_thread::wake(&BELL);
+}
+
+#[cold]
+fn begin_or_wake() {
+    let wanted = is_wanted();
+    if wanted && !is_worth_it() {
+        return;
+    }
+    match STATE.compare_exchange(NONE, SETTLED, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) if wanted => begin(),
+        Err(ASLEEP) => ring(),
+        _ => {}
+    }
+}
+
+fn begin() {
+    if RUNS.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    // After the driver's own, so before it at the end.
+    // SAFETY: the function lives as long as the library, which is never unloaded (it is preloaded).
+    unsafe { libc::atexit(stop) };
+    if !own_thread::start(&Body { begin: || (), go_on: work }) {
+        RUNS.store(false, Ordering::SeqCst);
+        log::info(format_args!("no thread that gives idle memory back"));
+    }
+}
+
+/// Chunks are reserved to be kept.
+fn is_wanted() -> bool {
+    let config = config::get();
+    let goes_back =
+        config.idle.release_seconds.is_some() || config.idle.keep_free != KeepFree::Bytes(0);
+    goes_back && config.caches() && config.strategy == Strategy::AutoGrowth
+}
+
+fn is_worth_it() -> bool {
+    let reserved = contexts::all()
+        .map(|context| lock(&context.allocator).stats().reserved_bytes.all.current)
+        .sum::<u64>();
+    reserved >= WORTH_BYTES || (pace().is_some() && reserved > 0)
+}
+
+fn work() {
+    let mut trim_look = TRIM_LOOK_FIRST;
+    loop {
+        let heard = BELL.load(Ordering::Acquire);
+        let asked = TRIMS_ASKED.load(Ordering::SeqCst);
+        if is_stopped() || !bypass::is_on() {
+            own_thread::wait(&BELL, heard, None);
+        } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
+            if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
+                TRIMS_DONE.store(asked, Ordering::SeqCst);
+                trim_look = TRIM_LOOK_FIRST;
+            } else {
+                own_thread::wait(&BELL, heard, Some(trim_look));
+                trim_look = (2 * trim_look).min(TURN_EVERY);
+            }
+        } else if !is_wanted() {
+            own_thread::wait(&BELL, heard, None);
+        } else if is_worth_it() {
+            own_thread::wait(&BELL, heard, Some(pace().unwrap_or(TURN_EVERY)));
+            in_the_driver(|| {
+                contexts::all().for_each(idle::turn);
+                true
+            });
+        } else {
+            STATE.store(ASLEEP, Ordering::SeqCst);
+            // Whoever grew the cache before that has not seen it.
+            if !is_worth_it() {
+                own_thread::wait(&BELL, heard, None);
+            }
+            STATE.store(SETTLED, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Whether the context has given back what is wanted of it.
+fn trimmed(context: &'static Context) -> bool {
+    let trim = idle::trim(context);
+    TRIMMED_BYTES.fetch_add(trim.bytes, Ordering::SeqCst);
+    trim.is_done
+}
+
+/// Runs turns, unless the process ends.
+fn in_the_driver(turns: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
+    IN_TURN.store(true, Ordering::SeqCst);
+    let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
+    let mut answer = false;
+    if !stopped && bypass::is_on() {
+        let turns = || {
+            pool_life::reap();
+            turns()
+        };
+        match catch_unwind(turns) {
+            Ok(done) => answer = done,
+            Err(_) => bypass::begin(format_args!("giving idle memory back panicked")),
+        }
+    }
+    IN_TURN.store(false, Ordering::SeqCst);
+    answer
+}
+
+extern "C" fn stop() {
+    if !identity::is_ours() || bypass::is_off() || !rule_holds(Rule::KeeperStopsAtExit) {
+        return;
+    }
+    STOPPED.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    while IN_TURN.load(Ordering::SeqCst) && begun.elapsed() < EXIT_WAIT_MAX {
+        own_thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Test builds only: turns follow each other so fast, and any memory is worth it.
+#[cfg(feature = "break-rules")]
+fn pace() -> Option<Duration> {
+    static PACE: std::sync::OnceLock<Option<Duration>> = std::sync::OnceLock::new();
+    *PACE.get_or_init(|| {
+        let text = std::env::var("CACHEALLOC_TURN_MS").ok()?;
+        Some(Duration::from_millis(text.parse().ok()?))
+    })
+}
+
+#[cfg(not(feature = "break-rules"))]
+fn pace() -> Option<Duration> {
+    None
+}
