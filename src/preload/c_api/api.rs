@@ -10,9 +10,9 @@ use cachealloc_core::options::{Record, Word};
 use cachealloc_core::report::orders::Change;
 
 use crate::driver_memory::limits;
+use crate::process::patience::Patience;
 use crate::process::{bypass, thread};
 use crate::snapshots::{recording, triggers};
-use crate::statistics::reading::Patience;
 use crate::{identity, log};
 
 /// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:

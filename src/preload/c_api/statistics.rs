@@ -7,10 +7,10 @@ use std::panic::catch_unwind;
 use cachealloc_core::Stats;
 use cachealloc_core::report::{Report, keys};
 
+use crate::process::patience::Patience;
 use crate::process::{bypass, thread};
 use crate::snapshots::triggers;
-use crate::statistics::reading::{self, Patience};
-use crate::statistics::stats;
+use crate::statistics::{reading, stats};
 use crate::undisturbed::undisturbed;
 use crate::{contexts, identity};
 

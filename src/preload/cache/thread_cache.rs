@@ -23,8 +23,8 @@ use cachealloc_core::{BlockId, Pool};
 use crate::cache::contents;
 use crate::config;
 use crate::process::own_thread;
+use crate::process::patience::Patience;
 use crate::process::thread::Thread;
-use crate::statistics::reading::Patience;
 
 const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;

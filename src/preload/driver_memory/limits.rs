@@ -23,7 +23,7 @@ use crate::driver::sys::SUCCESS;
 use crate::driver_memory::foreign_bytes;
 use crate::lock::lock;
 use crate::ordering::widen;
-use crate::snapshots::contents;
+use crate::process::patience::Patience;
 use crate::statistics::stats::{self, Count};
 use crate::trim::release;
 
@@ -105,7 +105,7 @@ pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> 
     let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
     devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
     for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
-        let mut allocator = contents::lock_patiently(&context.allocator).ok_or(libc::EBUSY)?;
+        let mut allocator = Patience::GivesUp.lock(&context.allocator).ok_or(libc::EBUSY)?;
         allocator.set_limit(collected_above(context.device, context.device_bytes));
     }
     Ok(())

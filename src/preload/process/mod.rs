@@ -3,4 +3,6 @@
 pub mod bypass;
 pub mod lifetime;
 pub mod own_thread;
+pub mod patience;
+pub mod silence;
 pub mod thread;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLockReadGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, RwLockReadGuard};
 use std::time::Duration;
 
 use cachealloc_core::{Allocator, BlockView};
@@ -26,17 +26,16 @@ use crate::driver_memory::limits;
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::pagemap::{self, Place};
+use crate::process::patience::Patience;
+use crate::process::silence;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::record::{self, foreign};
-use crate::snapshots::{silence, stop, writer};
 use crate::statistics::{stats, waits};
 use crate::{config, log};
 
-/// A thread that was stopped while it held a lock of ours keeps it; its context is left out.
-const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// After so long, its holder may be a thread that was stopped (`stop`).
-const LOCK_WAIT_USUAL: Duration = Duration::from_millis(1);
+/// A context whose end takes longer is left out.
+const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The report names so many call sites.
 const SITES_SHOWN: usize = 5;
@@ -205,8 +204,8 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
         for context in contexts() {
             silence::sign_of_life();
             // A report of a refusal: its thread keeps the context open.
-            let open = with_entries.then(|| open_within(context, LOCK_WAIT_MAX)).flatten();
-            match lock_within(&context.allocator, LOCK_WAIT_MAX) {
+            let open = with_entries.then(|| open_within(context, END_WAIT_MAX)).flatten();
+            match Patience::GivesUp.lock(&context.allocator) {
                 Some(allocator) => locked.push((context, allocator, open)),
                 None => log::warn(format_args!("snapshot: a context is busy, and left out")),
             }
@@ -336,39 +335,6 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
         silence::sign_of_life();
         crate::process::own_thread::sleep(Duration::from_micros(50));
     }
-}
-
-/// None: somebody was stopped while holding it.
-pub fn lock_patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    lock_within(mutex, LOCK_WAIT_MAX)
-}
-
-fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_, T>> {
-    let begun = Instant::now();
-    let mut tries: u32 = 0;
-    let guard = loop {
-        tries += 1;
-        match mutex.try_lock() {
-            Ok(guard) => break Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() > wait_max => break None,
-            Err(TryLockError::WouldBlock) => {
-                silence::sign_of_life();
-                if begun.elapsed() > LOCK_WAIT_USUAL {
-                    writer::note_lack(true);
-                }
-                if stop::is_running() && !tries.is_multiple_of(64) {
-                    // Its holder goes on for a moment only, and may want it again. Asleep at times: under a
-                    // real-time policy a thread gives way only to its equals.
-                    std::thread::yield_now();
-                } else {
-                    crate::process::own_thread::sleep(Duration::from_micros(50));
-                }
-            }
-        }
-    };
-    writer::note_lack(false);
-    guard
 }
 
 /// Tells with every write that the writer gets on.

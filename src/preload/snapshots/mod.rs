@@ -2,7 +2,6 @@
 
 pub mod contents;
 pub mod recording;
-pub mod silence;
 pub mod stop;
 pub mod triggers;
 pub mod writer;

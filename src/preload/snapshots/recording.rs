@@ -13,19 +13,18 @@ use cachealloc_core::report::orders::Change;
 
 use crate::contexts::{self, Context};
 use crate::identity;
-use crate::lock::lock;
 use crate::process::lifetime;
+use crate::process::patience::Patience;
 use crate::record::settings::{self, Settings};
 use crate::record::{self, capture, foreign, lasting};
 use crate::snapshots::{contents, triggers, writer};
-use crate::statistics::reading::Patience;
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
 /// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
 /// somebody was stopped with a lock, and has changed nothing. Call without a lock of ours.
 pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = taken(&ONE_AT_A_TIME, patience)?;
+    let _one = patience.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
     let now = now();
     let wanted = Settings {
         level: change.record,
@@ -40,10 +39,10 @@ pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     if is_on {
         capture::start(wanted.stacks);
     }
-    let growing = taken(contexts::growing(), patience)?;
+    let growing = patience.lock(contexts::growing()).ok_or(libc::EBUSY)?;
     let mut all = Vec::new();
     for context in contexts::every().filter(|context| !context.is_dead()) {
-        all.push((context, taken(&context.allocator, patience)?));
+        all.push((context, patience.lock(&context.allocator).ok_or(libc::EBUSY)?));
     }
     if is_on && now.level != Record::Off && !change.clear {
         go_on(&mut all, &now, wanted);
@@ -113,11 +112,4 @@ fn set(settings: Settings) {
 fn begin((context, allocator): &mut Locked) {
     contents::empty_lists(context, allocator);
     context.recorder.begin(allocator, context.device, contents::requested);
-}
-
-fn taken<T>(mutex: &Mutex<T>, patience: Patience) -> Result<MutexGuard<'_, T>, i32> {
-    match patience {
-        Patience::Waits => Ok(lock(mutex)),
-        _ => contents::lock_patiently(mutex).ok_or(libc::EBUSY),
-    }
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::filter;
 use crate::process::own_thread::{self, set_mask};
-use crate::snapshots::silence;
+use crate::process::{patience, silence};
 
 /// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
 const SIGNAL: c_int = 33;
@@ -82,11 +82,6 @@ unsafe extern "C" {
     fn _Unwind_Backtrace(each: *const c_void, data: *mut c_void) -> c_int;
 }
 
-/// Whether the program is being stopped, or is.
-pub fn is_running() -> bool {
-    CONDUCTOR.load(Ordering::SeqCst) != 0
-}
-
 /// For a handler: stops all threads but the writer until `look` says to end, and answers true then.
 /// False: this thread goes on for a moment, for it may hold what the writer needs; it
 /// comes back here. `signal`: the one that came, whose handler is ours.
@@ -98,6 +93,7 @@ pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> 
         return false;
     }
     if first.is_ok() {
+        patience::others_stop();
         take_signal(signal);
     }
     let mask = block_all();

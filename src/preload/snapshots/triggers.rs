@@ -17,12 +17,13 @@ use cachealloc_core::report::Snapshots;
 use crate::contexts::Context;
 use crate::interpose::signals;
 use crate::lock::lock;
+use crate::process::patience::{self, Patience};
+use crate::process::silence::{self, Silence};
 use crate::record::{self, lasting};
 use crate::snapshots::contents::{self, Why};
-use crate::snapshots::silence::{self, Silence};
 use crate::snapshots::stop::{self, Next};
 use crate::snapshots::writer::{self, Word};
-use crate::statistics::{live, reading, report};
+use crate::statistics::{live, report};
 use crate::undisturbed::undisturbed;
 use crate::{config, filter, heap, identity, log};
 
@@ -145,7 +146,7 @@ pub fn go_on_ending(context: *const c_void) {
         } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
             log::warn(format_args!("no snapshot: its writer waits for what it does not get"));
             Next::End
-        } else if writer::lacks_a_lock() {
+        } else if patience::lacks_a_lock() {
             Next::LacksLock
         } else if silent > STUCK && silence::is_asleep() {
             Next::Sleeps
@@ -349,6 +350,6 @@ fn write_statistics() {
 pub fn report_json() -> Option<String> {
     // Only what was recorded needs names.
     let elsewhere = record::is_on() && writer::runs();
-    let json = || report::json(reading::Patience::Waits, false);
+    let json = || report::json(Patience::Waits, false);
     if elsewhere { writer::run(json, SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::heap;
 use crate::lock::lock;
 use crate::process::own_thread::{self, Body};
+use crate::process::silence::{self, Silence};
 use crate::record::lasting;
-use crate::snapshots::silence::{self, Silence};
 use crate::snapshots::triggers;
 use crate::statistics::live::{self, Live};
 
@@ -26,7 +26,6 @@ static SERVE: OnceLock<fn()> = OnceLock::new();
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// What the writer sleeps on, where there is no file for other processes: changes with every word.
 static BELL: AtomicU32 = AtomicU32::new(0);
-static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
 /// There was no memory, and nothing is served any more.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// The process ends: the file for other processes goes.
@@ -127,16 +126,6 @@ pub fn run<T: Send + 'static>(
 /// Waits until all is done that `run` has asked for.
 pub fn finish_jobs(silence_max: Duration) -> bool {
     JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
-}
-
-/// The writer waits for a lock that somebody holds for long, or has it now.
-pub fn note_lack(lacks: bool) {
-    LACKS_A_LOCK.store(lacks, Ordering::Release);
-}
-
-/// For signal handlers, too.
-pub fn lacks_a_lock() -> bool {
-    LACKS_A_LOCK.load(Ordering::Acquire)
 }
 
 /// Whether it will never serve a word again, for want of memory.

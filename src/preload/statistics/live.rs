@@ -35,7 +35,7 @@ use cachealloc_core::report::page::{
 
 use crate::clock::now_ns;
 use crate::process::own_thread;
-use crate::statistics::reading::Patience;
+use crate::process::patience::Patience;
 use crate::statistics::{orders, report};
 use crate::undisturbed::undisturbed;
 use crate::{config, filter, identity, log};

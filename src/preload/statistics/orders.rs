@@ -8,8 +8,8 @@ use cachealloc_core::report::orders::Order;
 
 use crate::driver_memory::limits;
 use crate::process::bypass;
+use crate::process::patience::Patience;
 use crate::snapshots::recording;
-use crate::statistics::reading::Patience;
 use crate::trim::scavenger;
 use crate::{contexts, heap};
 

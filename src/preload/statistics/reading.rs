@@ -6,7 +6,6 @@
 //! allocate at once. Those may contain the blocks that lay in the lists of other threads just then.
 //! A block in a list counts as neither allocated nor inactive.
 
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use cachealloc_core::report::ContextReport;
@@ -16,18 +15,7 @@ use crate::cache::thread_cache::{PoolTally, Tally};
 use crate::contexts::{self, Context};
 use crate::lock::lock;
 use crate::log;
-use crate::snapshots::contents;
-
-/// How long to wait for others.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// As long as it takes: they do not hold these locks for long.
-    Waits,
-    /// Some seconds: a thread may have been stopped with a lock, and the end of the process waits.
-    GivesUp,
-    /// Not at all: the thread that holds a lock may be the one that asks, in a signal handler.
-    Never,
-}
+use crate::process::patience::Patience;
 
 /// The difference between what was requested of the blocks that left lists, as the program had it,
 /// and as the core has it: the core knows only the first request of a block that went through a list.
@@ -101,15 +89,7 @@ pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
     if let Some(stats) = context.buried() {
         return Some(stats.clone());
     }
-    let allocator = match patience {
-        Patience::Waits => lock(&context.allocator),
-        Patience::GivesUp => contents::lock_patiently(&context.allocator)?,
-        Patience::Never => match context.allocator.try_lock() {
-            Ok(allocator) => allocator,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        },
-    };
+    let allocator = patience.lock(&context.allocator)?;
     Some(stats_locked(context, &allocator, patience))
 }
 

@@ -13,12 +13,12 @@ use cachealloc_core::report::{self, CallSite, Holder, Recording, Report};
 use cachealloc_history::{Describe, Frame};
 
 use crate::driver_memory::limits;
+use crate::process::patience::Patience;
 use crate::record::holders::Held;
 use crate::record::settings::Settings;
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, recording, triggers};
-use crate::statistics::reading::{self, Patience};
-use crate::statistics::stats;
+use crate::statistics::{reading, stats};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
 

@@ -11,8 +11,8 @@ use cachealloc_core::report::Timed;
 
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::ordering::LEDGER;
-use crate::statistics::reading::{self, Patience};
-use crate::statistics::waits;
+use crate::process::patience::Patience;
+use crate::statistics::{reading, waits};
 use crate::{config, contexts, log};
 
 macro_rules! counters {
