@@ -10,7 +10,7 @@ use cachealloc_core::report::{Report, keys};
 use crate::process::patience::Patience;
 use crate::process::{bypass, thread};
 use crate::snapshots::triggers;
-use crate::statistics::{reading, stats};
+use crate::statistics::{exit_table, reading};
 use crate::undisturbed::undisturbed;
 use crate::{contexts, identity};
 
@@ -78,7 +78,7 @@ pub extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
 pub extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
     for_contexts(device, |context| {
         if let Some(before) = reading::reset_totals(context) {
-            stats::note_reset(&before);
+            exit_table::note_reset(&before);
         }
     })
 }

@@ -19,7 +19,8 @@ use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
-use crate::statistics::stats::{self, Count, Wait};
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::{self, Wait};
 use crate::{config, log, pagemap};
 
 /// Of a device's memory: holes between blocks take addresses too.
@@ -71,7 +72,7 @@ pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     let mut state = lock(&context.arenas.0);
     let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
     if code == SUCCESS {
-        stats::count(Count::SegmentsReserved);
+        counters::count(Count::SegmentsReserved);
     }
     code
 }
@@ -101,7 +102,7 @@ pub fn unmap(
 fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
-        Some(event) => stats::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
+        Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
         None => SUCCESS,
     }
 }
@@ -189,10 +190,10 @@ pub fn admit_peer(context: &Context, peer_device: i32) {
 impl State {
     /// Memory whose work is over.
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
-        stats::add(Count::SegmentsReleased, mappings.len() as u64);
+        counters::add(Count::SegmentsReleased, mappings.len() as u64);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
             let mut gone = false;
-            stats::timed_release(|| {
+            counters::timed_release(|| {
                 gone = unmap_range(range);
                 SUCCESS
             });

@@ -8,15 +8,15 @@
 //! Nobody waits for work of the program here that has not been waited for natively: segments go back
 //! behind barriers of frees. And not for ever: a thread of ours may have been stopped.
 
-use crate::clock::Instant;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::clock::Instant;
 use crate::driver::sys::SUCCESS;
 use crate::process::own_thread;
-use crate::statistics::stats::{self, Wait};
+use crate::statistics::waits::{self, Wait};
 
 /// Nobody waits longer for memory to be back; it comes in any case.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ pub fn awaited(device: i32) -> u64 {
     let under_way = &UNDER_WAY[device as usize % ROWS];
     if under_way.load(Ordering::Acquire) != 0 && rule_holds(Rule::RoomIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        stats::timed(Wait::Release, || {
+        waits::timed(Wait::Release, || {
             let begun = Instant::now();
             while under_way.load(Ordering::Acquire) != 0 && begun.elapsed() < WAIT_MAX {
                 own_thread::sleep(LOOK_EVERY);

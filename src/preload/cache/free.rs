@@ -33,7 +33,8 @@ use crate::pagemap::{self, Kind, LiveBlock, Place};
 use crate::process::thread::Thread;
 use crate::record::recorder::Freed;
 use crate::record::{self, capture};
-use crate::statistics::stats::{self, Count, Wait};
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::{self, Wait};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver knows.
 #[inline]
@@ -201,7 +202,7 @@ impl<'a> Free<'a> {
             }
             Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
             Ok(Ordered::LeansOn { number, event, wait_first: true }) => {
-                let code = stats::timed(Wait::NotPlain, || api::relaxed(|| event.synchronize()));
+                let code = waits::timed(Wait::NotPlain, || api::relaxed(|| event.synchronize()));
                 if code == SUCCESS {
                     self.context.covers.debts.complete(number);
                 }
@@ -262,7 +263,7 @@ impl<'a> Free<'a> {
             _ if !reports(code) => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published,
             // so nothing that faulted work still touches is handed out.
-            _ => stats::count(Count::Quarantined),
+            _ => counters::count(Count::Quarantined),
         }
         code
     }
@@ -356,7 +357,7 @@ impl<'a> Free<'a> {
     /// Free for the stream at once, for others when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
         if contents::zone_bytes() != 0 {
-            stats::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
             self.look_behind();
         }
         if !rule_holds(Rule::StreamIsThere) {

@@ -23,7 +23,7 @@ use crate::ordering::{LEDGER, observers, widen};
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 use crate::record::{self, foreign};
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::trim::release::{self, Leaving};
 use crate::trim::scavenger;
 use crate::{config, memory_hooks, pagemap};
@@ -233,7 +233,7 @@ fn map(
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
     growth.before(bytes)?;
     observers::look_at_libraries();
-    match stats::timed_reserve(|| arenas::map(context, mappings)) {
+    match counters::timed_reserve(|| arenas::map(context, mappings)) {
         SUCCESS => {
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
@@ -332,7 +332,7 @@ fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
     observers::look_at_libraries();
     let mut base = 0;
     let code = api::relaxed(|| {
-        context.enter(&mut || stats::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
+        context.enter(&mut || counters::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
     });
     if code != SUCCESS {
         return Err(code);
@@ -349,7 +349,7 @@ fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
         api::relaxed(|| context.enter(&mut || api::mem_free(base)));
         return Err(refused);
     }
-    stats::count(Count::SegmentsReserved);
+    counters::count(Count::SegmentsReserved);
     Ok(base)
 }
 
@@ -372,10 +372,10 @@ fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> Result<u64,
         return Err(OUT_OF_MEMORY);
     }
     let Some(claim) = limits::claim(context.device, request.bytes()) else {
-        stats::count(Count::RefusedByLimit);
+        counters::count(Count::RefusedByLimit);
         return Err(OUT_OF_MEMORY);
     };
-    stats::count(Count::PassedToDriver);
+    counters::count(Count::PassedToDriver);
     let mut pointer = 0;
     let bytes = request.bytes() as usize;
     growth.before(request.bytes())?;

@@ -1,6 +1,5 @@
 //! Whether a request of the cache that was refused is worth another try.
 
-use crate::clock::Instant;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
 
 use crate::cache::{departures, stream_frees};
+use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::trim::release;

@@ -3,7 +3,6 @@
 //! The core keeps the tags and names events by number; here are the driver's events behind those
 //! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
 
-use crate::clock::Instant;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
 
 use crate::cache::alloc;
+use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -21,7 +21,7 @@ use crate::lock::lock;
 use crate::ordering::{barrier, early_start};
 use crate::process::thread;
 use crate::record::recorder::Freed;
-use crate::statistics::stats::{self, Wait};
+use crate::statistics::waits::{self, Wait};
 
 /// A kernel may wait for what the program does after a request that fails.
 const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ pub fn last_plain_free(context: &Context) -> Option<EventRef> {
 pub fn wait_for_plain_frees(context: &'static Context) {
     let events = core::mem::take(&mut *lock(&context.tagged.plain_frees));
     for event in &events {
-        stats::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
+        waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
     }
     if !events.is_empty() {
         query(context);
@@ -173,7 +173,7 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let events: Vec<EventRef> = lock(&context.tagged.events).clone();
     let begun = Instant::now();
     let over = |event: &EventRef| api::relaxed(|| event.query()) != NOT_READY;
-    stats::timed(Wait::ParkedFree, || {
+    waits::timed(Wait::ParkedFree, || {
         while !events.iter().all(over) {
             if begun.elapsed() > STREAMS_WAIT_MAX {
                 return NOT_READY;

@@ -24,7 +24,7 @@ use crate::driver_memory::foreign_bytes;
 use crate::lock::lock;
 use crate::ordering::widen;
 use crate::process::patience::Patience;
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::trim::release;
 
 const DEVICES_MAX: usize = 64;
@@ -176,7 +176,7 @@ pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
     let possible = of(device).is_some_and(|limit| bytes <= limit);
     let claimed = if possible { claim_last(device, || claim(device, bytes)) } else { None };
     if claimed.is_none() {
-        stats::count(Count::RefusedByLimit);
+        counters::count(Count::RefusedByLimit);
     }
     claimed
 }

@@ -15,7 +15,6 @@
 //! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
 //! the pool is kept for ever: a graph that is launched must find its memory.
 
-use crate::clock::Instant;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::sync::Mutex;
@@ -27,6 +26,7 @@ use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
 
 use crate::cache::alloc;
+use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
@@ -39,7 +39,7 @@ use crate::ordering::{barrier, captures, settle};
 use crate::pagemap::{self, LiveBlock, Place};
 use crate::process::thread;
 use crate::record::recorder::Freed;
-use crate::statistics::stats::Wait;
+use crate::statistics::waits::Wait;
 
 /// What the driver hands back when the graph is gone.
 struct Note {

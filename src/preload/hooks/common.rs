@@ -12,7 +12,8 @@ use crate::hooks::beside;
 use crate::memory_hooks::{self, Memory};
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::process::{bypass, thread};
-use crate::statistics::stats::{self, Count, Wait};
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::Wait;
 use crate::trim::release;
 
 /// The hook of functions that need no other.
@@ -156,7 +157,7 @@ fn last_word(
         if !made_room(function, &mut seen) && tries > 0 {
             break;
         }
-        stats::count(Count::Retries);
+        counters::count(Count::Retries);
         code = real();
         if code != OUT_OF_MEMORY {
             break;

@@ -19,7 +19,7 @@ use crate::ordering::observers::{self, Seen};
 use crate::ordering::{LEDGER, captures, kernels, pending, widen};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
-use crate::statistics::stats::Wait;
+use crate::statistics::waits::Wait;
 use crate::trim::idle::HeldOff;
 
 /// `cuInit(flags)`: CUDA counts from here.

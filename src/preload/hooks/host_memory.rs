@@ -15,7 +15,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::ordering::{observers, pending, pinned, real_frees};
 use crate::process::bypass;
-use crate::statistics::stats::Wait;
+use crate::statistics::waits::Wait;
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
 pub fn alloc(

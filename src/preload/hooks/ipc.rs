@@ -18,7 +18,7 @@ use crate::ipc::ipc_handle::{self, Inside};
 use crate::ordering::observers;
 use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::bypass;
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::{contexts, log};
 
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
@@ -147,7 +147,7 @@ fn open_inside(
         api::ipc_close_mem_handle(base);
         return Err(INVALID_VALUE);
     }
-    stats::count(Count::BlocksImported);
+    counters::count(Count::BlocksImported);
     Ok(imports::opened(base, inside, context_id))
 }
 

@@ -14,7 +14,8 @@ use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
 use crate::process::thread::Thread;
-use crate::statistics::stats::{self, Count, Wait};
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::Wait;
 use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
@@ -74,7 +75,7 @@ fn by_driver(
         let plain = foreign::Plain { place, bytes, of_pool: false, pool: None, told };
         let code = foreign::serve(plain, ask);
         if code == SUCCESS {
-            stats::count(Count::PassedToDriver);
+            counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.
             contents::fill(unsafe { pointer.read() }, bytes as u64, None);
         } else {

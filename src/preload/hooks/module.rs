@@ -9,7 +9,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
 use crate::ordering::{kernels, observers, pending, real_frees};
 use crate::process::bypass;
-use crate::statistics::stats::Wait;
+use crate::statistics::waits::Wait;
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
 /// driver overwrites with what it used.

@@ -1,5 +1,8 @@
 //! Memory pools: when the default pool stops being ours (docs/ordering.md 7, hazard 19).
 
+use cachealloc_core::order::Agent;
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::cache::pool_numbers::{self, Number};
 use crate::cache::pools;
 use crate::driver::api;
@@ -12,9 +15,6 @@ use crate::hooks::{beside, common, guarded};
 use crate::ipc::peers;
 use crate::ordering::observers;
 use crate::process::bypass;
-
-use cachealloc_core::order::Agent;
-use cachealloc_core::rules::{Rule, rule_holds};
 
 /// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program works
 /// with the pool itself.

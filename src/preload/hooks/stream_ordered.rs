@@ -17,7 +17,7 @@ use crate::ordering::{captures, early_start, settle};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::record::capture;
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
@@ -119,7 +119,7 @@ fn served(
                 return SUCCESS;
             }
             let Some((context, stream_id)) = server(stream, pool) else {
-                stats::count(Count::AsyncNative);
+                counters::count(Count::AsyncNative);
                 return by_driver(Told::Here);
             };
             let requester = Requester::Stream(StreamId(stream_id));

@@ -14,7 +14,7 @@ use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
 
 /// Whether any block of the process was ever exported. For good.
@@ -44,7 +44,7 @@ pub fn mark(block: &LiveBlock) -> bool {
         matches!(pagemap::place(block.address), Place::Block(now) if now.block == block.block);
     if same {
         allocator.export(block.block);
-        stats::count(Count::BlocksExported);
+        counters::count(Count::BlocksExported);
     }
     same
 }

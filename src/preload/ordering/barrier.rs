@@ -18,7 +18,7 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, real_frees, widen};
 use crate::process::thread::Thread;
-use crate::statistics::stats::{self, Wait};
+use crate::statistics::waits::{self, Wait};
 
 /// The newest barrier of a context and its event.
 #[derive(Default)]
@@ -198,7 +198,7 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
 /// Waits on the host for a barrier that is in (mode `strict`, or the host could look).
 pub fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
     // Somebody may have begun a capture since the gate was passed.
-    let code = stats::timed(reason, || api::relaxed(|| passed.event.synchronize()));
+    let code = waits::timed(reason, || api::relaxed(|| passed.event.synchronize()));
     if code == SUCCESS {
         context.covers.waited(passed.seen);
         if let Some(mark) = passed.mark {

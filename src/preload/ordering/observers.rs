@@ -13,7 +13,7 @@ use crate::driver::sys::{
 };
 use crate::lock::lock;
 use crate::ordering::{LEDGER, pending, skipping};
-use crate::statistics::stats::Wait;
+use crate::statistics::waits::Wait;
 use crate::{contexts, log};
 
 /// Whether submissions must say whose context they are in: more than one may submit.

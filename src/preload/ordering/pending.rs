@@ -12,7 +12,6 @@
 //!   While a free is inside its own wait, none of that context has to be waited for: that one has not
 //!   returned.
 
-use crate::clock::Instant;
 use core::ptr::null;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -22,6 +21,7 @@ use cachealloc_core::order::{Agent, BarrierNumber, ThreadDebt};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::stream_frees;
+use crate::clock::Instant;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
@@ -30,7 +30,7 @@ use crate::lock::lock;
 use crate::ordering::LEDGER;
 use crate::process::thread::Thread;
 use crate::process::{lifetime, own_thread};
-use crate::statistics::stats::{self, Wait};
+use crate::statistics::waits::{self, Wait};
 
 /// A debt whose thread has ended.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ fn pay_debt(context: &Context, number: BarrierNumber, event: &EventRef) {
         return;
     }
     let Some(_open) = context.stay_open() else { return };
-    if stats::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
+    if waits::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
         context.covers.debts.complete(number);
     }
 }
@@ -139,7 +139,7 @@ pub fn pay_others() -> bool {
         any = true;
         let begun = Instant::now();
         let patience = patience_left();
-        let over = stats::timed(Wait::Query, || {
+        let over = waits::timed(Wait::Query, || {
             let mut code = api::relaxed(|| event.query());
             while code == NOT_READY && begun.elapsed() < patience {
                 own_thread::sleep(LOOK_EVERY);
@@ -196,7 +196,7 @@ pub fn pay(context: &Context, reason: Wait) {
         context.enter(&mut api::ctx_synchronize);
         return;
     }
-    if stats::timed(reason, || api::relaxed(|| event.synchronize())) == SUCCESS {
+    if waits::timed(reason, || api::relaxed(|| event.synchronize())) == SUCCESS {
         context.covers.debts.complete(number);
     }
 }

@@ -11,7 +11,7 @@ use crate::driver::sys::{CuResult, DevicePointer, OUT_OF_MEMORY, SUCCESS};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, real_frees};
 use crate::process::bypass;
-use crate::statistics::stats::{self, Wait};
+use crate::statistics::waits::{self, Wait};
 use crate::trim::release;
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
@@ -41,7 +41,7 @@ pub fn settle(context: &'static Context, reason: Wait) -> CuResult {
 /// The next sentinel is allocated before one is freed, so that the reserve never runs dry by use.
 fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     match next_sentinel(context) {
-        Some(pointer) => stats::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
+        Some(pointer) => waits::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
         None => without_sentinel(context, reason),
     }
 }
@@ -67,9 +67,9 @@ fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
         return SUCCESS;
     }
     if captures::any() {
-        return stats::timed(reason, free_pinned_page);
+        return waits::timed(reason, free_pinned_page);
     }
-    stats::timed(reason, api::ctx_synchronize)
+    waits::timed(reason, api::ctx_synchronize)
 }
 
 /// The end of pinned memory waits for the device as well (measured), and the memory is the host's.

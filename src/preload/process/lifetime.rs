@@ -10,7 +10,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::ordering::{captures, pending};
 use crate::process::{bypass, own_thread, thread};
 use crate::snapshots::{triggers, writer};
-use crate::statistics::stats;
+use crate::statistics::exit_table;
 use crate::{c_library, config, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -180,7 +180,7 @@ pub fn exits() {
     if !bypass::is_off() {
         let _ = std::panic::catch_unwind(triggers::at_exit);
         if config::get().stats_on_exit == StatsOnExit::Stderr {
-            let _ = std::panic::catch_unwind(stats::print_at_exit);
+            let _ = std::panic::catch_unwind(exit_table::print_at_exit);
         }
     }
     writer::leave();

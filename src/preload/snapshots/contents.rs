@@ -1,6 +1,5 @@
 //! One snapshot: every context's cut, the text of its stacks, and a file that is whole or not there.
 
-use crate::clock::Instant;
 use core::ffi::c_char;
 use core::ptr::null_mut;
 use std::ffi::CString;
@@ -21,6 +20,7 @@ use cachealloc_history::{
 };
 
 use crate::cache::alloc;
+use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver_memory::limits;
 use crate::heap::{self, Section};
@@ -31,7 +31,7 @@ use crate::process::silence;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::record::{self, foreign};
-use crate::statistics::{stats, waits};
+use crate::statistics::{exit_table, waits};
 use crate::{config, log};
 
 /// A context whose end takes longer is left out.
@@ -290,7 +290,7 @@ pub fn settings() -> Settings {
         entries_max: record::settings::get().entries_max as u64,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
-            ("free_mode".to_string(), stats::mode_name(config.free_mode).to_string()),
+            ("free_mode".to_string(), exit_table::mode_name(config.free_mode).to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
             ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]

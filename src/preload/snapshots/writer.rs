@@ -2,7 +2,7 @@
 //!
 //! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
 //! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
-//! nobody waits for a writer that no longer gets on (`silence`): what the asker holds may be what it
+//! nobody waits for a writer that no longer gets on (`process::silence`): what the asker holds may be what it
 //! lacks. A thread of the program may have a small stack, another reason to write here.
 
 use std::collections::VecDeque;

@@ -18,7 +18,7 @@ use crate::record::holders::Held;
 use crate::record::settings::Settings;
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, recording, triggers};
-use crate::statistics::{reading, stats};
+use crate::statistics::{counters, exit_table, reading, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
 
@@ -43,11 +43,11 @@ fn take(patience: Patience, sites: bool) -> Report {
     Report {
         version: env!("CARGO_PKG_VERSION"),
         process_id: std::process::id(),
-        free_mode: stats::mode_name(config::get().free_mode),
+        free_mode: exit_table::mode_name(config::get().free_mode),
         contexts,
-        calls: stats::calls(),
-        waits: stats::waits(),
-        counts: stats::counts(),
+        calls: counters::calls(),
+        waits: waits::all(),
+        counts: counters::counts(),
         holders: record::is_on().then(|| contents::with_all_names(holders)),
         call_sites: (sites && record::is_on()).then(call_sites),
         snapshots: triggers::past(),

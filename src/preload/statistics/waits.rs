@@ -1,21 +1,57 @@
-//! Why does my program wait? With `waits_on_exit:stderr` every wait inside the library is added up by
-//! reason and by where in the program it happened, and said when the process ends.
+//! Every wait that we inserted into a call of the program, by reason: a user must be able to read why a
+//! program waits. With `waits_on_exit:stderr` also by where in the program it happened, printed when the
+//! process ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
+use cachealloc_core::report::Timed;
 use cachealloc_history::{Describe, Frame, StackId};
 
+use crate::clock::Instant;
+use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::record::capture;
 use crate::record::symbols::Names;
-use crate::statistics::stats::Wait;
+use crate::statistics::counters::{Tally, counters};
 use crate::{config, log};
 
 /// The sites that are shown, and how many frames of each.
 const SITES_SHOWN: usize = 10;
 const FRAMES_SHOWN: usize = 6;
+
+counters! {
+    /// Why a call of the program waited inside us.
+    Wait {
+        /// Mode `strict`: every free waits, as natively.
+        Strict = "free: mode strict",
+        /// Work in flight may be visible to the host.
+        Look = "free: the host could look",
+        /// Another context, a peer or another process may reach the memory.
+        NotPlain = "free: another agent could look",
+        /// A stream captures, so no barrier is possible.
+        Capture = "free: a stream captures",
+        /// So does another free, of memory that is the driver's, and holds the context.
+        Held = "free: behind another that waits",
+        BarrierFailed = "free: the barrier failed",
+        Bypass = "free: caching is off",
+        /// Something that earlier work may use was about to end.
+        Teardown = "teardown after a free",
+        /// A query was asked again behind the thread's own free.
+        Query = "query after a free",
+        /// The first sign of an agent beyond the barriers.
+        Agent = "export or peer access after a free",
+        /// Memory had to be back before an allocation could go on.
+        Release = "allocation: memory going back",
+        /// Natively the free of this memory had waited (mode `relaxed`).
+        ParkedFree = "allocation: parked frees",
+        /// A segment was given back by the waiting `cuMemFree`.
+        RealFree = "allocation: waiting cuMemFree",
+    }
+}
+
+static WAITS: [Tally; Wait::ALL.len()] = [const { Tally::new() }; Wait::ALL.len()];
 
 static SITES: Mutex<Option<HashMap<Site, Total>>> = Mutex::new(None);
 
@@ -31,9 +67,27 @@ struct Total {
     nanoseconds: u64,
 }
 
+/// Runs a call that may wait and charges its time to `reason`.
+pub fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    note(reason, WAITS[reason as usize].note(begun));
+    code
+}
+
+/// Every wait, by reason.
+pub fn all() -> Vec<Timed> {
+    Wait::ALL.iter().map(|reason| WAITS[*reason as usize].named(reason.text())).collect()
+}
+
+/// How often the program waited for this reason, and for how many nanoseconds.
+pub fn of(reason: Wait) -> (u64, u64) {
+    WAITS[reason as usize].read()
+}
+
 /// A wait of this length is over.
 #[inline]
-pub fn note(reason: Wait, nanoseconds: u64) {
+fn note(reason: Wait, nanoseconds: u64) {
     if config::get().waits_on_exit {
         note_site(reason, nanoseconds);
     }

@@ -13,7 +13,6 @@
 //! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
 //! who lacks the memory that is on its way (`departures`), or asks how much is free.
 
-use crate::clock::Instant;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,6 +25,7 @@ use cachealloc_core::{Allocator, IdleMark, Segment};
 use crate::cache::departures::{self, Departure};
 use crate::cache::thread_cache::ListsSeen;
 use crate::cache::{alloc, arenas, stream_frees};
+use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
@@ -35,7 +35,7 @@ use crate::functions::id;
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, widen};
 use crate::process::own_thread;
-use crate::statistics::stats::{self, Count};
+use crate::statistics::counters::{self, Count};
 use crate::trim::scavenger;
 use crate::{config, log, pagemap};
 
@@ -327,14 +327,14 @@ impl Turn {
         for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
             let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
             let free = || api::mem_free_async(segment.base.0, self.stream);
-            if in_a_hurry || stats::timed_release(free) != SUCCESS {
+            if in_a_hurry || counters::timed_release(free) != SUCCESS {
                 self.refused.push(segment);
                 continue;
             }
             if rule_holds(Rule::ReleaseSynchronizes) {
                 api::stream_synchronize(self.stream);
             }
-            stats::count(Count::SegmentsReleased);
+            counters::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);
             bytes += segment.bytes;
             if stretch.elapsed() >= STRETCH && !departures::is_awaited() {

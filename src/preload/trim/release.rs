@@ -23,7 +23,8 @@ use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{captures, real_frees, widen};
 use crate::pagemap;
-use crate::statistics::stats::{self, Count, Wait};
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::{self, Wait};
 
 /// The streams on which memory goes back.
 #[derive(Default)]
@@ -95,14 +96,14 @@ impl ReleaseStream {
 
     fn wait(&self, handle: StreamHandle) -> CuResult {
         self.owes.store(false, Ordering::Release);
-        stats::timed(Wait::Release, || api::stream_synchronize(handle))
+        waits::timed(Wait::Release, || api::stream_synchronize(handle))
     }
 
     /// Behind what this stream waits for. What the driver would not take so is for the caller, who may
     /// have to wait with it.
     fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
         let free = |segment: &&&Segment| {
-            stats::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
+            counters::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
         };
         let refused: Vec<_> = segments.iter().filter(free).copied().collect();
         if refused.len() < segments.len() {
@@ -148,7 +149,7 @@ impl Leaving {
         let all = || self.segments.iter().chain(&self.exported);
         // Before the driver has them: afterwards the same addresses may be another owner's.
         all().for_each(|segment| pagemap::remove(segment.base.0));
-        stats::add(Count::SegmentsReleased, all().count() as u64);
+        counters::add(Count::SegmentsReleased, all().count() as u64);
         let code = api::relaxed(|| {
             context.enter(&mut || {
                 let code = self.release_unexported(context);
@@ -176,7 +177,7 @@ impl Leaving {
     fn free_exported(&self) -> CuResult {
         if self.exported.iter().any(|segment| !segment.events.is_empty()) {
             self.events.iter().for_each(|event| {
-                stats::timed(Wait::RealFree, || event.synchronize());
+                waits::timed(Wait::RealFree, || event.synchronize());
             });
         }
         free_by_waiting(self.exported.iter())
@@ -235,10 +236,10 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
 /// The real free waits for the context like any other, and holds it meanwhile.
 fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
     let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
-    let free = |segment: &Segment| stats::timed(Wait::RealFree, || real(segment));
+    let free = |segment: &Segment| waits::timed(Wait::RealFree, || real(segment));
     segments
         .into_iter()
-        .map(|segment| stats::timed_release(|| free(segment)))
+        .map(|segment| counters::timed_release(|| free(segment)))
         .fold(SUCCESS, CuResult::max)
 }
 

@@ -8,7 +8,6 @@
 //!
 //! At the end of the process it is out of the driver before that ends itself, or does not go in any more.
 
-use crate::clock::Instant;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::catch_unwind;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use cachealloc_core::options::{KeepFree, Strategy};
 use cachealloc_core::report::Trims;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver::table;
 use crate::functions::id;

@@ -2,6 +2,7 @@
 //! whose history it is. The writer of snapshots keeps it up every second, so a library or a Python function
 //! that was met in the last second of a process has no name.
 
+use core::sync::atomic::Ordering;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,7 +10,6 @@ use std::time::Duration;
 use cachealloc_history::lasting::layout::*;
 use cachealloc_history::lasting::log::{self, Module, PIECE_WORDS, PythonText};
 use cachealloc_history::{Frame, Settings};
-use core::sync::atomic::Ordering;
 
 use super::{is_on, made};
 use crate::clock::{Instant, epoch_offset_ns, now_ns};

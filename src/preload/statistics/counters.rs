@@ -1,0 +1,120 @@
+//! What happened, counted where it happens: calls that reached the driver and the time they took, and
+//! things that are seldom. Knows nothing of contexts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachealloc_core::report::Timed;
+
+use crate::clock::Instant;
+use crate::driver::sys::{CuResult, SUCCESS};
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name { $($(#[$d])* $variant,)* }
+
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            pub fn text(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+pub(crate) use counters;
+
+counters! {
+    /// Things that happen seldom enough for one shared counter each.
+    Count {
+        SegmentsReserved = "segments reserved",
+        SegmentsReleased = "segments given back",
+        PassedToDriver = "requests passed to the driver",
+        Retries = "calls repeated after giving memory back",
+        Quarantined = "blocks lost to a failed context",
+        RefusedByLimit = "requests refused because of the limit",
+        AsyncNative = "stream-ordered requests left to the driver",
+        BlocksExported = "blocks exported to other processes",
+        BlocksImported = "blocks of other processes, inside their segments",
+    }
+}
+
+/// A number of events and the time they took.
+pub struct Tally {
+    count: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Tally {
+    pub const fn new() -> Tally {
+        Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
+    }
+
+    /// One more, which began then and is over. Returns the nanoseconds it took.
+    pub fn note(&self, begun: Instant) -> u64 {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = begun.elapsed().as_nanos() as u64;
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        nanoseconds
+    }
+
+    pub fn named(&self, name: &'static str) -> Timed {
+        let (count, nanoseconds) = self.read();
+        Timed { name, count, nanoseconds: Some(nanoseconds) }
+    }
+
+    /// The number, and their nanoseconds.
+    pub fn read(&self) -> (u64, u64) {
+        (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
+    }
+}
+
+static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
+static RESERVES: Tally = Tally::new();
+static RELEASES: Tally = Tally::new();
+
+pub fn count(what: Count) {
+    add(what, 1);
+}
+
+pub fn add(what: Count, amount: u64) {
+    COUNTS[what as usize].fetch_add(amount, Ordering::Relaxed);
+}
+
+pub fn value(what: Count) -> u64 {
+    COUNTS[what as usize].load(Ordering::Relaxed)
+}
+
+pub fn counts() -> Vec<(&'static str, u64)> {
+    Count::ALL.iter().map(|what| (what.text(), value(*what))).collect()
+}
+
+/// Runs the driver's allocation; the mean of its time is what a hit saves.
+pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    if code == SUCCESS {
+        RESERVES.note(begun);
+    }
+    code
+}
+
+/// Runs a call that gives memory back to the driver.
+pub fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
+    let begun = Instant::now();
+    let code = call();
+    RELEASES.note(begun);
+    code
+}
+
+/// The driver's calls that were made to get memory and to give it back.
+pub fn calls() -> Vec<Timed> {
+    [("reserve", &RESERVES), ("release", &RELEASES)].map(|(name, tally)| tally.named(name)).into()
+}
+
+/// The driver's allocations, and their nanoseconds.
+pub fn reserves() -> (u64, u64) {
+    RESERVES.read()
+}

@@ -1,0 +1,150 @@
+//! The table of `stats_on_exit:stderr`.
+
+use core::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cachealloc_core::Stats;
+use cachealloc_core::order::{Agent, Mode};
+
+use crate::ordering::LEDGER;
+use crate::process::patience::Patience;
+use crate::statistics::counters::{self, Count};
+use crate::statistics::reading;
+use crate::statistics::waits::{self, Wait};
+use crate::{config, contexts, log};
+
+/// Allocations that were served before the program had the totals begin anew.
+static SERVED_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// The totals begin anew; the table at exit is of the whole life of the process.
+pub fn note_reset(before: &Stats) {
+    SERVED_BEFORE.fetch_add(before.allocation.all.allocated, Ordering::Relaxed);
+}
+
+/// Prints the table of `stats_on_exit:stderr`, once. Nothing for a process that never allocated.
+///
+/// Makes no driver call: the driver may be gone. Allocates nothing and waits for no lock: the
+/// program may end inside a signal handler.
+pub fn print_at_exit() {
+    static PRINTED: AtomicBool = AtomicBool::new(false);
+    let total = Totals::read();
+    let idle = total.served == 0 && counters::value(Count::PassedToDriver) == 0;
+    if idle || PRINTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mut text = Text { bytes: [0; TABLE_BYTES_MAX], used: 0 };
+    let _ = write_table(&mut text, &total);
+    log::raw(&text.bytes[..text.used]);
+}
+
+fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
+    writeln!(out, "cachealloc: {}", env!("CARGO_PKG_VERSION"))?;
+    row(out, "process", "", format_args!("{}", std::process::id()))?;
+    row(out, "free_mode", "", format_args!("{}", mode_name(config::get().free_mode)))?;
+    let (reserves, reserve_nanoseconds) = counters::reserves();
+    row(out, "allocations served", "", format_args!("{}", total.served))?;
+    row(out, "of these without the driver", "", format_args!("{}", total.hits()))?;
+    row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{reserves}"))?;
+    for call in counters::calls().iter().filter(|call| call.count != 0) {
+        let milliseconds = call.nanoseconds.unwrap_or(0) as f64 / 1e6;
+        let value = format_args!("{} ({milliseconds:.1} ms)", call.count);
+        row(out, "driver calls: ", call.name, value)?;
+    }
+    if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
+        let saved = total.hits() as f64 * mean as f64 / 1e6;
+        row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved:.1} ms"))?;
+    }
+    row(out, "reserved peak", "", format_args!("{:.1} MiB", mib(total.reserved_peak)))?;
+    row(out, "allocated peak", "", format_args!("{:.1} MiB", mib(total.allocated_peak)))?;
+    row(out, "barriers", "", format_args!("{}", total.barriers))?;
+    for what in Count::ALL.iter().filter(|what| counters::value(**what) != 0) {
+        row(out, what.text(), "", format_args!("{}", counters::value(*what)))?;
+    }
+    for reason in Wait::ALL {
+        let (count, nanoseconds) = waits::of(*reason);
+        if count != 0 {
+            let milliseconds = nanoseconds as f64 / 1e6;
+            row(out, "waits, ", reason.text(), format_args!("{count} ({milliseconds:.1} ms)"))?;
+        }
+    }
+    let causes = [
+        ("agents seen", LEDGER.plain.agents() & !(1 << Agent::ProcessEnd as u32)),
+        ("kernels visible to the host, causes", LEDGER.visible.causes()),
+        ("skipping ended, causes", LEDGER.skipping.causes()),
+    ];
+    for (name, bits) in causes.into_iter().filter(|(_, bits)| *bits != 0) {
+        row(out, name, "", format_args!("{bits:#x}"))?;
+    }
+    Ok(())
+}
+
+fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Result {
+    let used = out.used;
+    write!(out, "cachealloc:   {name}{more}")?;
+    while out.used < used + VALUE_COLUMN {
+        out.write_char(' ')?;
+    }
+    writeln!(out, "{value}")
+}
+
+/// As the option `free_mode` calls it.
+pub const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Ordered => "ordered",
+        Mode::Strict => "strict",
+        Mode::Relaxed => "relaxed",
+    }
+}
+
+const TABLE_BYTES_MAX: usize = 4096;
+const VALUE_COLUMN: usize = 58;
+
+/// A text that is cut where it is full.
+struct Text {
+    bytes: [u8; TABLE_BYTES_MAX],
+    used: usize,
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let taken = text.len().min(TABLE_BYTES_MAX - self.used);
+        self.bytes[self.used..self.used + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.used += taken;
+        if taken == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+struct Totals {
+    served: u64,
+    barriers: u64,
+    reserved_peak: u64,
+    allocated_peak: u64,
+}
+
+impl Totals {
+    /// A context whose lock somebody holds is left out.
+    fn read() -> Totals {
+        let mut total = Totals {
+            barriers: 0,
+            served: SERVED_BEFORE.load(Ordering::Relaxed),
+            reserved_peak: 0,
+            allocated_peak: 0,
+        };
+        for context in contexts::every() {
+            total.barriers += context.last_barrier.count();
+            let Some(stats) = reading::stats(context, Patience::Never) else { continue };
+            total.served += stats.allocation.all.allocated;
+            total.reserved_peak += stats.reserved_bytes.all.peak;
+            total.allocated_peak += stats.allocated_bytes.all.peak;
+        }
+        total
+    }
+
+    fn hits(&self) -> u64 {
+        self.served.saturating_sub(counters::value(Count::SegmentsReserved))
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}
