@@ -31,6 +31,12 @@ pub fn minds_contents() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
 }
 
+/// Bytes to be kept behind each block.
+#[inline(always)]
+pub fn zone_bytes() -> u64 {
+    if minds_contents() { get().red_zone_bytes } else { 0 }
+}
+
 /// Whether memory is limited, on any device.
 #[inline(always)]
 pub fn limits() -> bool {

@@ -16,7 +16,7 @@
 //! | `Context::door` | yes | the end of a context against whoever comes to it on no call of the program that means it |
 //! | `Context::idle` | yes | a turn of the keeper, which takes none of the first two |
 //! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
-//! | `Tagged::order` | the record of one event | the order of stream-ordered frees |
+//! | `StreamFrees::order` | the record of one event | the order of stream-ordered frees |
 //! | `Context::arenas` | yes | what is mapped where |
 //! | `ordering::captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Request, Requester};
 use cachealloc_history::StackId;
 
-use crate::cache::contents;
 use crate::cache::miss::miss_or_report;
 use crate::cache::thread_cache::Held;
 use crate::config;
@@ -30,7 +29,7 @@ pub fn allocate(
     let call = Call { requester, stream, stack: capture::of_allocation() };
     // What is recorded is recorded under the core's lock, past which a list would go.
     let mut recording = record::is_on().then(|| lock(&context.allocator));
-    let with_zone = bytes.saturating_add(contents::zone_bytes());
+    let with_zone = bytes.saturating_add(config::zone_bytes());
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
         && let Some(held) = context.lookaside.take(thread, block_bytes, bytes)
     {
@@ -77,14 +76,14 @@ pub fn empty_lookaside(context: &Context) {
 
 /// A held block merges into the core. The slot first: its next owner writes it under this lock.
 pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
-    context.unseen.left_list(allocator, held.id());
+    context.correction.left_list(allocator, held.id());
     pagemap::vacate(held.address);
     free_block(allocator, held.id(), Ready::Anyone);
 }
 
 /// A block that no list keeps goes to the core.
 pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
-    context.unseen.passed_by(allocator, freed.block, freed.requested_bytes);
+    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
     pagemap::vacate(freed.address);
     free_block(allocator, freed.block, Ready::Anyone);
 }
@@ -119,7 +118,7 @@ pub fn hand_out(
 /// The core has taken the block for a request. Under the same lock, though the program gets it later:
 /// whoever looks meanwhile finds it in use.
 pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
-    let requested_bytes = block.requested_bytes - contents::zone_bytes();
+    let requested_bytes = block.requested_bytes - config::zone_bytes();
     let born =
         Born { block: block.block, address: block.address.0, bytes: block.bytes, requested_bytes };
     context.recorder.allocated(allocator, born, call.requester, call.stack);
@@ -138,7 +137,7 @@ pub fn hand_out_told(
     if let Some(event) = block.behind {
         events::hold(event);
     }
-    let requested_bytes = block.requested_bytes - contents::zone_bytes();
+    let requested_bytes = block.requested_bytes - config::zone_bytes();
     pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
     note_allocated(context, allocator);
     note_peak(context);

@@ -6,13 +6,11 @@
 //! barrier, behind which all frees of unmapped blocks lie. A program would have waited for the same
 //! in those frees natively.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, IdleMark, Mapping, Pool};
 
 use crate::cache::departures::Departure;
+use crate::cache::{Mapped, Physical};
 use crate::contexts::Context;
 use crate::driver::sys::*;
 use crate::driver::{api, table};
@@ -25,32 +23,6 @@ use crate::{config, log, pagemap};
 
 /// Of a device's memory: holes between blocks take addresses too.
 const LARGE_ARENA_FACTOR: u64 = 2;
-
-/// The arenas of one context.
-#[derive(Default)]
-pub struct Arenas(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    asked: bool,
-    /// Where they begin, and how long they are.
-    ranges: Vec<(u64, u64)>,
-    /// What is behind each mapping, by address.
-    handles: BTreeMap<u64, Physical>,
-    /// Unmapped for the request in progress, which needs it elsewhere.
-    spare: Vec<Physical>,
-    /// And on its way, for all others.
-    spare_departure: Option<Departure>,
-    /// Devices besides the context's own that may reach the memory.
-    peers: Vec<i32>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Physical {
-    device: i32,
-    handle: u64,
-    bytes: u64,
-}
 
 /// Reserves the addresses, once for each context. Call before the context's first miss is polled,
 /// with `Context::growth` held.
@@ -160,7 +132,7 @@ pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
 }
 
 /// The context is gone; what was mapped for it is not (measured).
-pub fn bury(context: &Context) {
+pub fn context_ended(context: &Context) {
     let state = core::mem::take(&mut *lock(&context.arenas.0));
     for (&base, physical) in &state.handles {
         unmap_range(&[Mapping { base: Address(base), bytes: physical.bytes }]);
@@ -187,7 +159,7 @@ pub fn admit_peer(context: &Context, peer_device: i32) {
     }
 }
 
-impl State {
+impl Mapped {
     /// Memory whose work is over.
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
         counters::add(Count::SegmentsReleased, mappings.len() as u64);
@@ -270,7 +242,7 @@ impl State {
     }
 }
 
-fn reserve(context: &'static Context, state: &mut State) -> Result<(), &'static str> {
+fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static str> {
     const NEEDED: [usize; 7] = [
         id::cuMemAddressReserve,
         id::cuMemAddressFree,

@@ -7,13 +7,12 @@
 //! program asks for in the order of a stream is filled on that stream: a submission like its own.
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
 
 use cachealloc_core::options::Fill;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Describe, StackId};
 
-use crate::contexts::{self, Context};
+use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::lock::lock;
@@ -25,33 +24,19 @@ const POISON: u8 = 0xff;
 const ZONE: u8 = 0xa5;
 const FRAMES_SHOWN: usize = 8;
 
-/// The stream of one context; 0 before its first use.
-#[derive(Default)]
-pub struct ContentsStream(Mutex<StreamHandle>);
-
-/// Bytes to be kept behind each block.
-#[inline(always)]
-pub fn zone_bytes() -> u64 {
-    if config::minds_contents() { config::get().red_zone_bytes } else { 0 }
-}
-
 /// The program is about to get these bytes. `stream`: the stream that it asked on, if any; else they
 /// are ready when this returns. Failure changes nothing: the contents are a help, not a promise.
 #[inline]
 pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
     if config::minds_contents() {
-        write(context, address, bytes, zone_bytes(), stream);
+        write(context, address, bytes, config::zone_bytes(), stream);
     }
 }
 
 /// As `prepare`, of memory that the driver served itself: there is no room behind it.
 #[inline]
-pub fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
-    if config::minds_contents()
-        && let Ok(context) = contexts::current()
-    {
-        write(context, address, bytes, 0, stream);
-    }
+pub fn fill(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
+    write(context, address, bytes, 0, stream);
 }
 
 #[cold]
@@ -87,7 +72,7 @@ fn write(
 /// stream. `stack`: where it was allocated, if that is known.
 #[cold]
 pub fn look_behind(context: &'static Context, address: u64, bytes: u64, stack: StackId) {
-    let mut zone = vec![ZONE; zone_bytes() as usize];
+    let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| {
         api::memcpy_dtoh_async(zone.as_mut_ptr() as usize, address + bytes, zone.len(), stream)
     };

@@ -171,7 +171,7 @@ impl<'a> Free<'a> {
         };
         match route {
             // What was written behind the block can be seen only once all work with it is over.
-            Route::ParkOnEvent if contents::zone_bytes() != 0 => {
+            Route::ParkOnEvent if config::zone_bytes() != 0 => {
                 self.behind_waited_barrier(Wait::Strict)
             }
             Route::Publish => {
@@ -356,7 +356,7 @@ impl<'a> Free<'a> {
 
     /// Free for the stream at once, for others when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
-        if contents::zone_bytes() != 0 {
+        if config::zone_bytes() != 0 {
             waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
             self.look_behind();
         }
@@ -442,7 +442,7 @@ impl<'a> Free<'a> {
     }
 
     fn look_behind(&self) {
-        if contents::zone_bytes() != 0 {
+        if config::zone_bytes() != 0 {
             let stack = self.context.recorder.stack_of(self.block.block);
             let LiveBlock { address, requested_bytes, .. } = self.block;
             contents::look_behind(self.context, address, requested_bytes, stack);

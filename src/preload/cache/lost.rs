@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::cache::free;
-use crate::contexts::{self, Context};
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, NOT_PERMITTED, SUCCESS};
 use crate::ordering::settle::{self, SENTINEL_BYTES};
@@ -15,7 +15,7 @@ use crate::process::bypass;
 
 /// A call of the program answered with this code. Call where our own driver calls are heard by nobody.
 pub fn note() {
-    let Ok(context) = contexts::current() else { return };
+    let Ok(context) = lookup::current() else { return };
     if !context.lost.swap(true, Ordering::Relaxed) {
         bypass::look_closer();
     }

@@ -1,4 +1,5 @@
-//! Allocations and frees: from the cache, and from the driver where the cache has nothing.
+//! Allocations and frees: from the cache, and from the driver where the cache has nothing. Here: what
+//! every context has of it besides its lists and its core.
 
 pub mod alloc;
 pub mod arenas;
@@ -15,3 +16,73 @@ pub mod shortage;
 pub mod stream_frees;
 pub mod streams;
 pub mod thread_cache;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use cachealloc_core::{Behind, TagMark, Waiting};
+
+use crate::cache::departures::Departure;
+use crate::contexts::events::EventRef;
+use crate::driver::sys::StreamHandle;
+
+/// The events behind the tags of one context.
+#[derive(Default)]
+pub struct StreamFrees {
+    /// Whether any free block may have a tag; a barrier asks the core only then.
+    any: AtomicBool,
+    /// Some tag has no event: it waits for a barrier.
+    parked: AtomicBool,
+    events: Mutex<Vec<EventRef>>,
+    /// With more events than this, a free lets go of those that no tag names any more.
+    tidy_above: AtomicUsize,
+    /// Those of blocks whose free would natively have waited (mode `relaxed`).
+    plain_frees: Mutex<Vec<EventRef>>,
+    /// The last of them, over or not.
+    last_plain_free: Mutex<Option<EventRef>>,
+    /// Held from the record of a tag's event until the core has the tag: where two blocks of one
+    /// stream coalesce, the core keeps the event of the later free, which must be the later record.
+    order: Mutex<()>,
+    /// What nothing uses any more if the program is right (`free_assumed`).
+    assumed: Mutex<Vec<Assumed>>,
+    /// An event behind all work before a mark, recorded for the tags that have none.
+    parked_behind: Mutex<Option<(TagMark, EventRef)>>,
+}
+
+/// A wait that natively there is none of.
+struct Assumed {
+    waiting: Waiting,
+    /// What the block had been handed out behind.
+    behind: Option<(Behind, EventRef)>,
+}
+
+/// The arenas of one context.
+#[derive(Default)]
+pub struct Arenas(Mutex<Mapped>);
+
+#[derive(Default)]
+struct Mapped {
+    asked: bool,
+    /// Where they begin, and how long they are.
+    ranges: Vec<(u64, u64)>,
+    /// What is behind each mapping, by address.
+    handles: BTreeMap<u64, Physical>,
+    /// Unmapped for the request in progress, which needs it elsewhere.
+    spare: Vec<Physical>,
+    /// And on its way, for all others.
+    spare_departure: Option<Departure>,
+    /// Devices besides the context's own that may reach the memory.
+    peers: Vec<i32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Physical {
+    device: i32,
+    handle: u64,
+    bytes: u64,
+}
+
+/// The stream on which contents are written and read; 0 before its first use.
+#[derive(Default)]
+pub struct ContentsStream(Mutex<StreamHandle>);

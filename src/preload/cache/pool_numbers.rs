@@ -9,7 +9,6 @@ use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use cachealloc_core::order::Lane;
 
-use crate::contexts;
 use crate::process::thread::Thread;
 
 const CHUNK_BYTES: u64 = 32 << 20;
@@ -60,18 +59,6 @@ impl Number {
     }
 }
 
-/// Of all contexts of the device. `threshold_bytes`: what the pool keeps of free memory.
-pub fn of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
-    let contexts = contexts::all().filter(|context| context.device == device);
-    contexts.map(|context| context.pool_numbers.value(number, threshold_bytes)).sum()
-}
-
-/// The program forgets the highest number so far, or trims the pool.
-pub fn for_device(device: i32, change: impl Fn(&PoolNumbers)) {
-    let contexts = contexts::all().filter(|context| context.device == device);
-    contexts.for_each(|context| change(&context.pool_numbers));
-}
-
 impl PoolNumbers {
     /// A request was served.
     #[inline]
@@ -118,7 +105,8 @@ impl PoolNumbers {
         self.reserved_bytes.store(kept.max(chunks(in_use)), Relaxed);
     }
 
-    fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
+    /// The number as of now. `threshold_bytes`: what the pool keeps of free memory.
+    pub fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
         self.keep_at_most(threshold_bytes);
         match number {
             Number::Reserved => self.reserved_bytes.load(Relaxed),

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::pool_numbers::{Number, PoolNumbers};
 use crate::driver::api;
 use crate::driver::sys::{PoolHandle, SUCCESS};
 use crate::ordering::observers;
-use crate::{config, log};
+use crate::{config, contexts, log};
 
 const DEVICES_MAX: usize = 64;
 
@@ -57,4 +58,16 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
         DEFAULT[device as usize].store(pool, Ordering::Relaxed);
         pool
     })
+}
+
+/// Of all contexts of the device. `threshold_bytes`: what the pool keeps of free memory.
+pub fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
+    let contexts = contexts::all().filter(|context| context.device == device);
+    contexts.map(|context| context.pool_numbers.value(number, threshold_bytes)).sum()
+}
+
+/// The program forgets the highest number so far, or trims the pool.
+pub fn change_numbers(device: i32, change: impl Fn(&PoolNumbers)) {
+    let contexts = contexts::all().filter(|context| context.device == device);
+    contexts.for_each(|context| change(&context.pool_numbers));
 }

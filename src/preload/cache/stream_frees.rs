@@ -3,14 +3,13 @@
 //! The core keeps the tags and names events by number; here are the driver's events behind those
 //! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Behind, Ready, Request, TagMark, Waiting};
+use cachealloc_core::{Ready, Request, TagMark};
 
-use crate::cache::alloc;
+use crate::cache::{Assumed, alloc};
 use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
@@ -26,36 +25,6 @@ use crate::statistics::waits::{self, Wait};
 /// A kernel may wait for what the program does after a request that fails.
 const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
-
-/// The events behind the tags of one context.
-#[derive(Default)]
-pub struct Tagged {
-    /// Whether any free block may have a tag; a barrier asks the core only then.
-    any: AtomicBool,
-    /// Some tag has no event: it waits for a barrier.
-    parked: AtomicBool,
-    events: Mutex<Vec<EventRef>>,
-    /// With more events than this, a free lets go of those that no tag names any more.
-    tidy_above: AtomicUsize,
-    /// Those of blocks whose free would natively have waited (mode `relaxed`).
-    plain_frees: Mutex<Vec<EventRef>>,
-    /// The last of them, over or not.
-    last_plain_free: Mutex<Option<EventRef>>,
-    /// Held from the record of a tag's event until the core has the tag: where two blocks of one
-    /// stream coalesce, the core keeps the event of the later free, which must be the later record.
-    order: Mutex<()>,
-    /// What nothing uses any more if the program is right (`free_assumed`).
-    assumed: Mutex<Vec<Assumed>>,
-    /// An event behind all work before a mark, recorded for the tags that have none.
-    parked_behind: Mutex<Option<(TagMark, EventRef)>>,
-}
-
-/// A wait that natively there is none of.
-struct Assumed {
-    waiting: Waiting,
-    /// What the block had been handed out behind.
-    behind: Option<(Behind, EventRef)>,
-}
 
 /// Frees a block with a tag. The slot must be claimed; it is vacated here.
 pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
@@ -84,19 +53,19 @@ fn free_waiting(
     let mut allocator = lock(&context.allocator);
     let ready = allocator.ready_if_freed(freed.block, ready);
     match event {
-        Some(event) => lock(&context.tagged.events).push(event),
-        None => context.tagged.parked.store(true, Ordering::Relaxed),
+        Some(event) => lock(&context.stream_frees.events).push(event),
+        None => context.stream_frees.parked.store(true, Ordering::Relaxed),
     }
-    context.tagged.any.store(true, Ordering::Release);
+    context.stream_frees.any.store(true, Ordering::Release);
     crate::pagemap::vacate(freed.address);
     match ready.is_pending() {
         true => context.recorder.free_requested(&mut allocator, freed),
         false => context.recorder.freed(&mut allocator, freed),
     }
-    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    context.correction.passed_by(&allocator, freed.block, freed.requested_bytes);
     let behind = alloc::free_block(&mut allocator, freed.block, ready);
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
-        lock(&context.tagged.assumed).push(Assumed { waiting, behind });
+        lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }
     tidy_seldom(context, &mut allocator);
 }
@@ -104,29 +73,29 @@ fn free_waiting(
 /// A program that takes every block back on its own stream never asks about events: without this,
 /// each free would need a fresh one. Seldom enough to cost nothing a free.
 fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
-    let listed = || lock(&context.tagged.events).len();
-    let above = context.tagged.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
+    let listed = || lock(&context.stream_frees.events).len();
+    let above = context.stream_frees.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
     if listed() > above {
         tidy(context, allocator);
-        context.tagged.tidy_above.store(2 * listed(), Ordering::Relaxed);
+        context.stream_frees.tidy_above.store(2 * listed(), Ordering::Relaxed);
     }
 }
 
 /// This event stands for the wait of a native `cuMemFree`.
 pub fn note_plain_free(context: &Context, event: EventRef) {
-    *lock(&context.tagged.last_plain_free) = Some(event.clone());
-    lock(&context.tagged.plain_frees).push(event);
+    *lock(&context.stream_frees.last_plain_free) = Some(event.clone());
+    lock(&context.stream_frees.plain_frees).push(event);
 }
 
 /// Behind the last such free lies what kernels had printed by then.
 pub fn last_plain_free(context: &Context) -> Option<EventRef> {
-    lock(&context.tagged.last_plain_free).clone()
+    lock(&context.stream_frees.last_plain_free).clone()
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be
 /// there. Never for a block that was freed on a stream (hazard 31).
 pub fn wait_for_plain_frees(context: &'static Context) {
-    let events = core::mem::take(&mut *lock(&context.tagged.plain_frees));
+    let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     for event in &events {
         waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
     }
@@ -142,7 +111,7 @@ pub fn assume_over(context: &'static Context) {
     if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
         return;
     }
-    let assumed = core::mem::take(&mut *lock(&context.tagged.assumed));
+    let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));
     if assumed.is_empty() {
         return;
     }
@@ -150,7 +119,7 @@ pub fn assume_over(context: &'static Context) {
     for Assumed { waiting, behind } in assumed {
         match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
             Some((behind, event)) => {
-                lock(&context.tagged.events).push(event);
+                lock(&context.stream_frees.events).push(event);
                 allocator.wait_only_behind(waiting, behind);
             }
             None => allocator.wait_is_over(waiting),
@@ -170,7 +139,7 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     if freed(&lock(&context.allocator)) < bytes || !rule_holds(Rule::PiecesAreAwaited) {
         return false;
     }
-    let events: Vec<EventRef> = lock(&context.tagged.events).clone();
+    let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
     let begun = Instant::now();
     let over = |event: &EventRef| api::relaxed(|| event.query()) != NOT_READY;
     waits::timed(Wait::ParkedFree, || {
@@ -188,18 +157,18 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
 pub fn order_failed(context: &Context, request: &mut Request) {
     let mut allocator = lock(&context.allocator);
     allocator.order_failed(request);
-    context.tagged.parked.store(true, Ordering::Relaxed);
-    context.tagged.any.store(true, Ordering::Release);
+    context.stream_frees.parked.store(true, Ordering::Relaxed);
+    context.stream_frees.any.store(true, Ordering::Release);
 }
 
 /// Held around the record of a stream's event and the free with its tag.
 pub fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
-    lock(&context.tagged.order)
+    lock(&context.stream_frees.order)
 }
 
 /// Taken before a barrier is recorded: the tags that it will drop.
 pub fn mark(context: &Context) -> Option<TagMark> {
-    let any = context.tagged.any.load(Ordering::Acquire);
+    let any = context.stream_frees.any.load(Ordering::Acquire);
     any.then(|| lock(&context.allocator).mark())
 }
 
@@ -213,10 +182,10 @@ pub fn barrier_passed(context: &Context, mark: TagMark) {
 
 /// Asks the driver which tags are over, oldest first, and drops those. Never waits.
 pub fn query(context: &'static Context) {
-    if !context.tagged.any.load(Ordering::Acquire) {
+    if !context.stream_frees.any.load(Ordering::Acquire) {
         return;
     }
-    let events: Vec<EventRef> = lock(&context.tagged.events).clone();
+    let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
     let complete = events.iter().filter(|event| api::relaxed(|| event.query()) == SUCCESS);
     let complete: Vec<_> = complete.map(EventRef::id).collect();
     let passed = parked_mark(context);
@@ -232,8 +201,8 @@ pub fn query(context: &'static Context) {
 /// What the blocks wait for that are freed and not free. Asks the driver what is over; never waits.
 pub fn pending(context: &'static Context) -> Vec<EventRef> {
     query(context);
-    let parked_behind = lock(&context.tagged.parked_behind).clone();
-    let mut pending = lock(&context.tagged.events).clone();
+    let parked_behind = lock(&context.stream_frees.parked_behind).clone();
+    let mut pending = lock(&context.stream_frees.events).clone();
     pending.extend(parked_behind.map(|(_, event)| event));
     pending
 }
@@ -242,10 +211,10 @@ pub fn pending(context: &'static Context) -> Vec<EventRef> {
 /// once it is. No wait, and no order between streams: a malloc must not order what it natively
 /// does not (hazards 9 and 31).
 fn parked_mark(context: &'static Context) -> Option<TagMark> {
-    if !context.tagged.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
+    if !context.stream_frees.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
         return None;
     }
-    let mut behind = lock(&context.tagged.parked_behind);
+    let mut behind = lock(&context.stream_frees.parked_behind);
     if behind.is_none() {
         let (event, _, mark) = thread::with(|thread| barrier::record(thread, context)).ok()?;
         *behind = mark.map(|mark| (mark, event));
@@ -262,21 +231,21 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
 /// Lets go of events that no tag names any more.
 fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     if !allocator.has_tags() {
-        context.tagged.any.store(false, Ordering::Release);
-        context.tagged.parked.store(false, Ordering::Relaxed);
+        context.stream_frees.any.store(false, Ordering::Release);
+        context.stream_frees.parked.store(false, Ordering::Relaxed);
     }
     let mut named = Vec::new();
     allocator.events_pending(&mut |event| named.push(event));
     named.sort_unstable();
-    lock(&context.tagged.assumed).retain(|one| allocator.waits(one.waiting));
-    for events in [&context.tagged.events, &context.tagged.plain_frees] {
+    lock(&context.stream_frees.assumed).retain(|one| allocator.waits(one.waiting));
+    for events in [&context.stream_frees.events, &context.stream_frees.plain_frees] {
         lock(events).retain(|event| named.binary_search(&event.id()).is_ok());
     }
 }
 
 /// The driver's events behind these numbers, as far as they are still known.
 pub fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
-    let events = lock(&context.tagged.events);
+    let events = lock(&context.stream_frees.events);
     let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);
     ids.iter().filter_map(known).cloned().collect()
 }

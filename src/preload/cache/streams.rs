@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use crate::contexts;
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{SUCCESS, StreamHandle};
 use crate::ordering::captures;
@@ -23,7 +23,7 @@ pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
     if api::stream_get_ctx(stream, &mut handle) != SUCCESS {
         return libc::EINVAL;
     }
-    match contexts::of_handle(handle) {
+    match lookup::of_handle(handle) {
         Ok(context) if core::ptr::eq(context, block.context()) => block.note_other_stream(),
         _ => return libc::ENOTSUP,
     }

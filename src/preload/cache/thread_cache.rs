@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use cachealloc_core::{BlockId, Pool};
 
-use crate::cache::contents;
 use crate::config;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
@@ -284,7 +283,7 @@ impl Lookaside {
 
     /// The context is gone, and its lists are empty: what they take goes. A program that still is in one
     /// finds it empty: all zeros are a list.
-    pub fn bury(&self) {
+    pub fn context_ended(&self) {
         self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
         // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
         unsafe {
@@ -326,7 +325,7 @@ impl Shard {
         let wanted = self.wanted_bytes.load(Ordering::Relaxed);
         if bytes == wanted {
             // With red zones no block is held: what was requested would not be what the core knows.
-            list.streak += u32::from(contents::zone_bytes() == 0);
+            list.streak += u32::from(config::zone_bytes() == 0);
             return;
         }
         list.streak = 0;

@@ -84,7 +84,7 @@ impl Events {
     }
 
     /// The context is gone, and its events with it.
-    pub fn bury(&self) {
+    pub fn context_ended(&self) {
         self.dead.store(true, Ordering::Release);
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cachealloc_core::order::reuse::{Look, Mend, Reuse};
 
 use crate::config;
-use crate::contexts::{self, Context};
+use crate::contexts::{self, Context, lookup};
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{STREAM_PER_THREAD, SUCCESS, StreamHandle};
 use crate::graphs::private_pools::Births;
@@ -38,7 +38,7 @@ pub struct Member {
 
 impl Member {
     pub fn new(handle: StreamHandle, id: u64) -> Member {
-        let own = || Some((thread::with(Thread::number), contexts::current().ok()?));
+        let own = || Some((thread::with(Thread::number), lookup::current().ok()?));
         Member { handle, id, owner: if handle == STREAM_PER_THREAD { own() } else { None } }
     }
 

@@ -37,8 +37,8 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, BlockId, Ready, Request, Requester, StreamId};
 
 use crate::cache::alloc::{self, Call};
-use crate::cache::contents;
 use crate::cache::miss::miss_or_else;
+use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, StreamHandle};
@@ -138,7 +138,7 @@ pub fn free(
         true => context.recorder.free_requested(&mut allocator, freed),
         false => context.recorder.freed(&mut allocator, freed),
     }
-    context.unseen.passed_by(&allocator, freed.block, freed.requested_bytes);
+    context.correction.passed_by(&allocator, freed.block, freed.requested_bytes);
     if let Some(names) = names.filter(|_| unused) {
         allocator.free_unused(freed.block);
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
@@ -232,7 +232,7 @@ fn serve(
     let requester =
         member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
     let call = Call { requester, stream: 0, stack: stacks::of_allocation() };
-    let with_zone = bytes.saturating_add(contents::zone_bytes());
+    let with_zone = bytes.saturating_add(config::zone_bytes());
     let request = Request::in_pool(with_zone, requester, pool);
     let mut allocator = lock(&context.allocator);
     let hit = allocator.hit(&request);

@@ -3,10 +3,11 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{departures, lost};
-use crate::contexts::{self, Context};
+use crate::cache::{contents, departures, lost};
+use crate::config;
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS, StreamHandle};
 use crate::functions::Function;
 use crate::hooks::beside;
 use crate::memory_hooks::{self, Memory};
@@ -75,7 +76,7 @@ pub fn heard_malloc(function: &'static Function, words: &[usize]) -> Option<CuRe
             device: context.device,
             context_id: ends_with(context.id),
         };
-        beside(function, || memory = contexts::current().ok().map(of));
+        beside(function, || memory = lookup::current().ok().map(of));
         memory
     };
     // SAFETY: the call writes there, as the driver's would.
@@ -178,7 +179,7 @@ pub fn note_lost(function: &'static Function, code: CuResult) {
 #[cold]
 pub fn lost_code(function: &'static Function) -> Option<CuResult> {
     let mut code = None;
-    beside(function, || code = contexts::current().ok().and_then(lost::code));
+    beside(function, || code = lookup::current().ok().and_then(lost::code));
     code
 }
 
@@ -209,3 +210,13 @@ pub fn make_room(seen: &mut u64) -> bool {
 
 /// Others may take what has come back for one call, again and again.
 const TRIES_MAX: usize = 64;
+
+/// Memory that the driver served itself holds what the option `fill` says.
+#[inline]
+pub fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
+    if config::minds_contents()
+        && let Ok(context) = lookup::current()
+    {
+        contents::fill(context, address, bytes, stream);
+    }
+}

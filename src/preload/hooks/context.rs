@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::cache::arenas;
 use crate::config;
 use crate::contexts::events::EventRef;
-use crate::contexts::{self, Context, Home};
+use crate::contexts::{self, Context, Home, end, lookup};
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
@@ -20,7 +20,7 @@ use crate::ordering::{LEDGER, captures, kernels, pending, widen};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
 use crate::statistics::waits::Wait;
-use crate::trim::idle::HeldOff;
+use crate::trim::HeldOff;
 
 /// `cuInit(flags)`: CUDA counts from here.
 pub fn init(
@@ -56,7 +56,7 @@ pub fn create(
                 observers::note_context(Seen { id, handle, primary_of });
             }
             if peers::any()
-                && let Ok(context) = contexts::of_handle(handle)
+                && let Ok(context) = lookup::of_handle(handle)
             {
                 peers::context_met(context);
             }
@@ -164,7 +164,7 @@ pub fn enable_peer(
     let mut code = real();
     if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {
         beside(function, || {
-            if let (Ok(current), Ok(peer)) = (contexts::current(), contexts::of_handle(words[0])) {
+            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
                 code = peers::enabled(current.id, peer.id, code);
                 if code == SUCCESS {
                     arenas::admit_peer(peer, current.device);
@@ -184,7 +184,7 @@ pub fn disable_peer(
     let mut answer = None;
     if bypass::is_on() && peers::any() {
         beside(function, || {
-            if let (Ok(current), Ok(peer)) = (contexts::current(), contexts::of_handle(words[0])) {
+            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
                 answer = peers::disabled(current.id, peer.id);
             }
         });
@@ -245,7 +245,7 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     observers::forget_context(id);
     if let Some(context) = known {
         captures::context_destroyed(context);
-        context.bury();
+        end::destroyed(context);
     }
     LEDGER.plain.ended(id);
 }

@@ -1,6 +1,7 @@
 //! Calls that make or end device memory of the driver's own (class `record` in the list): what they
 //! say is told to the recorder, around whatever else their hook does, and counts against the limit.
 
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::foreign_bytes::{self, Ending, Key};
@@ -10,7 +11,7 @@ use crate::hooks::{beside, foreign_sizes};
 use crate::process::bypass;
 use crate::record::foreign::{self, Allocation};
 use crate::record::{self, capture};
-use crate::{config, contexts, memory_hooks};
+use crate::{config, memory_hooks};
 
 /// Around the hook of such a call.
 #[inline]
@@ -156,7 +157,7 @@ fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
     let mut current = 0;
     let code = api::ctx_get_device(&mut current);
     let context_id = match device {
-        None => contexts::current().map_or(0, |context| context.id),
+        None => lookup::current().map_or(0, |context| context.id),
         Some(_) => 0,
     };
     if bytes != 0 && (device.is_some() || code == SUCCESS) {

@@ -2,6 +2,8 @@
 //! their bytes are claimed before the driver is asked, as far as the arguments tell.
 
 use crate::cache::{pools, shortage};
+use crate::config;
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::foreign_bytes::{self, Ending, Key};
@@ -9,7 +11,6 @@ use crate::driver_memory::limits::{self, Claim};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, foreign_sizes};
 use crate::record::capture;
-use crate::{config, contexts};
 
 /// Around a call of class `record`. A call that the limit forbids does not reach the driver, and
 /// writes nothing.
@@ -105,7 +106,7 @@ pub enum Told {
 /// for.
 pub fn hold_plain(address: u64, claim: Option<Claim>, of_pool: bool) {
     if let Some(claim) = claim {
-        let current = || contexts::current().map_or(0, |context| context.id);
+        let current = || lookup::current().map_or(0, |context| context.id);
         let context_id = if of_pool { 0 } else { current() };
         foreign_bytes::hold(Key::Memory(address), claim, context_id);
     }
@@ -162,7 +163,7 @@ fn after(
     let Some(claim) = claim else { return SUCCESS };
     // SAFETY: the driver has accepted the call and written what it made.
     let made = unsafe { *(words[0] as *const u64) };
-    let context_id = contexts::current().map_or(0, |context| context.id);
+    let context_id = lookup::current().map_or(0, |context| context.id);
     match function.id {
         id::cuMemCreate => foreign_bytes::created(made, claim),
         id::cuMemAllocPitch_v2 => return pitched(words, made, claim, context_id, pitch_before),
@@ -207,7 +208,7 @@ fn claim(device: i32, bytes: u64, told: Told) -> Result<Option<Claim>, CuResult>
 
 /// The user must know that it was the limit: the device has memory.
 fn report(bytes: u64) {
-    if let Ok(context) = contexts::current() {
+    if let Ok(context) = lookup::current() {
         shortage::happened(context, bytes, capture::of_allocation());
     }
 }

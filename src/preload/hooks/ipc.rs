@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
 use crate::functions::Function;
@@ -15,11 +16,11 @@ use crate::hooks::{beside, common, guarded, pointer};
 use crate::ipc::exports;
 use crate::ipc::imports::{self, Closing};
 use crate::ipc::ipc_handle::{self, Inside};
+use crate::log;
 use crate::ordering::observers;
 use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
-use crate::{contexts, log};
 
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
 pub fn get(
@@ -134,7 +135,7 @@ fn open_inside(
     inside: Inside,
     flags: u32,
 ) -> Result<u64, CuResult> {
-    let context_id = contexts::current()?.id;
+    let context_id = lookup::current()?.id;
     let (mut base, handle) = (0, ipc_handle::by_value(plain));
     let code = common::retried_mut(function, &mut || {
         api::ipc_open_mem_handle(function.id, &mut base, handle, flags)
@@ -152,7 +153,7 @@ fn open_inside(
 }
 
 fn note_whole(address: u64) {
-    if let Ok(context) = contexts::current() {
+    if let Ok(context) = lookup::current() {
         imports::opened_whole(address, context.id);
     }
 }

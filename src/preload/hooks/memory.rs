@@ -3,7 +3,7 @@
 use cachealloc_core::Requester;
 
 use crate::cache::{alloc, contents, departures, free, stream_frees};
-use crate::contexts::{self, Context};
+use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
 use crate::functions::Function;
@@ -41,7 +41,7 @@ pub fn alloc(
     guarded_with(
         function,
         |thread| {
-            let allocated = contexts::current().and_then(|context| {
+            let allocated = lookup::current().and_then(|context| {
                 let bytes = bytes as u64;
                 let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0)?;
                 contents::prepare(context, allocated, bytes, None);
@@ -77,7 +77,7 @@ fn by_driver(
         if code == SUCCESS {
             counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.
-            contents::fill(unsafe { pointer.read() }, bytes as u64, None);
+            common::fill(unsafe { pointer.read() }, bytes as u64, None);
         } else {
             // SAFETY: as the driver does where it fails.
             unsafe { pointer.write(0) };
@@ -126,7 +126,7 @@ fn alloc_in_capture(
     let code = guarded_with(
         function,
         |thread| {
-            let context = contexts::current().ok();
+            let context = lookup::current().ok();
             served = context.and_then(|context| {
                 let allocated = match private_pools::allocate(thread, context, bytes) {
                     Some(allocated) => allocated,
@@ -216,7 +216,7 @@ pub fn info(
     let mut arrivals = 0;
     if bypass::is_on() {
         beside(function, || {
-            if let Ok(context) = contexts::current() {
+            if let Ok(context) = lookup::current() {
                 arrivals = departures::awaited(context.device);
             }
         });
@@ -229,7 +229,7 @@ pub fn info(
     guarded(
         function,
         || {
-            let Ok(context) = contexts::current() else { return code };
+            let Ok(context) = lookup::current() else { return code };
             pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
             // What goes back meanwhile is neither here nor there.

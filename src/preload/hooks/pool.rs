@@ -3,7 +3,7 @@
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pool_numbers::{self, Number};
+use crate::cache::pool_numbers::Number;
 use crate::cache::pools;
 use crate::driver::api;
 use crate::driver::sys::{
@@ -51,7 +51,7 @@ pub fn get_attribute(
             api::mem_pool_get_attribute(words[0], POOL_RELEASE_THRESHOLD, &mut threshold_bytes);
             // SAFETY: the program's place; the driver has just written such a number there.
             unsafe {
-                *(words[2] as *mut u64) += pool_numbers::of_device(device, number, threshold_bytes);
+                *(words[2] as *mut u64) += pools::number_of_device(device, number, threshold_bytes);
             }
         });
     }
@@ -69,7 +69,7 @@ pub fn trim(
         beside(function, || {
             if let Some(device) = pools::device_of_default(words[0]) {
                 let keep = words[1] as u64;
-                pool_numbers::for_device(device, |numbers| numbers.keep_at_most(keep));
+                pools::change_numbers(device, |numbers| numbers.keep_at_most(keep));
             }
         });
     }
@@ -122,7 +122,7 @@ pub fn set_attribute(
     {
         beside(function, || {
             if let Some(device) = pools::device_of_default(words[0]) {
-                pool_numbers::for_device(device, |numbers| numbers.forget_peak(number));
+                pools::change_numbers(device, |numbers| numbers.forget_peak(number));
             }
         });
     }

@@ -3,7 +3,7 @@
 use cachealloc_core::order::Agent;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context};
+use crate::contexts::{Context, lookup};
 use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::{common, guarded, guarded_with};
@@ -50,7 +50,7 @@ pub fn synchronize(
     let mut context: Option<&'static Context> = None;
     let handle: ContextHandle = words.first().copied().unwrap_or(0);
     let find = || {
-        let found = if handle == 0 { contexts::current() } else { contexts::of_handle(handle) };
+        let found = if handle == 0 { lookup::current() } else { lookup::of_handle(handle) };
         context = found.ok();
         SUCCESS
     };

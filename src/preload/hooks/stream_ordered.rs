@@ -4,7 +4,7 @@
 use cachealloc_core::{Requester, StreamId};
 
 use crate::cache::{alloc as cache, contents, free as frees, pools, shortage};
-use crate::contexts::{self, Context};
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
 use crate::functions::Function;
@@ -101,7 +101,7 @@ fn served(
             let code = foreign::serve(Plain { place, bytes, of_pool: true, pool, told }, ask);
             if code == SUCCESS {
                 // SAFETY: the driver has just written it.
-                contents::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
+                common::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
             } else if pool.is_none() {
                 // SAFETY: the program's place, into which the driver, too, writes a null pointer where
                 // it fails (measured). The limit may have kept it from being asked.
@@ -171,7 +171,7 @@ fn served_in_capture(
     if !captures::maybe() || !config::get().graph_pool || !captures::is_capturing(stream) {
         return None;
     }
-    let context = contexts::current().ok().filter(|context| is_default(context, pool))?;
+    let context = lookup::current().ok().filter(|context| is_default(context, pool))?;
     let address = private_pools::allocate_on(thread, context, stream, bytes)?.ok()?;
     contents::prepare(context, address, bytes, None);
     Some(address)
@@ -184,7 +184,7 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
 
 /// Who serves this request; none if it is the driver's.
 fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
-    let context = contexts::current().ok()?;
+    let context = lookup::current().ok()?;
     let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
     let mut id = 0;
     (ours && api::stream_get_id(stream, &mut id) == SUCCESS).then_some((context, id))

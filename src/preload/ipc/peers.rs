@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use crate::cache::arenas;
-use crate::contexts::{self, Context};
+use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, SUCCESS};
 use crate::lock::lock;
@@ -41,7 +41,7 @@ pub fn pool_opened(owner: i32, guest: i32) {
     }
     // A context that only computes has never come to us for memory.
     let seen = observers::contexts_seen();
-    let met = seen.into_iter().filter_map(|seen| contexts::of_handle(seen.handle).ok());
+    let met = seen.into_iter().filter_map(|seen| lookup::of_handle(seen.handle).ok());
     met.filter(|context| context.device == guest).for_each(|context| open_to(context, owner));
 }
 

@@ -4,7 +4,7 @@
 //! behind it. Both kill a capture of the context, so they run under `Context::gate`, and only while
 //! nothing captures.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use cachealloc_core::TagMark;
 use cachealloc_core::order::{AfterBarrier, Agent, BarrierNumber, SeenAll};
@@ -19,17 +19,6 @@ use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, real_frees, widen};
 use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
-
-/// The newest barrier of a context and its event.
-#[derive(Default)]
-pub struct LastBarrier(Mutex<Last>);
-
-#[derive(Default)]
-struct Last {
-    barrier: Option<(BarrierNumber, EventRef)>,
-    /// Barriers put in so far.
-    count: u64,
-}
 
 /// Why there is no barrier.
 pub enum Refused {
@@ -49,52 +38,6 @@ pub struct Passed {
     mark: Option<TagMark>,
     /// The process stopped being plain meanwhile: wait before anything is published.
     pub wait_first: bool,
-}
-
-impl LastBarrier {
-    /// The event whose completion pays barrier `number` and all before it.
-    pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
-        self.since(number).map(|(_, event)| event)
-    }
-
-    /// The barrier of this number or a later one, and its event.
-    fn since(&self, number: BarrierNumber) -> Option<(BarrierNumber, EventRef)> {
-        lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
-    }
-
-    /// The newest event, of whatever number.
-    pub fn newest(&self) -> Option<EventRef> {
-        lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
-    }
-
-    /// How many barriers were put in. 0 while another thread is at it: for the table at exit.
-    pub fn count(&self) -> u64 {
-        self.0.try_lock().map_or(0, |last| last.count)
-    }
-
-    /// The context is about to end, and nobody may wait for its events any more.
-    pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
-        lock(&self.0).barrier.take()
-    }
-
-    /// It did not end after all: what `forget` answered still stands.
-    pub fn remember(&self, number: BarrierNumber, event: EventRef) {
-        lock(&self.0).keep(number, event);
-    }
-
-    fn file(&self, number: BarrierNumber, event: EventRef) {
-        let mut last = lock(&self.0);
-        last.count += 1;
-        last.keep(number, event);
-    }
-}
-
-impl Last {
-    fn keep(&mut self, number: BarrierNumber, event: EventRef) {
-        if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
-            self.barrier = Some((number, event));
-        }
-    }
 }
 
 /// What orders a free.

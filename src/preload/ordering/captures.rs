@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cachealloc_core::order::{Capture, Captures};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context};
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{
     CAPTURE_STATUS_NONE, ContextHandle, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
@@ -151,8 +151,8 @@ pub fn is_capturing(stream: StreamHandle) -> bool {
 pub fn context_of(stream: StreamHandle) -> Option<&'static Context> {
     let mut handle: ContextHandle = 0;
     match api::stream_get_ctx(stream, &mut handle) {
-        SUCCESS => contexts::of_handle(handle).ok(),
-        _ => contexts::current().ok(),
+        SUCCESS => lookup::of_handle(handle).ok(),
+        _ => lookup::current().ok(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a free has to wait for, and what may look past its barrier.
+//! What a free has to wait for, and what may look past its barrier. Here: what there is of it in every
+//! context, and once for the process.
 
 pub mod barrier;
 pub mod captures;
@@ -12,8 +13,14 @@ pub mod settle;
 pub mod skipping;
 pub mod submissions;
 
-use cachealloc_core::order::Ledger;
+use std::sync::Mutex;
+
+use cachealloc_core::order::{BarrierNumber, Ledger};
 use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::events::EventRef;
+use crate::driver::sys::DevicePointer;
+use crate::lock::lock;
 
 /// What was submitted, what the host may look at, and who shares the device with us.
 pub static LEDGER: Ledger = Ledger::new();
@@ -25,3 +32,64 @@ pub fn widen(rule: Rule) {
         std::thread::sleep(std::time::Duration::from_micros(200));
     }
 }
+
+/// The newest barrier of a context and its event.
+#[derive(Default)]
+pub struct LastBarrier(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    barrier: Option<(BarrierNumber, EventRef)>,
+    /// Barriers put in so far.
+    count: u64,
+}
+
+impl LastBarrier {
+    /// The event whose completion pays barrier `number` and all before it.
+    pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
+        self.since(number).map(|(_, event)| event)
+    }
+
+    /// The barrier of this number or a later one, and its event.
+    fn since(&self, number: BarrierNumber) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
+    }
+
+    /// The newest event, of whatever number.
+    pub fn newest(&self) -> Option<EventRef> {
+        lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
+    }
+
+    /// How many barriers were put in. 0 while another thread is at it: for the table at exit.
+    pub fn count(&self) -> u64 {
+        self.0.try_lock().map_or(0, |last| last.count)
+    }
+
+    /// The context is about to end, and nobody may wait for its events any more.
+    pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).barrier.take()
+    }
+
+    /// It did not end after all: what `forget` answered still stands.
+    pub fn remember(&self, number: BarrierNumber, event: EventRef) {
+        lock(&self.0).keep(number, event);
+    }
+
+    fn file(&self, number: BarrierNumber, event: EventRef) {
+        let mut last = lock(&self.0);
+        last.count += 1;
+        last.keep(number, event);
+    }
+}
+
+impl Last {
+    fn keep(&mut self, number: BarrierNumber, event: EventRef) {
+        if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
+            self.barrier = Some((number, event));
+        }
+    }
+}
+
+/// Allocations of the driver that exist to be freed.
+#[derive(Default)]
+pub struct Sentinels(Mutex<Vec<DevicePointer>>);

@@ -2,8 +2,6 @@
 //! `cuMemFree`. Right for everything: captures, old drivers, several contexts. It reports what the
 //! program's own free would have reported.
 
-use std::sync::Mutex;
-
 use crate::cache::stream_frees;
 use crate::contexts::Context;
 use crate::driver::api;
@@ -18,10 +16,6 @@ use crate::trim::release;
 pub const SENTINEL_BYTES: usize = 512;
 /// Kept for a moment when nothing can be allocated.
 const SENTINELS_KEPT: usize = 4;
-
-/// Allocations of the driver that exist to be freed.
-#[derive(Default)]
-pub struct Sentinels(Mutex<Vec<DevicePointer>>);
 
 /// Waits for all work of the context, as the program's own free would, and outside our locks.
 pub fn settle(context: &'static Context, reason: Wait) -> CuResult {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::contents;
+use crate::config;
 use crate::contexts::Context;
 use crate::ordering::widen;
 use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_of};
@@ -161,7 +161,7 @@ impl LiveBlock {
     /// What was requested of the cache: with what lies behind the block.
     #[inline]
     pub fn requested(&self) -> u64 {
-        self.requested_bytes + contents::zone_bytes()
+        self.requested_bytes + config::zone_bytes()
     }
 
     fn slot(&self) -> &'static Slot {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cachealloc_core::options::StatsOnExit;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::contexts::lookup;
 use crate::ordering::{captures, pending};
 use crate::process::{bypass, own_thread, thread};
 use crate::snapshots::{triggers, writer};
@@ -44,6 +45,7 @@ pub fn started() {
         watch_end();
     }
     triggers::expect();
+    lookup::when_met(context_met);
 }
 
 /// Whether the end of this process has something to say.
@@ -70,9 +72,10 @@ extern "C" fn at_end() {
     }
 }
 
-/// The first context is there, and with it the driver's own handlers of the end: ours, which come later,
+/// A context is there, and with the first one the driver's own handlers of the end: ours, which come later,
 /// run before.
-pub fn context_met() {
+fn context_met() {
+    triggers::start();
     static MET: AtomicBool = AtomicBool::new(false);
     if !MET.swap(true, Ordering::Relaxed) {
         // SAFETY: as above.

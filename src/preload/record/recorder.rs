@@ -242,7 +242,7 @@ impl Recorder {
 
     /// The context is gone with all its memory; the driver freed what was left. Told as of the moment
     /// before the driver was asked to end it: since then another context may have been given the same.
-    pub fn buried(&self, allocator: &mut Allocator, at_ns: u64) {
+    pub fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.entries.at_ns = Some(at_ns);
         recorded.take_completed(allocator);

@@ -1,4 +1,5 @@
-//! Counters, reading them, and where they are shown.
+//! Counters, reading them, and where they are shown. Here: what every context has of them besides the
+//! core's.
 
 pub mod counters;
 pub mod exit_table;
@@ -7,3 +8,53 @@ pub mod orders;
 pub mod reading;
 pub mod report;
 pub mod waits;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use cachealloc_core::{Allocator, BlockId, Pool};
+
+/// The difference between what was requested of the blocks that left lists, as the program had it,
+/// and as the core has it: the core knows only the first request of a block that went through a list.
+/// Changed under the core's lock.
+#[derive(Default)]
+pub struct ThreadCacheCorrection {
+    small: Requested,
+    large: Requested,
+}
+
+#[derive(Default)]
+struct Requested {
+    /// To take from what the program freed.
+    not_freed: AtomicI64,
+    /// To add to what is requested now: what was left when the totals began anew.
+    before: AtomicI64,
+}
+
+impl ThreadCacheCorrection {
+    /// The core is about to free a block that was in a list.
+    pub fn left_list(&self, allocator: &Allocator, block: BlockId) {
+        let (pool, known_bytes) = allocator.requested(block);
+        add(&self.of(pool).not_freed, known_bytes as i64);
+    }
+
+    /// The core is about to free a block that the program had, who had asked for so many bytes.
+    #[inline]
+    pub fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
+        let (pool, known_bytes) = allocator.requested(block);
+        if known_bytes != requested_bytes {
+            add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);
+        }
+    }
+
+    fn of(&self, pool: Pool) -> &Requested {
+        match pool {
+            Pool::Small => &self.small,
+            Pool::Large => &self.large,
+        }
+    }
+}
+
+fn add(number: &AtomicI64, amount: i64) {
+    let sum = number.load(Ordering::Relaxed).wrapping_add(amount);
+    number.store(sum, Ordering::Relaxed);
+}

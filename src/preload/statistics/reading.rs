@@ -6,57 +6,17 @@
 //! allocate at once. Those may contain the blocks that lay in the lists of other threads just then.
 //! A block in a list counts as neither allocated nor inactive.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use cachealloc_core::report::ContextReport;
-use cachealloc_core::{Allocator, BlockId, Pool, PoolStats, Stat, Stats};
+use cachealloc_core::{Allocator, Pool, PoolStats, Stat, Stats};
 
 use crate::cache::thread_cache::{PoolTally, Tally};
 use crate::contexts::{self, Context};
 use crate::lock::lock;
 use crate::log;
 use crate::process::patience::Patience;
-
-/// The difference between what was requested of the blocks that left lists, as the program had it,
-/// and as the core has it: the core knows only the first request of a block that went through a list.
-/// Changed under the core's lock.
-#[derive(Default)]
-pub struct Unseen {
-    small: Requested,
-    large: Requested,
-}
-
-#[derive(Default)]
-struct Requested {
-    /// To take from what the program freed.
-    not_freed: AtomicI64,
-    /// To add to what is requested now: what was left when the totals began anew.
-    before: AtomicI64,
-}
-
-impl Unseen {
-    /// The core is about to free a block that was in a list.
-    pub fn left_list(&self, allocator: &Allocator, block: BlockId) {
-        let (pool, known_bytes) = allocator.requested(block);
-        add(&self.of(pool).not_freed, known_bytes as i64);
-    }
-
-    /// The core is about to free a block that the program had, who had asked for so many bytes.
-    #[inline]
-    pub fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
-        let (pool, known_bytes) = allocator.requested(block);
-        if known_bytes != requested_bytes {
-            add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);
-        }
-    }
-
-    fn of(&self, pool: Pool) -> &Requested {
-        match pool {
-            Pool::Small => &self.small,
-            Pool::Large => &self.large,
-        }
-    }
-}
+use crate::statistics::{Requested, add};
 
 /// What a context has now. None: somebody holds what it takes, and there is no waiting.
 pub fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
@@ -86,7 +46,7 @@ pub fn reports(patience: Patience) -> Vec<ContextReport> {
 }
 
 pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
-    if let Some(stats) = context.buried() {
+    if let Some(stats) = context.final_stats() {
         return Some(stats.clone());
     }
     let allocator = patience.lock(&context.allocator)?;
@@ -101,7 +61,7 @@ pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience
     let tally = context.lookaside.tally(patience);
     add_tally(&mut stats, &tally);
     for (pool, passes) in [(Pool::Small, tally.small), (Pool::Large, tally.large)] {
-        add_requested(&mut stats.requested_bytes, pool, &passes, context.unseen.of(pool));
+        add_requested(&mut stats.requested_bytes, pool, &passes, context.correction.of(pool));
     }
     let peak = &mut stats.allocated_bytes.all;
     peak.peak = context.allocated_bytes_peak.load(Ordering::Relaxed).max(peak.current);
@@ -136,7 +96,7 @@ pub fn reset_totals(context: &Context) -> Option<Stats> {
     });
     crate::cache::alloc::note_allocated(context, &allocator);
     for (requested, passes) in
-        [(&context.unseen.small, tally.small), (&context.unseen.large, tally.large)]
+        [(&context.correction.small, tally.small), (&context.correction.large, tally.large)]
     {
         let left = requested.not_freed.swap(0, Ordering::Relaxed);
         add(&requested.before, left + passes.requested_taken as i64 - passes.requested_put as i64);
@@ -165,9 +125,9 @@ fn add_passes(stat: &mut Stat, hits: u64, held: u64) {
     stat.current = stat.current.saturating_sub(held);
 }
 
-fn add_requested(stats: &mut PoolStats, pool: Pool, passes: &PoolTally, unseen: &Requested) {
-    let not_freed = unseen.not_freed.load(Ordering::Relaxed);
-    let before = unseen.before.load(Ordering::Relaxed);
+fn add_requested(stats: &mut PoolStats, pool: Pool, passes: &PoolTally, correction: &Requested) {
+    let not_freed = correction.not_freed.load(Ordering::Relaxed);
+    let before = correction.before.load(Ordering::Relaxed);
     let freed = passes.requested_put as i64 - not_freed;
     each(stats, pool, |stat| {
         stat.allocated += passes.requested_taken;
@@ -185,9 +145,4 @@ fn each(stats: &mut PoolStats, pool: Pool, mut change: impl FnMut(&mut Stat)) {
         Pool::Small => &mut stats.small,
         Pool::Large => &mut stats.large,
     });
-}
-
-fn add(number: &AtomicI64, amount: i64) {
-    let sum = number.load(Ordering::Relaxed).wrapping_add(amount);
-    number.store(sum, Ordering::Relaxed);
 }

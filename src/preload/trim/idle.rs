@@ -13,9 +13,7 @@
 //! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
 //! who lacks the memory that is on its way (`departures`), or asks how much is free.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::order::Agent;
@@ -23,12 +21,11 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Segment};
 
 use crate::cache::departures::{self, Departure};
-use crate::cache::thread_cache::ListsSeen;
 use crate::cache::{alloc, arenas, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
-use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS};
 use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
@@ -36,7 +33,7 @@ use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, widen};
 use crate::process::own_thread;
 use crate::statistics::counters::{self, Count};
-use crate::trim::scavenger;
+use crate::trim::{Turn, Wanted, scavenger};
 use crate::{config, log, pagemap};
 
 /// For so many turns nobody must have used memory that goes back because the device is short of it:
@@ -50,77 +47,10 @@ const SETTLING_MAX: usize = 4;
 /// somebody waits for the memory.
 const STRETCH: Duration = Duration::from_millis(1);
 
-/// What the keeper knows of one context.
-#[derive(Default)]
-pub struct Idle {
-    /// Held through a turn, also while it is in the driver.
-    turn: Mutex<Turn>,
-    /// Somebody is about to end the context.
-    held_off: AtomicU32,
-    /// Another process wants to have what is free.
-    trim_wanted: AtomicBool,
-}
-
 /// What a look for a trim has brought.
 pub struct Trim {
     pub is_done: bool,
     pub bytes: u64,
-}
-
-#[derive(Default)]
-struct Turn {
-    /// One for each turn, the newest last.
-    marks: VecDeque<IdleMark>,
-    /// Some of them, oldest first, and what must be complete before they are settled.
-    settling: VecDeque<(IdleMark, Option<EventRef>)>,
-    /// All work with what was free at this mark is over.
-    settled: Option<IdleMark>,
-    lists_seen: ListsSeen,
-    /// On which memory goes back; 0 before its first use.
-    stream: StreamHandle,
-    /// Segments that the driver would not take so far.
-    refused: Vec<Segment>,
-    /// Somebody wants what is free.
-    trim: Option<Wanted>,
-}
-
-/// What goes back because somebody wants it: what was freed when that was said.
-enum Wanted {
-    /// Nobody has looked yet.
-    All,
-    /// Some of it is not free before these are complete.
-    Behind(Vec<EventRef>),
-    /// What was free before.
-    Before(IdleMark),
-}
-
-/// No turn of the keeper is in the context while this lives.
-pub struct HeldOff<'a>(&'a Idle);
-
-impl Idle {
-    /// Call before the driver is asked to end the context.
-    pub fn hold_off(&self) -> HeldOff<'_> {
-        self.held_off.fetch_add(1, Ordering::SeqCst);
-        if rule_holds(Rule::EndHoldsKeeperOff) {
-            drop(lock(&self.turn));
-        }
-        HeldOff(self)
-    }
-
-    /// What is free goes back at the next look, or as soon as the work with it is over (`trim`).
-    pub fn want_trim(&self) {
-        self.trim_wanted.store(true, Ordering::SeqCst);
-    }
-
-    fn is_held_off(&self) -> bool {
-        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsKeeperOff)
-    }
-}
-
-impl Drop for HeldOff<'_> {
-    fn drop(&mut self) {
-        self.0.held_off.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// A look at one context, which gives back what is due.

@@ -5,8 +5,7 @@
 //! barrier and behind the events of its blocks' tags. Whoever needs the memory now waits for that
 //! stream only. The real free is the last resort, and counted.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
@@ -25,26 +24,7 @@ use crate::ordering::{captures, real_frees, widen};
 use crate::pagemap;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
-
-/// The streams on which memory goes back.
-#[derive(Default)]
-pub struct ReleaseStreams {
-    now: ReleaseStream,
-    behind_events: ReleaseStream,
-}
-
-#[derive(Default)]
-struct ReleaseStream {
-    /// 0 before its first use.
-    handle: Mutex<StreamHandle>,
-    /// Memory was freed on it that the device does not have until somebody synchronises with it:
-    /// its frees may all be over, and still no request gets their memory (measured).
-    owes: AtomicBool,
-    /// Held from the look whether the stream is done to the end of what brings its memory back, and while
-    /// new waits go into it: who brings back must not come to wait for those. None of these calls waits
-    /// for work.
-    turn: Mutex<()>,
-}
+use crate::trim::{ReleaseStream, ReleaseStreams};
 
 impl ReleaseStreams {
     /// Whether memory went back for which nobody has waited.

@@ -1,0 +1,109 @@
+//! What is kept for a context from the moment when it is first seen.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Mutex, OnceLock, RwLock};
+
+use cachealloc_core::order::{Agent, Covers};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Allocator, Policy};
+
+use crate::cache::pool_numbers::PoolNumbers;
+use crate::cache::thread_cache::Lookaside;
+use crate::cache::{Arenas, ContentsStream, StreamFrees};
+use crate::contexts::events::Events;
+use crate::contexts::registry::{self, Links};
+use crate::contexts::{self, Context, Home};
+use crate::driver::api;
+use crate::driver::sys::{ContextHandle, SUCCESS};
+use crate::driver_memory::limits;
+use crate::ipc::exports;
+use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
+use crate::record::recorder::Recorder;
+use crate::statistics::ThreadCacheCorrection;
+use crate::trim::{Idle, ReleaseStreams};
+use crate::{config, record};
+
+pub fn new(handle: ContextHandle, id: u64) -> Context {
+    let mut context = Context {
+        id,
+        handle,
+        home: Home { handle, id },
+        device: 0,
+        device_bytes: u64::MAX,
+        explicit: observers::is_explicit(id),
+        allocator: Mutex::new(Allocator::new(Policy::default())),
+        growth: Mutex::new(()),
+        lookaside: Lookaside::default(),
+        covers: Covers::new(),
+        gate: Mutex::new(()),
+        events: Events::default(),
+        last_barrier: LastBarrier::default(),
+        stream_frees: StreamFrees::default(),
+        recorder: Recorder::default(),
+        sentinels: Sentinels::default(),
+        pool_numbers: PoolNumbers::default(),
+        contents_stream: ContentsStream::default(),
+        release_streams: ReleaseStreams::default(),
+        arenas: Arenas::default(),
+        idle: Idle::default(),
+        chunk_request_max: OnceLock::new(),
+        frees_in_progress: AtomicU32::new(0),
+        real_frees: AtomicU32::new(0),
+        allocated_bytes_peak: AtomicU64::new(0),
+        core_allocated_bytes: AtomicU64::new(0),
+        correction: ThreadCacheCorrection::default(),
+        ooms_count: AtomicU64::new(0),
+        lost: AtomicBool::new(false),
+        met: registry::count(),
+        gone: AtomicUsize::new(usize::MAX),
+        final_stats: OnceLock::new(),
+        dead: AtomicBool::new(false),
+        door: RwLock::new(()),
+        ending_ns: AtomicU64::new(0),
+        links: Links::default(),
+    };
+    let mut device = 0;
+    if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {
+        context.device = device;
+        context.home = Home::of(handle, id, device, context.explicit);
+    }
+    let mut bytes = 0;
+    if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
+        context.device_bytes = bytes as u64;
+    }
+    let mut allocator = empty_allocator(context.device, context.device_bytes);
+    if record::is_on_for(context.device) {
+        context.recorder.begin(&mut allocator, context.device, |_| 0);
+    }
+    context.allocator = Mutex::new(allocator);
+    context
+}
+
+/// Garbage is collected above a share of the limit, or of the whole device; PyTorch wants a fraction
+/// to be set first.
+pub fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
+    let mut allocator = Allocator::new(config::get().policy.clone());
+    allocator.set_limit(limits::collected_above(device, device_bytes));
+    if exports::any() {
+        allocator.keep_large_whole();
+    }
+    allocator
+}
+
+impl Home {
+    /// Of a context that is there, on this device.
+    fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
+        let own = Home { handle, id };
+        let green = LEDGER.plain.has_shown(Agent::GreenContext) && !explicit;
+        let mut primary = 0;
+        if !green
+            || !rule_holds(Rule::GreenIsEnteredByPrimary)
+            || api::device_primary_ctx_retain(&mut primary, device) != SUCCESS
+        {
+            return own;
+        }
+        let id = contexts::id_of(primary);
+        api::device_primary_ctx_release(device);
+        id.map_or(own, |id| Home { handle: primary, id })
+    }
+}

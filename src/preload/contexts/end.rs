@@ -1,0 +1,55 @@
+//! What becomes of everything that is kept for a context when the driver has destroyed it.
+
+use std::sync::atomic::Ordering;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Ready, Stats};
+
+use crate::cache::arenas;
+use crate::contexts::{Context, birth, registry};
+use crate::driver_memory::limits;
+use crate::ipc::imports;
+use crate::lock::lock;
+use crate::ordering::pending;
+use crate::process::patience::Patience;
+use crate::statistics::reading;
+use crate::{clock, memory_hooks, pagemap, record};
+
+/// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
+pub fn destroyed(context: &'static Context) {
+    if rule_holds(Rule::ContextDeathForgets) {
+        context.final_stats.get_or_init(|| Box::new(destroy(context)));
+    }
+}
+
+fn destroy(context: &'static Context) -> Stats {
+    context.dead.store(true, Ordering::Release);
+    registry::remove_from_alive(context);
+    context.events.context_ended();
+    context.last_barrier.forget();
+    pagemap::remove_context(context);
+    imports::context_ended(context.id);
+    memory_hooks::context_ended(context.id);
+    pending::context_ended(context.id);
+    let fresh = birth::empty_allocator(context.device, context.device_bytes);
+    let mut allocator = lock(&context.allocator);
+    // Not `take_back`: the addresses may be another context's by now.
+    context.lookaside.empty(|held| {
+        context.correction.left_list(&allocator, held.id());
+        allocator.free(held.id(), Ready::Anyone);
+    });
+    let ending_ns = context.ending_ns.load(Ordering::Relaxed);
+    let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
+    context.recorder.context_ended(&mut allocator, ended_ns);
+    record::foreign::context_ended(context.id);
+    let mut stats = reading::stats_locked(context, &allocator, Patience::Waits);
+    stats.end();
+    context.gone.store(registry::count(), Ordering::Relaxed);
+    let old = core::mem::replace(&mut *allocator, fresh);
+    let plain = old.segments().filter(|segment| !segment.expandable);
+    limits::context_ended(context, plain.map(|segment| segment.bytes).sum());
+    drop(allocator);
+    context.lookaside.context_ended();
+    arenas::context_ended(context);
+    stats
+}

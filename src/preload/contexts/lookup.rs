@@ -1,0 +1,67 @@
+//! The context that a call of the program means. One that was not seen before is met here.
+
+use std::sync::OnceLock;
+
+use crate::contexts::{self, Context, birth, end, registry};
+use crate::driver::api;
+use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::lock::lock;
+
+/// What begins with the first context (`process::lifetime`).
+static WHEN_MET: OnceLock<fn()> = OnceLock::new();
+
+/// `met` is called whenever a context was seen for the first time, without a lock of ours.
+pub fn when_met(met: fn()) {
+    let _ = WHEN_MET.set(met);
+}
+
+/// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
+#[inline]
+pub fn current() -> Result<&'static Context, CuResult> {
+    let mut id = 0;
+    match api::ctx_get_id(0, &mut id) {
+        SUCCESS => contexts::find(id).map_or_else(|| adopt(0, id), Ok),
+        code => Err(code),
+    }
+}
+
+/// The context with this handle.
+pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
+    let mut id = 0;
+    match api::ctx_get_id(handle, &mut id) {
+        SUCCESS => contexts::find(id).map_or_else(|| adopt(handle, id), Ok),
+        code => Err(code),
+    }
+}
+
+/// A context is seen for the first time. `handle` is 0 for the current one.
+#[cold]
+fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+    let context = enlist(handle, id)?;
+    // Behind the lock: this looks functions up, and the loader's lock may be held by a thread that
+    // wants ours, in the constructor of a library that allocates.
+    if let Some(met) = WHEN_MET.get() {
+        met();
+    }
+    Ok(context)
+}
+
+fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+    let _growing = lock(contexts::growing());
+    if let Some(context) = contexts::find(id) {
+        return Ok(context);
+    }
+    let mut handle = handle;
+    if handle == 0 {
+        let code = api::ctx_get_current(&mut handle);
+        if code != SUCCESS {
+            return Err(code);
+        }
+    }
+    // A handle names one context at a time: the one that had it has ended, perhaps while another thread
+    // made the primary context anew before we could ask.
+    contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
+    let context = Box::leak(Box::new(birth::new(handle, id)));
+    registry::push(context);
+    Ok(context)
+}
