@@ -9,10 +9,10 @@ use cachealloc_core::report::{Report, keys};
 
 use crate::process::patience::Patience;
 use crate::process::{bypass, thread};
-use crate::snapshots::triggers;
-use crate::statistics::{exit_table, reading};
+use crate::snapshots::{triggers, writer};
+use crate::statistics::{exit_table, reading, report};
 use crate::undisturbed::undisturbed;
-use crate::{contexts, identity};
+use crate::{contexts, identity, record};
 
 /// One number of a device, by PyTorch's name. 0, or an `errno`.
 ///
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cachealloc_stat(
 /// `text` has room for `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> usize {
-    let Ok(json) = inside(|| triggers::report_json().ok_or(libc::EIO)) else { return 0 };
+    let Ok(json) = inside(|| report_json().ok_or(libc::EIO)) else { return 0 };
     if !text.is_null() && bytes > 0 {
         let length = json.len().min(bytes - 1);
         // SAFETY: the caller's promise; the text is ours and lies elsewhere.
@@ -111,4 +111,12 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
         thread.inside.set(was_inside);
         result.unwrap_or(Err(libc::EIO))
     })
+}
+
+/// The whole report as JSON, for the program.
+fn report_json() -> Option<String> {
+    // Only what was recorded needs names.
+    let elsewhere = record::is_on() && writer::runs();
+    let json = || report::json(Patience::Waits, false);
+    if elsewhere { writer::run(json, triggers::SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

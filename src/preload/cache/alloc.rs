@@ -1,21 +1,16 @@
 //! An allocation: from the lookaside list, from the core, or, on a miss, by the core's steps.
 
-use std::sync::atomic::Ordering;
+use cachealloc_core::{Request, Requester};
 
-use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Request, Requester};
-use cachealloc_history::StackId;
-
+use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_report;
-use crate::cache::thread_cache::Held;
-use crate::config;
 use crate::contexts::Context;
-use crate::contexts::events::{self, EventRef};
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::lock::lock;
-use crate::pagemap::{self, Kind};
 use crate::process::thread::Thread;
-use crate::record::recorder::{Born, Freed};
+use crate::record::recorder::Born;
 use crate::record::{self, capture};
+use crate::{config, pagemap};
 
 /// A block for the program, or the driver's code.
 #[inline]
@@ -33,7 +28,7 @@ pub fn allocate(
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
         && let Some(held) = context.lookaside.take(thread, block_bytes, bytes)
     {
-        pagemap::occupy(held.address, kind_of(requester), held.bytes, bytes, held.id());
+        pagemap::occupy(held.address, blocks::kind_of(requester), held.bytes, bytes, held.id());
         if let Some(allocator) = &mut recording {
             let born = Born {
                 block: held.id(),
@@ -43,127 +38,17 @@ pub fn allocate(
             };
             context.recorder.allocated(allocator, born, requester, call.stack);
         }
-        note_peak(context);
+        blocks::note_peak(context);
         return Ok(held.address);
     }
     let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-    context.lookaside.empty_own(thread, |held| take_back(context, &mut allocator, held));
+    context.lookaside.empty_own(thread, |held| blocks::take_back(context, &mut allocator, held));
     match allocator.hit(&request) {
-        Some(allocation) => Ok(hand_out(context, &mut allocator, allocation, call)),
+        Some(allocation) => Ok(blocks::hand_out(context, &mut allocator, allocation, call)),
         None => {
             drop(allocator);
             miss_or_report(context, request, call)
         }
-    }
-}
-
-/// Who asks, and from where in the program.
-#[derive(Clone, Copy)]
-pub struct Call {
-    pub requester: Requester,
-    /// Of a stream that asks.
-    pub stream: StreamHandle,
-    pub stack: StackId,
-}
-
-/// Returns every held block to the core, where it merges with its neighbours.
-pub fn empty_lookaside(context: &Context) {
-    let mut allocator = lock(&context.allocator);
-    context.lookaside.empty(|held| take_back(context, &mut allocator, held));
-    note_allocated(context, &allocator);
-}
-
-/// A held block merges into the core. The slot first: its next owner writes it under this lock.
-pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
-    context.correction.left_list(allocator, held.id());
-    pagemap::vacate(held.address);
-    free_block(allocator, held.id(), Ready::Anyone);
-}
-
-/// A block that no list keeps goes to the core.
-pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
-    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
-    pagemap::vacate(freed.address);
-    free_block(allocator, freed.block, Ready::Anyone);
-}
-
-/// Every free of a block ends here. Answers what the block was handed out behind (`hand_out`).
-pub fn free_block(
-    allocator: &mut Allocator,
-    block: BlockId,
-    ready: Ready,
-) -> Option<(Behind, EventRef)> {
-    let behind = allocator.free(block, ready)?;
-    Some((behind, events::held(behind.event()?)?))
-}
-
-/// Mirrors the core's allocated bytes for readers without its lock.
-pub fn note_allocated(context: &Context, allocator: &Allocator) {
-    let bytes = allocator.stats().allocated_bytes.all.current;
-    context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
-}
-
-/// The block becomes the program's, under the core's lock.
-pub fn hand_out(
-    context: &Context,
-    allocator: &mut Allocator,
-    block: Allocation,
-    call: Call,
-) -> u64 {
-    tell(context, allocator, &block, call);
-    hand_out_told(context, allocator, block, call)
-}
-
-/// The core has taken the block for a request. Under the same lock, though the program gets it later:
-/// whoever looks meanwhile finds it in use.
-pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
-    let requested_bytes = block.requested_bytes - config::zone_bytes();
-    let born =
-        Born { block: block.block, address: block.address.0, bytes: block.bytes, requested_bytes };
-    context.recorder.allocated(allocator, born, call.requester, call.stack);
-}
-
-/// As `hand_out`, of a block that was told of.
-pub fn hand_out_told(
-    context: &Context,
-    allocator: &mut Allocator,
-    block: Allocation,
-    call: Call,
-) -> u64 {
-    let kind = kind_of(call.requester);
-    let address = block.address;
-    // A tag named the event until now, under this lock.
-    if let Some(event) = block.behind {
-        events::hold(event);
-    }
-    let requested_bytes = block.requested_bytes - config::zone_bytes();
-    pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
-    note_allocated(context, allocator);
-    note_peak(context);
-    block.address.0
-}
-
-/// Keeps the peak of what the program holds: what the core counts, less what the lists hold. Only
-/// while the core counts more than the peak so far can there be a new one; the lists, a cache line
-/// each, are looked at only then.
-#[inline]
-fn note_peak(context: &Context) {
-    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
-    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
-        note_new_peak(context, counted);
-    }
-}
-
-#[cold]
-fn note_new_peak(context: &Context, counted: u64) {
-    let allocated = counted.saturating_sub(context.lookaside.held_bytes());
-    context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
-}
-
-fn kind_of(requester: Requester) -> Kind {
-    match requester {
-        Requester::Context => Kind::Context,
-        Requester::Stream(_) => Kind::Stream,
     }
 }

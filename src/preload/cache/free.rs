@@ -15,12 +15,13 @@ use cachealloc_core::{Ready, StreamId};
 use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::Held;
-use crate::cache::{alloc, contents, stream_frees};
+use crate::cache::{blocks, contents, stream_frees, streams};
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
-    CuResult, INVALID_VALUE, NOT_PERMITTED, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+    self, CuResult, INVALID_VALUE, NOT_PERMITTED, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS,
+    StreamHandle,
 };
 use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
@@ -233,7 +234,11 @@ impl<'a> Free<'a> {
 
     /// A wait that failed for no reason of the context's tells nothing: wait the other way.
     fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
-        if code == SUCCESS || reports(code) { self.conclude(code) } else { self.settle(reason) }
+        if code == SUCCESS || sys::shows_in_free(code) {
+            self.conclude(code)
+        } else {
+            self.settle(reason)
+        }
     }
 
     /// There is no barrier.
@@ -241,7 +246,7 @@ impl<'a> Free<'a> {
         match refused {
             Refused::Capturing => self.settle(Wait::Capture),
             Refused::Held => self.settle(Wait::Held),
-            Refused::Failed(code) if reports(code) => self.conclude(code),
+            Refused::Failed(code) if sys::shows_in_free(code) => self.conclude(code),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
                 self.conclude(SUCCESS)
             }
@@ -260,7 +265,7 @@ impl<'a> Free<'a> {
             // Inside a host function of a stream: natively nothing is freed either.
             NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
             // The driver refused its own free: the program may try again.
-            _ if !reports(code) => self.block.give_back(),
+            _ if !sys::shows_in_free(code) => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published,
             // so nothing that faulted work still touches is handed out.
             _ => counters::count(Count::Quarantined),
@@ -364,7 +369,7 @@ impl<'a> Free<'a> {
             api::stream_get_id(stream, &mut id);
         }
         // An event belongs to the context of the stream that it is recorded on.
-        let owner = captures::context_of(stream).unwrap_or(self.context);
+        let owner = streams::context_of(stream).unwrap_or(self.context);
         if self.is_on_other_streams() && core::ptr::eq(owner, self.context) {
             return self.park_behind_all();
         }
@@ -408,10 +413,10 @@ impl<'a> Free<'a> {
         if let Err(out) = self.context.lookaside.put(self.thread, held, requested_bytes) {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             match out.id() == block {
-                true => alloc::free_past_lists(self.context, &mut allocator, self.freed()),
-                false => alloc::take_back(self.context, &mut allocator, out),
+                true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),
+                false => blocks::take_back(self.context, &mut allocator, out),
             }
-            alloc::note_allocated(self.context, &allocator);
+            blocks::note_allocated(self.context, &allocator);
         }
     }
 
@@ -437,8 +442,8 @@ impl<'a> Free<'a> {
         self.look_behind();
         let mut allocator = lock(&self.context.allocator);
         self.context.recorder.freed(&mut allocator, self.freed());
-        alloc::free_past_lists(self.context, &mut allocator, self.freed());
-        alloc::note_allocated(self.context, &allocator);
+        blocks::free_past_lists(self.context, &mut allocator, self.freed());
+        blocks::note_allocated(self.context, &allocator);
     }
 
     fn look_behind(&self) {
@@ -490,9 +495,4 @@ fn reason(facts: &Facts) -> Wait {
         Facts { plain: false, .. } => Wait::NotPlain,
         _ => Wait::Look,
     }
-}
-
-/// Codes that a free must show: those of a context that is lost, and "not from a callback".
-pub fn reports(code: CuResult) -> bool {
-    matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
 }

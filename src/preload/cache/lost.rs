@@ -6,10 +6,9 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::cache::free;
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, NOT_PERMITTED, SUCCESS};
+use crate::driver::sys::{self, CuResult, NOT_PERMITTED, SUCCESS};
 use crate::ordering::settle::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
@@ -23,7 +22,7 @@ pub fn note() {
 
 /// Whether a code says that a context is lost.
 pub fn is_told_by(code: CuResult) -> bool {
-    code != NOT_PERMITTED && free::reports(code)
+    code != NOT_PERMITTED && sys::shows_in_free(code)
 }
 
 /// What natively an allocation in this context, the current one, would say if that is no success.

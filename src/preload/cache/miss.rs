@@ -5,15 +5,15 @@ use std::sync::MutexGuard;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request, Requester, Step};
 
-use crate::cache::alloc::{Call, empty_lookaside, hand_out, hand_out_told, tell};
+use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_told, tell};
 use crate::cache::departures::{self, Departure};
 use crate::cache::room::{self, Room, wait_for_frees};
-use crate::cache::{arenas, chunks, free, shortage, stream_frees};
+use crate::cache::{arenas, chunks, shortage, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{
-    CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
+    self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
 };
 use crate::driver_memory::foreign_bytes::{self, Key};
 use crate::driver_memory::limits;
@@ -92,7 +92,7 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64
             answer => answer,
         };
     }
-    empty_lookaside(context);
+    empty_lists(context);
     arenas::prepare(context);
     let served = serve(growth, request, call);
     arenas::drop_spare(context);
@@ -242,7 +242,7 @@ fn map(
             drop(allocator);
             growth.after(bytes, mappings[0].base.0)?;
         }
-        code if free::reports(code) => {
+        code if sys::shows_in_free(code) => {
             lock(&context.allocator).reserve_failed(request);
             growth.after(bytes, 0)?;
             return Err(code);
@@ -264,7 +264,7 @@ fn no_memory(context: &'static Context, request: &mut Request) {
     pool_life::reap_late();
     stream_frees::wait_for_plain_frees(context);
     stream_frees::assume_over(context);
-    empty_lookaside(context);
+    empty_lists(context);
     lock(&context.allocator).reserve_failed(request);
 }
 

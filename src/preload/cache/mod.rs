@@ -3,6 +3,7 @@
 
 pub mod alloc;
 pub mod arenas;
+pub mod blocks;
 pub mod chunks;
 pub mod contents;
 pub mod departures;
@@ -26,6 +27,7 @@ use cachealloc_core::{Behind, TagMark, Waiting};
 use crate::cache::departures::Departure;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::StreamHandle;
+use crate::lock::lock;
 
 /// The events behind the tags of one context.
 #[derive(Default)]
@@ -48,6 +50,13 @@ pub struct StreamFrees {
     assumed: Mutex<Vec<Assumed>>,
     /// An event behind all work before a mark, recorded for the tags that have none.
     parked_behind: Mutex<Option<(TagMark, EventRef)>>,
+}
+
+impl StreamFrees {
+    /// Behind the last free that natively would have waited lies what kernels had printed by then.
+    pub fn last_plain_free(&self) -> Option<EventRef> {
+        lock(&self.last_plain_free).clone()
+    }
 }
 
 /// A wait that natively there is none of.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Request, TagMark};
 
-use crate::cache::{Assumed, alloc};
+use crate::cache::{Assumed, blocks};
 use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
@@ -63,7 +63,7 @@ fn free_waiting(
         false => context.recorder.freed(&mut allocator, freed),
     }
     context.correction.passed_by(&allocator, freed.block, freed.requested_bytes);
-    let behind = alloc::free_block(&mut allocator, freed.block, ready);
+    let behind = blocks::free_block(&mut allocator, freed.block, ready);
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
         lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }
@@ -85,11 +85,6 @@ fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 pub fn note_plain_free(context: &Context, event: EventRef) {
     *lock(&context.stream_frees.last_plain_free) = Some(event.clone());
     lock(&context.stream_frees.plain_frees).push(event);
-}
-
-/// Behind the last such free lies what kernels had printed by then.
-pub fn last_plain_free(context: &Context) -> Option<EventRef> {
-    lock(&context.stream_frees.last_plain_free).clone()
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be

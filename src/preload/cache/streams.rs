@@ -3,9 +3,9 @@
 
 use core::ffi::c_int;
 
-use crate::contexts::lookup;
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{SUCCESS, StreamHandle};
+use crate::driver::sys::{ContextHandle, SUCCESS, StreamHandle};
 use crate::ordering::captures;
 use crate::pagemap::{self, Place};
 
@@ -28,4 +28,13 @@ pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
         _ => return libc::ENOTSUP,
     }
     0
+}
+
+/// The context that a stream belongs to.
+pub fn context_of(stream: StreamHandle) -> Option<&'static Context> {
+    let mut handle: ContextHandle = 0;
+    match api::stream_get_ctx(stream, &mut handle) {
+        SUCCESS => lookup::of_handle(handle).ok(),
+        _ => lookup::current().ok(),
+    }
 }

@@ -16,12 +16,11 @@ use crate::contexts::{self, Context, Home};
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, SUCCESS};
 use crate::driver_memory::limits;
-use crate::ipc::exports;
 use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
-use crate::{config, record};
+use crate::{config, ipc, record};
 
 pub fn new(handle: ContextHandle, id: u64) -> Context {
     let mut context = Context {
@@ -84,7 +83,7 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
 pub fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(config::get().policy.clone());
     allocator.set_limit(limits::collected_above(device, device_bytes));
-    if exports::any() {
+    if ipc::any_exported() {
         allocator.keep_large_whole();
     }
     allocator

@@ -7,7 +7,7 @@ use cachealloc_core::{Ready, Stats};
 
 use crate::cache::arenas;
 use crate::contexts::{Context, birth, registry};
-use crate::driver_memory::limits;
+use crate::driver_memory::{foreign_bytes, limits};
 use crate::ipc::imports;
 use crate::lock::lock;
 use crate::ordering::pending;
@@ -47,7 +47,8 @@ fn destroy(context: &'static Context) -> Stats {
     context.gone.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
     let plain = old.segments().filter(|segment| !segment.expandable);
-    limits::context_ended(context, plain.map(|segment| segment.bytes).sum());
+    limits::give_back(context.device, plain.map(|segment| segment.bytes).sum());
+    foreign_bytes::context_ended(context.id);
     drop(allocator);
     context.lookaside.context_ended();
     arenas::context_ended(context);

@@ -202,3 +202,8 @@ pub struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
 
 /// Three plane pointers and nine 32-bit fields, padded (`cudaEGL.h`).
 const EGL_FRAME_WORDS: usize = 8;
+
+/// Codes that a free must show: those of a context that is lost, and "not from a callback".
+pub fn shows_in_free(code: CuResult) -> bool {
+    matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
+}

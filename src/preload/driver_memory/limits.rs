@@ -15,21 +15,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use cachealloc_core::report;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::departures;
 use crate::config;
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
-use crate::driver_memory::foreign_bytes;
 use crate::lock::lock;
 use crate::ordering::widen;
 use crate::process::patience::Patience;
-use crate::statistics::counters::{self, Count};
-use crate::trim::release;
 
 const DEVICES_MAX: usize = 64;
-/// Others may take what has come back for one claim, again and again.
-const TRIES_MAX: usize = 64;
 const NO_LIMIT: u64 = u64::MAX;
 /// The options have not been applied to the device yet.
 const NOT_KNOWN: u64 = u64::MAX - 1;
@@ -167,48 +161,12 @@ pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
     added.is_ok().then(|| Claim { device, bytes })
 }
 
-/// As `claim`; where the limit is in the way, the caches give back what is free first, as they do
-/// where memory is in the way.
-pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
-    if let Some(claim) = claim(device, bytes) {
-        return Some(claim);
-    }
-    let possible = of(device).is_some_and(|limit| bytes <= limit);
-    let claimed = if possible { claim_last(device, || claim(device, bytes)) } else { None };
-    if claimed.is_none() {
-        counters::count(Count::RefusedByLimit);
-    }
-    claimed
-}
-
-/// Tries again as long as the caches have given back more.
-fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut seen = None;
-    for _ in 0..TRIES_MAX {
-        release::everything_free(Some(device));
-        let arrivals = departures::awaited(device);
-        if let Some(claimed) = tried() {
-            return Some(claimed);
-        }
-        if seen.replace(arrivals) == Some(arrivals) {
-            break;
-        }
-    }
-    None
-}
-
 /// Bytes that a claim set aside are no longer held.
 pub fn give_back(device: i32, bytes: u64) {
     if let Some(row) = row(device) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
         let _ = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
-}
-
-/// The context is gone with its segments and what the driver served in it.
-pub fn context_ended(context: &Context, reserved_bytes: u64) {
-    give_back(context.device, reserved_bytes);
-    foreign_bytes::context_ended(context.id);
 }
 
 /// The limit of a device and where it stands, for a report.
@@ -246,12 +204,6 @@ impl Claim {
         self.bytes += more.bytes;
         more.keep();
         true
-    }
-
-    /// As `grow_to`; the caches give back what is in the way.
-    pub fn grow_making_room(&mut self, bytes: u64) -> bool {
-        let device = self.device;
-        self.grow_to(bytes) || claim_last(device, || self.grow_to(bytes).then_some(())).is_some()
     }
 
     pub fn device(&self) -> i32 {

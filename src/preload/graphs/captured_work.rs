@@ -8,7 +8,7 @@ use crate::config;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{STREAM_PER_THREAD, SUCCESS, StreamHandle};
-use crate::graphs::private_pools::Births;
+use crate::graphs::Births;
 use crate::ordering::{LEDGER, early_start};
 use crate::process::thread::{self, Thread};
 

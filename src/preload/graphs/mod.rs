@@ -1,4 +1,4 @@
-//! Captures and their memory.
+//! Captures and their memory. Here: what a capture remembers of its blocks.
 
 pub mod captured_work;
 pub mod graph_memory;
@@ -7,3 +7,31 @@ pub mod open_captures;
 pub mod participants;
 pub mod pool_life;
 pub mod private_pools;
+
+use std::collections::BTreeMap;
+
+use cachealloc_core::BlockId;
+use cachealloc_core::order::reuse::Birth;
+
+use crate::contexts::Context;
+
+/// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
+/// of the capture's: blocks of several contexts may have one.
+#[derive(Default)]
+pub struct Births {
+    held: BTreeMap<u64, (Birth, Option<u64>)>,
+    waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
+    last: u32,
+}
+
+impl Births {
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    fn waits(&mut self, context: &'static Context, block: BlockId) -> BlockId {
+        self.last += 1;
+        self.waiting.insert(BlockId(self.last), (context, block));
+        BlockId(self.last)
+    }
+}

@@ -237,7 +237,8 @@ impl OpenCapture {
         }
         // What a context that came later has was never idle before.
         let begun = self.begun.iter().find(|(id, _)| *id == context.id);
-        let pool = pool_life::open(self, context, begun.map_or(IdleMark::NEVER, |(_, mark)| *mark));
+        let begun = begun.map_or(IdleMark::NEVER, |(_, mark)| *mark);
+        let pool = pool_life::open(context, begun, |note, gone| self.keep_with_graph(note, gone));
         lock(&self.pools).push(OwnPool { context, pool, sealed: opaque });
         pool
     }
@@ -272,7 +273,7 @@ impl OpenCapture {
     }
 
     /// Has `gone(data)` called when the graph and all that is made from it are gone.
-    pub fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
+    fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
         graphs::keep_with_graph(self.graph, data, gone) == SUCCESS
     }
 }

@@ -25,14 +25,13 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
 
-use crate::cache::alloc;
+use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
 use crate::graphs::names::Names;
-use crate::graphs::open_captures::OpenCapture;
 use crate::lock::lock;
 use crate::log;
 use crate::ordering::{barrier, captures, settle};
@@ -70,14 +69,19 @@ static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether an executable was ever updated.
 static UPDATED: AtomicBool = AtomicBool::new(false);
 
-/// A new pool for this capture, which began at this moment of the context.
-pub fn open(capture: &OpenCapture, context: &'static Context, begun: IdleMark) -> PrivatePool {
+/// A new pool for a capture, which began at this moment of the context. `keep`: has the capture's graph call
+/// that function with that note when it is gone; false: it cannot.
+pub fn open(
+    context: &'static Context,
+    begun: IdleMark,
+    keep: impl Fn(usize, extern "C" fn(*mut c_void)) -> bool,
+) -> PrivatePool {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let pool = PrivatePool(NEXT.fetch_add(1, Ordering::Relaxed));
     lock(&context.allocator).open_pool(pool, begun);
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
     let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
-    if !api::relaxed(|| capture.keep_with_graph(note as usize, graph_is_gone)) {
+    if !api::relaxed(|| keep(note as usize, graph_is_gone)) {
         // Perhaps the driver has called us already: the note is not ours any more.
         log::info(format_args!("a graph keeps nothing: memory of its capture stays reserved"));
     }
@@ -219,7 +223,7 @@ pub fn close(context: &'static Context, pool: PrivatePool) {
             let (_, requested_bytes) = allocator.requested(block);
             let freed = Freed { block, address, requested_bytes, stack: StackId::NONE };
             context.recorder.freed(&mut allocator, freed);
-            alloc::free_past_lists(context, &mut allocator, freed);
+            blocks::free_past_lists(context, &mut allocator, freed);
         }
     }
     allocator.close_pool(pool);
@@ -242,6 +246,6 @@ pub fn opened(context: &'static Context, allocator: &mut Allocator) {
             extent.note_private(allocator.is_anywhere_private(begin, end));
         }
     }
-    alloc::note_allocated(context, allocator);
+    blocks::note_allocated(context, allocator);
     context.recorder.completed(allocator);
 }

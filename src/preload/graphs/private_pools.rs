@@ -29,14 +29,13 @@
 //! block each time, and the next launch uses it whether or not it was freed. So such a free is noted,
 //! and done when the graph is gone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cachealloc_core::order::reuse::{Birth, Scope};
+use cachealloc_core::order::reuse::Scope;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, BlockId, Ready, Request, Requester, StreamId};
+use cachealloc_core::{Address, Ready, Request, Requester, StreamId};
 
-use crate::cache::alloc::{self, Call};
+use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_else;
 use crate::config;
 use crate::contexts::Context;
@@ -50,27 +49,6 @@ use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::thread::Thread;
 use crate::record::capture as stacks;
 use crate::record::recorder::Freed;
-
-/// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
-/// of the capture's: blocks of several contexts may have one.
-#[derive(Default)]
-pub struct Births {
-    held: BTreeMap<u64, (Birth, Option<u64>)>,
-    waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
-    last: u32,
-}
-
-impl Births {
-    pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
-    }
-
-    fn waits(&mut self, context: &'static Context, block: BlockId) -> BlockId {
-        self.last += 1;
-        self.waiting.insert(BlockId(self.last), (context, block));
-        BlockId(self.last)
-    }
-}
 
 /// `cuMemAlloc` while something captures. None: the call is none of a capture's.
 #[cold]
@@ -144,8 +122,8 @@ pub fn free(
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
         return pool_life::opened(context, &mut allocator);
     }
-    alloc::free_block(&mut allocator, freed.block, ready);
-    alloc::note_allocated(context, &allocator);
+    blocks::free_block(&mut allocator, freed.block, ready);
+    blocks::note_allocated(context, &allocator);
     drop(allocator);
     if let (Some(work), Some((birth, home)), Some(scope)) = (&mut work, birth, scope) {
         let number = work.births.waits(context, freed.block);
@@ -236,7 +214,7 @@ fn serve(
     let request = Request::in_pool(with_zone, requester, pool);
     let mut allocator = lock(&context.allocator);
     let hit = allocator.hit(&request);
-    let hit = hit.map(|found| alloc::hand_out(context, &mut allocator, found, call));
+    let hit = hit.map(|found| blocks::hand_out(context, &mut allocator, found, call));
     drop(allocator);
     let served = match hit {
         Some(address) => Ok(address),
@@ -276,7 +254,7 @@ fn part_of_cache(
     };
     let mut allocator = lock(&context.allocator);
     let part = allocator.adopt_part(request, named)?;
-    Some(alloc::hand_out(context, &mut allocator, part, call))
+    Some(blocks::hand_out(context, &mut allocator, part, call))
 }
 
 /// Gives the pools back what the graph orders by now.

@@ -2,6 +2,7 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::streams;
 use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, SUCCESS};
 use crate::functions::{Function, StreamAt};
 use crate::graphs::{open_captures, participants, pool_life};
@@ -25,7 +26,7 @@ pub fn begin(
     guarded(
         function,
         || {
-            let Some(context) = captures::context_of(stream) else { return real() };
+            let Some(context) = streams::context_of(stream) else { return real() };
             pool_life::reap();
             let _exclusive = lock(&context.gate);
             captures::begin(stream, context, mode_of(function, words), real)
@@ -68,7 +69,7 @@ pub fn wait_event(
     guarded(
         function,
         || {
-            let Some(context) = captures::context_of(stream) else { return submit() };
+            let Some(context) = streams::context_of(stream) else { return submit() };
             let exclusive = lock(&context.gate);
             let joining = open_captures::may_join(stream);
             let code = submit();

@@ -6,8 +6,9 @@ use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver_memory::claims;
 use crate::driver_memory::foreign_bytes::{self, Ending, Key};
-use crate::driver_memory::limits::{self, Claim};
+use crate::driver_memory::limits::Claim;
 use crate::functions::{Function, id};
 use crate::hooks::{beside, foreign_sizes};
 use crate::record::capture;
@@ -183,7 +184,7 @@ fn pitched(
     // SAFETY: the driver has written the pitch.
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);
-    if claim.grow_making_room(bytes) {
+    if claims::grow_making_room(&mut claim, bytes) {
         foreign_bytes::hold(Key::Memory(made), claim, context_id);
         return SUCCESS;
     }
@@ -199,7 +200,7 @@ fn pitched(
 }
 
 fn claim(device: i32, bytes: u64, told: Told) -> Result<Option<Claim>, CuResult> {
-    let claimed = limits::claim_making_room(device, bytes);
+    let claimed = claims::claim_making_room(device, bytes);
     if claimed.is_none() && told == Told::Here {
         report(bytes);
     }

@@ -2,7 +2,7 @@
 
 use cachealloc_core::Requester;
 
-use crate::cache::{alloc, contents, departures, free, stream_frees};
+use crate::cache::{alloc, blocks, contents, departures, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
@@ -280,7 +280,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .filter(|context| context.device == current.device)
         .filter_map(|context| {
             let _open = context.keep_open()?;
-            alloc::empty_lookaside(context);
+            blocks::empty_lists(context);
             stream_frees::query(context);
             stream_frees::assume_over(context);
             Some(lock(&context.allocator).reclaimable_bytes())

@@ -5,30 +5,20 @@
 //! The real `cuMemFree`, because the program's own free would have been one: it waits, which
 //! `cuMemFree` may, and the driver keeps the memory for those who have it mapped.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::cache::{alloc, free};
+use crate::cache::blocks;
 use crate::contexts::{self, Context};
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::{self, CuResult, SUCCESS};
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
-use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
-
-/// Whether any block of the process was ever exported. For good.
-static ANY: AtomicBool = AtomicBool::new(false);
-
-#[inline]
-pub fn any() -> bool {
-    ANY.load(Ordering::Relaxed)
-}
+use crate::{ipc, log};
 
 /// Another process may map this block from now on; call before the handle exists. False: the block
 /// was freed meanwhile.
 pub fn mark(block: &LiveBlock) -> bool {
-    if !ANY.swap(true, Ordering::SeqCst) {
+    if ipc::note_exported() {
         log::info(format_args!("memory is exported: large blocks are no longer split"));
         // A context that comes later asks `any` when it makes its allocator.
         contexts::all().for_each(|context| lock(&context.allocator).keep_large_whole());
@@ -38,8 +28,7 @@ pub fn mark(block: &LiveBlock) -> bool {
     block.extent.note_exported();
     let context = block.context();
     let mut allocator = lock(&context.allocator);
-    context.lookaside.empty(|held| alloc::take_back(context, &mut allocator, held));
-    alloc::note_allocated(context, &allocator);
+    blocks::take_back_all(context, &mut allocator);
     let same =
         matches!(pagemap::place(block.address), Place::Block(now) if now.block == block.block);
     if same {
@@ -62,7 +51,7 @@ pub fn inside(block: &LiveBlock) -> Option<Inside> {
 /// go back, and the free has waited for nothing less than this.
 #[inline]
 pub fn after_free(context: &'static Context, code: CuResult) -> CuResult {
-    if !any() || code != SUCCESS { code } else { give_back_retired(context) }
+    if !ipc::any_exported() || code != SUCCESS { code } else { give_back_retired(context) }
 }
 
 #[cold]
@@ -73,5 +62,5 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     drop(allocator);
     // The program's block is freed, whatever becomes of the segments: it may not free it again.
     let code = leaving.release(context);
-    if free::reports(code) { code } else { SUCCESS }
+    if sys::shows_in_free(code) { code } else { SUCCESS }
 }

@@ -4,3 +4,18 @@ pub mod exports;
 pub mod imports;
 pub mod ipc_handle;
 pub mod peers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether any block of the process was ever exported. For good.
+static ANY_EXPORTED: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub fn any_exported() -> bool {
+    ANY_EXPORTED.load(Ordering::Relaxed)
+}
+
+/// A block is about to be exported. True: it is the first one.
+pub fn note_exported() -> bool {
+    !ANY_EXPORTED.swap(true, Ordering::SeqCst)
+}

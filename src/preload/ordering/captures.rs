@@ -12,16 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cachealloc_core::order::{Capture, Captures};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
-    CAPTURE_STATUS_NONE, ContextHandle, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
-    StreamHandle,
+    CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
 };
 use crate::graphs::{open_captures, participants};
 use crate::lock::lock;
+use crate::process::bypass;
 use crate::process::thread::{self, Thread};
-use crate::process::{bypass, lifetime};
 
 struct Set {
     captures: Captures,
@@ -147,15 +146,6 @@ pub fn is_capturing(stream: StreamHandle) -> bool {
     api::stream_is_capturing(stream, &mut status) != SUCCESS || status != CAPTURE_STATUS_NONE
 }
 
-/// The context that a stream belongs to.
-pub fn context_of(stream: StreamHandle) -> Option<&'static Context> {
-    let mut handle: ContextHandle = 0;
-    match api::stream_get_ctx(stream, &mut handle) {
-        SUCCESS => lookup::of_handle(handle).ok(),
-        _ => lookup::current().ok(),
-    }
-}
-
 #[cold]
 fn still_any() -> bool {
     let mut set = lock(&SET);
@@ -209,7 +199,7 @@ impl Changing {
             if stream == STREAM_PER_THREAD {
                 let owner = thread::with(Thread::number);
                 set.owners.push((capture.stream_id, owner));
-                lifetime::watch_thread();
+                thread::watch();
             }
             set.captures.begin(capture);
             set.publish();

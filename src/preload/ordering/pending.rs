@@ -20,7 +20,6 @@ use std::time::Duration;
 use cachealloc_core::order::{Agent, BarrierNumber, ThreadDebt};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::stream_frees;
 use crate::clock::Instant;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
@@ -28,8 +27,8 @@ use crate::driver::api;
 use crate::driver::sys::{NOT_READY, SUCCESS};
 use crate::lock::lock;
 use crate::ordering::LEDGER;
-use crate::process::thread::Thread;
-use crate::process::{lifetime, own_thread};
+use crate::process::own_thread;
+use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
 
 /// A debt whose thread has ended.
@@ -58,7 +57,7 @@ pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: Eve
     thread.owed.set(debt);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
-        None => lifetime::watch_thread(),
+        None => thread::watch(),
     }
 }
 
@@ -214,7 +213,7 @@ pub fn pay_at_end() {
         let Some(_open) = context.keep_open() else { continue };
         let barrier =
             context.covers.pending().and_then(|pending| context.last_barrier.event(pending));
-        for event in [barrier, stream_frees::last_plain_free(context)].into_iter().flatten() {
+        for event in [barrier, context.stream_frees.last_plain_free()].into_iter().flatten() {
             end_behind(&event, until);
         }
     }

@@ -1,7 +1,7 @@
 //! Manners in a foreign process: fork, exit, threads that end.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::options::StatsOnExit;
@@ -9,15 +9,13 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::lookup;
 use crate::ordering::{captures, pending};
-use crate::process::{bypass, own_thread, thread};
+use crate::process::patience::Patience;
+use crate::process::{self, bypass, own_thread, thread};
 use crate::snapshots::{triggers, writer};
-use crate::statistics::exit_table;
+use crate::statistics::{exit_table, live, orders, report};
 use crate::{c_library, config, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
-/// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
-static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
-const NO_KEY: u32 = u32::MAX;
 
 /// CUDA was started in this process. Only from here on do we leave traces in it: before, the
 /// library is as good as absent, and a child forked earlier is a process of its own (hazard 24).
@@ -32,31 +30,22 @@ pub fn started() {
     config::note_environment();
     memory_hooks::expect_plugin();
     let config = config::get();
-    let mut key = 0;
+    thread::when_watched_ends(thread_ends);
     // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
     // as the library, and the library is never unloaded (it is preloaded).
     unsafe {
         libc::pthread_atfork(None, None, Some(in_forked_child));
-        if libc::pthread_key_create(&mut key, Some(thread_ends)) == 0 {
-            THREAD_KEY.store(key, Ordering::Release);
-        }
+        at_quick_exit(at_exit);
     }
     if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
-        watch_end();
+        process::watch_end();
     }
     triggers::expect();
+    live::serve(live::Service {
+        report: |sites| report::json(Patience::GivesUp, sites),
+        obey: orders::obey,
+    });
     lookup::when_met(context_met);
-}
-
-/// Whether the end of this process has something to say.
-static WATCHED: AtomicBool = AtomicBool::new(false);
-
-/// The end of this process has something to say.
-pub fn watch_end() {
-    if !WATCHED.swap(true, Ordering::Relaxed) {
-        // SAFETY: as above.
-        unsafe { at_quick_exit(at_exit) };
-    }
 }
 
 /// The loader runs this at the end of every process: behind all that the program registered by
@@ -67,9 +56,7 @@ pub fn watch_end() {
 static AT_END: extern "C" fn() = at_end;
 
 extern "C" fn at_end() {
-    if WATCHED.load(Ordering::Relaxed) {
-        exits();
-    }
+    exits();
 }
 
 /// A context is there, and with the first one the driver's own handlers of the end: ours, which come later,
@@ -83,15 +70,6 @@ fn context_met() {
             libc::atexit(at_end_of_frees);
             at_quick_exit(at_end_of_frees);
         }
-    }
-}
-
-/// This thread holds something that `thread_ends` gives back.
-pub fn watch_thread() {
-    let key = THREAD_KEY.load(Ordering::Acquire);
-    if key != NO_KEY {
-        // SAFETY: the key was created; the value only has to be non-null.
-        unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) };
     }
 }
 
@@ -173,10 +151,13 @@ const SIGNALS: i32 = 64;
 /// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
 /// `exec`, which ends by `_exit` too and shares our memory.
 pub fn exits() {
+    if !process::is_end_watched() {
+        return;
+    }
     if !identity::is_ours() {
         return;
     }
-    while triggers::is_ending() {
+    while process::ends_by() != 0 {
         // This thread goes on for a moment only (`stop`), and comes too late.
         own_thread::sleep(Duration::from_millis(100));
     }

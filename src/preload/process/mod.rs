@@ -1,4 +1,5 @@
-//! What a process is to us: its threads, its forks and its end; and when to step aside.
+//! What a process is to us: its threads, its forks and its end; and when to step aside. Here: what is known
+//! of its end.
 
 pub mod bypass;
 pub mod lifetime;
@@ -6,3 +7,28 @@ pub mod own_thread;
 pub mod patience;
 pub mod silence;
 pub mod thread;
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+static END_IS_WATCHED: AtomicBool = AtomicBool::new(false);
+/// The signal by which the process ends; 0: none.
+static ENDS_BY: AtomicI32 = AtomicI32::new(0);
+
+/// The end of this process has something to say.
+pub fn watch_end() {
+    END_IS_WATCHED.store(true, Ordering::Relaxed);
+}
+
+pub fn is_end_watched() -> bool {
+    END_IS_WATCHED.load(Ordering::Relaxed)
+}
+
+/// This signal ends the process. False: another one does already. For handlers.
+pub fn end_by(signal: i32) -> bool {
+    ENDS_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
+/// The signal by which the process ends; 0: none. For handlers, too.
+pub fn ends_by() -> i32 {
+    ENDS_BY.load(Ordering::SeqCst)
+}

@@ -59,6 +59,28 @@ pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     THREAD.with(body)
 }
 
+/// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+/// `ends` runs at the end of each thread that `watch` was called in. Call once.
+pub fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
+    let mut key = 0;
+    // SAFETY: the function has the wanted signature and lives as long as the library.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
+        THREAD_KEY.store(key, Ordering::Release);
+    }
+}
+
+/// This thread holds something that is given back when it ends.
+pub fn watch() {
+    let key = THREAD_KEY.load(Ordering::Acquire);
+    if key != NO_KEY {
+        // SAFETY: the key was created; the value only has to be non-null.
+        unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) };
+    }
+}
+
 impl Thread {
     /// In which lane this thread counts its submissions: the first thread that submits has one of
     /// its own.

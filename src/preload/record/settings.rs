@@ -59,6 +59,13 @@ pub fn is_from_start() -> bool {
     get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
 }
 
+/// What is recorded now.
+pub fn now() -> Settings {
+    let settings = get();
+    // Where memory ran out nothing is.
+    if crate::record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
+}
+
 impl Settings {
     pub fn includes(&self, device: i32) -> bool {
         self.device.is_none_or(|only| only == device)

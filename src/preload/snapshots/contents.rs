@@ -19,7 +19,7 @@ use cachealloc_history::{
     oom_report,
 };
 
-use crate::cache::alloc;
+use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver_memory::limits;
@@ -259,8 +259,7 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
 
 /// What lies in the lookaside lists goes back, and all that is over is told.
 pub fn empty_lists(context: &Context, allocator: &mut Allocator) {
-    context.lookaside.empty(|held| alloc::take_back(context, allocator, held));
-    alloc::note_allocated(context, allocator);
+    blocks::take_back_all(context, allocator);
     context.recorder.completed(allocator);
 }
 

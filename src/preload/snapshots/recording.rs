@@ -12,12 +12,11 @@ use cachealloc_core::options::{ENTRIES_MAX, Record};
 use cachealloc_core::report::orders::Change;
 
 use crate::contexts::{self, Context};
-use crate::identity;
-use crate::process::lifetime;
 use crate::process::patience::Patience;
 use crate::record::settings::{self, Settings};
-use crate::record::{self, capture, foreign, lasting};
+use crate::record::{capture, foreign, lasting};
 use crate::snapshots::{contents, triggers, writer};
+use crate::{identity, process};
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
 /// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
@@ -25,7 +24,7 @@ use crate::snapshots::{contents, triggers, writer};
 pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = patience.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
-    let now = now();
+    let now = settings::now();
     let wanted = Settings {
         level: change.record,
         context: change.context.unwrap_or(now.context),
@@ -52,20 +51,13 @@ pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
     drop(all);
     drop(growing);
     if is_on && identity::is_ours() {
-        lifetime::watch_end();
+        process::watch_end();
         triggers::start();
         lasting::begin(contents::settings);
         // It may sleep as one that has nothing to keep up.
         writer::ring();
     }
     Ok(())
-}
-
-/// What is recorded now.
-pub fn now() -> Settings {
-    let settings = settings::get();
-    // Where memory ran out nothing is.
-    if record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
 }
 
 type Locked = (&'static Context, MutexGuard<'static, Allocator>);

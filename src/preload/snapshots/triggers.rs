@@ -6,21 +6,21 @@
 
 use core::ffi::c_void;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use cachealloc_core::options::StatsOnExit;
-use cachealloc_core::report::Snapshots;
 
 use crate::contexts::Context;
 use crate::interpose::signals;
 use crate::lock::lock;
-use crate::process::patience::{self, Patience};
 use crate::process::silence::{self, Silence};
+use crate::process::{self, patience};
 use crate::record::{self, lasting};
 use crate::snapshots::contents::{self, Why};
+use crate::snapshots::past;
 use crate::snapshots::stop::{self, Next};
 use crate::snapshots::writer::{self, Word};
 use crate::statistics::{live, report};
@@ -30,7 +30,7 @@ use crate::{config, filter, heap, identity, log};
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A program that calls for a snapshot waits as long as a slow disk may take.
-const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
+pub const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
 /// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
 const STUCK: Duration = Duration::from_millis(3);
 /// So often does the thread of a deadly signal go on because it may be the one.
@@ -43,19 +43,9 @@ static SHORTAGES: Word = Word::new();
 /// Signals that end the process once their snapshot is there.
 static ENDS: Word = Word::new();
 static EXIT: Word = Word::new();
-/// The signal by which the process ends; 0: none.
-static END_BY: AtomicI32 = AtomicI32::new(0);
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
-static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
-    signal: None,
-    written_count: 0,
-    failed_count: 0,
-    last: None,
-    last_problem: None,
-});
-
 /// Makes ready for snapshots, once. Call where a thread may be made.
 pub fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
@@ -127,8 +117,7 @@ pub fn end_from_signal(signal: i32, context: *const c_void) {
         // The first process of a container lives on: the kernel ignores what it leaves at the default.
         return from_signal();
     }
-    let none = END_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
-    if none.is_ok() {
+    if process::end_by(signal) {
         ENDS.leave_once();
     }
     go_on_ending(context);
@@ -137,7 +126,7 @@ pub fn end_from_signal(signal: i32, context: *const c_void) {
 /// The same once more, in the thread that the signal came to.
 pub fn go_on_ending(context: *const c_void) {
     static RETURNS: AtomicU32 = AtomicU32::new(0);
-    let signal = END_BY.load(Ordering::SeqCst);
+    let signal = process::ends_by();
     let mut silence = Silence::begin();
     let look = || {
         let silent = silence.look();
@@ -164,11 +153,6 @@ pub fn go_on_ending(context: *const c_void) {
         unsafe { libc::syscall(libc::SYS_exit_group, 128 + signal) };
     }
     RETURNS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Whether a signal ends the process: nothing else does any more.
-pub fn is_ending() -> bool {
-    END_BY.load(Ordering::SeqCst) != 0
 }
 
 /// The process ends: one last snapshot where something is recorded, and whole files in any case.
@@ -222,7 +206,7 @@ pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
         let _one_at_a_time = lock(&WRITING);
         let path = path.unwrap_or_else(next_path);
         let written = contents::write(&path, Why::Asked);
-        note(&path, &written);
+        past::note(&path, &written);
         written.map(drop)
     };
     if writer::runs() {
@@ -276,7 +260,7 @@ fn write_to_template(why: Why) {
     let _one_at_a_time = lock(&WRITING);
     let path = next_path();
     let written = contents::write(&path, why);
-    note(&path, &written);
+    past::note(&path, &written);
     match &written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
@@ -303,28 +287,6 @@ fn give_up() -> ! {
     writer::give_up()
 }
 
-/// Remembers what became of a snapshot, for whoever asked for it from outside.
-fn note(path: &Path, written: &io::Result<u64>) {
-    let mut past = lock(&PAST);
-    match written {
-        Ok(_) => {
-            past.written_count += 1;
-            past.last = Some(std::path::absolute(path).unwrap_or_default().display().to_string());
-        }
-        Err(error) => {
-            past.failed_count += 1;
-            past.last_problem = Some(format!("{}: {error}", path.display()));
-        }
-    }
-}
-
-/// What became of the snapshots so far, and how to ask for one.
-pub fn past() -> Snapshots {
-    let mut past = lock(&PAST).clone();
-    past.signal = config::get().history.signal;
-    past
-}
-
 /// A name of its own for each snapshot, where the program was started.
 fn next_path() -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -344,12 +306,4 @@ fn write_statistics() {
         Ok(()) => log::warn(format_args!("statistics: {}", path.display())),
         Err(error) => log::warn(format_args!("no statistics: {error}")),
     }
-}
-
-/// The whole report as JSON, for the program.
-pub fn report_json() -> Option<String> {
-    // Only what was recorded needs names.
-    let elsewhere = record::is_on() && writer::runs();
-    let json = || report::json(Patience::Waits, false);
-    if elsewhere { writer::run(json, SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::heap;
 use crate::lock::lock;
 use crate::process::own_thread::{self, Body};
 use crate::process::silence::{self, Silence};
 use crate::record::lasting;
-use crate::snapshots::triggers;
 use crate::statistics::live::{self, Live};
+use crate::{heap, process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -184,7 +183,7 @@ fn work() {
 
 /// Nobody waits, and the process does not end.
 fn is_idle() -> bool {
-    LEAVES.left() == 0 && !triggers::is_ending()
+    LEAVES.left() == 0 && process::ends_by() == 0
 }
 
 fn do_jobs() {

@@ -35,8 +35,6 @@ use cachealloc_core::report::page::{
 
 use crate::clock::now_ns;
 use crate::process::own_thread;
-use crate::process::patience::Patience;
-use crate::statistics::{orders, report};
 use crate::undisturbed::undisturbed;
 use crate::{config, filter, identity, log};
 
@@ -72,6 +70,21 @@ pub struct Look {
     ordered: Option<u32>,
 }
 
+/// What other processes may have done.
+pub struct Service {
+    /// The statistics as JSON; with call sites or without.
+    pub report: fn(bool) -> String,
+    /// Carries an order out. Returns 0 or an `errno`.
+    pub obey: fn(Option<Order>) -> u32,
+}
+
+static SERVICE: OnceLock<Service> = OnceLock::new();
+
+/// Call before `begin`.
+pub fn serve(service: Service) {
+    let _ = SERVICE.set(service);
+}
+
 impl Live {
     /// Reads what is asked for. None: the file is not as we left it, and is given up.
     pub fn look(&self) -> Option<Look> {
@@ -88,13 +101,13 @@ impl Live {
 
     /// Carries an order out, if there is one.
     pub fn obey(&self, look: &Look) {
-        let Some(number) = look.ordered else { return };
+        let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
             let word =
                 |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
             word(BEGUN_OFFSET, number)?;
             let head = read_head(&file)?.ok_or(io::ErrorKind::InvalidData)?;
-            word(RESULT_OFFSET, orders::obey(Order::from_bytes(&head.order)))?;
+            word(RESULT_OFFSET, (service.obey)(Order::from_bytes(&head.order)))?;
             word(DONE_OFFSET, number)
         });
         match obeyed {
@@ -106,8 +119,9 @@ impl Live {
     /// Writes the statistics, if somebody asks.
     pub fn answer(&self, look: &Look) {
         let Some(asked) = look.asked else { return };
+        let Some(service) = SERVICE.get() else { return };
         let sites = self.sites_answered.swap(look.site_requests, Ordering::Relaxed);
-        let text = report::json(Patience::GivesUp, sites != look.site_requests);
+        let text = (service.report)(sites != look.site_requests);
         let written = self.open().and_then(|file| write_answer(&file, asked, &text));
         match written {
             Ok(()) => wake(ANSWERED_OFFSET),

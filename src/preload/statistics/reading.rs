@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::report::ContextReport;
 use cachealloc_core::{Allocator, Pool, PoolStats, Stat, Stats};
 
+use crate::cache::blocks;
 use crate::cache::thread_cache::{PoolTally, Tally};
 use crate::contexts::{self, Context};
 use crate::lock::lock;
@@ -74,8 +75,7 @@ pub fn reset_peaks(context: &Context) {
     if context.is_dead() {
         return;
     }
-    context.lookaside.empty(|held| crate::cache::alloc::take_back(context, &mut allocator, held));
-    crate::cache::alloc::note_allocated(context, &allocator);
+    blocks::take_back_all(context, &mut allocator);
     allocator.stats_mut().reset_peaks();
     context.recorder.reset_peak();
     let current = allocator.stats().allocated_bytes.all.current;
@@ -91,10 +91,8 @@ pub fn reset_totals(context: &Context) -> Option<Stats> {
     let before = stats_locked(context, &allocator, Patience::Waits);
     let mut tally = Tally::default();
     let lookaside = &context.lookaside;
-    lookaside.start_anew(&mut tally, |held| {
-        crate::cache::alloc::take_back(context, &mut allocator, held)
-    });
-    crate::cache::alloc::note_allocated(context, &allocator);
+    lookaside.start_anew(&mut tally, |held| blocks::take_back(context, &mut allocator, held));
+    blocks::note_allocated(context, &allocator);
     for (requested, passes) in
         [(&context.correction.small, tally.small), (&context.correction.large, tally.large)]
     {

@@ -15,9 +15,9 @@ use cachealloc_history::{Describe, Frame};
 use crate::driver_memory::limits;
 use crate::process::patience::Patience;
 use crate::record::holders::Held;
-use crate::record::settings::Settings;
+use crate::record::settings::{self, Settings};
 use crate::record::symbols::Names;
-use crate::snapshots::{contents, recording, triggers};
+use crate::snapshots::{contents, past};
 use crate::statistics::{counters, exit_table, reading, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
@@ -50,7 +50,7 @@ fn take(patience: Patience, sites: bool) -> Report {
         counts: counters::counts(),
         holders: record::is_on().then(|| contents::with_all_names(holders)),
         call_sites: (sites && record::is_on()).then(call_sites),
-        snapshots: triggers::past(),
+        snapshots: past::all(),
         recording: recording_now(),
         limits: limits::all(),
         trims: scavenger::trims(),
@@ -58,7 +58,7 @@ fn take(patience: Patience, sites: bool) -> Report {
 }
 
 fn recording_now() -> Option<Recording> {
-    let Settings { level, context, stacks, entries_max, device } = recording::now();
+    let Settings { level, context, stacks, entries_max, device } = settings::now();
     (level != Record::Off).then(|| Recording {
         record: level.word(),
         context: context.word(),

@@ -21,7 +21,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Segment};
 
 use crate::cache::departures::{self, Departure};
-use crate::cache::{alloc, arenas, stream_frees};
+use crate::cache::{arenas, blocks, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -123,9 +123,9 @@ impl Turn {
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
         // To the core these blocks are in use.
-        let taken = |held| alloc::take_back(context, &mut allocator, held);
+        let taken = |held| blocks::take_back(context, &mut allocator, held);
         context.lookaside.empty_unused(&mut self.lists_seen, taken);
-        alloc::note_allocated(context, &allocator);
+        blocks::note_allocated(context, &allocator);
         let stats = allocator.stats();
         let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
         let free_bytes = reserved.current - allocated.current;
@@ -186,7 +186,7 @@ impl Turn {
             Wanted::Behind(_) | Wanted::All => {}
         }
         stream_frees::query(context);
-        alloc::empty_lookaside(context);
+        blocks::empty_lists(context);
         let mark = lock(&context.allocator).idle_mark();
         self.trim = Some(Wanted::Before(mark));
         Some(mark)

@@ -11,7 +11,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
 
 use crate::cache::departures::Departure;
-use crate::cache::{arenas, stream_frees};
+use crate::cache::{arenas, blocks, stream_frees};
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
@@ -253,7 +253,7 @@ fn give_back(
         stream_frees::query(context);
         stream_frees::wait_for_plain_frees(context);
         stream_frees::assume_over(context);
-        crate::cache::alloc::empty_lookaside(context);
+        blocks::empty_lists(context);
         let mut allocator = lock(&context.allocator);
         let free = taken(&mut allocator);
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();

@@ -1,0 +1,130 @@
+//! A block changes hands between the program, the lists of the thread cache and the core: pagemap, statistics
+//! and history follow here and nowhere else.
+
+use std::sync::atomic::Ordering;
+
+use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
+use cachealloc_history::StackId;
+
+use crate::cache::thread_cache::Held;
+use crate::config;
+use crate::contexts::Context;
+use crate::contexts::events::{self, EventRef};
+use crate::driver::sys::StreamHandle;
+use crate::lock::lock;
+use crate::pagemap::{self, Kind};
+use crate::record::recorder::{Born, Freed};
+
+/// Who asks, and from where in the program.
+#[derive(Clone, Copy)]
+pub struct Call {
+    pub requester: Requester,
+    /// Of a stream that asks.
+    pub stream: StreamHandle,
+    pub stack: StackId,
+}
+
+/// Returns every held block to the core, where it merges with its neighbours.
+pub fn empty_lists(context: &Context) {
+    take_back_all(context, &mut lock(&context.allocator));
+}
+
+/// As `empty_lists`, under the core's lock.
+pub fn take_back_all(context: &Context, allocator: &mut Allocator) {
+    context.lookaside.empty(|held| take_back(context, allocator, held));
+    note_allocated(context, allocator);
+}
+
+/// A held block merges into the core. The slot first: its next owner writes it under this lock.
+pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
+    context.correction.left_list(allocator, held.id());
+    pagemap::vacate(held.address);
+    free_block(allocator, held.id(), Ready::Anyone);
+}
+
+/// A block that no list keeps goes to the core.
+pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
+    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
+    pagemap::vacate(freed.address);
+    free_block(allocator, freed.block, Ready::Anyone);
+}
+
+/// Every free of a block ends here. Returns what the block was handed out behind (`hand_out`).
+pub fn free_block(
+    allocator: &mut Allocator,
+    block: BlockId,
+    ready: Ready,
+) -> Option<(Behind, EventRef)> {
+    let behind = allocator.free(block, ready)?;
+    Some((behind, events::held(behind.event()?)?))
+}
+
+/// Mirrors the core's allocated bytes for readers without its lock.
+pub fn note_allocated(context: &Context, allocator: &Allocator) {
+    let bytes = allocator.stats().allocated_bytes.all.current;
+    context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
+}
+
+/// The block becomes the program's, under the core's lock.
+pub fn hand_out(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: Allocation,
+    call: Call,
+) -> u64 {
+    tell(context, allocator, &block, call);
+    hand_out_told(context, allocator, block, call)
+}
+
+/// The core has taken the block for a request. Under the same lock, though the program gets it later:
+/// whoever looks meanwhile finds it in use.
+pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
+    let requested_bytes = block.requested_bytes - config::zone_bytes();
+    let born =
+        Born { block: block.block, address: block.address.0, bytes: block.bytes, requested_bytes };
+    context.recorder.allocated(allocator, born, call.requester, call.stack);
+}
+
+/// As `hand_out`, of a block that was told of.
+pub fn hand_out_told(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: Allocation,
+    call: Call,
+) -> u64 {
+    let kind = kind_of(call.requester);
+    let address = block.address;
+    // A tag named the event until now, under this lock.
+    if let Some(event) = block.behind {
+        events::hold(event);
+    }
+    let requested_bytes = block.requested_bytes - config::zone_bytes();
+    pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
+    note_allocated(context, allocator);
+    note_peak(context);
+    block.address.0
+}
+
+/// Keeps the peak of what the program holds: what the core counts, less what the lists hold. Only
+/// while the core counts more than the peak so far can there be a new one; the lists, a cache line
+/// each, are looked at only then.
+#[inline]
+pub fn note_peak(context: &Context) {
+    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        note_new_peak(context, counted);
+    }
+}
+
+#[cold]
+fn note_new_peak(context: &Context, counted: u64) {
+    let allocated = counted.saturating_sub(context.lookaside.held_bytes());
+    context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
+}
+
+pub fn kind_of(requester: Requester) -> Kind {
+    match requester {
+        Requester::Context => Kind::Context,
+        Requester::Stream(_) => Kind::Stream,
+    }
+}
