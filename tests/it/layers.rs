@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const EXCEPTIONS: [(&str, &str); 1] = [("preload/snapshots/triggers", "preload/interpose/signals")];
 /// Files in the largest circle of each crate: it may only shrink.
 const LARGEST_CIRCLES: [(&str, usize); 6] =
-    [("core", 5), ("history", 1), ("preload", 50), ("analysis", 2), ("report", 5), ("cli", 3)];
+    [("core", 5), ("history", 1), ("preload", 3), ("analysis", 2), ("report", 5), ("cli", 3)];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")

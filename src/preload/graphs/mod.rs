@@ -6,6 +6,7 @@ pub mod names;
 pub mod open_captures;
 pub mod participants;
 pub mod pool_life;
+pub mod pools;
 pub mod private_pools;
 
 use std::collections::BTreeMap;

@@ -27,7 +27,7 @@ use crate::driver::sys::{
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
 use crate::graphs::names::Names;
 use crate::graphs::participants::{self, Threads};
-use crate::graphs::pool_life;
+use crate::graphs::pools;
 use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::thread::{self, Thread};
@@ -238,7 +238,7 @@ impl OpenCapture {
         // What a context that came later has was never idle before.
         let begun = self.begun.iter().find(|(id, _)| *id == context.id);
         let begun = begun.map_or(IdleMark::NEVER, |(_, mark)| *mark);
-        let pool = pool_life::open(context, begun, |note, gone| self.keep_with_graph(note, gone));
+        let pool = pools::open(context, begun, |note, gone| self.keep_with_graph(note, gone));
         lock(&self.pools).push(OwnPool { context, pool, sealed: opaque });
         pool
     }
@@ -265,9 +265,9 @@ impl OpenCapture {
         let names = lock(&self.names);
         for OwnPool { context, pool, .. } in pools {
             if !rule_holds(Rule::PoolLivesWithGraph) {
-                pool_life::close(context, pool);
+                pools::close(context, pool);
             } else if !context.is_dead() && rule_holds(Rule::UnnamedIsEverybodys) {
-                pool_life::open_rest(context, pool, &names);
+                pools::open_rest(context, pool, &names);
             }
         }
     }

@@ -43,7 +43,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::graphs::captured_work::{Member, Work};
 use crate::graphs::open_captures::{self, OpenCapture};
-use crate::graphs::pool_life;
+use crate::graphs::pools;
 use crate::lock::lock;
 use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::thread::Thread;
@@ -120,7 +120,7 @@ pub fn free(
     if let Some(names) = names.filter(|_| unused) {
         allocator.free_unused(freed.block);
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
-        return pool_life::opened(context, &mut allocator);
+        return pools::opened(context, &mut allocator);
     }
     blocks::free_block(&mut allocator, freed.block, ready);
     blocks::note_allocated(context, &allocator);
@@ -158,7 +158,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     work.births.held.remove(&block.address);
     let mut allocator = lock(&context.allocator);
     allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
-    pool_life::opened(context, &mut allocator);
+    pools::opened(context, &mut allocator);
     true
 }
 
@@ -174,7 +174,7 @@ fn is_launched(block: &LiveBlock) -> bool {
     let Some(pool) = pool.filter(|pool| open_captures::of_pool(*pool).is_none()) else {
         return false;
     };
-    pool_life::free_at_end(pool, block.address);
+    pools::free_at_end(pool, block.address);
     true
 }
 

@@ -1,0 +1,143 @@
+//! Private pools: made for a capture, and everybody's when its graph is gone (`pool_life`). The driver
+//! says when, from a thread of its own, where nothing of the driver may be called: so a note is left.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
+use cachealloc_history::StackId;
+
+use crate::cache::blocks;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::graphs::names::Names;
+use crate::lock::lock;
+use crate::log;
+use crate::pagemap::{self, LiveBlock, Place};
+use crate::record::recorder::Freed;
+
+/// What the driver hands back when the graph is gone.
+struct Note {
+    pool: PrivatePool,
+    context: &'static Context,
+    next: *mut Note,
+}
+
+/// The notes that nobody has read.
+static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+/// Pools whose graph lives, as far as notes were read.
+static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Blocks that go when their pool ends.
+static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
+/// A new pool for a capture, which began at this moment of the context. `keep`: has the capture's graph call
+/// that function with that note when it is gone; false: it cannot.
+pub fn open(
+    context: &'static Context,
+    begun: IdleMark,
+    keep: impl Fn(usize, extern "C" fn(*mut c_void)) -> bool,
+) -> PrivatePool {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let pool = PrivatePool(NEXT.fetch_add(1, Ordering::Relaxed));
+    lock(&context.allocator).open_pool(pool, begun);
+    OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
+    let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
+    if !api::relaxed(|| keep(note as usize, graph_is_gone)) {
+        // Perhaps the driver has called us already: the note is not ours any more.
+        log::info(format_args!("a graph keeps nothing: memory of its capture stays reserved"));
+    }
+    pool
+}
+
+/// Called by the driver, perhaps in a thread of its own.
+extern "C" fn graph_is_gone(note: *mut c_void) {
+    let note = note.cast::<Note>();
+    let mut first = LEFT.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: made by `open`, and handed to the driver, which hands it back once.
+        unsafe { (*note).next = first };
+        match LEFT.compare_exchange_weak(first, note, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => first = now,
+        }
+    }
+}
+
+pub fn has_notes() -> bool {
+    !LEFT.load(Ordering::Relaxed).is_null()
+}
+
+/// Whether the graph of some pool lives, as far as notes were read.
+pub fn any_open() -> bool {
+    OPEN_COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// Reads all notes that were left so far.
+pub fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
+    let mut note = LEFT.swap(null_mut(), Ordering::Acquire);
+    while !note.is_null() {
+        // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
+        let Note { pool, context, next } = *unsafe { Box::from_raw(note) };
+        OPEN_COUNT.fetch_sub(1, Ordering::Relaxed);
+        each(pool, context);
+        note = next;
+    }
+}
+
+/// Whether some block of the pool is freed only when it ends.
+pub fn has_put_off(pool: PrivatePool) -> bool {
+    lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool)
+}
+
+/// The block at this address is freed when the pool ends; see Note [Memory that comes back].
+pub fn free_at_end(pool: PrivatePool, address: u64) {
+    let mut freed = lock(&FREED_AT_END);
+    if !freed.contains(&(pool, address)) {
+        freed.push((pool, address));
+    }
+}
+
+/// The memory of the pool is everybody's.
+pub fn close(context: &'static Context, pool: PrivatePool) {
+    let mut freed = lock(&FREED_AT_END);
+    let here: Vec<u64> = freed.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
+    freed.retain(|(of, _)| *of != pool);
+    drop(freed);
+    let mut allocator = lock(&context.allocator);
+    allocator.end_pool(pool);
+    for address in here {
+        if let Place::Block(block) = pagemap::place(address)
+            && block.claim()
+        {
+            let LiveBlock { block, .. } = block;
+            let (_, requested_bytes) = allocator.requested(block);
+            let freed = Freed { block, address, requested_bytes, stack: StackId::NONE };
+            context.recorder.freed(&mut allocator, freed);
+            blocks::free_past_lists(context, &mut allocator, freed);
+        }
+    }
+    allocator.close_pool(pool);
+    opened(context, &mut allocator);
+}
+
+/// The capture of this pool has ended. What no node of its graph names is everybody's.
+pub fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
+    let mut allocator = lock(&context.allocator);
+    allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
+    opened(context, &mut allocator);
+}
+
+/// Memory of a pool has become everybody's.
+pub fn opened(context: &'static Context, allocator: &mut Allocator) {
+    for segment in allocator.segments() {
+        let extent = pagemap::extent_of(segment.base.0);
+        if let Some(extent) = extent.filter(|extent| extent.is_private()) {
+            let (begin, end) = (Address(extent.base()), Address(extent.base() + extent.bytes()));
+            extent.note_private(allocator.is_anywhere_private(begin, end));
+        }
+    }
+    blocks::note_allocated(context, allocator);
+    context.recorder.completed(allocator);
+}
