@@ -25,8 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The folders of a part; what only judges in tests is left out.
 PARTS = {
     'core': ('cachealloc-core', ['src/core/**'], ['src/core/check.rs']),
-    'preload': ('cachealloc-preload', ['src/preload/**'], 
-                ['src/preload/stacks/**', 'src/preload/python/**', 'src/preload/build.rs', 'src/preload/build/**']),
+    'preload': ('cachealloc-preload', ['src/preload/**'], ['src/preload/build.rs', 'src/preload/build/**']),
 }
 CHECKED = ['--profile', 'checked']
 BREAK_RULES = ['--features', 'break-rules']

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_stacks::{capture, capture_by_libgcc};
 
-#[path = "../../../../../tests/skip.rs"]
+#[path = "../../../../tests/skip.rs"]
 mod skip;
 
 pub use skip::skipped;

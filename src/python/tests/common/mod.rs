@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-#[path = "../../../../../tests/skip.rs"]
+#[path = "../../../../tests/skip.rs"]
 mod skip;
 
 pub use skip::skipped;

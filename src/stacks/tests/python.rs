@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-#[path = "../../../../tests/skip.rs"]
+#[path = "../../../tests/skip.rs"]
 mod skip;
 
 use skip::skipped;
