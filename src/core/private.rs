@@ -111,7 +111,7 @@ impl Allocator {
     }
 
     /// Whether each free of its blocks, those that are not held, came behind all work with the block.
-    pub fn is_settled(&self, id: PrivatePool) -> bool {
+    pub fn is_over(&self, id: PrivatePool) -> bool {
         let of_pool = self.blocks.iter().filter(|(_, block)| block.private == Some(id));
         let mut freed = of_pool.filter(|(_, block)| block.state != State::Allocated);
         freed.all(|(_, block)| !block.unsettled)

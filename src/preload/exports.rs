@@ -61,7 +61,7 @@ macro_rules! export {
                 )
             };
             let (function, words) = (&FUNCTIONS[id::$name], [$($w),*]);
-            foreign::around(function, &words, || $hook(function, &words, &real))
+            driver_memory::around(function, &words, || $hook(function, &words, &real))
         }
     };
 }

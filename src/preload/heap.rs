@@ -373,7 +373,7 @@ fn free_later(block: *mut u8) {
 
 /// Gives back what the writer has freed of the program's heap. For the writer, where it may wait for
 /// `malloc`.
-pub fn settle() {
+pub fn shrink() {
     let mut next = LATER.swap(null_mut(), Ordering::Relaxed);
     while !next.is_null() {
         let head = next;

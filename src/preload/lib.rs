@@ -14,13 +14,13 @@
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
 //! | `graphs::pool_life::ENDED` | yes | pools whose graph is gone |
 //! | `Context::door` | yes | the end of a context against whoever comes to it on no call of the program that means it |
-//! | `Context::idle` | yes | a turn of the keeper, which takes none of the first two |
+//! | `Context::idle` | yes | a turn of the scavenger, which takes none of the first two |
 //! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `StreamFrees::order` | the record of one event | the order of stream-ordered frees |
 //! | `Context::arenas` | yes | what is mapped where |
 //! | `ordering::captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
-//! | `driver_memory::foreign_bytes::FOREIGN` | no | what the driver serves the program itself, beside the limit |
+//! | `driver_memory::held_bytes::HELD` | no | what the driver serves the program itself, beside the limit |
 //! | `books::Book::pages` | no | what the driver gave by address or handle |
 //! | a shard of `thread_cache` | no | a few blocks kept for the next allocation |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
@@ -35,7 +35,7 @@ mod heap;
 mod identity;
 mod lock;
 pub mod log;
-mod undisturbed;
+mod preserved;
 
 pub mod driver;
 pub mod functions;

@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::config;
-use crate::undisturbed::undisturbed;
+use crate::preserved::preserving_thread_state;
 
 /// How much is said; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ pub fn raw(bytes: &[u8]) {
     if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
         return;
     }
-    undisturbed(|| {
+    preserving_thread_state(|| {
         // SAFETY: the buffer is valid for its length.
         unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) }
     });

@@ -47,7 +47,7 @@ pub struct Packed(pub u64);
 impl Packed {
     /// `Rule::StackPointer` or `Rule::FramePointer`.
     #[inline(always)]
-    pub fn is_plain(self) -> bool {
+    pub fn is_exclusive(self) -> bool {
         self.kind() <= FRAME_POINTER
     }
 

@@ -203,7 +203,7 @@ impl Walk<'_> {
 impl Cursor {
     #[inline(always)]
     fn caller(self, rule: Packed, memory: &mut impl Memory) -> Result<Cursor, Stop> {
-        if !rule.is_plain() {
+        if !rule.is_exclusive() {
             return self.rare(rule.unpack(), memory);
         }
         let base = if rule.uses_frame_pointer() { self.frame_pointer } else { self.stack_pointer };

@@ -1,6 +1,6 @@
 //! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, nobody else notices.
 //!
-//! `CACHEALLOC_TURN_MS` makes the keeper of test builds look so often; seconds of the options are
+//! `CACHEALLOC_TURN_MS` makes the scavenger of test builds look so often; seconds of the options are
 //! turns of its.
 
 use std::fmt::Write;
@@ -193,7 +193,7 @@ fn nothing_goes_back_during_a_capture() {
     clean(&hurried("capture 100").conf(ALWAYS));
 }
 
-/// Each call of the keeper, refused once: the program does not notice, and no memory is lost.
+/// Each call of the scavenger, refused once: the program does not notice, and no memory is lost.
 #[test]
 fn the_driver_may_refuse() {
     let calls = [
@@ -313,7 +313,7 @@ fn forks_and_threads_and_ends_are_as_natively() {
     }
 }
 
-/// Whatever holds without the keeper, while memory comes and goes all the time.
+/// Whatever holds without the scavenger, while memory comes and goes all the time.
 #[test]
 fn every_hazard_is_kept() {
     let mut failures = String::new();

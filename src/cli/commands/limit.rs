@@ -78,8 +78,8 @@ fn size(text: &str) -> std::result::Result<Size, String> {
         "T" | "TIB" => 1 << 40,
         _ => return Err(WANTED.to_string()),
     };
-    let is_plain = digits.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
-    let number: f64 = digits.parse().ok().filter(|_| is_plain).ok_or(WANTED)?;
+    let is_exclusive = digits.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    let number: f64 = digits.parse().ok().filter(|_| is_exclusive).ok_or(WANTED)?;
     let bytes = number * factor as f64;
     // Below a segment nothing could be served; above what a device can have it is no limit.
     match bytes {

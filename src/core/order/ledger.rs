@@ -13,22 +13,22 @@
 //!
 //! ```text
 //! facts = ledger.facts(covers, situation)
-//! Publish                  => publish; if covers.pending() is n: thread.owes(n), the one it leans on
+//! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it leans on
 //! Barrier, BarrierThenWait =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
 //!     record, wait; the runtime files the event under seen.number()
 //!     ledger.barrier_is_in(covers, seen, context) is WaitFirst, or the route says wait
 //!                          => wait for the event; covers.waited(seen); publish
-//!     otherwise            => thread.owes(seen.number()); publish
-//! Settle                   => seen = ledger.before_barrier(covers); settle; covers.waited(seen)
+//!     otherwise            => thread.track(seen.number()); publish
+//! WaitNatively             => seen = ledger.before_barrier(covers); wait; covers.waited(seen)
 //! ```
 //!
 //! The program's own wait for everything in a context covers as well: `before_barrier`, the real
 //! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
-use crate::order::debts::{BarrierNumber, Debts};
+use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::marks::{Cover, Lane, Marks, Seen};
-use crate::order::plain::{Agent, Plain};
+use crate::order::pending::{BarrierNumber, PendingBarriers};
 use crate::order::route::{Facts, Mode};
 use crate::order::visible::{Skipping, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
@@ -41,7 +41,7 @@ pub struct Ledger {
     /// What of it the host could see without synchronising.
     pub looked_at: Marks,
     /// Whether a barrier may stand in for a wait.
-    pub plain: Plain,
+    pub exclusive: Exclusive,
     /// Whether every kernel counts as visible to the host.
     pub visible: Visible,
     /// Whether the marks see every submission.
@@ -58,7 +58,7 @@ pub struct Covers {
     /// Waited for by the host, of what it could see.
     pub looked: Cover,
     /// The barriers by number, and which are complete.
-    pub debts: Debts,
+    pub pending_barriers: PendingBarriers,
 }
 
 /// What only the runtime knows about a free.
@@ -89,7 +89,7 @@ pub struct SeenAll {
 pub enum AfterBarrier {
     /// All later work that can reach the block stands behind the barrier.
     MayPublish,
-    /// An agent has shown meanwhile: wait for the barrier's event before publishing.
+    /// An observer has shown meanwhile: wait for the barrier's event before publishing.
     WaitFirst,
 }
 
@@ -99,7 +99,7 @@ impl Ledger {
         Ledger {
             submitted: Marks::new(),
             looked_at: Marks::new(),
-            plain: Plain::new(),
+            exclusive: Exclusive::new(),
             visible: Visible::new(),
             skipping: Skipping::new(),
         }
@@ -111,7 +111,7 @@ impl Ledger {
     #[inline]
     #[must_use]
     pub fn submits(&self, context_id: u64, look: bool) -> bool {
-        let wait_first = self.plain.submits(context_id);
+        let wait_first = self.exclusive.submits(context_id);
         self.begin(look, Lane::Shared);
         wait_first
     }
@@ -158,23 +158,23 @@ impl Ledger {
         first
     }
 
-    /// An agent shows. True as in `submits`.
+    /// An observer shows. True as in `submits`.
     #[must_use]
-    pub fn agent_shows(&self, agent: Agent) -> bool {
-        self.plain.shows(agent)
+    pub fn observer_shows(&self, agent: Observer) -> bool {
+        self.exclusive.shows(agent)
     }
 
     /// What the route of a free is decided on. Call inside the free, once.
     pub fn facts(&self, covers: &Covers, situation: Situation) -> Facts {
-        // The marks before the agents: a barrier of another thread that the marks lean on is then
-        // noted before this thread finds the process plain, and whoever shows an agent after that
+        // The marks before the observers: a barrier of another thread that the marks lean on is then
+        // noted before this thread finds the process exclusive, and whoever shows an observer after that
         // finds the barrier pending. The other way round both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
         let look_quiet = self.looked_at.quiet_since(&covers.looked);
         Facts {
             mode: situation.mode,
-            plain: self.plain.is_plain(situation.context_id),
+            exclusive: self.exclusive.is_exclusive(situation.context_id),
             capturing: situation.capturing,
             barrier_calls: situation.barrier_calls,
             in_driver_callback: situation.in_driver_callback,
@@ -190,17 +190,17 @@ impl Ledger {
         SeenAll {
             submitted: self.submitted.before_barrier(),
             looked_at: self.looked_at.before_barrier(),
-            number: covers.debts.take(),
+            number: covers.pending_barriers.take(),
         }
     }
 
     /// After the barrier's wait is in and its event is filed, before the block is published.
-    /// Noted, then covered, then asked for agents: the order of D3 and Note [Showing an agent].
+    /// Noted, then covered, then asked for observers: the order of D3 and Note [Showing an observer].
     #[must_use]
     pub fn barrier_is_in(&self, covers: &Covers, seen: SeenAll, context_id: u64) -> AfterBarrier {
-        covers.debts.note(seen.number);
+        covers.pending_barriers.note(seen.number);
         covers.ordered.passed(seen.submitted);
-        match self.plain.is_plain(context_id) {
+        match self.exclusive.is_exclusive(context_id) {
             true => AfterBarrier::MayPublish,
             false => AfterBarrier::WaitFirst,
         }
@@ -214,23 +214,23 @@ impl Covers {
             ordered: Cover::new(),
             waited: Cover::new(),
             looked: Cover::new(),
-            debts: Debts::new(),
+            pending_barriers: PendingBarriers::new(),
         }
     }
 
     /// The host has waited for everything in this context that was submitted before `seen` was
     /// read. What is over is ordered as well, and its debts are paid.
     pub fn waited(&self, seen: SeenAll) {
-        self.debts.complete(seen.number);
+        self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
         self.waited.passed(seen.submitted);
         self.looked.passed(seen.looked_at);
     }
 
-    /// The barrier that a skipping free leans on, for `ThreadDebt::owes`; also what a teardown
+    /// The barrier that a skipping free leans on, for `TrackedBarrier::track`; also what a teardown
     /// waits for.
     pub fn pending(&self) -> Option<BarrierNumber> {
-        self.debts.pending()
+        self.pending_barriers.pending()
     }
 }
 

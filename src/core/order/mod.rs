@@ -12,7 +12,7 @@
 //! * `plain`: may a barrier replace the wait at all in this process?
 //! * `visible`: may the host see results without synchronising; do we see every submission?
 //! * `route`: the decision for one free.
-//! * `debts`: what later calls still owe to an earlier free that did not wait.
+//! * `pending`: what later calls still owe to an earlier free that did not wait.
 //! * `captures`: which streams capture now; barriers would kill their captures.
 //! * `reuse`: which freed blocks a capture may use again.
 //! * `ledger`: the parts above, put together in the only order that is sound.
@@ -24,23 +24,23 @@
 //! that follows it even for an observer who learns of the submission from the device.
 
 pub mod captures;
-pub mod debts;
+pub mod exclusive;
 pub mod ledger;
 pub mod marks;
-pub mod plain;
+pub mod pending;
 pub mod reuse;
 pub mod route;
 pub mod visible;
 
 pub use captures::{Begun, Capture, Captures};
-pub use debts::{BarrierNumber, Debts, ThreadDebt};
+pub use exclusive::{Exclusive, Observer};
 pub use ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 pub use marks::{Cover, Lane, Marks, Seen};
-pub use plain::{Agent, Plain};
+pub use pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 pub use route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-pub use visible::{Skipping, UnseenCause, Visible, VisibleCause};
+pub use visible::{BlindSpot, Skipping, Visible, VisibleCause};
 
 #[cfg(test)]
 mod tests;

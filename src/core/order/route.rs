@@ -1,6 +1,6 @@
 //! The decision for one free: what must happen before the block may be handed out again.
 //!
-//! | the program freed | ordered, plain | not plain, or a capture runs | strict | relaxed |
+//! | the program freed | ordered, plain | not exclusive, or a capture runs | strict | relaxed |
 //! |---|---|---|---|---|
 //! | a context block by `cuMemFree` | barrier; wait if the host could look | settle | wait | park |
 //! | an async block by `cuMemFree` | park | park | park | park |
@@ -30,8 +30,8 @@ pub enum Mode {
 pub struct Facts {
     /// Which promises are kept.
     pub mode: Mode,
-    /// A barrier may stand in for the wait (`Plain::is_plain` of the block's context).
-    pub plain: bool,
+    /// A barrier may stand in for the wait (`Exclusive::is_exclusive` of the block's context).
+    pub exclusive: bool,
     /// Somewhere in the process a stream captures (`Captures::is_empty` is false).
     pub capturing: bool,
     /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (on a
@@ -60,7 +60,7 @@ pub enum Route {
     /// Barrier, wait for its event on the host, then publish.
     BarrierThenWait,
     /// Let the driver wait: free a sentinel with the real `cuMemFree`, then publish.
-    Settle,
+    WaitNatively,
     /// Record a context event, do not wait; publish once it is complete.
     ParkOnEvent,
     /// No driver call now. The first ordinary call that may records one context event for all
@@ -93,9 +93,9 @@ pub fn free_context_block(facts: &Facts) -> Route {
         Mode::Ordered => ordered(facts),
         Mode::Strict if !rule_holds(Rule::StrictWaits) => ordered(facts),
         Mode::Strict if can_barrier(facts) => Route::BarrierThenWait,
-        Mode::Strict => Route::Settle,
+        Mode::Strict => Route::WaitNatively,
         Mode::Relaxed if can_record(facts) => Route::ParkOnEvent,
-        Mode::Relaxed => Route::Settle,
+        Mode::Relaxed => Route::WaitNatively,
     }
 }
 
@@ -136,7 +136,7 @@ pub fn free_on_stream(facts: &Facts) -> StreamRoute {
 
 fn ordered(facts: &Facts) -> Route {
     if !can_barrier(facts) {
-        return Route::Settle;
+        return Route::WaitNatively;
     }
     // Where submissions pass unseen, "nothing visible in flight" is not known either.
     let look_quiet = facts.look_quiet && facts.skipping || !rule_holds(Rule::LookWaits);
@@ -158,10 +158,10 @@ fn nothing_in_use(facts: &Facts) -> bool {
 }
 
 fn can_barrier(facts: &Facts) -> bool {
-    facts.plain && can_record(facts)
+    facts.exclusive && can_record(facts)
 }
 
-/// A context event completes on the host, so it says the truth in a process that is not plain too.
+/// A context event completes on the host, so it says the truth in a process that is not exclusive too.
 fn can_record(facts: &Facts) -> bool {
     facts.barrier_calls && !captures_forbid(facts)
 }

@@ -39,7 +39,7 @@ pub enum VisibleCause {
 /// Why there may be submissions that no hook of ours sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum UnseenCause {
+pub enum BlindSpot {
     /// A driver function that our list does not know was called.
     UnknownFunction,
     /// An export table that we do not know was handed out.
@@ -100,7 +100,7 @@ impl Skipping {
 
     /// Ends skipping for good; true the first time. Call before the first unseen submission could
     /// happen: before the unknown function is forwarded, before the table is handed out.
-    pub fn ends(&self, cause: UnseenCause) -> bool {
+    pub fn ends(&self, cause: BlindSpot) -> bool {
         shows(&self.0, cause as u32)
     }
 

@@ -7,11 +7,11 @@ use std::panic::catch_unwind;
 use cachealloc_core::Stats;
 use cachealloc_core::report::{Report, keys};
 
+use crate::preserved::preserving_thread_state;
 use crate::process::patience::Patience;
 use crate::process::{bypass, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, reading, report};
-use crate::undisturbed::undisturbed;
 use crate::{contexts, identity, record};
 
 /// One number of a device, by PyTorch's name. 0, or an `errno`.
@@ -107,7 +107,7 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     }
     thread::with(|thread| {
         let was_inside = thread.inside.replace(true);
-        let result = catch_unwind(core::panic::AssertUnwindSafe(|| undisturbed(body)));
+        let result = catch_unwind(core::panic::AssertUnwindSafe(|| preserving_thread_state(body)));
         thread.inside.set(was_inside);
         result.unwrap_or(Err(libc::EIO))
     })

@@ -1,4 +1,4 @@
-//! An allocation: from the lookaside list, from the core, or, on a miss, by the core's steps.
+//! An allocation: from the thread cache, from the core, or, on a miss, by the core's steps.
 
 use cachealloc_core::{Request, Requester};
 
@@ -8,7 +8,7 @@ use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::lock::lock;
 use crate::process::thread::Thread;
-use crate::record::recorder::Born;
+use crate::record::recorder::Allocated;
 use crate::record::{self, capture};
 use crate::{config, pagemap};
 
@@ -26,11 +26,11 @@ pub fn allocate(
     let mut recording = record::is_on().then(|| lock(&context.allocator));
     let with_zone = bytes.saturating_add(config::zone_bytes());
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
-        && let Some(held) = context.lookaside.take(thread, block_bytes, bytes)
+        && let Some(held) = context.thread_cache.take(thread, block_bytes, bytes)
     {
         pagemap::occupy(held.address, blocks::kind_of(requester), held.bytes, bytes, held.id());
         if let Some(allocator) = &mut recording {
-            let born = Born {
+            let born = Allocated {
                 block: held.id(),
                 address: held.address,
                 bytes: held.bytes,
@@ -43,7 +43,7 @@ pub fn allocate(
     }
     let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-    context.lookaside.empty_own(thread, |held| blocks::take_back(context, &mut allocator, held));
+    context.thread_cache.empty_own(thread, |held| blocks::take_back(context, &mut allocator, held));
     match allocator.hit(&request) {
         Some(allocation) => Ok(blocks::hand_out(context, &mut allocator, allocation, call)),
         None => {

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::Held;
+use crate::cache::thread_cache::CachedBlock;
 use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
 use crate::pagemap::{self, Kind};
-use crate::record::recorder::{Born, Freed};
+use crate::record::recorder::{Allocated, Freed};
 
 /// Who asks, and from where in the program.
 #[derive(Clone, Copy)]
@@ -31,12 +31,12 @@ pub fn empty_lists(context: &Context) {
 
 /// As `empty_lists`, under the core's lock.
 pub fn take_back_all(context: &Context, allocator: &mut Allocator) {
-    context.lookaside.empty(|held| take_back(context, allocator, held));
+    context.thread_cache.empty(|held| take_back(context, allocator, held));
     note_allocated(context, allocator);
 }
 
 /// A held block merges into the core. The slot first: its next owner writes it under this lock.
-pub fn take_back(context: &Context, allocator: &mut Allocator, held: Held) {
+pub fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
     context.correction.left_list(allocator, held.id());
     pagemap::vacate(held.address);
     free_block(allocator, held.id(), Ready::Anyone);
@@ -80,8 +80,12 @@ pub fn hand_out(
 /// whoever looks meanwhile finds it in use.
 pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
-    let born =
-        Born { block: block.block, address: block.address.0, bytes: block.bytes, requested_bytes };
+    let born = Allocated {
+        block: block.block,
+        address: block.address.0,
+        bytes: block.bytes,
+        requested_bytes,
+    };
     context.recorder.allocated(allocator, born, call.requester, call.stack);
 }
 
@@ -118,7 +122,7 @@ pub fn note_peak(context: &Context) {
 
 #[cold]
 fn note_new_peak(context: &Context, counted: u64) {
-    let allocated = counted.saturating_sub(context.lookaside.held_bytes());
+    let allocated = counted.saturating_sub(context.thread_cache.held_bytes());
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 

@@ -14,7 +14,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::Held;
+use crate::cache::thread_cache::CachedBlock;
 use crate::cache::{blocks, contents, stream_frees, streams};
 use crate::config;
 use crate::contexts::Context;
@@ -28,7 +28,7 @@ use crate::graphs::private_pools::{self, Behind};
 use crate::ipc::exports;
 use crate::lock::lock;
 use crate::ordering::barrier::{self, Ordered, Passed, Refused};
-use crate::ordering::settle::settle;
+use crate::ordering::native_wait::wait_natively;
 use crate::ordering::{LEDGER, captures, pending, widen};
 use crate::pagemap::{self, Kind, LiveBlock, Place};
 use crate::process::thread::Thread;
@@ -110,8 +110,8 @@ pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option
 /// may lean on it.
 pub fn without_reuse(address: u64) -> Option<CuResult> {
     match pagemap::place(address) {
-        Place::Foreign => None,
-        Place::Block(block) if block.claim() => Some(settle(block.context(), Wait::Bypass)),
+        Place::Elsewhere => None,
+        Place::Block(block) if block.claim() => Some(wait_natively(block.context(), Wait::Bypass)),
         Place::Inside | Place::Block(_) => Some(INVALID_VALUE),
     }
 }
@@ -140,7 +140,7 @@ impl<'a> Free<'a> {
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
         let refused = || Some(Err(thread.refused_inside_callback().unwrap_or(INVALID_VALUE)));
         let block = match pagemap::place(address) {
-            Place::Foreign => return None,
+            Place::Elsewhere => return None,
             Place::Inside => return refused(),
             Place::Block(block) => block,
         };
@@ -176,13 +176,13 @@ impl<'a> Free<'a> {
                 self.behind_waited_barrier(Wait::Strict)
             }
             Route::Publish => {
-                pending::lean(self.thread, self.context);
+                pending::share_barrier(self.thread, self.context);
                 self.publish();
                 SUCCESS
             }
             Route::Barrier => self.behind_barrier(),
             Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
-            Route::Settle => self.settle(reason(&facts)),
+            Route::WaitNatively => self.wait_natively(reason(&facts)),
             Route::ParkOnEvent => self.park_on_event(),
             Route::ParkForBarrier if self.block.kind == Kind::Stream => self.park_assumed(),
             Route::ParkForBarrier => self.park_for_barrier(),
@@ -199,20 +199,20 @@ impl<'a> Free<'a> {
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
             Ok(Ordered::By(passed)) if passed.wait_first => {
-                return self.wait_for(&passed, Wait::NotPlain);
+                return self.wait_for(&passed, Wait::Shared);
             }
             Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
-            Ok(Ordered::LeansOn { number, event, wait_first: true }) => {
-                let code = waits::timed(Wait::NotPlain, || api::relaxed(|| event.synchronize()));
+            Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
+                let code = waits::timed(Wait::Shared, || api::relaxed(|| event.synchronize()));
                 if code == SUCCESS {
-                    self.context.covers.debts.complete(number);
+                    self.context.covers.pending_barriers.complete(number);
                 }
-                return self.waited(code, Wait::NotPlain);
+                return self.waited(code, Wait::Shared);
             }
-            Ok(Ordered::LeansOn { number, event, wait_first: false }) => (number, event),
+            Ok(Ordered::SharedWith { number, event, wait_first: false }) => (number, event),
             Err(refused) => return self.refused(refused),
         };
-        pending::owe(self.thread, self.context, number, event);
+        pending::track(self.thread, self.context, number, event);
         self.publish();
         SUCCESS
     }
@@ -237,26 +237,26 @@ impl<'a> Free<'a> {
         if code == SUCCESS || sys::shows_in_free(code) {
             self.conclude(code)
         } else {
-            self.settle(reason)
+            self.wait_natively(reason)
         }
     }
 
     /// There is no barrier.
     fn refused(&self, refused: Refused) -> CuResult {
         match refused {
-            Refused::Capturing => self.settle(Wait::Capture),
-            Refused::Held => self.settle(Wait::Held),
+            Refused::Capturing => self.wait_natively(Wait::Capture),
+            Refused::Held => self.wait_natively(Wait::Held),
             Refused::Failed(code) if sys::shows_in_free(code) => self.conclude(code),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
                 self.conclude(SUCCESS)
             }
-            Refused::Failed(_) => self.settle(Wait::BarrierFailed),
+            Refused::Failed(_) => self.wait_natively(Wait::BarrierFailed),
         }
     }
 
-    fn settle(&self, reason: Wait) -> CuResult {
+    fn wait_natively(&self, reason: Wait) -> CuResult {
         let _in_progress = self.in_progress();
-        self.conclude(settle(self.context, reason))
+        self.conclude(wait_natively(self.context, reason))
     }
 
     fn conclude(&self, code: CuResult) -> CuResult {
@@ -290,8 +290,8 @@ impl<'a> Free<'a> {
                 self.park_assumed()
             }
             Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
-            Err(Refused::Held) => self.settle(Wait::Held),
-            Err(_) => self.settle(Wait::Capture),
+            Err(Refused::Held) => self.wait_natively(Wait::Held),
+            Err(_) => self.wait_natively(Wait::Capture),
         }
     }
 
@@ -409,8 +409,8 @@ impl<'a> Free<'a> {
         }
         self.block.hold();
         let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
-        let held = Held { address, bytes, block: block.0 };
-        if let Err(out) = self.context.lookaside.put(self.thread, held, requested_bytes) {
+        let held = CachedBlock { address, bytes, block: block.0 };
+        if let Err(out) = self.context.thread_cache.put(self.thread, held, requested_bytes) {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             match out.id() == block {
                 true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),
@@ -492,7 +492,7 @@ fn reason(facts: &Facts) -> Wait {
     match facts {
         Facts { capturing: true, .. } => Wait::Capture,
         Facts { mode: Mode::Strict, .. } => Wait::Strict,
-        Facts { plain: false, .. } => Wait::NotPlain,
+        Facts { exclusive: false, .. } => Wait::Shared,
         _ => Wait::Look,
     }
 }

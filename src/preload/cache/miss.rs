@@ -15,14 +15,14 @@ use crate::driver::api;
 use crate::driver::sys::{
     self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
 };
-use crate::driver_memory::foreign_bytes::{self, Key};
+use crate::driver_memory::held_bytes::{self, Key};
 use crate::driver_memory::limits;
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{LEDGER, observers, widen};
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
-use crate::record::{self, foreign};
+use crate::record::{self, driver_memory};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release::{self, Leaving};
 use crate::trim::scavenger;
@@ -303,7 +303,7 @@ fn reserve(
             claim.keep();
             if record::is_on() {
                 // Of a context that has ended, and whose end is not told yet.
-                drop(foreign::freed_within(base, bytes));
+                drop(driver_memory::freed_within(base, bytes));
             }
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
@@ -383,9 +383,9 @@ fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> Result<u64,
     growth.after(request.bytes(), if code == SUCCESS { pointer } else { 0 })?;
     match code {
         SUCCESS => {
-            foreign_bytes::hold(Key::Memory(pointer), claim, context.id);
+            held_bytes::hold(Key::Memory(pointer), claim, context.id);
             if record::is_on() {
-                foreign::allocated(foreign::Allocation {
+                driver_memory::allocated(driver_memory::Allocation {
                     address: pointer,
                     bytes: request.bytes(),
                     device: context.device,

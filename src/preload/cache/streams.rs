@@ -14,7 +14,7 @@ pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
     let block = match pagemap::place(address) {
         Place::Block(block) => block,
         Place::Inside => return libc::EINVAL,
-        Place::Foreign => return 0,
+        Place::Elsewhere => return 0,
     };
     if captures::maybe() && captures::is_capturing(stream) {
         return libc::ENOTSUP;

@@ -36,7 +36,7 @@ const TRIES_MAX: u32 = 1000;
 
 /// A block in a list.
 #[derive(Clone, Copy, Default)]
-pub struct Held {
+pub struct CachedBlock {
     pub address: u64,
     pub bytes: u64,
     pub block: u32,
@@ -48,7 +48,7 @@ pub struct ListsSeen([u64; SHARDS]);
 
 /// The lists of one context, on pages of their own: `bury` gives them back.
 #[repr(align(4096))]
-pub struct Lookaside {
+pub struct ThreadCache {
     shards: [Shard; SHARDS],
 }
 
@@ -95,8 +95,8 @@ impl List {
 }
 
 impl Place {
-    fn held(self, bytes: u64) -> Held {
-        Held { address: self.address, bytes, block: self.block }
+    fn held(self, bytes: u64) -> CachedBlock {
+        CachedBlock { address: self.address, bytes, block: self.block }
     }
 }
 
@@ -180,17 +180,17 @@ const _: () = assert!(size_of::<Shard>() == 256);
 // SAFETY: `list` is touched only by the thread that set `busy`.
 unsafe impl Sync for Shard {}
 
-impl Default for Lookaside {
-    fn default() -> Lookaside {
-        Lookaside { shards: core::array::from_fn(|_| Shard::new()) }
+impl Default for ThreadCache {
+    fn default() -> ThreadCache {
+        ThreadCache { shards: core::array::from_fn(|_| Shard::new()) }
     }
 }
 
-impl Lookaside {
+impl ThreadCache {
     /// A held block of exactly this size, if this thread's list has one, for a request of so many
     /// bytes.
     #[inline]
-    pub fn take(&self, thread: &Thread, bytes: u64, requested_bytes: u64) -> Option<Held> {
+    pub fn take(&self, thread: &Thread, bytes: u64, requested_bytes: u64) -> Option<CachedBlock> {
         let shard = self.shard(thread);
         shard.try_with(|list| {
             let count = shard.held_count.load(Ordering::Relaxed);
@@ -208,7 +208,12 @@ impl Lookaside {
     /// Keeps a block of the size that this thread asks for again and again. `Err` returns what must
     /// go to the core instead: this block, or the oldest one of a full list.
     #[inline]
-    pub fn put(&self, thread: &Thread, held: Held, requested_bytes: u64) -> Result<(), Held> {
+    pub fn put(
+        &self,
+        thread: &Thread,
+        held: CachedBlock,
+        requested_bytes: u64,
+    ) -> Result<(), CachedBlock> {
         let shard = self.shard(thread);
         shard
             .try_with(|list| {
@@ -233,12 +238,12 @@ impl Lookaside {
     }
 
     /// Takes every held block out.
-    pub fn empty(&self, mut each: impl FnMut(Held)) {
+    pub fn empty(&self, mut each: impl FnMut(CachedBlock)) {
         self.shards.iter().for_each(|shard| shard.empty(&mut each));
     }
 
     /// Takes out what those lists hold that have served nobody since the last call with `seen`.
-    pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(Held)) {
+    pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
         for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
             let hits = shard.with(|list| list.past_hits() + list.present.hits);
             if core::mem::replace(seen, hits) == hits {
@@ -248,7 +253,7 @@ impl Lookaside {
     }
 
     /// Takes out what this thread's list holds.
-    pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(Held)) {
+    pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
         self.shard(thread).empty(&mut each);
     }
 
@@ -267,7 +272,7 @@ impl Lookaside {
 
     /// Takes every held block out, adds what was counted to `tally`, and counts anew. Call under the
     /// core's lock.
-    pub fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(Held)) {
+    pub fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in &self.shards {
             let mut held = Vec::new();
             shard.with(|list| {
@@ -288,7 +293,7 @@ impl Lookaside {
         // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
         unsafe {
             let start = (&raw const *self).cast_mut().cast();
-            libc::madvise(start, size_of::<Lookaside>(), libc::MADV_DONTNEED);
+            libc::madvise(start, size_of::<ThreadCache>(), libc::MADV_DONTNEED);
         }
     }
 
@@ -298,7 +303,7 @@ impl Lookaside {
     }
 }
 
-impl Held {
+impl CachedBlock {
     pub fn id(&self) -> BlockId {
         BlockId(self.block)
     }
@@ -372,7 +377,7 @@ impl Shard {
         Some(result)
     }
 
-    fn empty(&self, each: &mut impl FnMut(Held)) {
+    fn empty(&self, each: &mut impl FnMut(CachedBlock)) {
         if self.held_count.load(Ordering::Relaxed) == 0 {
             return;
         }

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
 
-use cachealloc_core::order::{Agent, Covers};
+use cachealloc_core::order::{Covers, Observer};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy};
 
 use crate::cache::pool_numbers::PoolNumbers;
-use crate::cache::thread_cache::Lookaside;
+use crate::cache::thread_cache::ThreadCache;
 use crate::cache::{Arenas, ContentsStream, StreamFrees};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
@@ -32,7 +32,7 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
         explicit: observers::is_explicit(id),
         allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
-        lookaside: Lookaside::default(),
+        thread_cache: ThreadCache::default(),
         covers: Covers::new(),
         gate: Mutex::new(()),
         events: Events::default(),
@@ -52,7 +52,7 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
         core_allocated_bytes: AtomicU64::new(0),
         correction: ThreadCacheCorrection::default(),
         ooms_count: AtomicU64::new(0),
-        lost: AtomicBool::new(false),
+        has_sticky_error: AtomicBool::new(false),
         met: registry::count(),
         gone: AtomicUsize::new(usize::MAX),
         final_stats: OnceLock::new(),
@@ -93,7 +93,7 @@ impl Home {
     /// Of a context that is there, on this device.
     fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
         let own = Home { handle, id };
-        let green = LEDGER.plain.has_shown(Agent::GreenContext) && !explicit;
+        let green = LEDGER.exclusive.has_shown(Observer::GreenContext) && !explicit;
         let mut primary = 0;
         if !green
             || !rule_holds(Rule::GreenIsEnteredByPrimary)

@@ -7,7 +7,7 @@ use cachealloc_core::{Ready, Stats};
 
 use crate::cache::arenas;
 use crate::contexts::{Context, birth, registry};
-use crate::driver_memory::{foreign_bytes, limits};
+use crate::driver_memory::{held_bytes, limits};
 use crate::ipc::imports;
 use crate::lock::lock;
 use crate::ordering::pending;
@@ -34,23 +34,23 @@ fn destroy(context: &'static Context) -> Stats {
     let fresh = birth::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may be another context's by now.
-    context.lookaside.empty(|held| {
+    context.thread_cache.empty(|held| {
         context.correction.left_list(&allocator, held.id());
         allocator.free(held.id(), Ready::Anyone);
     });
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
     context.recorder.context_ended(&mut allocator, ended_ns);
-    record::foreign::context_ended(context.id);
+    record::driver_memory::context_ended(context.id);
     let mut stats = reading::stats_locked(context, &allocator, Patience::Waits);
     stats.end();
     context.gone.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
     let plain = old.segments().filter(|segment| !segment.expandable);
     limits::give_back(context.device, plain.map(|segment| segment.bytes).sum());
-    foreign_bytes::context_ended(context.id);
+    held_bytes::context_ended(context.id);
     drop(allocator);
-    context.lookaside.context_ended();
+    context.thread_cache.context_ended();
     arenas::context_ended(context);
     stats
 }

@@ -15,7 +15,7 @@ use cachealloc_core::order::Covers;
 use cachealloc_core::{Allocator, Stats};
 
 use crate::cache::pool_numbers::PoolNumbers;
-use crate::cache::thread_cache::Lookaside;
+use crate::cache::thread_cache::ThreadCache;
 use crate::cache::{Arenas, ContentsStream, StreamFrees};
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
@@ -40,7 +40,7 @@ pub struct Context {
     pub allocator: Mutex<Allocator>,
     /// Held through a whole miss: hits of other threads go on meanwhile.
     pub growth: Mutex<()>,
-    pub lookaside: Lookaside,
+    pub thread_cache: ThreadCache,
     pub covers: Covers,
     /// For one barrier, one begin of a capture, or one wait that may join a capture at a time.
     pub gate: Mutex<()>,
@@ -68,8 +68,8 @@ pub struct Context {
     pub correction: ThreadCacheCorrection,
     /// Requests that failed for lack of memory.
     pub ooms_count: AtomicU64,
-    /// Work in it seems to have failed for good (`lost.rs`).
-    pub lost: AtomicBool,
+    /// Work in it seems to have failed for good (`sticky_error`).
+    pub has_sticky_error: AtomicBool,
     /// How many contexts there were before this one, and, once it is gone, at its end.
     pub met: usize,
     gone: AtomicUsize,

@@ -1,5 +1,5 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
 pub mod claims;
-pub mod foreign_bytes;
+pub mod held_bytes;
 pub mod limits;

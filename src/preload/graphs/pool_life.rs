@@ -29,7 +29,7 @@ use crate::driver::api;
 use crate::driver::sys::SUCCESS;
 use crate::graphs::pools;
 use crate::lock::lock;
-use crate::ordering::{barrier, captures, settle};
+use crate::ordering::{barrier, captures, native_wait};
 use crate::process::thread;
 use crate::statistics::waits::Wait;
 
@@ -107,7 +107,7 @@ impl Ended {
         }
         let over = match &self.event {
             Some(event) => api::relaxed(|| event.query()) == SUCCESS,
-            None if is_settled(self.context, self.pool) => true,
+            None if is_over(self.context, self.pool) => true,
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
                 self.event = recorded.ok().map(|(event, _, _)| event);
@@ -117,7 +117,8 @@ impl Ended {
             }
             // An old driver has nothing but waits.
             None => {
-                !captures::any() && settle::settle(self.context, Wait::BarrierFailed) == SUCCESS
+                !captures::any()
+                    && native_wait::wait_natively(self.context, Wait::BarrierFailed) == SUCCESS
             }
         };
         if over || !rule_holds(Rule::PoolEndsBehindEvent) {
@@ -129,9 +130,9 @@ impl Ended {
 }
 
 /// Whether nothing of the program's can still use the pool's memory, now that the launches are over.
-fn is_settled(context: &Context, pool: PrivatePool) -> bool {
+fn is_over(context: &Context, pool: PrivatePool) -> bool {
     let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::SettledPoolEndsAtOnce);
-    over && !pools::has_put_off(pool) && lock(&context.allocator).is_settled(pool)
+    over && !pools::has_put_off(pool) && lock(&context.allocator).is_over(pool)
 }
 
 /// An executable has changed its graph: what it had may be gone before a launch with that is over.

@@ -5,7 +5,7 @@
 //! ordered before it.
 //!
 //! Now: it is fresh from the driver, or a segment that was free for anyone, so behind the barrier of its
-//! last free; or it was freed in this capture by a free that has waited (`settle`), as natively a
+//! last free; or it was freed in this capture by a free that has waited (`native_wait`), as natively a
 //! free in a relaxed capture does.
 //!
 //! In every launch: nobody else has the segment from now until the graph is gone (`core::private`), so
@@ -103,9 +103,9 @@ pub fn free(
     let mut allocator = lock(&context.allocator);
     let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
     let unused = names.as_ref().is_some_and(|names| {
-        let settled = ready == Ready::Anyone && matches!(behind, Behind::Everything);
+        let over = ready == Ready::Anyone && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);
-        settled && !named && rule_holds(Rule::UnnamedIsEverybodys)
+        over && !named && rule_holds(Rule::UnnamedIsEverybodys)
     });
     let pending = match unused {
         true => ready.is_pending(),

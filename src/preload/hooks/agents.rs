@@ -1,7 +1,7 @@
 //! Calls that show somebody who can reach the memory past the barriers of its context: other
 //! processes (legacy IPC: `ipc.rs`), network cards, graphics. The call waits for the pending barrier, then goes on.
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
@@ -10,7 +10,11 @@ use crate::ordering::observers;
 use crate::process::bypass;
 
 #[inline]
-pub fn shown(function: &'static Function, agent: Agent, real: impl Fn() -> CuResult) -> CuResult {
+pub fn shown(
+    function: &'static Function,
+    agent: Observer,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
     if !bypass::is_on() {
         return real();
     }
@@ -25,7 +29,7 @@ pub fn shared(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Agent::Ipc, real)
+    shown(function, Observer::Ipc, real)
 }
 
 /// `cuMemGetHandleForAddressRange`: a dma-buf for other hardware.
@@ -34,7 +38,7 @@ pub fn address_handle(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Agent::AddressRangeHandle, real)
+    shown(function, Observer::AddressRangeHandle, real)
 }
 
 /// External memory and semaphores: another API works beside us.
@@ -43,7 +47,7 @@ pub fn external(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Agent::External, real)
+    shown(function, Observer::External, real)
 }
 
 /// Resources of a graphics API.
@@ -52,5 +56,5 @@ pub fn graphics(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Agent::External, real)
+    shown(function, Observer::External, real)
 }

@@ -3,7 +3,7 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{contents, departures, lost};
+use crate::cache::{contents, departures, sticky_error};
 use crate::config;
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
@@ -28,7 +28,7 @@ pub fn pass(
         return real();
     }
     if function.teardown {
-        pending::pay_all(Wait::Teardown);
+        pending::wait_all(Wait::Teardown);
     }
     if function.submits() {
         submit(function, function.host_memory, real)
@@ -170,8 +170,8 @@ fn last_word(
 /// A call failed. Whether its context is lost is asked when it matters.
 #[cold]
 pub fn note_lost(function: &'static Function, code: CuResult) {
-    if lost::is_told_by(code) && rule_holds(Rule::LostContextRefuses) {
-        beside(function, lost::note);
+    if sticky_error::is_told_by(code) && rule_holds(Rule::LostContextRefuses) {
+        beside(function, sticky_error::note);
     }
 }
 
@@ -179,7 +179,7 @@ pub fn note_lost(function: &'static Function, code: CuResult) {
 #[cold]
 pub fn lost_code(function: &'static Function) -> Option<CuResult> {
     let mut code = None;
-    beside(function, || code = lookup::current().ok().and_then(lost::code));
+    beside(function, || code = lookup::current().ok().and_then(sticky_error::code));
     code
 }
 

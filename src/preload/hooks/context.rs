@@ -3,7 +3,7 @@
 use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 
-use cachealloc_core::order::{Agent, BarrierNumber};
+use cachealloc_core::order::{BarrierNumber, Observer};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::arenas;
@@ -103,7 +103,7 @@ pub fn primary_end(
         return real();
     }
     let device = words[0] as i32;
-    pending::pay_all(Wait::Teardown);
+    pending::wait_all(Wait::Teardown);
     if !rule_holds(Rule::EndsWhatWasThere) {
         let code = real();
         let over = code == SUCCESS && !is_active(device);
@@ -147,7 +147,7 @@ pub fn green(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Agent::GreenContext));
+        beside(function, || observers::show(Observer::GreenContext));
     }
     common::retried(function, real)
 }
@@ -159,7 +159,7 @@ pub fn enable_peer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Agent::PeerAccess));
+        beside(function, || observers::show(Observer::PeerAccess));
     }
     let mut code = real();
     if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {
@@ -247,7 +247,7 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
         captures::context_destroyed(context);
         end::destroyed(context);
     }
-    LEDGER.plain.ended(id);
+    LEDGER.exclusive.ended(id);
 }
 
 /// Whether the handle still means this context. A driver without ids does not tell; then the context

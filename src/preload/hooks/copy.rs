@@ -3,7 +3,7 @@
 //! taken the bytes, or put them there, when the call returns; but not in a batch, and not where the
 //! program says when the source may be read (hazard 41).
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{
@@ -194,7 +194,7 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
         return real();
     }
     if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
-        beside(function, || observers::show(Agent::SecondContext));
+        beside(function, || observers::show(Observer::SecondContext));
     }
     submit(function, || true, real)
 }

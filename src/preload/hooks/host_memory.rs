@@ -10,7 +10,7 @@ use crate::driver::sys::{
     RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED,
     ResourceDescription, SUCCESS,
 };
-use crate::driver_memory::foreign_bytes;
+use crate::driver_memory::held_bytes;
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::ordering::{observers, pending, pinned, real_frees};
@@ -62,7 +62,7 @@ pub fn free(
     if !bypass::is_on() {
         return real();
     }
-    pending::pay_all(Wait::Teardown);
+    pending::wait_all(Wait::Teardown);
     pinned::end_by(words[0], || real_frees::announced_everywhere(real))
 }
 
@@ -143,7 +143,7 @@ pub fn set_access(
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
     if less && bypass::is_on() && rule_holds(Rule::LessAccessPays) {
-        pending::pay_all(Wait::Teardown);
+        pending::wait_all(Wait::Teardown);
     }
     common::retried(function, real)
 }
@@ -223,7 +223,7 @@ fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: O
     if code == SUCCESS && pool != 0 && bypass::is_on() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *(pool as *const PoolHandle) };
-        beside(function, || foreign_bytes::note_pool(pool, device));
+        beside(function, || held_bytes::note_pool(pool, device));
     }
 }
 

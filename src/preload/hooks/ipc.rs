@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::lookup;
@@ -30,12 +30,12 @@ pub fn get(
 ) -> CuResult {
     let (handle, address) = (words[0] as *mut ipc_handle::Bytes, words[1] as u64);
     let Some(extent) = pagemap::extent_of(address) else {
-        return shown(function, Agent::Ipc, real);
+        return shown(function, Observer::Ipc, real);
     };
     if extent.is_expandable() {
         // The driver's own error, which no program expects for memory of `cuMemAlloc`.
         static SAID: AtomicBool = AtomicBool::new(false);
-        let code = shown(function, Agent::Ipc, real);
+        let code = shown(function, Observer::Ipc, real);
         if code != SUCCESS && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
                 "{}: memory of expandable_segments:true cannot be exported",
@@ -69,7 +69,7 @@ fn export(
     handle: *mut ipc_handle::Bytes,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    observers::show(Agent::Ipc);
+    observers::show(Observer::Ipc);
     if !exports::mark(block) {
         return INVALID_VALUE;
     }
@@ -104,7 +104,7 @@ pub fn open(
     // SAFETY: the export's own copy of the argument, which lives as long as the call.
     let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
     let Some((plain, inside)) = ipc_handle::read(&handle) else {
-        let code = shown(function, Agent::Ipc, real);
+        let code = shown(function, Observer::Ipc, real);
         if code == SUCCESS {
             // SAFETY: the driver has just written it.
             let address = unsafe { pointer.read_unaligned() };
@@ -115,7 +115,7 @@ pub fn open(
     guarded(
         function,
         || {
-            observers::show(Agent::Ipc);
+            observers::show(Observer::Ipc);
             match open_inside(function, &plain, inside, words[2] as u32) {
                 Ok(address) => {
                     // SAFETY: the program gave it for this.
@@ -193,5 +193,5 @@ pub fn event(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Agent::Ipc, real)
+    shown(function, Observer::Ipc, real)
 }

@@ -8,8 +8,8 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::foreign_limit::Told;
-use crate::hooks::{beside, common, foreign, guarded, guarded_with};
+use crate::hooks::driver_memory_limit::Told;
+use crate::hooks::{beside, common, driver_memory, guarded, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
@@ -26,7 +26,7 @@ pub fn alloc(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (pointer, bytes) = (words[0] as *mut u64, words[1]);
-    if !bypass::is_on_unheard()
+    if !bypass::is_fast_path()
         && let Some(code) = alloc_seldom(function, words, real)
     {
         return code;
@@ -72,8 +72,8 @@ fn by_driver(
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
         let (place, told) = (pointer as usize, Told::Here);
-        let plain = foreign::Plain { place, bytes, of_pool: false, pool: None, told };
-        let code = foreign::serve(plain, ask);
+        let plain = driver_memory::Exclusive { place, bytes, of_pool: false, pool: None, told };
+        let code = driver_memory::serve(plain, ask);
         if code == SUCCESS {
             counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.
@@ -174,7 +174,7 @@ pub fn free(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let address = words[0] as u64;
-    if !bypass::is_on_unheard()
+    if !bypass::is_fast_path()
         && let Some(code) = free_seldom(function, words, real)
     {
         return code;
@@ -184,8 +184,8 @@ pub fn free(
         if address == 0 {
             return real();
         }
-        pending::pay_all(Wait::Teardown);
-        foreign::ends(address, || real_frees::announced(real))
+        pending::wait_all(Wait::Teardown);
+        driver_memory::ends(address, || real_frees::announced(real))
     };
     guarded_with(
         function,

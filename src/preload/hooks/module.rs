@@ -98,7 +98,7 @@ pub fn unload(
     if !bypass::is_on() {
         return real();
     }
-    pending::pay_all(Wait::Teardown);
+    pending::wait_all(Wait::Teardown);
     kernels::forget_all();
     real_frees::announced_end(real)
 }

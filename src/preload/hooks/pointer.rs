@@ -1,12 +1,12 @@
 //! Questions about an address: a block must look like an allocation of its own.
 
 use cachealloc_core::Address;
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
-use crate::hooks::{agents as agent_hooks, beside, common, foreign_limit, guarded};
+use crate::hooks::{agents as agent_hooks, beside, common, driver_memory_limit, guarded};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::observers;
@@ -140,7 +140,7 @@ pub fn set_attribute(
 ) -> CuResult {
     let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
     if bypass::is_on() && sync_memops {
-        beside(function, || observers::show(Agent::SyncMemops));
+        beside(function, || observers::show(Observer::SyncMemops));
     }
     let Some(extent) = asked(words[2]) else { return real() };
     let value = words[0] as *const u8;
@@ -200,7 +200,7 @@ pub fn retain_handle(
     }
     let code = common::pass(function, words, real);
     if code == SUCCESS {
-        foreign_limit::retained(function, words[0]);
+        driver_memory_limit::retained(function, words[0]);
     }
     code
 }
@@ -304,7 +304,7 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
 
 fn show_p2p_tokens(function: &'static Function) {
     if bypass::is_on() {
-        beside(function, || observers::show(Agent::P2pTokens));
+        beside(function, || observers::show(Observer::P2pTokens));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory pools: when the default pool stops being ours (docs/ordering.md 7, hazard 19).
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pool_numbers::Number;
@@ -9,7 +9,7 @@ use crate::driver::api;
 use crate::driver::sys::{
     AccessDescription, CuResult, LOCATION_DEVICE, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
 };
-use crate::driver_memory::foreign_bytes;
+use crate::driver_memory::held_bytes;
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
 use crate::ipc::peers;
@@ -26,7 +26,7 @@ pub fn use_default(
     let second = function.base == "cuMemPoolExportToShareableHandle";
     leave_if_default(function, words[usize::from(second)]);
     if function.base == "cuMemPoolDestroy" {
-        return foreign_bytes::pool_ends_by(words[0], || common::pass(function, words, real));
+        return held_bytes::pool_ends_by(words[0], || common::pass(function, words, real));
     }
     common::pass(function, words, real)
 }
@@ -84,7 +84,7 @@ pub fn set_access(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Agent::PeerAccess));
+        beside(function, || observers::show(Observer::PeerAccess));
     }
     let code = use_default(function, words, real);
     if code == SUCCESS && bypass::is_on() && words[1] != 0 {

@@ -1,6 +1,6 @@
 //! "Is it done?" asked after a free that did not wait: natively the work before the free is over.
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::{Context, lookup};
@@ -30,7 +30,7 @@ pub fn ask_again(
     let again = |thread: &Thread| {
         // No further than it has to.
         let pays: [&dyn Fn() -> bool; 3] =
-            [&|| pending::pay_own(thread), &pending::pay_left, &pending::pay_others];
+            [&|| pending::wait_own(thread), &pending::wait_for_left, &pending::wait_for_others];
         pays.iter().fold(code, |code, pay| if code == NOT_READY && pay() { real() } else { code })
     };
     guarded_with(function, again, || code)
@@ -55,7 +55,8 @@ pub fn synchronize(
         SUCCESS
     };
     guarded(function, find, || SUCCESS);
-    let part = LEDGER.plain.has_shown(Agent::GreenContext) && rule_holds(Rule::GreenWaitIsPartial);
+    let part =
+        LEDGER.exclusive.has_shown(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial);
     let Some(context) = context.filter(|_| !part) else {
         let code = real();
         if code != SUCCESS {

@@ -2,13 +2,13 @@
 
 use core::ffi::{c_char, c_void};
 
-use cachealloc_core::order::{UnseenCause, VisibleCause};
+use cachealloc_core::order::{BlindSpot, VisibleCause};
 
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver::table;
 use crate::functions::Function;
 use crate::interpose::substitute;
-use crate::ordering::{observers, skipping};
+use crate::ordering::{elision, observers};
 use crate::process::bypass;
 
 /// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real
@@ -62,10 +62,7 @@ pub fn export_table(
         let table_id = u128::from_be_bytes(unsafe { *table_id });
         if !KNOWN_TABLES.contains(&table_id) {
             observers::visible(VisibleCause::UnknownArguments);
-            skipping::note(
-                UnseenCause::UnknownExportTable,
-                "an unknown export table was handed out",
-            );
+            elision::note(BlindSpot::UnknownExportTable, "an unknown export table was handed out");
         }
     }
     real()

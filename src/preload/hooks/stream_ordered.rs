@@ -10,10 +10,10 @@ use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHan
 use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
-use crate::hooks::foreign::{self, Plain};
-use crate::hooks::foreign_limit::Told;
+use crate::hooks::driver_memory::{self, Exclusive};
+use crate::hooks::driver_memory_limit::Told;
 use crate::hooks::{beside, guarded_with, stream_of};
-use crate::ordering::{captures, early_start, settle};
+use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::record::capture;
@@ -50,7 +50,7 @@ pub fn free(
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
     if pagemap::extent_of(address).is_none() || bypass::is_off() {
-        return foreign::ends(address, || native(function, stream, real));
+        return driver_memory::ends(address, || native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
     if !bypass::is_on() {
@@ -98,7 +98,8 @@ fn served(
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
             let place = pointer as usize;
-            let code = foreign::serve(Plain { place, bytes, of_pool: true, pool, told }, ask);
+            let code =
+                driver_memory::serve(Exclusive { place, bytes, of_pool: true, pool, told }, ask);
             if code == SUCCESS {
                 // SAFETY: the driver has just written it.
                 common::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
@@ -148,7 +149,7 @@ fn served(
 /// What memory hooks hear, if there are any.
 #[inline]
 fn heard(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
-    if !bypass::is_on_unheard() && bypass::is_on() { tell() } else { None }
+    if !bypass::is_fast_path() && bypass::is_on() { tell() } else { None }
 }
 
 /// What a capture allocates has no memory before its graph is launched.
@@ -211,7 +212,9 @@ fn native(
 /// the capture are the program's (hazard 18).
 fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
     let Some(extent) = pagemap::extent_of(address) else { return SUCCESS };
-    match settle::spend_sentinel(extent.context(), |pointer| api::mem_free_async(pointer, stream)) {
+    match native_wait::spend_sentinel(extent.context(), |pointer| {
+        api::mem_free_async(pointer, stream)
+    }) {
         // It would have been accepted: the block waits for the capture to end.
         SUCCESS => frees::parked(thread, address),
         code => code,

@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use crate::log;
-use crate::ordering::skipping;
+use crate::ordering::elision;
 
 /// Stubs that can be handed out; more unknown functions than this are passed bare, and counted
 /// as called from the start.
@@ -35,7 +35,7 @@ fn reserve(address: *mut c_void, name: *const c_char) -> Option<usize> {
     let index = USED.fetch_add(1, Ordering::AcqRel);
     if index >= STUBS {
         USED.store(STUBS, Ordering::Relaxed);
-        skipping::end("a driver function that no stub was left for");
+        elision::end("a driver function that no stub was left for");
         return None;
     }
     // SAFETY: `name` is the C string the program looked up; the copy lives for ever.
@@ -57,7 +57,7 @@ extern "C" fn first_call(index: usize) {
         "{} is not known to this version; it is passed through, and no barrier is skipped from now on",
         name.to_string_lossy()
     ));
-    skipping::end("an unknown driver function was called");
+    elision::end("an unknown driver function was called");
 }
 
 fn stub_address(index: usize) -> *mut c_void {

@@ -5,15 +5,15 @@
 //! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its
 //! own calls are served like any. It does not hear of them; else it would be called without end.
 //!
-//! Where none is installed, nothing here is reached (`bypass::is_on_unheard`).
+//! Where none is installed, nothing here is reached (`bypass::is_fast_path`).
 
-mod foreign;
+mod driver_memory;
 mod guard;
 mod list;
 mod plugin;
 mod table;
 
-pub use foreign::{context_ended, end_by};
+pub use driver_memory::{context_ended, end_by};
 pub use list::{pop, push};
 pub use plugin::expect as expect_plugin;
 pub use table::Table;
@@ -24,9 +24,9 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::memory_hooks::guard::Left;
 use crate::memory_hooks::table::Event;
 use crate::pagemap::{self, Place};
+use crate::preserved::without_cancellation;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
-use crate::undisturbed::uncancelled;
 use crate::{config, log};
 
 /// A call of the program of which memory hooks hear. They are chosen at its begin: one that is pushed
@@ -79,8 +79,8 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
         let (bytes, pmem_id, device) = match pagemap::place(address) {
             Place::Block(block) => (block.bytes, block.buffer_id(), block.context().device),
             Place::Inside => return None,
-            Place::Foreign => {
-                let foreign = foreign::look_up(address)?;
+            Place::Elsewhere => {
+                let foreign = driver_memory::look_up(address)?;
                 (foreign.bytes, foreign.pmem_id, foreign.device)
             }
         };
@@ -96,7 +96,7 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
 /// The call in which this thread asks the driver for memory, if memory hooks hear of it. Whoever tells
 /// them must not hold a lock.
 pub fn heard(thread: &Thread) -> Option<&Call<'_>> {
-    if bypass::is_on_unheard() || thread.in_memory_hook.get() {
+    if bypass::is_fast_path() || thread.in_memory_hook.get() {
         return None;
     }
     // SAFETY: null, or the call that `Call::during` of this thread has on its stack now.
@@ -162,7 +162,11 @@ impl<'a> Call<'a> {
         let Memory { device, context_id } = self.memory;
         match pagemap::place(address) {
             Place::Block(block) => [block.bytes, address, block.buffer_id()],
-            _ => [asked_bytes, address, foreign::note(address, asked_bytes, device, context_id)],
+            _ => [
+                asked_bytes,
+                address,
+                driver_memory::note(address, asked_bytes, device, context_id),
+            ],
         }
     }
 
@@ -193,7 +197,7 @@ impl<'a> Call<'a> {
 fn outside(thread: &Thread, body: impl FnOnce()) {
     let inside = thread.inside.replace(false);
     thread.in_memory_hook.set(true);
-    uncancelled(body);
+    without_cancellation(body);
     thread.in_memory_hook.set(false);
     thread.inside.set(inside);
 }

@@ -7,7 +7,7 @@
 use std::sync::MutexGuard;
 
 use cachealloc_core::TagMark;
-use cachealloc_core::order::{AfterBarrier, Agent, BarrierNumber, SeenAll};
+use cachealloc_core::order::{AfterBarrier, BarrierNumber, Observer, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::stream_frees;
@@ -36,7 +36,7 @@ pub struct Passed {
     pub event: EventRef,
     /// Tags made before it are dropped once it may be leaned on.
     mark: Option<TagMark>,
-    /// The process stopped being plain meanwhile: wait before anything is published.
+    /// The process stopped being exclusive meanwhile: wait before anything is published.
     pub wait_first: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Ordered {
     /// A barrier of its own.
     By(Passed),
     /// Another thread's, begun after the free.
-    LeansOn { number: BarrierNumber, event: EventRef, wait_first: bool },
+    SharedWith { number: BarrierNumber, event: EventRef, wait_first: bool },
 }
 
 /// Orders all later work of the context behind all work so far, by a barrier of this free or of
@@ -55,16 +55,16 @@ pub enum Ordered {
 /// (measured); so they go one at a time, and whoever waited for its turn finds that the one before
 /// has done its work.
 pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
-    let since = context.covers.debts.taken();
+    let since = context.covers.pending_barriers.taken();
     let own_event = fresh_event(thread, context)?;
     let gate = pass_gate(context)?;
-    let shared = context.covers.debts.in_since(since);
+    let shared = context.covers.pending_barriers.in_since(since);
     if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
         drop(gate);
         own_event.keep(thread);
         // Noted by its maker before this look, as order D3 of the core wants it.
-        let wait_first = !LEDGER.plain.is_plain(context.id);
-        return Ok(Ordered::LeansOn { number, event, wait_first });
+        let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
+        return Ok(Ordered::SharedWith { number, event, wait_first });
     }
     make(context, own_event).map(Ordered::By)
 }
@@ -100,7 +100,7 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 /// Records all work of the context into an event, and orders nothing. Not where green contexts exist:
 /// the memory is the primary one's and theirs, and the event is of one of them.
 pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
-    if LEDGER.plain.has_shown(Agent::GreenContext) && rule_holds(Rule::GreenWaitIsPartial) {
+    if LEDGER.exclusive.has_shown(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial) {
         return Err(Refused::Held);
     }
     let event = fresh_event(thread, context)?;

@@ -4,13 +4,13 @@
 pub mod barrier;
 pub mod captures;
 pub mod early_start;
+pub mod elision;
 pub mod kernels;
+pub mod native_wait;
 pub mod observers;
 pub mod pending;
 pub mod pinned;
 pub mod real_frees;
-pub mod settle;
-pub mod skipping;
 pub mod submissions;
 
 use std::sync::Mutex;

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cachealloc_core::order::{Agent, UnseenCause, VisibleCause};
+use cachealloc_core::order::{BlindSpot, Observer, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
@@ -12,7 +12,7 @@ use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS, SUCCESS,
 };
 use crate::lock::lock;
-use crate::ordering::{LEDGER, pending, skipping};
+use crate::ordering::{LEDGER, elision, pending};
 use crate::statistics::waits::Wait;
 use crate::{contexts, log};
 
@@ -33,12 +33,12 @@ pub struct Seen {
     pub primary_of: Option<i32>,
 }
 
-/// An agent shows. Returns when no barrier is pending that it could look past.
-pub fn show(agent: Agent) {
+/// An observer shows. Returns when no barrier is pending that it could look past.
+pub fn show(agent: Observer) {
     let mut waited = false;
-    while LEDGER.agent_shows(agent) {
-        pending::pay_all(Wait::Agent);
-        LEDGER.plain.settled();
+    while LEDGER.observer_shows(agent) {
+        pending::wait_all(Wait::Observer);
+        LEDGER.exclusive.waited();
         if !core::mem::replace(&mut waited, true) {
             log::info(format_args!("{agent:?} seen: frees wait like the native call from now on"));
         }
@@ -65,11 +65,11 @@ pub fn watch_submission() {
 #[cold]
 fn watch_submission_slowly() {
     let mut id = 0;
-    if LEDGER.plain.agents() == 0
+    if LEDGER.exclusive.observers() == 0
         && api::ctx_get_id(0, &mut id) == SUCCESS
-        && LEDGER.plain.submits(id)
+        && LEDGER.exclusive.submits(id)
     {
-        show(Agent::SecondContext);
+        show(Observer::SecondContext);
     }
 }
 
@@ -96,11 +96,11 @@ pub fn note_context(context: Seen) {
     }
     // What was submitted unwatched belongs to the first one.
     let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
-    let second = unwatched && LEDGER.plain.submits(seen[0].id);
+    let second = unwatched && LEDGER.exclusive.submits(seen[0].id);
     WATCH.store(true, Ordering::Release);
     drop(seen);
     if second {
-        show(Agent::SecondContext);
+        show(Observer::SecondContext);
     }
 }
 
@@ -141,7 +141,7 @@ pub fn look_around() {
         }
     }
     if !api::has_context_barrier() {
-        show(Agent::NoBarrierCalls);
+        show(Observer::NoBarrierCalls);
     }
     look_at_libraries();
 }
@@ -183,11 +183,11 @@ pub fn look_at_libraries() {
         return;
     }
     if RDMA.iter().any(|(library, device)| is_loaded(library) && exists(device)) {
-        show(Agent::RdmaLibrary);
+        show(Observer::RdmaLibrary);
     }
     if BYPASSING.iter().any(|library| is_loaded(library)) {
         visible(VisibleCause::UnknownArguments);
-        skipping::note(UnseenCause::BypassingLibrary, "a library that submits past us is loaded");
+        elision::note(BlindSpot::BypassingLibrary, "a library that submits past us is loaded");
     }
 }
 

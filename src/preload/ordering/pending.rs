@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use cachealloc_core::order::{Agent, BarrierNumber, ThreadDebt};
+use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::clock::Instant;
@@ -51,10 +51,10 @@ const LOOK_EVERY: Duration = Duration::from_micros(20);
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// This thread's free made barrier `number`.
-pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
-    let mut debt = ThreadDebt::new();
-    debt.owes(context.id, number);
-    thread.owed.set(debt);
+pub fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
+    let mut debt = TrackedBarrier::new();
+    debt.track(context.id, number);
+    thread.tracked.set(debt);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
         None => thread::watch(),
@@ -63,32 +63,32 @@ pub fn owe(thread: &Thread, context: &Context, number: BarrierNumber, event: Eve
 
 /// This thread's free skipped its barrier and leans on the last one, if that is still pending.
 #[inline]
-pub fn lean(thread: &Thread, context: &Context) {
+pub fn share_barrier(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
     if !rule_holds(Rule::SkippedFreeLeans) {
         return;
     }
-    if thread.owed.get().owed() == Some((context.id, number)) {
+    if thread.tracked.get().tracked() == Some((context.id, number)) {
         return;
     }
     if let Some(event) = context.last_barrier.event(number) {
-        owe(thread, context, number, event);
+        track(thread, context, number, event);
     }
 }
 
 /// Waits for the barrier of this thread's last free. False: there was none.
-pub fn pay_own(thread: &Thread) -> bool {
+pub fn wait_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
     if !rule_holds(Rule::QueryPaysOwnDebts) {
-        pay_all(Wait::Query);
+        wait_all(Wait::Query);
         return true;
     }
-    let Some((context_id, number)) = thread.owed.get().owed() else { return false };
+    let Some((context_id, number)) = thread.tracked.get().tracked() else { return false };
     let context = contexts::find(context_id);
     let event = replace_event(thread, null());
-    thread.owed.set(ThreadDebt::new());
+    thread.tracked.set(TrackedBarrier::new());
     let (Some(context), Some(event)) = (context, event) else { return false };
     pay_debt(context, number, &event);
     true
@@ -96,17 +96,17 @@ pub fn pay_own(thread: &Thread) -> bool {
 
 fn pay_debt(context: &Context, number: BarrierNumber, event: &EventRef) {
     // Another thread may have waited for it since the query was answered: that answer is stale.
-    if !context.covers.debts.is_pending(number) {
+    if !context.covers.pending_barriers.is_pending(number) {
         return;
     }
     let Some(_open) = context.stay_open() else { return };
     if waits::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
-        context.covers.debts.complete(number);
+        context.covers.pending_barriers.complete(number);
     }
 }
 
 /// Waits for the barriers of threads that have ended. False: there was none.
-pub fn pay_left() -> bool {
+pub fn wait_for_left() -> bool {
     if LEFT_COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -123,7 +123,7 @@ pub fn pay_left() -> bool {
 }
 
 /// Waits for frees of other threads, but not for ever. False: there was none.
-pub fn pay_others() -> bool {
+pub fn wait_for_others() -> bool {
     if !rule_holds(Rule::OthersDebtsForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
@@ -148,7 +148,7 @@ pub fn pay_others() -> bool {
         });
         WAITED_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         if over == SUCCESS {
-            context.covers.debts.complete(number);
+            context.covers.pending_barriers.complete(number);
         }
     }
     any
@@ -169,21 +169,21 @@ pub fn context_ended(context_id: u64) {
 
 /// Waits for the last barrier of every context: something that earlier work may use is about to
 /// end, or somebody beyond the barriers is about to look.
-pub fn pay_all(reason: Wait) {
+pub fn wait_all(reason: Wait) {
     let broken = match reason {
         Wait::Teardown => !rule_holds(Rule::TeardownPays),
-        Wait::Agent => !rule_holds(Rule::AgentWaits),
+        Wait::Observer => !rule_holds(Rule::AgentWaits),
         _ => false,
     };
     if broken {
         return;
     }
-    contexts::all().for_each(|context| pay(context, reason));
+    contexts::all().for_each(|context| wait(context, reason));
 }
 
-/// As `pay_all`, for one context.
+/// As `wait_all`, for one context.
 #[inline]
-pub fn pay(context: &Context, reason: Wait) {
+pub fn wait(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
     if context.last_barrier.event(number).is_none() {
         return;
@@ -196,7 +196,7 @@ pub fn pay(context: &Context, reason: Wait) {
         return;
     }
     if waits::timed(reason, || api::relaxed(|| event.synchronize())) == SUCCESS {
-        context.covers.debts.complete(number);
+        context.covers.pending_barriers.complete(number);
     }
 }
 
@@ -204,10 +204,10 @@ pub fn pay(context: &Context, reason: Wait) {
 /// last barriers, and in mode `relaxed` the last free, are waited for in its place. Asked again and again: the wait ends when a fault has
 /// ended the work, and after a time that no kernel needs which ends at all. One that never ends had
 /// natively held up the free; but a program that leaves from a signal handler leaves, too.
-pub fn pay_at_end() {
+pub fn wait_at_end() {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
-    let _ = LEDGER.agent_shows(Agent::ProcessEnd);
-    LEDGER.plain.settled();
+    let _ = LEDGER.observer_shows(Observer::ProcessEnd);
+    LEDGER.exclusive.waited();
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
         let Some(_open) = context.keep_open() else { continue };
@@ -233,8 +233,8 @@ const END_WAIT_MAX: Duration = Duration::from_secs(60);
 const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends, and its debt is everybody's.
-pub fn leave_own(thread: &Thread) {
-    let owed = thread.owed.replace(ThreadDebt::new()).owed();
+pub fn thread_ended(thread: &Thread) {
+    let owed = thread.tracked.replace(TrackedBarrier::new()).tracked();
     let event = replace_event(thread, null());
     if let (Some((context_id, number)), Some(event)) = (owed, event)
         && rule_holds(Rule::DebtOutlivesThread)
@@ -266,7 +266,7 @@ fn change_left(change: impl FnOnce(&mut Vec<Left>)) {
 }
 
 fn replace_event(thread: &Thread, event: *const Event) -> Option<EventRef> {
-    let old = thread.owed_event.replace(event);
+    let old = thread.tracked_event.replace(event);
     // SAFETY: every non-null pointer stored here came from `into_raw` and is taken out once.
     (!old.is_null()).then(|| unsafe { EventRef::from_raw(old) })
 }

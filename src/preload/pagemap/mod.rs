@@ -51,7 +51,7 @@ unsafe impl Send for Extent {}
 /// What an address means to us.
 pub enum Place {
     /// In none of our segments: the driver knows.
-    Foreign,
+    Elsewhere,
     /// In a segment of ours, but no block that the program holds starts here.
     Inside,
     /// The start of a block that the program holds.
@@ -75,7 +75,7 @@ static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 /// Looks an address up.
 #[inline]
 pub fn place(address: u64) -> Place {
-    let Some(extent) = extent_of(address) else { return Place::Foreign };
+    let Some(extent) = extent_of(address) else { return Place::Elsewhere };
     let Some(slot) = extent.slot_at(address) else { return Place::Inside };
     slot.place(extent, address)
 }

@@ -45,7 +45,7 @@ pub struct LiveBlock {
 const FREE: u64 = 0;
 const OF_CONTEXT: u64 = 1;
 const OF_STREAM: u64 = 2;
-/// In a lookaside list: the core holds it allocated, the program does not.
+/// In a thread cache: the core holds it allocated, the program does not.
 const HELD: u64 = 3;
 /// Claimed by a free that has not published it yet.
 const FREEING: u64 = 4;
@@ -146,7 +146,7 @@ impl LiveBlock {
         self.slot().word.store(self.word, Ordering::Release);
     }
 
-    /// The claimed block goes into a lookaside list.
+    /// The claimed block goes into a thread cache.
     #[inline]
     pub fn hold(&self) {
         self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
@@ -183,7 +183,7 @@ fn next_buffer() -> u32 {
 }
 
 /// Hands a block to the program. Call under the core's lock, or for a block taken from a
-/// lookaside list by this thread.
+/// thread cache by this thread.
 #[inline]
 pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let extent = extent_of(address).expect("a block lies in a segment");
@@ -194,7 +194,7 @@ pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block:
     slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
 }
 
-/// Empties the slot of a block that leaves a lookaside list for the core. As `LiveBlock::vacate`.
+/// Empties the slot of a block that leaves a thread cache for the core. As `LiveBlock::vacate`.
 pub fn vacate(address: u64) {
     if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
         slot.word.store(FREE, Ordering::Release);

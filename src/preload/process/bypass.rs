@@ -35,7 +35,7 @@ pub fn is_on() -> bool {
 /// Whether hooks should do their work, and there is nothing unusual: no memory hook that wants to hear
 /// of it, no lost context, no capture.
 #[inline(always)]
-pub fn is_on_unheard() -> bool {
+pub fn is_fast_path() -> bool {
     WORD.load(Ordering::Relaxed) == ON
 }
 
@@ -51,7 +51,7 @@ pub fn remove_memory_hook() {
 
 /// From here on every call goes the way of those that a memory hook hears: one of them may have to
 /// ask more than usual.
-pub fn look_closer() {
+pub fn leave_fast_path() {
     WORD.fetch_or(CLOSER, Ordering::Relaxed);
 }
 

@@ -92,7 +92,7 @@ fn say_panics() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     thread::with(|thread| {
-        pending::leave_own(thread);
+        pending::thread_ended(thread);
         captures::thread_ended(thread);
     });
 }
@@ -118,7 +118,7 @@ fn frees_end() {
     thread::with(|thread| {
         // Inside a hook, which a signal has interrupted: whatever we asked could wait for that.
         if !thread.inside.replace(true) {
-            let _ = std::panic::catch_unwind(pending::pay_at_end);
+            let _ = std::panic::catch_unwind(pending::wait_at_end);
             thread.inside.set(false);
         }
     });

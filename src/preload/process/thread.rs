@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cachealloc_core::order::{Lane, ThreadDebt};
+use cachealloc_core::order::{Lane, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::events::Event;
@@ -30,8 +30,8 @@ pub struct Thread {
     is_programs: Cell<bool>,
     lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
-    pub owed: Cell<ThreadDebt>,
-    pub owed_event: Cell<*const Event>,
+    pub tracked: Cell<TrackedBarrier>,
+    pub tracked_event: Cell<*const Event>,
     /// An event that nobody refers to, kept for this thread's next barrier.
     pub spare_event: Cell<*const Event>,
 }
@@ -46,8 +46,8 @@ thread_local! {
             number: Cell::new(0),
             is_programs: Cell::new(false),
             lane: Cell::new(None),
-            owed: Cell::new(ThreadDebt::new()),
-            owed_event: Cell::new(null()),
+            tracked: Cell::new(TrackedBarrier::new()),
+            tracked_event: Cell::new(null()),
             spare_event: Cell::new(null()),
         }
     };

@@ -30,8 +30,8 @@ use cachealloc_history::{CHUNK_ROWS, Entry, Lender, PieceLender, Ring, Rows, Set
 
 use crate::clock::{epoch_offset_ns, now_ns};
 use crate::lock::lock;
+use crate::preserved::{preserving_thread_state, without_cancellation};
 use crate::record::{self, settings};
-use crate::undisturbed::{uncancelled, undisturbed};
 use crate::{filter, identity, log};
 
 mod files;
@@ -191,7 +191,7 @@ impl PieceLender for Pieces {
 /// program that may open files.
 pub fn begin(settings: impl FnOnce() -> Settings) {
     if record::is_on() && area().is_some() {
-        undisturbed(|| names::begin(settings));
+        preserving_thread_state(|| names::begin(settings));
     }
 }
 
@@ -235,7 +235,7 @@ fn area() -> Option<&'static Area> {
         if !record::is_on() || !identity::is_ours() || filter::is_new() {
             return None;
         }
-        undisturbed(Area::make)
+        preserving_thread_state(Area::make)
             .inspect_err(|error| {
                 log::warn(format_args!("a kill would lose what is recorded: {FOLDER}: {error}"));
             })
@@ -344,7 +344,8 @@ impl Area {
         if OVER.load(Ordering::Relaxed) {
             return None;
         }
-        let place = uncancelled(|| self.take_locked(&mut lock(&self.taken), kind, owner, number));
+        let place =
+            without_cancellation(|| self.take_locked(&mut lock(&self.taken), kind, owner, number));
         if place.is_none() {
             self.give_up();
         }
@@ -417,7 +418,7 @@ impl Area {
         if OVER.load(Ordering::Relaxed) {
             return None;
         }
-        let place = uncancelled(|| {
+        let place = without_cancellation(|| {
             let mut taken = lock(&self.taken);
             let (chunk, number, piece) = match taken.log {
                 Some((chunk, number, piece)) if piece < PIECES => (chunk, number, piece),
@@ -464,7 +465,7 @@ impl Area {
     fn give_up(&self) {
         if !OVER.swap(true, Ordering::SeqCst) {
             if !filter::is_new() {
-                uncancelled(|| self.remove());
+                without_cancellation(|| self.remove());
             }
             log::warn(format_args!(
                 "a kill would lose what is recorded from now on: its file in {FOLDER} can take no more"

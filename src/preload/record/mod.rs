@@ -4,7 +4,7 @@
 //! Uses the core's types and the crates of history and stacks. Never calls the driver.
 
 pub mod capture;
-pub mod foreign;
+pub mod driver_memory;
 pub mod holders;
 pub mod lasting;
 pub mod recorder;

@@ -66,7 +66,7 @@ pub struct Cut {
 
 /// A block that is handed out.
 #[derive(Clone, Copy)]
-pub struct Born {
+pub struct Allocated {
     pub block: BlockId,
     pub address: u64,
     pub bytes: u64,
@@ -195,13 +195,13 @@ impl Recorder {
     pub fn allocated(
         &self,
         allocator: &mut Allocator,
-        born: Born,
+        born: Allocated,
         requester: Requester,
         stack: StackId,
     ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
-        let Born { block, address, bytes, requested_bytes } = born;
+        let Allocated { block, address, bytes, requested_bytes } = born;
         let stream = stream_of(requester);
         let origin = Origin { stack, stream, requested_bytes };
         recorded.push(Action::Alloc, address, requested_bytes, origin, stack);
@@ -294,7 +294,7 @@ impl Recorder {
             + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
     }
 
-    /// Segments, blocks and entries at this moment, with the lookaside lists empty. `requested`: what
+    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: what
     /// the program asked for, where nothing is recorded.
     pub fn cut(
         &self,

@@ -30,7 +30,7 @@ use crate::process::patience::Patience;
 use crate::process::silence;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
-use crate::record::{self, foreign};
+use crate::record::{self, driver_memory};
 use crate::statistics::{exit_table, waits};
 use crate::{config, log};
 
@@ -214,7 +214,8 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
             heap::beside_section(|| empty_lists(context, allocator));
             context.recorder.cut_bytes(allocator, with_entries)
         };
-        let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + foreign::cut_bytes();
+        let needed: usize =
+            locked.iter_mut().map(cut_bytes).sum::<usize>() + driver_memory::cut_bytes();
         if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
             return Ok((locked, section));
         }
@@ -235,7 +236,7 @@ fn take() -> io::Result<Snapshot> {
         gather.add(context.device.max(0) as usize, entries, dropped_count);
         snapshot.segments.extend(segments);
     }
-    let foreign = foreign::cut();
+    let foreign = driver_memory::cut();
     for (device, entries, dropped_count) in foreign.entries {
         gather.add(device.max(0) as usize, entries, dropped_count);
     }
@@ -257,7 +258,7 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
     context.recorder.cut(allocator, context.device, with_entries, requested)
 }
 
-/// What lies in the lookaside lists goes back, and all that is over is told.
+/// What lies in the thread caches goes back, and all that is over is told.
 pub fn empty_lists(context: &Context, allocator: &mut Allocator) {
     blocks::take_back_all(context, allocator);
     context.recorder.completed(allocator);

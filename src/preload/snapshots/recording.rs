@@ -14,7 +14,7 @@ use cachealloc_core::report::orders::Change;
 use crate::contexts::{self, Context};
 use crate::process::patience::Patience;
 use crate::record::settings::{self, Settings};
-use crate::record::{capture, foreign, lasting};
+use crate::record::{capture, driver_memory, lasting};
 use crate::snapshots::{contents, triggers, writer};
 use crate::{identity, process};
 
@@ -65,7 +65,7 @@ type Locked = (&'static Context, MutexGuard<'static, Allocator>);
 fn begin_anew(all: &mut [Locked], wanted: Settings) {
     set(Settings { level: Record::Off, ..wanted });
     all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
-    foreign::forget();
+    driver_memory::forget();
     if wanted.level != Record::Off {
         settings::note_partial();
         set(wanted);
@@ -89,9 +89,9 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
             _ => {}
         }
     }
-    foreign::forget_others(&wanted);
+    driver_memory::forget_others(&wanted);
     if !same {
-        foreign::forget_entries();
+        driver_memory::forget_entries();
     }
 }
 

@@ -16,15 +16,15 @@ use cachealloc_core::options::StatsOnExit;
 use crate::contexts::Context;
 use crate::interpose::signals;
 use crate::lock::lock;
+use crate::preserved::preserving_thread_state;
 use crate::process::silence::{self, Silence};
 use crate::process::{self, patience};
 use crate::record::{self, lasting};
 use crate::snapshots::contents::{self, Why};
 use crate::snapshots::past;
 use crate::snapshots::stop::{self, Next};
-use crate::snapshots::writer::{self, Word};
+use crate::snapshots::writer::{self, Request};
 use crate::statistics::{live, report};
-use crate::undisturbed::undisturbed;
 use crate::{config, filter, heap, identity, log};
 
 /// A writer that gives no sign of life for so long is not waited for any longer.
@@ -38,11 +38,11 @@ const RETURNS_MAX: u32 = 20_000;
 /// Snapshots because of memory that ran out: some programs find out by failing what there is.
 const SHORTAGES_MAX: u32 = 3;
 
-static SIGNALS: Word = Word::new();
-static SHORTAGES: Word = Word::new();
+static SIGNALS: Request = Request::new();
+static SHORTAGES: Request = Request::new();
 /// Signals that end the process once their snapshot is there.
-static ENDS: Word = Word::new();
-static EXIT: Word = Word::new();
+static ENDS: Request = Request::new();
+static EXIT: Request = Request::new();
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
@@ -106,7 +106,7 @@ fn wanted_at_exit() -> bool {
 
 /// The signal for a snapshot came. For the handler.
 pub fn from_signal() {
-    SIGNALS.leave();
+    SIGNALS.post();
 }
 
 /// A signal came whose default action ends the process. For the handler, which returns only where this
@@ -118,7 +118,7 @@ pub fn end_from_signal(signal: i32, context: *const c_void) {
         return from_signal();
     }
     if process::end_by(signal) {
-        ENDS.leave_once();
+        ENDS.post_once();
     }
     go_on_ending(context);
 }
@@ -159,20 +159,20 @@ pub fn go_on_ending(context: *const c_void) {
 /// Whoever else ends the process meanwhile waits as well.
 pub fn at_exit() {
     if DIRECTORY.get().is_none() {
-        if SIGNALS.unserved().is_some() {
+        if SIGNALS.pending().is_some() {
             log::warn(format_args!("no snapshot: the program never had a context"));
         }
         return;
     }
     if !writer::runs() {
         if wanted_at_exit() {
-            undisturbed(|| write_last(false, Why::Exit));
+            preserving_thread_state(|| write_last(false, Why::Exit));
         }
         return;
     }
     let served = match wanted_at_exit() {
-        true => EXIT.wait(EXIT.leave_once(), SILENCE_MAX),
-        false => SIGNALS.unserved().is_none_or(|number| SIGNALS.wait(number, SILENCE_MAX)),
+        true => EXIT.wait(EXIT.post_once(), SILENCE_MAX),
+        false => SIGNALS.pending().is_none_or(|number| SIGNALS.wait(number, SILENCE_MAX)),
     };
     // One that gave up has said so.
     if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
@@ -186,8 +186,8 @@ pub fn at_exit() {
 
 /// An allocation is about to fail for lack of memory: the first few leave a snapshot.
 pub fn at_shortage() {
-    if SHORTAGES.left() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
-        SHORTAGES.wait(SHORTAGES.leave(), SILENCE_MAX);
+    if SHORTAGES.posted() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
+        SHORTAGES.wait(SHORTAGES.post(), SILENCE_MAX);
     }
 }
 
@@ -196,7 +196,11 @@ pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, tot
     let text = move || contents::shortage_text(context, asked_bytes, free, total);
     // Only what was recorded needs names.
     let elsewhere = record::is_on() && writer::runs();
-    if elsewhere { writer::run(text, SILENCE_MAX).unwrap_or_default() } else { undisturbed(text) }
+    if elsewhere {
+        writer::run(text, SILENCE_MAX).unwrap_or_default()
+    } else {
+        preserving_thread_state(text)
+    }
 }
 
 /// Writes a snapshot to this file, or to one named by the user's template. A relative path is the
@@ -213,14 +217,14 @@ pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
         let late = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
         writer::run(write, SILENCE_IN_CALL_MAX).unwrap_or_else(|| Err(late()))
     } else {
-        undisturbed(write)
+        preserving_thread_state(write)
     }
 }
 
 /// One snapshot answers all that was asked for before it was begun.
 fn serve() {
     let words = [&SIGNALS, &SHORTAGES, &ENDS, &EXIT];
-    let asked = words.map(|word| (word, word.unserved()));
+    let asked = words.map(|word| (word, word.pending()));
     if asked.iter().all(|(_, number)| number.is_none()) {
         return;
     }

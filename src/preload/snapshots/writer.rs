@@ -28,43 +28,43 @@ static BELL: AtomicU32 = AtomicU32::new(0);
 /// There was no memory, and nothing is served any more.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// The process ends: the file for other processes goes.
-static LEAVES: Word = Word::new();
+static LEAVES: Request = Request::new();
 
 /// Something that the writer may be asked for. Counters, because somebody may ask again while the
 /// last word is served.
 #[derive(Default)]
-pub struct Word {
+pub struct Request {
     left: AtomicU32,
     served: AtomicU32,
 }
 
-impl Word {
-    pub const fn new() -> Word {
-        Word { left: AtomicU32::new(0), served: AtomicU32::new(0) }
+impl Request {
+    pub const fn new() -> Request {
+        Request { left: AtomicU32::new(0), served: AtomicU32::new(0) }
     }
 
     /// Leaves word. For signal handlers, too: a system call, no lock.
-    pub fn leave(&self) -> u32 {
+    pub fn post(&self) -> u32 {
         let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
         ring();
         number
     }
 
     /// Leaves word once for all, for all who ask: the number is 1.
-    pub fn leave_once(&self) -> u32 {
+    pub fn post_once(&self) -> u32 {
         self.left.store(1, Ordering::Release);
         ring();
         1
     }
 
     /// How often word was left so far.
-    pub fn left(&self) -> u32 {
+    pub fn posted(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
     /// The number of the last word, where it is not served yet.
-    pub fn unserved(&self) -> Option<u32> {
-        let left = self.left();
+    pub fn pending(&self) -> Option<u32> {
+        let left = self.posted();
         (!self.is_served(left)).then_some(left)
     }
 
@@ -94,7 +94,7 @@ impl Word {
 /// Something to be done in the writer's thread.
 type Job = Box<dyn FnOnce() + Send>;
 static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
-static JOBS_LEFT: Word = Word::new();
+static JOBS_LEFT: Request = Request::new();
 
 /// Starts the thread, which calls `serve` after every word. False: there is none.
 pub fn start(serve: fn()) -> bool {
@@ -117,14 +117,14 @@ pub fn run<T: Send + 'static>(
     let result = Arc::new(Mutex::new(None));
     let place = result.clone();
     lock(&JOBS).push_back(Box::new(move || *lock(&place) = Some(body())));
-    let number = JOBS_LEFT.leave();
+    let number = JOBS_LEFT.post();
     let done = JOBS_LEFT.wait(number, silence_max);
     lock(&result).take().filter(|_| done)
 }
 
 /// Waits until all is done that `run` has asked for.
 pub fn finish_jobs(silence_max: Duration) -> bool {
-    JOBS_LEFT.unserved().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
+    JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
 }
 
 /// Whether it will never serve a word again, for want of memory.
@@ -144,7 +144,7 @@ pub fn give_up() -> ! {
 /// the program has put on its own threads is none for ours.
 pub fn leave() {
     const SILENCE_MAX: Duration = Duration::from_secs(1);
-    if !runs() || gave_up() || !LEAVES.wait(LEAVES.leave_once(), SILENCE_MAX) {
+    if !runs() || gave_up() || !LEAVES.wait(LEAVES.post_once(), SILENCE_MAX) {
         live::end();
         lasting::end();
     }
@@ -155,7 +155,7 @@ fn work() {
     heap::become_writer();
     loop {
         let heard = BELL.load(Ordering::Acquire);
-        if let Some(number) = LEAVES.unserved() {
+        if let Some(number) = LEAVES.pending() {
             live::end();
             lasting::end();
             LEAVES.note_served(number);
@@ -171,7 +171,7 @@ fn work() {
         }
         if is_idle() {
             let _ = catch_unwind(lasting::keep_up);
-            heap::settle();
+            heap::shrink();
         }
         // Who rings rings both bells; where there is a file, others can ring the one in it.
         let no_longer = lasting::next();
@@ -183,11 +183,11 @@ fn work() {
 
 /// Nobody waits, and the process does not end.
 fn is_idle() -> bool {
-    LEAVES.left() == 0 && process::ends_by() == 0
+    LEAVES.posted() == 0 && process::ends_by() == 0
 }
 
 fn do_jobs() {
-    let Some(number) = JOBS_LEFT.unserved() else { return };
+    let Some(number) = JOBS_LEFT.pending() else { return };
     loop {
         let Some(job) = lock(&JOBS).pop_front() else { break };
         // A job that failed leaves no result, and its asker knows by that.

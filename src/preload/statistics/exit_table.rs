@@ -4,7 +4,7 @@ use core::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::Stats;
-use cachealloc_core::order::{Agent, Mode};
+use cachealloc_core::order::{Mode, Observer};
 
 use crate::ordering::LEDGER;
 use crate::process::patience::Patience;
@@ -68,7 +68,7 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
         }
     }
     let causes = [
-        ("agents seen", LEDGER.plain.agents() & !(1 << Agent::ProcessEnd as u32)),
+        ("agents seen", LEDGER.exclusive.observers() & !(1 << Observer::ProcessEnd as u32)),
         ("kernels visible to the host, causes", LEDGER.visible.causes()),
         ("skipping ended, causes", LEDGER.skipping.causes()),
     ];

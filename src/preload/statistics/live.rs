@@ -34,8 +34,8 @@ use cachealloc_core::report::page::{
 };
 
 use crate::clock::now_ns;
+use crate::preserved::preserving_thread_state;
 use crate::process::own_thread;
-use crate::undisturbed::undisturbed;
 use crate::{config, filter, identity, log};
 
 const FOLDER: &str = "/dev/shm";
@@ -170,7 +170,7 @@ pub fn begin() {
     if !config::get().live {
         return;
     }
-    undisturbed(|| {
+    preserving_thread_state(|| {
         remove_orphans();
         match Live::make() {
             Ok(live) => _ = LIVE.set(live),

@@ -1,6 +1,6 @@
 //! What another process of the user has this one do (`core/report/orders`), by the file that the
 //! statistics go through (`live`). The writer's thread carries it out, so no thread of the program waits; what
-//! needs the driver it leaves to the keeper, which never waits there for work of the program's.
+//! needs the driver it leaves to the scavenger, which never waits there for work of the program's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,5 @@
 //! The statistics of a context, read while the program goes on. The core counts what passes through
-//! it; a block in a lookaside list is allocated to the core and free to the program, and goes in and
+//! it; a block in a thread cache is allocated to the core and free to the program, and goes in and
 //! out without the core. What that makes is added here, when somebody asks, and nowhere else.
 //!
 //! Exact: everything but the peaks of other numbers than `allocated_bytes.all` where several threads
@@ -59,7 +59,7 @@ pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience
     let mut stats = allocator.stats().clone();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
-    let tally = context.lookaside.tally(patience);
+    let tally = context.thread_cache.tally(patience);
     add_tally(&mut stats, &tally);
     for (pool, passes) in [(Pool::Small, tally.small), (Pool::Large, tally.large)] {
         add_requested(&mut stats.requested_bytes, pool, &passes, context.correction.of(pool));
@@ -90,8 +90,8 @@ pub fn reset_totals(context: &Context) -> Option<Stats> {
     }
     let before = stats_locked(context, &allocator, Patience::Waits);
     let mut tally = Tally::default();
-    let lookaside = &context.lookaside;
-    lookaside.start_anew(&mut tally, |held| blocks::take_back(context, &mut allocator, held));
+    let thread_cache = &context.thread_cache;
+    thread_cache.start_anew(&mut tally, |held| blocks::take_back(context, &mut allocator, held));
     blocks::note_allocated(context, &allocator);
     for (requested, passes) in
         [(&context.correction.small, tally.small), (&context.correction.large, tally.large)]

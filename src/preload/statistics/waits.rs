@@ -29,7 +29,7 @@ counters! {
         /// Work in flight may be visible to the host.
         Look = "free: the host could look",
         /// Another context, a peer or another process may reach the memory.
-        NotPlain = "free: another agent could look",
+        Shared = "free: another agent could look",
         /// A stream captures, so no barrier is possible.
         Capture = "free: a stream captures",
         /// So does another free, of memory that is the driver's, and holds the context.
@@ -40,8 +40,8 @@ counters! {
         Teardown = "teardown after a free",
         /// A query was asked again behind the thread's own free.
         Query = "query after a free",
-        /// The first sign of an agent beyond the barriers.
-        Agent = "export or peer access after a free",
+        /// The first sign of an observer beyond the barriers.
+        Observer = "export or peer access after a free",
         /// Memory had to be back before an allocation could go on.
         Release = "allocation: memory going back",
         /// Natively the free of this memory had waited (mode `relaxed`).

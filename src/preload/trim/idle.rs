@@ -1,5 +1,5 @@
 //! Memory that nobody uses goes back to the driver, so that the cache does not starve its neighbours
-//! on the device: one turn of the keeper (`keeper.rs`) in one context.
+//! on the device: one turn of the scavenger (`scavenger.rs`) in one context.
 //!
 //! A turn waits for nothing that a program does. It takes a mark; what is idle since a mark some turns
 //! ago goes, once the newest barrier of that time is complete: by then all work with the memory is
@@ -16,7 +16,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cachealloc_core::order::Agent;
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Segment};
 
@@ -42,7 +42,7 @@ const TURNS_IDLE: usize = 3;
 /// Less than this never goes back.
 const WORTH_BYTES: u64 = 2 << 20;
 /// Marks whose barrier is not known to be complete.
-const SETTLING_MAX: usize = 4;
+const COMPLETING_MAX: usize = 4;
 /// The driver's lock goes to whoever asks at the right moment: after so long others get a turn, unless
 /// somebody waits for the memory.
 const STRETCH: Duration = Duration::from_millis(1);
@@ -107,7 +107,7 @@ pub fn trim(context: &'static Context) -> Trim {
 /// primary one, by a call that went past us: whether there is one can be asked without its handle, and
 /// the one that there is may be another.
 fn may_enter(context: &Context) -> bool {
-    if LEDGER.plain.has_shown(Agent::GreenContext) {
+    if LEDGER.exclusive.has_shown(Observer::GreenContext) {
         return false;
     }
     let (mut flags, mut active, mut id) = (0, 0, 0);
@@ -124,7 +124,7 @@ impl Turn {
         let mut allocator = lock(&context.allocator);
         // To the core these blocks are in use.
         let taken = |held| blocks::take_back(context, &mut allocator, held);
-        context.lookaside.empty_unused(&mut self.lists_seen, taken);
+        context.thread_cache.empty_unused(&mut self.lists_seen, taken);
         blocks::note_allocated(context, &allocator);
         let stats = allocator.stats();
         let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
@@ -136,21 +136,21 @@ impl Turn {
         if self.marks.len() > kept {
             self.marks.pop_front();
         }
-        self.expect_settled(context, mark);
+        self.expect_complete(context, mark);
         free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
     }
 
     /// After the mark was taken: a free is published when its barrier is known.
-    fn expect_settled(&mut self, context: &Context, mark: IdleMark) {
-        if self.settling.len() < SETTLING_MAX {
-            self.settling.push_back((mark, context.last_barrier.newest()));
+    fn expect_complete(&mut self, context: &Context, mark: IdleMark) {
+        if self.completing.len() < COMPLETING_MAX {
+            self.completing.push_back((mark, context.last_barrier.newest()));
         }
     }
 
     /// With the context current.
     fn give_back(&mut self, context: &Context) {
         context.release_streams.collect();
-        self.settle();
+        self.note_complete();
         let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
         let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
         if bytes > 0 {
@@ -162,12 +162,12 @@ impl Turn {
     fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
         let mark = self.wanted_before(context)?;
         context.release_streams.collect();
-        let newest = self.settling.back().map(|(mark, _)| *mark);
-        if self.settled.max(newest) < Some(mark) {
-            self.expect_settled(context, mark);
+        let newest = self.completing.back().map(|(mark, _)| *mark);
+        if self.complete.max(newest) < Some(mark) {
+            self.expect_complete(context, mark);
         }
-        self.settle();
-        if self.settled < Some(mark) || !self.has_stream() {
+        self.note_complete();
+        if self.complete < Some(mark) || !self.has_stream() {
             return None;
         }
         Some(self.give_back_idle(context, mark, Allocator::release_unused))
@@ -192,7 +192,7 @@ impl Turn {
         Some(mark)
     }
 
-    /// What is idle since this mark, which is settled. With the context current.
+    /// What is idle since this mark, which is complete. With the context current.
     fn give_back_idle(
         &mut self,
         context: &Context,
@@ -212,14 +212,14 @@ impl Turn {
         bytes + arenas::unmap_idle(context, mark)
     }
 
-    fn settle(&mut self) {
+    fn note_complete(&mut self) {
         let over = |event: &EventRef| event.query() != NOT_READY;
-        while let Some((mark, event)) = self.settling.front() {
+        while let Some((mark, event)) = self.completing.front() {
             if rule_holds(Rule::IdleBehindBarrier) && !event.as_ref().is_none_or(over) {
                 break;
             }
-            self.settled = Some(*mark);
-            self.settling.pop_front();
+            self.complete = Some(*mark);
+            self.completing.pop_front();
         }
     }
 
@@ -230,7 +230,7 @@ impl Turn {
         let keep_free_bytes = idle.keep_free.on(context.device_bytes);
         let short = self.mark_before(TURNS_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
         let due = long.max(short)?;
-        Some(due.min(self.settled?))
+        Some(due.min(self.complete?))
     }
 
     fn mark_before(&self, turns: usize) -> Option<IdleMark> {

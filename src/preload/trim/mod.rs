@@ -36,7 +36,7 @@ struct ReleaseStream {
     turn: Mutex<()>,
 }
 
-/// What the keeper knows of one context.
+/// What the scavenger knows of one context.
 #[derive(Default)]
 pub struct Idle {
     /// Held through a turn, also while it is in the driver.
@@ -51,10 +51,10 @@ pub struct Idle {
 struct Turn {
     /// One for each turn, the newest last.
     marks: VecDeque<IdleMark>,
-    /// Some of them, oldest first, and what must be complete before they are settled.
-    settling: VecDeque<(IdleMark, Option<EventRef>)>,
+    /// Some of them, oldest first, and what must be complete before they are complete.
+    completing: VecDeque<(IdleMark, Option<EventRef>)>,
     /// All work with what was free at this mark is over.
-    settled: Option<IdleMark>,
+    complete: Option<IdleMark>,
     lists_seen: ListsSeen,
     /// On which memory goes back; 0 before its first use.
     stream: StreamHandle,
@@ -74,7 +74,7 @@ enum Wanted {
     Before(IdleMark),
 }
 
-/// No turn of the keeper is in the context while this lives.
+/// No turn of the scavenger is in the context while this lives.
 pub struct HeldOff<'a>(&'a Idle);
 
 impl Idle {

@@ -1,4 +1,4 @@
-//! The keeper: a thread of ours that looks every second whether memory lies idle (`idle.rs`), and gives
+//! The scavenger: a thread of ours that looks every second whether memory lies idle (`idle.rs`), and gives
 //! back what another process wants to have (`cachealloc trim`).
 //!
 //! It begins with the first such wish, or when the process has reserved more than is worth a thread, and sleeps without waking
@@ -31,7 +31,7 @@ use crate::{config, identity, log};
 const TURN_EVERY: Duration = Duration::from_secs(1);
 /// A process that holds less has nothing that others miss.
 const WORTH_BYTES: u64 = 64 << 20;
-/// The process ends even if the driver does not let the keeper go.
+/// The process ends even if the driver does not let the scavenger go.
 const EXIT_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// There is none yet.

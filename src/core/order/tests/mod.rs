@@ -5,7 +5,7 @@
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
 //! * `sharing`: frees that lean on a barrier of another thread.
-//! * `threads`: the whole ledger under threads: visible work, an agent that shows in between.
+//! * `threads`: the whole ledger under threads: visible work, an observer that shows in between.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
 //! * `programs`: all small programs, then many random ones, under both.

@@ -3,14 +3,14 @@
 
 use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, Order, Set, WORKS_MAX};
 use crate::order::captures::{Capture, Captures};
-use crate::order::debts::{Debts, ThreadDebt};
+use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Marks};
-use crate::order::plain::Plain;
+use crate::order::pending::{PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-use crate::order::visible::{Skipping, UnseenCause, Visible, VisibleCause};
+use crate::order::visible::{BlindSpot, Skipping, Visible, VisibleCause};
 
 /// What the program could see that it natively could not.
 pub type Violation = &'static str;
@@ -51,7 +51,7 @@ pub struct Ours {
     ledger: Ledger,
     covers: [Covers; CONTEXTS],
     captures: Captures,
-    debts: [ThreadDebt; 2],
+    debts: [TrackedBarrier; 2],
     addresses: [Address; BLOCKS_MAX],
     address_count: usize,
     address_of: [usize; BLOCKS_MAX],
@@ -80,7 +80,7 @@ impl Ours {
             ledger: Ledger::new(),
             covers: [Covers::new(), Covers::new()],
             captures: Captures::new(),
-            debts: [ThreadDebt::new(); 2],
+            debts: [TrackedBarrier::new(); 2],
             addresses: [address; BLOCKS_MAX],
             address_count: 0,
             address_of: [0; BLOCKS_MAX],
@@ -92,7 +92,7 @@ impl Ours {
             places: 0,
         };
         if !setting.skipping {
-            ours.ledger.skipping.ends(UnseenCause::UnknownFunction);
+            ours.ledger.skipping.ends(BlindSpot::UnknownFunction);
         }
         ours
     }
@@ -102,20 +102,20 @@ impl Ours {
         let marks = |marks: &Marks| Marks::at(marks.begun(), marks.ended());
         let cover = |cover: &Cover| Cover::at(cover.covered());
         let covers = |covers: &Covers| {
-            let (taken, noted, complete) = covers.debts.parts();
+            let (taken, noted, complete) = covers.pending_barriers.parts();
             Covers {
                 ordered: cover(&covers.ordered),
                 waited: cover(&covers.waited),
                 looked: cover(&covers.looked),
-                debts: Debts::at(taken, noted, complete),
+                pending_barriers: PendingBarriers::at(taken, noted, complete),
             }
         };
-        let (shown, submitter) = self.ledger.plain.parts();
+        let (shown, submitter) = self.ledger.exclusive.parts();
         Ours {
             ledger: Ledger {
                 submitted: marks(&self.ledger.submitted),
                 looked_at: marks(&self.ledger.looked_at),
-                plain: Plain::at(shown, submitter),
+                exclusive: Exclusive::at(shown, submitter),
                 visible: Visible::at(self.ledger.visible.causes()),
                 skipping: Skipping::at(self.ledger.skipping.causes()),
             },
@@ -152,7 +152,7 @@ impl Ours {
             for context in 0..CONTEXTS {
                 self.pay(context);
             }
-            self.ledger.plain.settled();
+            self.ledger.exclusive.waited();
         }
         let answer = call(&mut self.order);
         self.ledger.submitted(look);
@@ -170,7 +170,7 @@ impl Ours {
     pub fn pay(&mut self, context: usize) {
         if let Some(number) = self.covers[context].pending() {
             self.order.wait(self.recorded[number.0 as usize]);
-            self.covers[context].debts.complete(number);
+            self.covers[context].pending_barriers.complete(number);
         }
     }
 
@@ -221,11 +221,11 @@ impl Ours {
 
     pub fn query(&mut self, event: usize, thread: usize) -> Result<(), Violation> {
         if self.order.events[event] & !self.order.done != 0
-            && let Some((context, number)) = self.debts[thread].owed()
-            && self.covers[context as usize].debts.is_pending(number)
+            && let Some((context, number)) = self.debts[thread].tracked()
+            && self.covers[context as usize].pending_barriers.is_pending(number)
         {
             self.order.wait(self.recorded[number.0 as usize]);
-            self.covers[context as usize].debts.complete(number);
+            self.covers[context as usize].pending_barriers.complete(number);
             self.debts[thread].clear();
         }
         self.keeps(self.order.events[event], "a query answers not ready")
@@ -321,13 +321,13 @@ impl Ours {
         let place = match route {
             Route::Publish => {
                 if let Some(number) = self.covers[0].pending() {
-                    self.debts[thread].owes(0, number);
+                    self.debts[thread].track(0, number);
                 }
                 Place::Free
             }
             Route::Barrier => self.barrier(false, thread)?,
             Route::BarrierThenWait => self.barrier(true, thread)?,
-            Route::Settle => {
+            Route::WaitNatively => {
                 self.sync_context();
                 Place::Free
             }
@@ -361,7 +361,7 @@ impl Ours {
         let number = seen.number();
         self.recorded[number.0 as usize] = self.order.barrier(0);
         let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);
-        self.debts[thread].owes(0, number);
+        self.debts[thread].track(0, number);
         if waits || after == AfterBarrier::WaitFirst {
             self.order.wait(self.recorded[number.0 as usize]);
             self.covers[0].waited(seen);

@@ -1,11 +1,11 @@
-//! Frees that share a barrier (`Debts::in_since`), one step at a time, in all interleavings: a
+//! Frees that share a barrier (`PendingBarriers::in_since`), one step at a time, in all interleavings: a
 //! free that waited for its turn leans on the barrier of the thread before it, if that one's
 //! number was taken after the free began.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, whole};
-use crate::order::debts::{BarrierNumber, Debts};
+use crate::order::pending::{BarrierNumber, PendingBarriers};
 
 /// What a free may lean on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Scheme for Sharing {
     }
 
     fn free(&mut self, turn: &mut Turn) -> Step {
-        let debts = Debts::at(self.taken, self.noted, 0);
+        let debts = PendingBarriers::at(self.taken, self.noted, 0);
         let early = self.leaning == Leaning::NotedEarly;
         let [own_since, own_number] = &mut *turn.read;
         match turn.step {

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use super::whole;
 use crate::order::captures::{Begun, Capture, Captures};
-use crate::order::debts::{BarrierNumber, Debts, ThreadDebt};
+use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, Situation};
-use crate::order::plain::{Agent, Plain};
+use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-use crate::order::visible::{Skipping, UnseenCause, VisibleCause};
+use crate::order::visible::{BlindSpot, Skipping, VisibleCause};
 
 fn all_facts() -> Vec<Facts> {
     let mut all = Vec::new();
@@ -19,7 +19,7 @@ fn all_facts() -> Vec<Facts> {
             let bit = |number: u32| bits >> number & 1 == 1;
             all.push(Facts {
                 mode,
-                plain: bit(0),
+                exclusive: bit(0),
                 capturing: bit(1),
                 barrier_calls: bit(2),
                 in_driver_callback: bit(3),
@@ -54,7 +54,7 @@ fn routes_respect_every_fact() {
         // A capture elsewhere keeps nothing from coming back.
         let parked = on_stream == StreamRoute::ParkForBarrier;
         assert_eq!(parked, facts.in_driver_callback, "{facts:?}");
-        if !facts.plain || facts.mode == Mode::Relaxed {
+        if !facts.exclusive || facts.mode == Mode::Relaxed {
             assert!(!barrier, "{facts:?}");
         }
         if facts.mode == Mode::Strict || !facts.look_quiet || !facts.skipping {
@@ -65,7 +65,7 @@ fn routes_respect_every_fact() {
             assert_ne!(async_plainly, Route::Publish, "{facts:?}");
             assert_ne!(on_stream, StreamRoute::Publish, "{facts:?}");
         }
-        let waits = [Route::Barrier, Route::BarrierThenWait, Route::Settle];
+        let waits = [Route::Barrier, Route::BarrierThenWait, Route::WaitNatively];
         assert!(!waits.contains(&async_plainly), "natively it does not wait: {facts:?}");
     }
 }
@@ -110,7 +110,7 @@ fn any_number_of_captures_is_known() {
 #[test]
 fn debts_end_with_a_later_barrier() {
     let _whole = whole();
-    let debts = Debts::new();
+    let debts = PendingBarriers::new();
     assert_eq!(debts.pending(), None);
     let (first, second) = (debts.take(), debts.take());
     assert_eq!((first, second), (BarrierNumber(1), BarrierNumber(2)));
@@ -123,33 +123,33 @@ fn debts_end_with_a_later_barrier() {
     assert_eq!(debts.pending(), None);
     assert!(!debts.is_pending(first), "D2");
 
-    let mut thread = ThreadDebt::new();
-    thread.owes(5, first);
-    thread.owes(5, second);
-    assert_eq!(thread.owed(), Some((5, second)));
+    let mut thread = TrackedBarrier::new();
+    thread.track(5, first);
+    thread.track(5, second);
+    assert_eq!(thread.tracked(), Some((5, second)));
     thread.clear();
-    assert_eq!(thread.owed(), None);
+    assert_eq!(thread.tracked(), None);
 }
 
 #[test]
 fn plain_ends_for_good_and_everyone_waits_until_settled() {
     let _whole = whole();
-    let plain = Plain::new();
-    assert!(plain.is_plain(1) && plain.is_plain(2), "nobody has submitted");
-    assert!(!plain.submits(1));
-    assert!(plain.is_plain(1));
-    assert!(!plain.is_plain(2), "its work would be ordered by the other's barriers");
-    assert!(!plain.submits(1));
-    assert!(plain.submits(2), "a second context");
-    assert!(!plain.is_plain(1));
-    assert!(plain.submits(2), "the first wait is not over");
-    assert!(plain.shows(Agent::Ipc), "nor for another agent");
-    plain.settled();
-    assert!(!plain.submits(2));
-    assert!(!plain.shows(Agent::PeerAccess), "nothing is pending any more");
-    assert!(!plain.is_plain(1));
-    let seen = [Agent::SecondContext, Agent::Ipc, Agent::PeerAccess];
-    assert_eq!(plain.agents(), seen.iter().fold(0, |bits, &agent| bits | 1 << agent as u32));
+    let exclusive = Exclusive::new();
+    assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nobody has submitted");
+    assert!(!exclusive.submits(1));
+    assert!(exclusive.is_exclusive(1));
+    assert!(!exclusive.is_exclusive(2), "its work would be ordered by the other's barriers");
+    assert!(!exclusive.submits(1));
+    assert!(exclusive.submits(2), "a second context");
+    assert!(!exclusive.is_exclusive(1));
+    assert!(exclusive.submits(2), "the first wait is not over");
+    assert!(exclusive.shows(Observer::Ipc), "nor for another agent");
+    exclusive.waited();
+    assert!(!exclusive.submits(2));
+    assert!(!exclusive.shows(Observer::PeerAccess), "nothing is pending any more");
+    assert!(!exclusive.is_exclusive(1));
+    let seen = [Observer::SecondContext, Observer::Ipc, Observer::PeerAccess];
+    assert_eq!(exclusive.observers(), seen.iter().fold(0, |bits, &agent| bits | 1 << agent as u32));
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn an_agent_during_a_barrier_makes_the_free_wait() {
     let _whole = whole();
     let (ledger, covers) = (Ledger::new(), Covers::new());
     let seen = ledger.before_barrier(&covers);
-    assert!(ledger.agent_shows(Agent::Ipc));
+    assert!(ledger.observer_shows(Observer::Ipc));
     assert_eq!(covers.pending(), None);
-    ledger.plain.settled();
+    ledger.exclusive.waited();
     assert_eq!(ledger.barrier_is_in(&covers, seen, 1), AfterBarrier::WaitFirst);
 }
 
@@ -191,8 +191,8 @@ fn skipping_ends_once() {
     let _whole = whole();
     let skipping = Skipping::new();
     assert!(skipping.is_allowed());
-    assert!(skipping.ends(UnseenCause::UnknownExportTable));
-    assert!(!skipping.ends(UnseenCause::UnknownExportTable));
-    assert!(!skipping.ends(UnseenCause::UnknownFunction), "it had ended");
+    assert!(skipping.ends(BlindSpot::UnknownExportTable));
+    assert!(!skipping.ends(BlindSpot::UnknownExportTable));
+    assert!(!skipping.ends(BlindSpot::UnknownFunction), "it had ended");
     assert!(!skipping.is_allowed());
 }

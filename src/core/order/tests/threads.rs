@@ -1,15 +1,15 @@
 //! The real ledger under threads: visible work, and a second context that appears in between.
 //!
 //! Coarser steps than in `interleave` (one method of the ledger each; `facts` is taken apart into
-//! its two halves), but everything at once: route, covers, debts, agents. The oracle knows which
+//! its two halves), but everything at once: route, covers, debts, observers. The oracle knows which
 //! launches the device had, which are behind a barrier and which the host has waited for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 use super::{std, whole};
-use crate::order::debts::Debts;
+use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Marks, Seen};
-use crate::order::plain::Plain;
+use crate::order::pending::PendingBarriers;
 use crate::order::route::{Facts, Mode, Route, free_context_block};
 
 const THREADS: usize = 3;
@@ -173,14 +173,14 @@ impl State {
         let ledger = Ledger {
             submitted: Marks::at(self.submitted.0, self.submitted.1),
             looked_at: Marks::at(self.looked_at.0, self.looked_at.1),
-            plain: Plain::at(self.plain.0, self.plain.1),
+            exclusive: Exclusive::at(self.plain.0, self.plain.1),
             ..Ledger::new()
         };
         let covers = Covers {
             ordered: Cover::at(self.covers.0),
             waited: Cover::at(self.covers.1),
             looked: Cover::at(self.covers.2),
-            debts: Debts::at(self.debts.0, self.debts.1, self.debts.2),
+            pending_barriers: PendingBarriers::at(self.debts.0, self.debts.1, self.debts.2),
         };
         (ledger, covers)
     }
@@ -188,9 +188,9 @@ impl State {
     fn keep(&mut self, ledger: &Ledger, covers: &Covers) {
         self.submitted = (ledger.submitted.begun(), ledger.submitted.ended());
         self.looked_at = (ledger.looked_at.begun(), ledger.looked_at.ended());
-        self.plain = ledger.plain.parts();
+        self.plain = ledger.exclusive.parts();
         self.covers = (covers.ordered.covered(), covers.waited.covered(), covers.looked.covered());
-        self.debts = covers.debts.parts();
+        self.debts = covers.pending_barriers.parts();
     }
 
     fn launch(&mut self, visible: bool) {
@@ -230,7 +230,7 @@ impl State {
                     Route::Publish => return self.publish(&t),
                     Route::Barrier => 0,
                     Route::BarrierThenWait => 1,
-                    Route::Settle => 2,
+                    Route::WaitNatively => 2,
                     Route::ParkOnEvent | Route::ParkForBarrier => unreachable!("{route:?}"),
                 };
             }
@@ -242,12 +242,12 @@ impl State {
             4 => self.behind |= self.recorded[t.seen_all().number().0 as usize],
             5..=7 if t.route == 2 => {}
             5..=7 => match self.careful.once_in[usize::from(t.step) - 5] {
-                OnceIn::Note => covers.debts.note(t.seen_all().number()),
+                OnceIn::Note => covers.pending_barriers.note(t.seen_all().number()),
                 OnceIn::Cover => {
                     let ((ended, begun), ..) = t.seen_all().parts();
                     covers.ordered.passed(Seen::new(ended, begun));
                 }
-                OnceIn::AskAgain => t.waits = t.route == 1 || !ledger.plain.is_plain(FIRST),
+                OnceIn::AskAgain => t.waits = t.route == 1 || !ledger.exclusive.is_exclusive(FIRST),
                 OnceIn::DoNotAsk => t.waits = t.route == 1,
             },
             8 if t.waits && t.route != 2 => {
@@ -290,10 +290,10 @@ impl State {
                 t.route = 0;
                 if let Some(number) = covers.pending() {
                     self.waited |= self.recorded[number.0 as usize];
-                    covers.debts.complete(number);
+                    covers.pending_barriers.complete(number);
                 }
             }
-            3 if t.waits => ledger.plain.settled(),
+            3 if t.waits => ledger.exclusive.waited(),
             2 | 3 => {}
             4 if t.needed & !self.waited != 0 => {
                 return Err("a second context uses a block whose work is not over");
@@ -317,7 +317,7 @@ impl Thread {
         };
         let facts = ledger.facts(covers, situation);
         if agents {
-            self.plain = facts.plain;
+            self.plain = facts.exclusive;
         } else {
             self.quiet = (facts.ordered_quiet, facts.waited_quiet, facts.look_quiet);
         }
@@ -327,7 +327,7 @@ impl Thread {
         let (ordered_quiet, waited_quiet, look_quiet) = self.quiet;
         Facts {
             mode: Mode::Ordered,
-            plain: self.plain,
+            exclusive: self.plain,
             capturing: false,
             barrier_calls: true,
             in_driver_callback: false,

@@ -36,8 +36,8 @@ struct Keeper {
 
 /// Writes what is known at the begin.
 pub fn begin(settings: impl FnOnce() -> Settings) {
-    let mut keeper = lock(&KEEPER);
-    if keeper.last.replace(Instant::now()).is_some() {
+    let mut scavenger = lock(&KEEPER);
+    if scavenger.last.replace(Instant::now()).is_some() {
         return;
     }
     let settings = settings();
@@ -50,29 +50,29 @@ pub fn begin(settings: impl FnOnce() -> Settings) {
         (SETTING_EXPANDABLE, settings.expandable_segments.to_string()),
         (SETTING_PROGRAM, program.to_string_lossy().into_owned()),
     ] {
-        keeper.setting(key, &value);
+        scavenger.setting(key, &value);
     }
     // These two are known at the end.
     let at_end = ["stacks_refused", "recorded_from_start"];
     for (key, value) in settings.more.iter().filter(|(key, _)| !at_end.contains(&key.as_str())) {
-        keeper.setting(key, value);
+        scavenger.setting(key, value);
     }
-    keeper.note_modules();
+    scavenger.note_modules();
 }
 
 /// Writes what has come since the last time, once a second. For the writer.
 pub fn keep_up() {
     let Some(area) = made() else { return };
-    let mut keeper = lock(&KEEPER);
-    if keeper.last.is_none_or(|last| last.elapsed() < EVERY / 2) {
+    let mut scavenger = lock(&KEEPER);
+    if scavenger.last.is_none_or(|last| last.elapsed() < EVERY / 2) {
         return;
     }
-    keeper.last = Some(Instant::now());
+    scavenger.last = Some(Instant::now());
     let seen_us = now_ns().wrapping_add(epoch_offset_ns()) / 1000;
     area.word(WORD_SEEN_US).store(seen_us, Ordering::Relaxed);
     area.fetch_ahead();
-    keeper.note_modules();
-    keeper.note_stacks();
+    scavenger.note_modules();
+    scavenger.note_stacks();
 }
 
 /// How long the writer may sleep; none: as long as it likes.

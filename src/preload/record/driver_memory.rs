@@ -20,7 +20,7 @@ use crate::record::recorder;
 use crate::record::segments::Segments;
 use crate::record::settings::{self, Settings};
 
-static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign::new());
+static HELD: Mutex<Foreign> = Mutex::new(Foreign::new());
 
 /// The devices of physical memory that can be mapped, by handle.
 static PHYSICAL: Book<i32> = Book::new();
@@ -64,7 +64,7 @@ pub fn allocated(allocation: Allocation) {
     if !settings::get().includes(allocation.device) {
         return;
     }
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     foreign.end_within(allocation.address, allocation.bytes);
     foreign.live.insert(allocation.address, allocation);
     foreign.push(Action::SegmentAlloc, &allocation);
@@ -79,7 +79,7 @@ pub fn allocated(allocation: Allocation) {
 /// the address may be faster than we are. Answers what to restore where the driver refuses.
 #[must_use]
 pub fn freed(address: u64) -> Option<Allocation> {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     let allocation = foreign.live.remove(&address)?;
     foreign.ended(&allocation);
     Some(allocation)
@@ -88,12 +88,12 @@ pub fn freed(address: u64) -> Option<Allocation> {
 /// As `freed`, for all that lies in this range.
 #[must_use]
 pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
-    lock(&FOREIGN).end_within(address, bytes)
+    lock(&HELD).end_within(address, bytes)
 }
 
 /// Forgets everything: what is live is told anew only where it is made anew.
 pub fn forget() {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     foreign.live.clear();
     foreign.devices.values_mut().for_each(OfDevice::forget);
     drop(foreign);
@@ -102,7 +102,7 @@ pub fn forget() {
 
 /// Forgets what is of other devices than these.
 pub fn forget_others(settings: &Settings) {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     foreign.live.retain(|_, allocation| settings.includes(allocation.device));
     let others = foreign.devices.iter_mut().filter(|(device, _)| !settings.includes(**device));
     others.for_each(|(_, device)| device.forget());
@@ -110,12 +110,12 @@ pub fn forget_others(settings: &Settings) {
 
 /// Forgets the entries, and not what is live.
 pub fn forget_entries() {
-    lock(&FOREIGN).devices.values_mut().for_each(OfDevice::forget_entries);
+    lock(&HELD).devices.values_mut().for_each(OfDevice::forget_entries);
 }
 
 /// A context is gone, and its memory with it.
 pub fn context_ended(context_id: u64) {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     let of_context = |allocation: &&Allocation| allocation.context_id == context_id;
     let over: Vec<Allocation> = foreign.live.values().filter(of_context).copied().collect();
     for allocation in over {
@@ -141,7 +141,7 @@ pub fn device_of_physical(handle: u64) -> Option<i32> {
 
 /// How many bytes a cut takes, at most.
 pub fn cut_bytes() -> usize {
-    let foreign = lock(&FOREIGN);
+    let foreign = lock(&HELD);
     let rings = foreign.devices.values().filter_map(|device| device.ring.as_ref());
     let entries: usize = rings.map(Ring::len).sum();
     let each = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
@@ -150,7 +150,7 @@ pub fn cut_bytes() -> usize {
 
 /// Everything so far.
 pub fn cut() -> Cut {
-    let foreign = lock(&FOREIGN);
+    let foreign = lock(&HELD);
     let rings = foreign.devices.iter();
     let rings = rings.filter_map(|(number, device)| Some((number, device.ring.as_ref()?)));
     Cut {

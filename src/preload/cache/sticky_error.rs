@@ -9,14 +9,14 @@ use core::sync::atomic::Ordering;
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{self, CuResult, NOT_PERMITTED, SUCCESS};
-use crate::ordering::settle::{self, SENTINEL_BYTES};
+use crate::ordering::native_wait::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
 /// A call of the program answered with this code. Call where our own driver calls are heard by nobody.
 pub fn note() {
     let Ok(context) = lookup::current() else { return };
-    if !context.lost.swap(true, Ordering::Relaxed) {
-        bypass::look_closer();
+    if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
+        bypass::leave_fast_path();
     }
 }
 
@@ -29,15 +29,15 @@ pub fn is_told_by(code: CuResult) -> bool {
 /// Asks the driver, and waits for no work: a malloc natively does not either (hazard 10).
 #[cold]
 pub fn code(context: &Context) -> Option<CuResult> {
-    if !context.lost.load(Ordering::Relaxed) {
+    if !context.has_sticky_error.load(Ordering::Relaxed) {
         return None;
     }
     let mut pointer = 0;
     let code = api::relaxed(|| api::mem_alloc(&mut pointer, SENTINEL_BYTES));
     if code == SUCCESS {
-        context.lost.store(false, Ordering::Relaxed);
+        context.has_sticky_error.store(false, Ordering::Relaxed);
         if !api::relaxed(|| context.release_streams.give_back_untouched(pointer)) {
-            settle::keep(context, pointer);
+            native_wait::keep(context, pointer);
         }
     }
     Some(code).filter(|code| is_told_by(*code))

@@ -9,7 +9,7 @@ const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const CANCEL_DISABLE: c_int = 1;
 
 /// Runs `body` so that the thread is not cancelled meanwhile, and `errno` stays.
-pub fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+pub fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: both are this thread's own and are put back.
     unsafe {
         let errno = *libc::__errno_location();
@@ -30,7 +30,7 @@ unsafe extern "C" {
 /// Runs `body` so that the program does not notice what it calls: `errno` stays, the signals of a
 /// failed write are swallowed, and the thread is not cancelled meanwhile, for that would unwind
 /// through frames of ours that cannot be.
-pub fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
+pub fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
     // are initialised by the calls that fill them.
     unsafe {

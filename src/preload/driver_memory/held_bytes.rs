@@ -52,7 +52,7 @@ struct Foreign {
     mappings: BTreeMap<u64, Mapping>,
 }
 
-static FOREIGN: Mutex<Foreign> = Mutex::new(Foreign {
+static HELD: Mutex<Foreign> = Mutex::new(Foreign {
     held: BTreeMap::new(),
     physical: BTreeMap::new(),
     mappings: BTreeMap::new(),
@@ -82,13 +82,13 @@ pub fn hold(key: Key, claim: Claim, context_id: u64) {
     }
     let held = Held { device: claim.device(), bytes: claim.bytes(), context_id };
     claim.keep();
-    if let Some(missed) = lock(&FOREIGN).held.insert(key, held) {
+    if let Some(missed) = lock(&HELD).held.insert(key, held) {
         limits::give_back(missed.device, missed.bytes);
     }
 }
 
 pub fn ends(key: Key) -> Ending {
-    let held = lock(&FOREIGN).held.remove(&key);
+    let held = lock(&HELD).held.remove(&key);
     Ending { held: held.map(|held| (key, held)), ..Ending::default() }
 }
 
@@ -97,20 +97,20 @@ pub fn created(handle: u64, claim: Claim) {
     let (device, bytes) = (claim.device(), claim.bytes());
     claim.keep();
     let physical = Physical { device, bytes, references: 1, mappings: 0 };
-    if let Some(missed) = lock(&FOREIGN).physical.insert(handle, physical) {
+    if let Some(missed) = lock(&HELD).physical.insert(handle, physical) {
         limits::give_back(missed.device, missed.bytes);
     }
 }
 
 /// The program has one more reference.
 pub fn retained(handle: u64) {
-    if let Some(physical) = lock(&FOREIGN).physical.get_mut(&handle) {
+    if let Some(physical) = lock(&HELD).physical.get_mut(&handle) {
         physical.references += 1;
     }
 }
 
 pub fn mapped(address: u64, handle: u64) {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     if let Some(physical) = foreign.physical.get_mut(&handle) {
         physical.mappings += 1;
         foreign.mappings.insert(address, Mapping { handle });
@@ -119,7 +119,7 @@ pub fn mapped(address: u64, handle: u64) {
 
 /// One reference is given up.
 pub fn releases(handle: u64) -> Ending {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     // Where it is only mapped, the driver refuses, and there is nothing to take back.
     let referred_to = |physical: &&mut Physical| physical.references > 0;
     let Some(physical) = foreign.physical.get_mut(&handle).filter(referred_to) else {
@@ -132,7 +132,7 @@ pub fn releases(handle: u64) -> Ending {
 
 /// All that is mapped in this range.
 pub fn unmaps(address: u64, bytes: u64) -> Ending {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     let mut ending = Ending::default();
     let end = address.saturating_add(bytes);
     ending.unmapped.extend(foreign.mappings.range(address..end).map(|(at, of)| (*at, *of)));
@@ -159,7 +159,7 @@ impl Ending {
 
     /// The driver has refused: all is as it was.
     pub fn undone(self) {
-        let mut foreign = lock(&FOREIGN);
+        let mut foreign = lock(&HELD);
         foreign.held.extend(self.held);
         foreign.physical.extend(self.over);
         if let Some(physical) = self.released.and_then(|handle| foreign.physical.get_mut(&handle)) {
@@ -176,7 +176,7 @@ impl Ending {
 
 /// A context is gone, and what the driver served in it. Physical memory is nobody's.
 pub fn context_ended(context_id: u64) {
-    let mut foreign = lock(&FOREIGN);
+    let mut foreign = lock(&HELD);
     foreign.held.retain(|_, held| {
         let over = held.context_id == context_id;
         if over {

@@ -18,7 +18,7 @@ pub const SENTINEL_BYTES: usize = 512;
 const SENTINELS_KEPT: usize = 4;
 
 /// Waits for all work of the context, as the program's own free would, and outside our locks.
-pub fn settle(context: &'static Context, reason: Wait) -> CuResult {
+pub fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     let seen = LEDGER.before_barrier(&context.covers);
     // In bypass the core may be in pieces, and nobody is served from it any more.
     let mark = if bypass::is_on() { stream_frees::mark(context) } else { None };

@@ -7,10 +7,10 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::claims;
-use crate::driver_memory::foreign_bytes::{self, Ending, Key};
+use crate::driver_memory::held_bytes::{self, Ending, Key};
 use crate::driver_memory::limits::Claim;
 use crate::functions::{Function, id};
-use crate::hooks::{beside, foreign_sizes};
+use crate::hooks::{beside, driver_memory_sizes};
 use crate::record::capture;
 
 /// Around a call of class `record`. A call that the limit forbids does not reach the driver, and
@@ -71,7 +71,7 @@ pub fn retained(function: &'static Function, place: usize) {
     if config::limits() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *(place as *const u64) };
-        beside(function, || foreign_bytes::retained(handle));
+        beside(function, || held_bytes::retained(handle));
     }
 }
 
@@ -83,7 +83,7 @@ pub fn claim_plain(
     told: Told,
 ) -> Result<Option<Claim>, CuResult> {
     let of_pool = |pool| {
-        let noted = foreign_bytes::device_of_pool(pool);
+        let noted = held_bytes::device_of_pool(pool);
         noted.or_else(|| pools::device_of_default(pool).map(Some))
     };
     match pool.and_then(of_pool) {
@@ -109,7 +109,7 @@ pub fn hold_plain(address: u64, claim: Option<Claim>, of_pool: bool) {
     if let Some(claim) = claim {
         let current = || lookup::current().map_or(0, |context| context.id);
         let context_id = if of_pool { 0 } else { current() };
-        foreign_bytes::hold(Key::Memory(address), claim, context_id);
+        held_bytes::hold(Key::Memory(address), claim, context_id);
     }
 }
 
@@ -131,7 +131,7 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
             if words[1] != 0 =>
         {
             // SAFETY: the program's descriptor, which the driver reads as well.
-            (current_device(), unsafe { foreign_sizes::of_array(function.base, words) })
+            (current_device(), unsafe { driver_memory_sizes::of_array(function.base, words) })
         }
         _ => (None, 0),
     };
@@ -145,9 +145,9 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
 fn ends(function: &Function, words: &[usize]) -> Ending {
     let first = words[0] as u64;
     match function.id {
-        id::cuArrayDestroy | id::cuMipmappedArrayDestroy => foreign_bytes::ends(Key::Array(first)),
-        id::cuMemRelease => foreign_bytes::releases(first),
-        id::cuMemUnmap => foreign_bytes::unmaps(first, words[1] as u64),
+        id::cuArrayDestroy | id::cuMipmappedArrayDestroy => held_bytes::ends(Key::Array(first)),
+        id::cuMemRelease => held_bytes::releases(first),
+        id::cuMemUnmap => held_bytes::unmaps(first, words[1] as u64),
         _ => Ending::default(),
     }
 }
@@ -159,16 +159,16 @@ fn after(
     pitch_before: u64,
 ) -> CuResult {
     if function.id == id::cuMemMap {
-        foreign_bytes::mapped(words[0] as u64, words[3] as u64);
+        held_bytes::mapped(words[0] as u64, words[3] as u64);
     }
     let Some(claim) = claim else { return SUCCESS };
     // SAFETY: the driver has accepted the call and written what it made.
     let made = unsafe { *(words[0] as *const u64) };
     let context_id = lookup::current().map_or(0, |context| context.id);
     match function.id {
-        id::cuMemCreate => foreign_bytes::created(made, claim),
+        id::cuMemCreate => held_bytes::created(made, claim),
         id::cuMemAllocPitch_v2 => return pitched(words, made, claim, context_id, pitch_before),
-        _ => foreign_bytes::hold(Key::Array(made), claim, context_id),
+        _ => held_bytes::hold(Key::Array(made), claim, context_id),
     }
     SUCCESS
 }
@@ -185,7 +185,7 @@ fn pitched(
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);
     if claims::grow_making_room(&mut claim, bytes) {
-        foreign_bytes::hold(Key::Memory(made), claim, context_id);
+        held_bytes::hold(Key::Memory(made), claim, context_id);
         return SUCCESS;
     }
     drop(claim);

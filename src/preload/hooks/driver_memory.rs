@@ -4,12 +4,12 @@
 use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
-use crate::driver_memory::foreign_bytes::{self, Ending, Key};
+use crate::driver_memory::held_bytes::{self, Ending, Key};
 use crate::functions::Function;
-use crate::hooks::foreign_limit::{self, Told};
-use crate::hooks::{beside, foreign_sizes};
+use crate::hooks::driver_memory_limit::{self, Told};
+use crate::hooks::{beside, driver_memory_sizes};
 use crate::process::bypass;
-use crate::record::foreign::{self, Allocation};
+use crate::record::driver_memory::{self, Allocation};
 use crate::record::{self, capture};
 use crate::{config, memory_hooks};
 
@@ -24,7 +24,7 @@ pub fn around(
         return call();
     }
     if config::limits() {
-        return foreign_limit::around(function, words, || recorded(function, words, call));
+        return driver_memory_limit::around(function, words, || recorded(function, words, call));
     }
     recorded(function, words, call)
 }
@@ -41,14 +41,14 @@ fn recorded(
     let mut ended = Vec::new();
     beside(function, || ended = before(function, words));
     let code = match function.base {
-        "cuMemRelease" => foreign::physical_released_by(words[0] as u64, call),
+        "cuMemRelease" => driver_memory::physical_released_by(words[0] as u64, call),
         _ => call(),
     };
     beside(function, || {
         if code == SUCCESS {
             after(function, words);
         } else {
-            ended.iter().for_each(|allocation| foreign::allocated(*allocation));
+            ended.iter().for_each(|allocation| driver_memory::allocated(*allocation));
         }
     });
     code
@@ -56,7 +56,7 @@ fn recorded(
 
 /// What the driver is asked for itself.
 #[derive(Clone, Copy)]
-pub struct Plain {
+pub struct Exclusive {
     /// Where its call writes the address.
     pub place: usize,
     pub bytes: usize,
@@ -67,10 +67,10 @@ pub struct Plain {
 }
 
 /// Has the driver serve an allocation of plain device memory itself.
-pub fn serve(plain: Plain, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Plain { place, bytes, of_pool, pool, told } = plain;
+pub fn serve(plain: Exclusive, call: impl FnOnce() -> CuResult) -> CuResult {
+    let Exclusive { place, bytes, of_pool, pool, told } = plain;
     let claim = match config::limits() {
-        true => foreign_limit::claim_plain(pool, bytes as u64, told),
+        true => driver_memory_limit::claim_plain(pool, bytes as u64, told),
         false => Ok(None),
     };
     let Ok(claim) = claim else { return OUT_OF_MEMORY };
@@ -78,7 +78,7 @@ pub fn serve(plain: Plain, call: impl FnOnce() -> CuResult) -> CuResult {
     if code == SUCCESS {
         // SAFETY: the driver has just written it.
         let address = unsafe { *(place as *const u64) };
-        foreign_limit::hold_plain(address, claim, of_pool);
+        driver_memory_limit::hold_plain(address, claim, of_pool);
         if record::is_on() {
             made(address, bytes as u64, None, 0);
         }
@@ -88,9 +88,9 @@ pub fn serve(plain: Plain, call: impl FnOnce() -> CuResult) -> CuResult {
 
 /// The driver frees this address itself: runs its call, and tells what ended.
 pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let ended = if record::is_on() { foreign::freed(address) } else { None };
+    let ended = if record::is_on() { driver_memory::freed(address) } else { None };
     let held = match config::limits() {
-        true => foreign_bytes::ends(Key::Memory(address)),
+        true => held_bytes::ends(Key::Memory(address)),
         false => Ending::default(),
     };
     let code = memory_hooks::end_by(address, call);
@@ -100,7 +100,7 @@ pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
         held.undone()
     }
     if let Some(allocation) = ended.filter(|_| code != SUCCESS) {
-        foreign::allocated(allocation);
+        driver_memory::allocated(allocation);
     }
     code
 }
@@ -108,9 +108,9 @@ pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
 /// Ends are told before the driver's call, when nobody else can have the address yet.
 fn before(function: &Function, words: &[usize]) -> Vec<Allocation> {
     match function.base {
-        "cuMemUnmap" => foreign::freed_within(words[0] as u64, words[1] as u64),
+        "cuMemUnmap" => driver_memory::freed_within(words[0] as u64, words[1] as u64),
         "cuArrayDestroy" | "cuMipmappedArrayDestroy" => {
-            foreign::freed(words[0] as u64).into_iter().collect()
+            driver_memory::freed(words[0] as u64).into_iter().collect()
         }
         _ => Vec::new(),
     }
@@ -134,17 +134,17 @@ fn after(function: &Function, words: &[usize]) {
                 (*properties.add(2), *properties.add(3))
             };
             if kind == LOCATION_DEVICE {
-                foreign::physical_created(first(), device);
+                driver_memory::physical_created(first(), device);
             }
         }
         "cuMemMap" => {
-            if let Some(device) = foreign::device_of_physical(words[3] as u64) {
+            if let Some(device) = driver_memory::device_of_physical(words[3] as u64) {
                 made(words[0] as u64, words[1] as u64, Some(device), 0);
             }
         }
         "cuArrayCreate" | "cuArray3DCreate" | "cuMipmappedArrayCreate" => {
             // SAFETY: as above.
-            let bytes = unsafe { foreign_sizes::of_array(function.base, words) };
+            let bytes = unsafe { driver_memory_sizes::of_array(function.base, words) };
             made(first(), bytes, None, 0);
         }
         _ => {}
@@ -162,7 +162,7 @@ fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
     };
     if bytes != 0 && (device.is_some() || code == SUCCESS) {
         let device = device.unwrap_or(current);
-        foreign::allocated(Allocation { address, bytes, device, context_id, stream, stack });
+        driver_memory::allocated(Allocation { address, bytes, device, context_id, stream, stack });
     }
 }
 

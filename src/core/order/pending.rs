@@ -1,4 +1,4 @@
-//! Debts: what later calls owe to a free that made a barrier and did not wait.
+//! PendingBarriers: what later calls owe to a free that made a barrier and did not wait.
 //!
 //! Natively the work before a free is over when the free returns, and some calls need that: to
 //! destroy what the work used, to ask an event or a stream whether it is done. They wait for the
@@ -20,22 +20,26 @@ pub struct BarrierNumber(pub u64);
 
 /// Per context: the last barrier, and the last known to be complete.
 #[derive(Debug, Default)]
-pub struct Debts {
+pub struct PendingBarriers {
     taken: AtomicU64,
     noted: AtomicU64,
     complete: AtomicU64,
 }
 
-impl Debts {
+impl PendingBarriers {
     /// No barrier yet.
-    pub const fn new() -> Debts {
-        Debts { taken: AtomicU64::new(0), noted: AtomicU64::new(0), complete: AtomicU64::new(0) }
+    pub const fn new() -> PendingBarriers {
+        PendingBarriers {
+            taken: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
+            complete: AtomicU64::new(0),
+        }
     }
 
     /// In a given state, for tests that explore states.
     #[cfg(test)]
-    pub(crate) fn at(taken: u64, noted: u64, complete: u64) -> Debts {
-        Debts {
+    pub(crate) fn at(taken: u64, noted: u64, complete: u64) -> PendingBarriers {
+        PendingBarriers {
             taken: AtomicU64::new(taken),
             noted: AtomicU64::new(noted),
             complete: AtomicU64::new(complete),
@@ -84,7 +88,7 @@ impl Debts {
     }
 
     /// The last barrier, unless known to be complete: what a teardown waits for, and what the
-    /// call waits for that shows an agent.
+    /// call waits for that shows an observer.
     #[inline]
     pub fn pending(&self) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
@@ -105,24 +109,24 @@ impl Debts {
 /// this thread's free would have waited for. One slot is enough: barriers without a wait are made
 /// in a plain process only, and there only in the one context that submits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ThreadDebt {
+pub struct TrackedBarrier {
     owed: Option<(u64, BarrierNumber)>,
 }
 
-impl ThreadDebt {
+impl TrackedBarrier {
     /// Nothing owed.
-    pub const fn new() -> ThreadDebt {
-        ThreadDebt { owed: None }
+    pub const fn new() -> TrackedBarrier {
+        TrackedBarrier { owed: None }
     }
 
     /// This thread's free made the barrier, or skipped its own and leans on this one.
-    pub fn owes(&mut self, context_id: u64, number: BarrierNumber) {
+    pub fn track(&mut self, context_id: u64, number: BarrierNumber) {
         self.owed = Some((context_id, number));
     }
 
-    /// The context and the barrier, for the runtime to find their `Debts`.
+    /// The context and the barrier, for the runtime to find their `PendingBarriers`.
     #[inline]
-    pub fn owed(&self) -> Option<(u64, BarrierNumber)> {
+    pub fn tracked(&self) -> Option<(u64, BarrierNumber)> {
         self.owed
     }
 

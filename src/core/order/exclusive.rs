@@ -1,19 +1,20 @@
-//! Is the process plain: may a barrier of the context stand in for the wait of a native free?
+//! Is the memory exclusive to the work of one context? Then a barrier of the context may stand in for the
+//! wait of a native free.
 //!
 //! A barrier orders the later work of its own context, and nothing else. As soon as anything but
 //! one context's work can reach the memory (a second context, a peer, another process, a network
 //! card), only a real wait does. That is for good: what was once shown cannot be taken back.
 //!
-//! Note [Showing an agent]. Blocks were handed out behind barriers that may still be pending. The
-//! call that shows an agent therefore
+//! Note [Showing an observer]. Blocks were handed out behind barriers that may still be pending. The
+//! call that shows an observer therefore
 //!   1. calls `shows`; while that answers true:
-//!   2. waits for the pending barriers of every context (`Debts::pending`),
-//!   3. calls `settled`,
+//!   2. waits for the pending barriers of every context (`PendingBarriers::pending`),
+//!   3. calls `waited`,
 //!   4. and only then forwards the real call.
 //!
-//! A free that found the process plain reads it *again* after its barrier is in and noted as
+//! A free that found the process exclusive reads it *again* after its barrier is in and noted as
 //! pending, before it publishes (`Ledger::barrier_is_in`). Of the two threads one sees the other:
-//! either the shower finds the barrier pending, or the free finds the process not plain and waits.
+//! either the shower finds the barrier pending, or the free finds the process not exclusive and waits.
 //! That holds in one total order of steps only, hence `SeqCst`.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -23,7 +24,7 @@ use crate::rules::{Rule, rule_holds};
 /// Who could reach the memory past the barriers of its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Agent {
+pub enum Observer {
     /// A second context submitted work.
     SecondContext,
     /// `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`.
@@ -48,24 +49,24 @@ pub enum Agent {
     ProcessEnd,
 }
 
-/// Sticky: plain until an agent shows.
+/// Sticky: plain until an observer shows.
 #[derive(Debug)]
-pub struct Plain {
-    /// Bit n: the agent number n has shown. `SETTLED`: the waits of the note are done.
+pub struct Exclusive {
+    /// Bit n: the observer number n has shown. `SETTLED`: the waits of the note are done.
     shown: AtomicU32,
     /// The one context that has submitted; `NO_CONTEXT` before the first submission.
     submitter: AtomicU64,
 }
 
-impl Plain {
-    /// Nobody has submitted, no agent has shown.
-    pub const fn new() -> Plain {
-        Plain { shown: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
+impl Exclusive {
+    /// Nobody has submitted, no observer has shown.
+    pub const fn new() -> Exclusive {
+        Exclusive { shown: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
     }
 
     /// Whether a barrier of this context (by `cuCtxGetId`) may stand in for a wait.
     #[inline]
-    pub fn is_plain(&self, context_id: u64) -> bool {
+    pub fn is_exclusive(&self, context_id: u64) -> bool {
         if self.shown.load(SeqCst) != 0 {
             return false;
         }
@@ -73,10 +74,10 @@ impl Plain {
         submitter == NO_CONTEXT || submitter == context_id || !rule_holds(Rule::PlainContextOnly)
     }
 
-    /// Notes an agent. True: wait first, as in Note [Showing an agent]. Every thread that comes
+    /// Notes an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
     /// before the first `settled` gets true, not only the first: none may go on unwaited.
-    pub fn shows(&self, agent: Agent) -> bool {
-        if agent == Agent::SecondContext && !rule_holds(Rule::PlainContextOnly) {
+    pub fn shows(&self, agent: Observer) -> bool {
+        if agent == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
             return false;
         }
         let bit = 1 << agent as u32;
@@ -88,8 +89,8 @@ impl Plain {
     }
 
     /// Every barrier pending at some moment after `shows` is complete. From here on frees wait
-    /// themselves, so that no later agent finds a pending barrier on a published block.
-    pub fn settled(&self) {
+    /// themselves, so that no later observer finds a pending barrier on a published block.
+    pub fn waited(&self) {
         debug_assert!(self.shown.load(SeqCst) != 0, "settled without an agent");
         self.shown.fetch_or(SETTLED, SeqCst);
     }
@@ -106,7 +107,7 @@ impl Plain {
         match self.submitter.compare_exchange(NO_CONTEXT, context_id, SeqCst, SeqCst) {
             Ok(_) => false,
             Err(first) if first == context_id => false,
-            Err(_) => self.shows(Agent::SecondContext),
+            Err(_) => self.shows(Observer::SecondContext),
         }
     }
 
@@ -117,8 +118,8 @@ impl Plain {
 
     /// In a given state, for tests that explore states.
     #[cfg(test)]
-    pub(crate) fn at(shown: u32, submitter: u64) -> Plain {
-        Plain { shown: AtomicU32::new(shown), submitter: AtomicU64::new(submitter) }
+    pub(crate) fn at(shown: u32, submitter: u64) -> Exclusive {
+        Exclusive { shown: AtomicU32::new(shown), submitter: AtomicU64::new(submitter) }
     }
 
     #[cfg(test)]
@@ -126,20 +127,20 @@ impl Plain {
         (self.shown.load(SeqCst), self.submitter.load(SeqCst))
     }
 
-    /// Whether this agent has shown.
-    pub fn has_shown(&self, agent: Agent) -> bool {
-        self.agents() & 1 << agent as u32 != 0
+    /// Whether this observer has shown.
+    pub fn has_shown(&self, agent: Observer) -> bool {
+        self.observers() & 1 << agent as u32 != 0
     }
 
-    /// Which agents have shown, for the report: bit n is the agent number n.
-    pub fn agents(&self) -> u32 {
+    /// Which observers have shown, for the report: bit n is the observer number n.
+    pub fn observers(&self) -> u32 {
         self.shown.load(SeqCst) & !SETTLED
     }
 }
 
-impl Default for Plain {
-    fn default() -> Plain {
-        Plain::new()
+impl Default for Exclusive {
+    fn default() -> Exclusive {
+        Exclusive::new()
     }
 }
 
@@ -147,4 +148,4 @@ impl Default for Plain {
 const NO_CONTEXT: u64 = u64::MAX;
 const SETTLED: u32 = 1 << 31;
 
-const _: () = assert!((Agent::ProcessEnd as u32) < 31, "one bit for each agent");
+const _: () = assert!((Observer::ProcessEnd as u32) < 31, "one bit for each agent");
