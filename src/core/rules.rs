@@ -67,7 +67,7 @@ rules! {
     UnnamedLeavesPool = "unnamed_leaves_pool",
     /// Beside a block that a graph uses, others are freed as anywhere.
     PrivateByBlock = "private_by_block",
-    /// An address at which a block begins does not name the one that ends there.
+    /// An address at which a block begins, or memory of the driver's own, does not name the one that ends there.
     BeginIsNoEnd = "begin_is_no_end",
     /// What a node names stays the graph's when its capture has ended.
     NamedStaysWithGraph = "named_stays_with_graph",

@@ -51,6 +51,7 @@ fn programs_that_differed_once_are_the_same() {
 fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
         (Rule::BeginIsNoEnd, "neighbour_of_a_named_block"),
+        (Rule::BeginIsNoEnd, "neighbour_of_the_driver_s_memory"),
         (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
         (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),

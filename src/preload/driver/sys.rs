@@ -172,6 +172,7 @@ pub const POINTER_P2P_TOKENS: u32 = 5;
 pub const POINTER_SYNC_MEMOPS: u32 = 6;
 pub const POINTER_BUFFER_ID: u32 = 7;
 pub const POINTER_IS_MANAGED: u32 = 8;
+pub const POINTER_IS_MAPPED: u32 = 13;
 pub const POINTER_IS_LEGACY_IPC_CAPABLE: u32 = 10;
 pub const POINTER_RANGE_START: u32 = 11;
 pub const POINTER_RANGE_SIZE: u32 = 12;

@@ -2,8 +2,8 @@
 //!
 //! Noted when work is submitted into a capture: every address among the bytes of a kernel's arguments, at
 //! any alignment, and every operand of a copy or a fill, leads to the block of ours around it, its end
-//! included where no other block begins: a neighbour that is not meant would stay reserved. That finds a
-//! tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a function that is not
+//! included where no other block begins, nor memory of the driver's own: a neighbour that is not meant would
+//! stay reserved. That finds a tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a function that is not
 //! known here, and of a kernel whose arguments are not, everything counts that the program holds of the
 //! capture's memory at that moment. What it has freed by then no later node can name.
 
@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, BlockState};
 
+use crate::driver::api;
+use crate::driver::sys::{POINTER_IS_MAPPED, SUCCESS};
 use crate::functions::Function;
 use crate::lock::lock;
 use crate::ordering::kernels;
@@ -56,7 +58,8 @@ impl Names {
     fn add_address(&mut self, address: u64) {
         let ends = || block_around(address.checked_sub(1)?);
         let mut blocks = [block_around(address), ends()];
-        if blocks[0].is_some() && rule_holds(Rule::BeginIsNoEnd) {
+        let begins = || blocks[0].is_some() || is_the_driver_s(address);
+        if blocks[1].is_some() && rule_holds(Rule::BeginIsNoEnd) && begins() {
             blocks[1] = None;
         }
         for (begin, end) in blocks.into_iter().flatten() {
@@ -117,6 +120,14 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
     let view = lock(&context.allocator).find(Address(address))?;
     let held = view.state == BlockState::Allocated;
     held.then_some((view.address.0, view.address.0 + view.bytes))
+}
+
+/// Whether the program has memory here that is none of ours.
+fn is_the_driver_s(address: u64) -> bool {
+    let mut mapped = 0;
+    pagemap::extent_of(address).is_none()
+        && api::pointer_get_attribute(&mut mapped, POINTER_IS_MAPPED, address) == SUCCESS
+        && mapped & 0xFF != 0
 }
 
 /// `CU_LAUNCH_PARAM_*` of the `extra` array.

@@ -64,6 +64,7 @@ impl Maker {
             return;
         }
         self.say(Op::CtxSync, &[]);
+        self.pending_bytes = 0;
         let ctx = self.ctx_id(self.ctx());
         self.model.order.waited_for_context(ctx);
     }

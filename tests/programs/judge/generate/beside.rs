@@ -30,10 +30,10 @@ impl Maker {
         let count = 4 + self.dice.below(24);
         for _ in 0..count {
             match self.dice.below(10) {
-                0..5 => self.press(),
-                5..8 => self.fill(),
+                5..8 if self.bytes_held() > 0 => self.fill(),
                 8 => self.copy(),
-                _ => self.wait(),
+                9 => self.wait(),
+                _ => self.press(),
             }
         }
         self.switch(home);

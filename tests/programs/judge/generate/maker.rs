@@ -24,6 +24,8 @@ pub struct Maker {
     /// What each request of a phase under pressure asks for.
     pub phase_bytes: u64,
     pub phase: usize,
+    /// Freed in the order of streams since the host has waited for all of them.
+    pub pending_bytes: u64,
     pub flags_used: u64,
     /// What this program likes best, as bits.
     taste: u64,
@@ -59,6 +61,7 @@ impl Maker {
             memory_mb: 1024,
             phase_bytes: 0,
             phase: 0,
+            pending_bytes: 0,
             flags_used: 0,
             taste,
             beyond: false,
@@ -330,6 +333,7 @@ impl Maker {
         }
         self.say(Op::FreeAsync, &[slot, stream]);
         self.model.blocks[slot as usize] = None;
+        self.pending_bytes += block.bytes;
         let lane = self.lane(stream);
         self.model.order.mark(lane);
     }

@@ -1,7 +1,8 @@
 //! Memory nearly full: every kind of request against every kind of memory that is about to be free.
 //!
 //! All requests of a phase have the same size, a large one, so that what is known of fragmentation
-//! inside segments plays no part: a request either clearly fits or clearly does not.
+//! inside segments plays no part: a request either clearly fits or clearly does not. What was freed in the order
+//! of a stream is natively the device's only when somebody waits, and counts as held until then.
 
 use super::maker::Maker;
 use super::model::{Kind, held};
@@ -97,6 +98,10 @@ impl Maker {
         let op = self.dice.pick(&REQUESTS);
         if self.captures_open > 0 && self.captures_are_global && op != Op::AllocAsync {
             return;
+        }
+        let just_fits = room + 1..=self.memory_mb * MIB;
+        if just_fits.contains(&(held_bytes + self.pending_bytes + bytes)) {
+            return self.device_wait();
         }
         if held_bytes + bytes <= room {
             if let Some(slot) = self.allocate_as(bytes, op)

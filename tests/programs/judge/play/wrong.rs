@@ -8,6 +8,7 @@ use crate::grammar::{Line, Op};
 impl Actor<'_> {
     pub fn trouble(&mut self, line: &Line) -> Seen {
         match line.op {
+            Op::Wrong if line.arg(0) == RELEASED_TWICE => code(released_twice(self.driver())?),
             Op::Wrong => code(wrong(self.driver(), line.arg(0))),
             Op::Fault => {
                 let list = FAULTS[line.arg(0) as usize % FAULTS.len()];
@@ -36,7 +37,6 @@ fn wrong(driver: &Driver, what: u64) -> Outcome {
         4 => driver.alloc_async(1 << 60, 1).map(drop),
         5 => call!(driver, cuMemAllocPitch(&mut place, &mut size, 1 << 40, 1 << 20, 4)),
         6 => call!(driver, cuMemRelease(WILD)),
-        7 => released_twice(driver),
         8 => call!(driver, cuMemCreate(&mut place, 1, [1_u64, 1, 0, 0].as_ptr().cast(), 0)),
         9 => call!(driver, cuMemHostUnregister(WILD)),
         10 => driver.free_pinned(WILD),
@@ -52,16 +52,17 @@ fn wrong(driver: &Driver, what: u64) -> Outcome {
     }
 }
 
-/// The second time there is nothing to release.
-fn released_twice(driver: &Driver) -> Outcome {
+/// The second time there is nothing to release. None: no memory for a first time.
+fn released_twice(driver: &Driver) -> Option<Outcome> {
     let mut handle = 0;
     let properties = [1_u64, 1, 0, 0];
-    call!(driver, cuMemCreate(&mut handle, 2 << 20, properties.as_ptr().cast(), 0))?;
-    call!(driver, cuMemRelease(handle))?;
-    call!(driver, cuMemRelease(handle))
+    call!(driver, cuMemCreate(&mut handle, 2 << 20, properties.as_ptr().cast(), 0)).ok()?;
+    let first = call!(driver, cuMemRelease(handle));
+    Some(first.and_then(|()| call!(driver, cuMemRelease(handle))))
 }
 
 const WILD: u64 = 0x1230;
+const RELEASED_TWICE: u64 = 7;
 /// What the driver fails, and with what.
 pub const FAULTS: [&str; 14] = [
     "cuCtxRecordEvent@*=2",
