@@ -36,18 +36,19 @@ pub struct Member {
     pub terminals: Vec<Edge>,
 }
 
-impl Captures {
-    /// A stream is destroyed without ending its capture. If it began one, that is dead.
-    pub fn forget_stream(&mut self, stream: Handle) {
-        for capture in self.active.values_mut() {
-            capture.members.retain(|member| *member != stream);
-        }
-        // Nobody can end these any more.
-        self.active.retain(|_, capture| capture.origin != stream);
-    }
-}
-
 impl World {
+    /// A stream is destroyed without ending its capture. One that it began is gone, with its graph: nobody
+    /// can end it any more.
+    pub fn leave_captures(&mut self, stream: Handle) {
+        let active = &mut self.captures.active;
+        active.values_mut().for_each(|capture| capture.members.retain(|known| *known != stream));
+        let begun = active.extract_if(|_, capture| capture.origin == stream);
+        let begun: Vec<Capture> = begun.map(|(_, capture)| capture).collect();
+        for capture in begun.iter().filter(|capture| !capture.into_graph) {
+            let _ = self.destroy_graph(capture.graph); // the program may have destroyed it
+        }
+    }
+
     pub fn begin_capture(
         &mut self,
         stream: Handle,

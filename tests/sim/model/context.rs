@@ -80,7 +80,7 @@ impl World {
         let Some(context) = self.contexts.remove(handle) else { return };
         self.context_handles.remove(&context.id);
         for stream in context.streams {
-            self.captures.forget_stream(stream);
+            self.leave_captures(stream);
             if let Some(Stream { chains, .. }) = self.streams.remove(stream) {
                 self.chains.retire(&chains);
             }

@@ -67,7 +67,7 @@ impl World {
         if self.streams.get(handle)?.kind != StreamKind::Created {
             return Err(Code::INVALID_HANDLE);
         }
-        self.captures.forget_stream(handle);
+        self.leave_captures(handle);
         let stream = self.streams.remove(handle).ok_or(Code::INVALID_HANDLE)?;
         self.chains.retire(&stream.chains);
         let context = self.contexts.get_mut(stream.context)?;
