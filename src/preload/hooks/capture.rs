@@ -45,7 +45,14 @@ pub fn end(
         return real();
     }
     let stream = stream_of(function, words[0]);
-    guarded(function, || captures::end(stream, real), real)
+    let end = || {
+        let code = captures::end(stream, real);
+        if code != SUCCESS {
+            pool_life::graph_ended();
+        }
+        code
+    };
+    guarded(function, end, real)
 }
 
 /// `cuStreamWaitEvent(stream, event, flags)`. While something captures, the event may be a

@@ -17,7 +17,7 @@ use crate::driver::api;
 use crate::driver::sys::{
     CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
 };
-use crate::graphs::{open_captures, participants};
+use crate::graphs::{open_captures, participants, pool_life};
 use crate::lock::lock;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
@@ -106,7 +106,10 @@ pub fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResul
     }
     let code = real();
     if code == SUCCESS {
-        id.iter().for_each(|id| stream_destroyed(*id));
+        if let Some(id) = id {
+            stream_destroyed(id);
+            pool_life::graph_ended();
+        }
     } else if let Some(member) = member {
         open_captures::waited(member);
     }

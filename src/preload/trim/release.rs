@@ -226,6 +226,7 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 /// Every wholly free segment of every context on this device (`None`: on every device) leaves
 /// the cache.
 pub fn everything_free(device: Option<i32>) -> CuResult {
+    pool_life::reap_late();
     give_back(device, |allocator| allocator.release_free()).0
 }
 
