@@ -24,6 +24,10 @@ impl Maker {
         if self.thread != 0 && self.thread != next && self.dice.chance(25) {
             self.say(Op::ThreadEnd, &[]);
             self.model.threads[self.thread as usize] = None;
+            // The next thread of this number has streams of its own.
+            for ctx in self.model.ctxs.iter_mut().flatten() {
+                ctx.per_thread.retain(|(owner, _)| *owner != self.thread);
+            }
         }
         let home = self.ctx();
         self.switch(next);

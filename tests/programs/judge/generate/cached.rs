@@ -12,7 +12,7 @@ impl Maker {
         else {
             return self.drop_graph();
         };
-        let Some(to) = self.any_block(false) else { return self.allocate() };
+        let Some(to) = self.any_block(true) else { return self.fill() };
         if self.captures_open > 0 {
             return;
         }
