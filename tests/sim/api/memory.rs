@@ -4,7 +4,7 @@ use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
 use crate::model::memory::Kind;
-use crate::model::op::{FREE, Work};
+use crate::model::op::{BIRTH, FREE, Work};
 use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use crate::model::world::config;
 
@@ -89,8 +89,9 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     if second.is_ok() || config().frees_wait {
         return second;
     }
-    // As if the frees had waited.
-    while world.step() {}
+    // As if the frees had waited, and nothing else.
+    let frees = std::mem::take(&mut world.frees_not_waited_for);
+    while frees.iter().any(|free| !free.done()) && world.step() {}
     world.pools_make_room();
     world.memory.alloc(bytes, kind, ctx, device)
 }
@@ -113,11 +114,10 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     // From here on no other call can name the block, while work in flight may still use it.
     let id = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     if !config().frees_wait {
-        let at = call.ns();
-        return call
-            .world()
-            .mark_context_with(context, Work::Give { allocation: id }, at)
-            .map(drop);
+        let (at, world) = (call.ns(), call.world());
+        let free = world.mark_context_with(context, Work::Give { allocation: id }, at)?;
+        world.frees_not_waited_for.push(free);
+        return Ok(());
     }
     wait_holding(call, context)?;
     note_end(call, address, bytes);
@@ -152,9 +152,9 @@ fn judge_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     let mut clock = world.host.clock.clone();
     let chains = world.host.chains.clone();
     let epoch = world.chains.advance(&chains, &mut clock);
-    // The free of an earlier owner is none of its accesses; its memory was given on behind it.
+    // The free of an earlier owner, behind which it was given on, and the request are no accesses.
     let races = world.shadow.clone().access(access, source, epoch, &clock);
-    for race in races.iter().filter(|race| race.first.name != FREE) {
+    for race in races.iter().filter(|race| ![FREE, BIRTH].contains(&race.first.name)) {
         world.report.race(race);
     }
 }

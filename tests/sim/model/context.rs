@@ -81,8 +81,9 @@ impl World {
         self.context_handles.remove(&context.id);
         for stream in context.streams {
             self.leave_captures(stream);
-            if let Some(Stream { chains, .. }) = self.streams.remove(stream) {
+            if let Some(Stream { chains, births, .. }) = self.streams.remove(stream) {
                 self.chains.retire(&chains);
+                self.chains.retire(&births);
             }
         }
         // Handles of its kernels are given out again.

@@ -21,6 +21,10 @@ impl Work {
             Work::Fill(fill) => fill.accesses(),
             Work::WaitValue(wait) => flag(wait.address, wait.bytes, AccessKind::AtomicRead),
             Work::WriteValue(write) => flag(write.address, write.bytes, AccessKind::AtomicWrite),
+            Work::Birth { base, allocation } => match memory.range_of(*base, *allocation) {
+                Some((start, bytes)) => flag(start, bytes, AccessKind::Write),
+                None => Vec::new(),
+            },
             Work::Release { allocation } | Work::Give { allocation } => {
                 match memory.dying_range(*allocation) {
                     Some((start, bytes)) => flag(start, bytes, AccessKind::Write),
@@ -44,7 +48,7 @@ impl Work {
                 );
             }
             Work::Marker | Work::Host(_) | Work::WaitValue(_) => {}
-            Work::Release { .. } | Work::Give { .. } => {}
+            Work::Birth { .. } | Work::Release { .. } | Work::Give { .. } => {}
         }
     }
 }

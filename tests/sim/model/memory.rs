@@ -86,11 +86,18 @@ impl Memory {
         Ok(base)
     }
 
-    pub fn insert(&mut self, base: u64, bytes: u64, kind: Kind, ctx: u64, device: usize) {
+    pub fn insert(&mut self, base: u64, bytes: u64, kind: Kind, ctx: u64, device: usize) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         self.live
             .insert(base, Allocation { id, base, bytes, kind, ctx, device, sync_memops: false });
+        id
+    }
+
+    /// Where an allocation stands that was not freed yet, or is dying.
+    pub fn range_of(&self, base: u64, id: u64) -> Option<(u64, u64)> {
+        let live = self.live.get(&base).filter(|found| found.id == id);
+        live.or(self.dying.get(&id)).map(|found| (found.base, found.bytes))
     }
 
     /// The live allocation that contains the address.

@@ -31,6 +31,11 @@ pub enum Work {
     Host(HostWork),
     WaitValue(FlagWork),
     WriteValue(FlagWork),
+    /// The begin of recycled stream-ordered memory.
+    Birth {
+        base: u64,
+        allocation: u64,
+    },
     /// The end of a stream-ordered free, or of one that does not wait.
     Release {
         allocation: u64,
@@ -172,6 +177,8 @@ impl Deps {
 
 /// The name of frees in the order of a stream.
 pub const FREE: &str = "free";
+/// The name of requests in the order of a stream.
+pub const BIRTH: &str = "request";
 
 impl Work {
     pub fn name(&self) -> &'static str {
@@ -183,13 +190,14 @@ impl Work {
             Work::Host(_) => "host function",
             Work::WaitValue(_) => "wait value",
             Work::WriteValue(_) => "write value",
+            Work::Birth { .. } => BIRTH,
             Work::Release { .. } | Work::Give { .. } => FREE,
         }
     }
 
     pub fn duration_ns(&self) -> u64 {
         match self {
-            Work::Marker | Work::Host(_) | Work::WaitValue(_) => 0,
+            Work::Marker | Work::Birth { .. } | Work::Host(_) | Work::WaitValue(_) => 0,
             Work::WriteValue(_) | Work::Release { .. } | Work::Give { .. } => 500,
             Work::Kernel(launch) => KERNEL_NS + launch.delay_ns(),
             Work::Copy(copy) => COPY_NS + copy.width * copy.height * copy.depth / COPY_BYTES_PER_NS,

@@ -10,8 +10,10 @@
 //! is back at once.
 
 use super::memory::{Allocation, Kind};
-use super::op::{Deps, OpRef, Work};
+use super::op::{BIRTH, Deps, OpRef, Work};
+use super::shadow::{Access, AccessKind, Source};
 use super::space::PAGE_BYTES;
+use super::stream::Stream;
 use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
 
@@ -132,7 +134,8 @@ impl World {
         let stream_id = self.streams.get(stream)?.id;
         let state = self.pools.find_mut(pool).ok_or(Code::INVALID_VALUE)?;
         let device = state.device;
-        // Of fresh memory the request is no work, which the legacy stream would stop others for.
+        // Of fresh memory the request is no work, which the legacy stream would stop others for. What
+        // uses the memory must come behind the request all the same.
         let mut deps = None;
         let (base, block_bytes) = match state.take(rounded, stream_id) {
             Some(block) => {
@@ -156,12 +159,24 @@ impl World {
         let state = self.pools.get_mut(pool)?;
         state.used_bytes += bytes;
         state.used_bytes_peak = state.used_bytes_peak.max(state.used_bytes);
-        self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
-        if let Some(deps) = deps {
-            let birth = self.submit_after(stream, Work::Marker, deps, at)?;
-            self.pool_births.insert(base, birth);
+        let id = self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
+        match deps {
+            Some(deps) => {
+                let birth = self.submit_after(stream, Work::Birth { base, allocation: id }, deps, at)?;
+                self.pool_births.insert(base, birth);
+            }
+            None => self.born(stream, base, bytes)?,
         }
         Ok(base)
+    }
+
+    /// Memory begins here in the stream.
+    fn born(&mut self, stream: Handle, start: u64, bytes: u64) -> Outcome {
+        let Stream { id, clock, births, .. } = self.streams.get_mut(stream)?;
+        let source = Source { name: BIRTH, op: 0, stream: *id };
+        let epoch = self.chains.advance(births, clock);
+        self.shadow.access(Access { start, bytes, kind: AccessKind::Write }, source, epoch, clock);
+        Ok(())
     }
 
     /// Memory that other streams still use, at addresses of its own and behind their frees.

@@ -30,6 +30,8 @@ pub struct Stream {
     /// Known besides the tail: events that were complete when the stream waited for them.
     pub clock: Clock,
     pub chains: ChainSet,
+    /// Of requests that are no work.
+    pub births: ChainSet,
     /// The tail's last operation, if it is a kernel: what a dependent may overlap.
     pub last_kernel: Option<OpRef>,
     pub capture: Option<Member>,
@@ -55,6 +57,7 @@ impl World {
             tail: Vec::new(),
             clock: Clock::default(),
             chains: ChainSet::default(),
+            births: ChainSet::default(),
             last_kernel: None,
             capture: None,
         });
@@ -70,6 +73,7 @@ impl World {
         self.leave_captures(handle);
         let stream = self.streams.remove(handle).ok_or(Code::INVALID_HANDLE)?;
         self.chains.retire(&stream.chains);
+        self.chains.retire(&stream.births);
         let context = self.contexts.get_mut(stream.context)?;
         context.streams.retain(|known| *known != handle);
         context.orphans_clock.join(&stream.clock);

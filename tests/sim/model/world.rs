@@ -44,6 +44,8 @@ pub struct World {
     pub device_pools: Vec<DevicePools>,
     /// What made the living blocks of pools their owners', by address.
     pub pool_births: HashMap<u64, OpRef>,
+    /// With `SIM_FREES_WAIT=0`: what would have waited.
+    pub frees_not_waited_for: Vec<OpRef>,
     /// Freed on a stream (an id), which nobody has synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
@@ -147,6 +149,7 @@ impl World {
             pools,
             device_pools,
             pool_births: HashMap::new(),
+            frees_not_waited_for: Vec::new(),
             freed_in_order: Vec::new(),
             physical: Slab::new(tag::PHYSICAL),
             arrays: Slab::new(tag::ARRAY),

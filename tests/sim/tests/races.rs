@@ -105,6 +105,52 @@ fn pool_memory_is_used_before_its_stream_reaches_the_allocation() {
 }
 
 #[test]
+fn memory_is_used_beside_its_request() {
+    let outcome = child("memory_is_used_beside_its_request", &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, a).unwrap();
+        d.launch("fill", b, &[x, N, 1, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: request#0 on stream");
+}
+
+#[test]
+fn memory_is_used_beside_its_second_request() {
+    let outcome = child("memory_is_used_beside_its_second_request", &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, a).unwrap();
+        d.launch("fill", a, &[x, N, 1, MS]).unwrap();
+        d.free_async(x, a).unwrap();
+        d.synchronize().unwrap();
+        assert_eq!(d.alloc_async(N as usize, a).unwrap(), x);
+        d.launch("fill", b, &[x, N, 2, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: ");
+}
+
+#[test]
+fn requests_are_ordered_as_work_is() {
+    let outcome = child("requests_are_ordered_as_work_is", &[], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, a).unwrap();
+        let event = d.event().unwrap();
+        d.record(event, a).unwrap();
+        d.stream_waits(b, event).unwrap();
+        d.launch("fill", b, &[x, N, 1, MS]).unwrap();
+        d.free_async(x, b).unwrap();
+        let y = d.alloc_async(N as usize, a).unwrap();
+        d.synchronize_stream(a).unwrap();
+        d.launch("fill", b, &[y, N, 2, MS]).unwrap();
+        let z = d.alloc_async(N as usize, PER_THREAD).unwrap();
+        d.launch("fill", LEGACY, &[z, N, 3, MS]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
+}
+
+#[test]
 fn stream_ordered_reuse_is_clean() {
     let outcome = child("stream_ordered_reuse_is_clean", &[], |d| {
         let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
