@@ -165,7 +165,7 @@ impl Allocator {
                 private_index(&mut self.private, private, pool).insert(id, block);
             }
         }
-        if let Some(tag) = block.barrier_tag() {
+        if let Some(tag) = block.work_tag() {
             self.tags.insert(id, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
@@ -183,7 +183,7 @@ impl Allocator {
                 private_index(&mut self.private, private, pool).remove(id, block);
             }
         }
-        if let Some(tag) = block.barrier_tag() {
+        if let Some(tag) = block.work_tag() {
             self.tags.remove(id, tag);
         }
         if block.is_pending() {

@@ -85,9 +85,9 @@ impl Block {
         self.state == State::Free && self.private.is_none()
     }
 
-    /// The tag that a barrier ends.
-    pub(crate) fn barrier_tag(&self) -> Option<Tag> {
-        self.tag().filter(|tag| tag.ready.is_ended_by_barrier())
+    /// The tag, where it waits for work.
+    pub(crate) fn work_tag(&self) -> Option<Tag> {
+        self.tag().filter(|tag| tag.ready.waits_for_work())
     }
 
     pub(crate) fn is_pending(&self) -> bool {

@@ -85,9 +85,9 @@ impl Allocator {
         assert!(block.address.0.is_multiple_of(BLOCK_BYTES_MIN), "I3: {id:?}: {block:?}");
         let index = self.index(block.pool, block.private);
         assert!(index.holds(id, block), "I6: {id:?} is not listed: {block:?}");
-        let of_pool = block.tag().is_some() && block.barrier_tag().is_none();
+        let of_pool = block.tag().is_some() && block.work_tag().is_none();
         assert!(!of_pool || block.private.is_some(), "I19: {id:?} waits for no pool: {block:?}");
-        if let Some(tag) = block.barrier_tag() {
+        if let Some(tag) = block.work_tag() {
             assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
         }
         let allocated = block.state == State::Allocated;
@@ -238,7 +238,7 @@ struct Count {
 impl Count {
     fn block(&mut self, block: &Block) {
         self.blocks += 1;
-        self.tagged += usize::from(block.barrier_tag().is_some());
+        self.tagged += usize::from(block.work_tag().is_some());
         let allocated = block.state == State::Allocated;
         if block.is_retired() {
             self.retired_bytes.add(block.pool, block.bytes);

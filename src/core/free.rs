@@ -67,7 +67,7 @@ impl Allocator {
     /// What a freed block waits for, if it does; to be told apart from all that it, or another block of
     /// its number, waits for later.
     pub fn wait_of(&self, id: BlockId) -> Option<Waiting> {
-        let tag = self.blocks.get(id.0)?.barrier_tag()?;
+        let tag = self.blocks.get(id.0)?.work_tag()?;
         Some(Waiting { id, sequence: tag.sequence })
     }
 
@@ -102,7 +102,7 @@ impl Allocator {
     }
 
     /// A barrier that was recorded after `mark` was taken is in: all later work of the whole
-    /// process comes after everything that tags made before the mark waited for.
+    /// process comes after everything in this context that tags made before the mark waited for.
     pub fn barrier_passed(&mut self, mark: TagMark) {
         while let Some(id) = self.tags.oldest_before(mark) {
             self.drop_tag(id);

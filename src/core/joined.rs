@@ -133,7 +133,7 @@ impl Allocator {
         let block = self.blocks.at(id.0);
         let segment = block.segment;
         // What waits for nothing of the pool's stays in no index.
-        let pending = block.is_pending() && block.barrier_tag().is_some();
+        let pending = block.is_pending() && block.work_tag().is_some();
         if block.state == State::Allocated || pending {
             self.blocks.at_mut(id.0).private = None;
             return;
@@ -143,7 +143,7 @@ impl Allocator {
         let block = self.blocks.at_mut(id.0);
         block.private = None;
         block.unsettled = false;
-        if block.barrier_tag().is_none() {
+        if block.work_tag().is_none() {
             block.state = State::Free;
             block.freed_at = clock;
         }

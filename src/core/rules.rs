@@ -37,6 +37,8 @@ rules! {
     LaterEventStays = "later_event_stays",
     /// A barrier drops only the tags made before its mark was taken.
     BarrierMark = "barrier_mark",
+    /// And none that waits for another context.
+    ElsewhereOutlastsBarrier = "elsewhere_outlasts_barrier",
     /// A block that another process may have mapped is never handed out again.
     ExportedNotReused = "exported_not_reused",
     /// After the first export large blocks are segments of their own.
@@ -111,6 +113,8 @@ rules! {
     StrictWaits = "strict_waits",
     /// A block freed on a stream is for that stream only until its event is complete.
     AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
+    /// What the block's context has waited for says nothing of a stream of another one.
+    StreamElsewhereTags = "stream_elsewhere_tags",
     /// `cuMemFree` of an async block neither waits nor makes a barrier.
     PlainFreeOfAsyncParks = "plain_free_of_async_parks",
     /// A block that was recorded on other streams is not its stream's at once.

@@ -20,15 +20,23 @@ pub struct TagMark(u64);
 #[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
-    /// Every tagged block. A split gives several blocks one age, hence the block in the key.
+    /// Every tagged block that a barrier frees. A split gives several blocks one age, hence the block in
+    /// the key.
     by_age: BTreeMap<(u64, BlockId), Option<EventId>>,
+    /// The others.
+    elsewhere: BTreeMap<(u64, BlockId), Option<EventId>>,
     /// Those whose tag has an event.
     by_event: BTreeSet<(EventId, u64, BlockId)>,
 }
 
 impl Tags {
     pub(crate) fn new() -> Tags {
-        Tags { next_sequence: 0, by_age: BTreeMap::new(), by_event: BTreeSet::new() }
+        Tags {
+            next_sequence: 0,
+            by_age: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            by_event: BTreeSet::new(),
+        }
     }
 
     /// Gives the tag its age. A block for anyone gets none.
@@ -43,25 +51,29 @@ impl Tags {
 
     pub(crate) fn insert(&mut self, id: BlockId, tag: Tag) {
         let event = tag.ready.event();
-        self.by_age.insert((tag.sequence, id), event);
+        self.list_of(tag).insert((tag.sequence, id), event);
         if let Some(event) = event {
             self.by_event.insert((event, tag.sequence, id));
         }
     }
 
     pub(crate) fn remove(&mut self, id: BlockId, tag: Tag) {
-        let known = self.by_age.remove(&(tag.sequence, id));
+        let known = self.list_of(tag).remove(&(tag.sequence, id));
         assert!(known.is_some(), "the tag {tag:?} of {id:?} is not listed");
         if let Some(event) = tag.ready.event() {
             self.by_event.remove(&(event, tag.sequence, id));
         }
     }
 
+    fn list_of(&mut self, tag: Tag) -> &mut BTreeMap<(u64, BlockId), Option<EventId>> {
+        if tag.ready.is_ended_by_barrier() { &mut self.by_age } else { &mut self.elsewhere }
+    }
+
     pub(crate) fn mark(&self) -> TagMark {
         TagMark(self.next_sequence)
     }
 
-    /// The oldest tagged block, if its tag was made before the mark.
+    /// The oldest tagged block that a barrier frees, if its tag was made before the mark.
     pub(crate) fn oldest_before(&self, mark: TagMark) -> Option<BlockId> {
         let (&(sequence, id), _) = self.by_age.first_key_value()?;
         let covered = sequence < mark.0 || !rule_holds(Rule::BarrierMark);
@@ -74,9 +86,10 @@ impl Tags {
         Some(first.2)
     }
 
-    /// Every event that a tag waits for, once, in the order of the first tag that names it.
+    /// Every event that a tag waits for, once, in the order of the first tag that names it; those of
+    /// other contexts last.
     pub(crate) fn events_oldest_first(&self) -> impl Iterator<Item = EventId> {
-        self.by_age.iter().filter_map(|(&(sequence, id), &event)| {
+        self.by_age.iter().chain(&self.elsewhere).filter_map(|(&(sequence, id), &event)| {
             let event = event?;
             (self.first_of(event) == Some((event, sequence, id))).then_some(event)
         })
@@ -87,7 +100,7 @@ impl Tags {
     }
 
     pub(crate) fn blocks_count(&self) -> usize {
-        self.by_age.len()
+        self.by_age.len() + self.elsewhere.len()
     }
 
     /// Whether the block is listed as it should be. For `check()`.
@@ -97,7 +110,8 @@ impl Tags {
             let key = (event, tag.sequence, id);
             self.by_event.contains(&key)
         });
-        by_event && self.by_age.get(&(tag.sequence, id)) == Some(&event)
+        let list = if tag.ready.is_ended_by_barrier() { &self.by_age } else { &self.elsewhere };
+        by_event && list.get(&(tag.sequence, id)) == Some(&event)
     }
 
     fn first_of(&self, event: EventId) -> Option<(EventId, u64, BlockId)> {

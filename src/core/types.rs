@@ -3,6 +3,8 @@
 
 use alloc::vec::Vec;
 
+use crate::rules::{Rule, rule_holds};
+
 /// A device address. The core compares and adds addresses, it never looks behind one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Address(pub u64);
@@ -46,6 +48,8 @@ pub enum Ready {
     OnStream { stream: StreamId, event: EventId },
     /// Nobody before `event` is complete.
     After { event: EventId },
+    /// The same, of an event in another context: no barrier of this one says that it is complete.
+    AfterElsewhere { event: EventId },
     /// Nobody before the next barrier is in: parked without an event.
     NextBarrier,
     /// In a private pool: nobody before the pool ends, or the capture is known to order the next
@@ -59,19 +63,31 @@ impl Ready {
     /// The event whose completion makes the block free for anyone.
     pub fn event(self) -> Option<EventId> {
         match self {
-            Ready::OnStream { event, .. } | Ready::After { event } => Some(event),
+            Ready::OnStream { event, .. }
+            | Ready::After { event }
+            | Ready::AfterElsewhere { event } => Some(event),
             Ready::Anyone | Ready::NextBarrier | Ready::WithPool | Ready::InPool { .. } => None,
         }
     }
 
-    /// Whether a barrier is what the block waits for, with an event or without.
+    /// Whether work is what the block waits for, and not its pool.
+    pub(crate) fn waits_for_work(self) -> bool {
+        self == Ready::NextBarrier || self.event().is_some()
+    }
+
+    /// Whether a barrier covers what the block waits for.
     pub(crate) fn is_ended_by_barrier(self) -> bool {
-        matches!(self, Ready::OnStream { .. } | Ready::After { .. } | Ready::NextBarrier)
+        let elsewhere = matches!(self, Ready::AfterElsewhere { .. });
+        self.waits_for_work() && (!elsewhere || !rule_holds(Rule::ElsewhereOutlastsBarrier))
     }
 
     /// True where nobody at all may take the block yet: it is pending free, hence active.
     pub fn is_pending(self) -> bool {
-        matches!(self, Ready::After { .. } | Ready::NextBarrier | Ready::WithPool)
+        match self {
+            Ready::After { .. } | Ready::AfterElsewhere { .. } => true,
+            Ready::NextBarrier | Ready::WithPool => true,
+            Ready::Anyone | Ready::OnStream { .. } | Ready::InPool { .. } => false,
+        }
     }
 }
 

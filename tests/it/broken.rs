@@ -109,6 +109,8 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::NamedStaysWithGraph,
     Rule::BeginIsNoEnd,
     Rule::GreenIsEnteredByPrimary,
+    Rule::ElsewhereOutlastsBarrier,
+    Rule::StreamElsewhereTags,
     Rule::PrivateByBlock,
     Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,

@@ -57,6 +57,8 @@ fn programs_differ_without_their_rule() {
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
         (Rule::SettledPoolEndsAtOnce, "graph_gone_beside_a_capture"),
         (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
+        (Rule::ElsewhereOutlastsBarrier, "freed_on_a_stream_elsewhere"),
+        (Rule::StreamElsewhereTags, "used_on_a_stream_elsewhere"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();

@@ -116,16 +116,18 @@ pub fn free_async_block_plainly(facts: &Facts) -> Route {
     if can_record(facts) { Route::ParkOnEvent } else { Route::ParkForBarrier }
 }
 
-/// `cuMemFreeAsync` of either kind of block on a stream that does not capture.
+/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the stream is
+/// one of another context than the block.
 ///
 /// A capture elsewhere does not matter: an event recorded on a stream that does not capture is harmless
 /// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the driver
 /// refuses the program's own call.
-pub fn free_on_stream(facts: &Facts) -> StreamRoute {
+pub fn free_on_stream(facts: &Facts, elsewhere: bool) -> StreamRoute {
     if facts.in_driver_callback {
         return StreamRoute::ParkForBarrier;
     }
-    if nothing_in_use(facts) || !rule_holds(Rule::AsyncTagWaitsElsewhere) {
+    let known = !elsewhere || !rule_holds(Rule::StreamElsewhereTags);
+    if known && nothing_in_use(facts) || !rule_holds(Rule::AsyncTagWaitsElsewhere) {
         return StreamRoute::Publish;
     }
     match captures_forbid(facts) && !rule_holds(Rule::CaptureLeavesTags) {

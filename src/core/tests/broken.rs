@@ -60,6 +60,11 @@ fn barrier_mark() {
 }
 
 #[test]
+fn elsewhere_outlasts_barrier() {
+    caught(Rule::ElsewhereOutlastsBarrier);
+}
+
+#[test]
 fn unmap_only_free() {
     caught(Rule::UnmapOnlyFree);
 }

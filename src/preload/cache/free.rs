@@ -347,7 +347,10 @@ impl<'a> Free<'a> {
                 return code;
             }
         }
-        match free_on_stream(&facts(self.context)) {
+        let facts = facts(self.context);
+        // In a plain process no other context has anything to wait for.
+        let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
+        match free_on_stream(&facts, elsewhere) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // Of a capture: that must know.
@@ -369,30 +372,47 @@ impl<'a> Free<'a> {
             api::stream_get_id(stream, &mut id);
         }
         // An event belongs to the context of the stream that it is recorded on.
-        let owner = streams::context_of(stream).unwrap_or(self.context);
-        if self.is_on_other_streams() && core::ptr::eq(owner, self.context) {
+        let owner = self.owner_of(stream);
+        let here = core::ptr::eq(owner, self.context);
+        if self.is_on_other_streams() && here {
             return self.park_behind_all();
         }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
-            return self.park_for_barrier();
+            return self.without_event(stream, here);
         };
-        let _in_order = stream_frees::in_order(self.context);
+        let in_order = stream_frees::in_order(self.context);
         let code = api::relaxed(|| api::event_record(event.handle(), stream));
-        // A shortage that no native free has: behind the next barrier the block is safe as well.
         if code == OUT_OF_MEMORY {
-            return self.park_for_barrier();
+            drop(in_order);
+            return self.without_event(stream, here);
         }
         if code != SUCCESS {
             self.block.give_back();
             return code;
         }
-        let own_stream = core::ptr::eq(owner, self.context);
-        let ready = match api::has_stream_ids() && own_stream {
-            true => Ready::OnStream { stream: StreamId(id), event: event.id() },
-            false => Ready::After { event: event.id() },
+        let ready = match here {
+            true if api::has_stream_ids() => {
+                Ready::OnStream { stream: StreamId(id), event: event.id() }
+            }
+            true => Ready::After { event: event.id() },
+            false => Ready::AfterElsewhere { event: event.id() },
         };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         SUCCESS
+    }
+
+    fn owner_of(&self, stream: StreamHandle) -> &'static Context {
+        streams::context_of(stream).unwrap_or(self.context)
+    }
+
+    /// A shortage that no native free has. Behind the next barrier of its context a block is safe as well;
+    /// of a stream of another context that says nothing, and only a wait does.
+    fn without_event(&self, stream: StreamHandle, here: bool) -> CuResult {
+        if here {
+            return self.park_for_barrier();
+        }
+        let wait = || api::relaxed(|| api::stream_synchronize(stream));
+        self.conclude(waits::timed(Wait::Shared, wait))
     }
 
     /// The block may be handed out from here on.

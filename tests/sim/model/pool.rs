@@ -162,7 +162,8 @@ impl World {
         let id = self.memory.insert(base, bytes, Kind::Pool { pool, block_bytes }, 0, device);
         match deps {
             Some(deps) => {
-                let birth = self.submit_after(stream, Work::Birth { base, allocation: id }, deps, at)?;
+                let birth =
+                    self.submit_after(stream, Work::Birth { base, allocation: id }, deps, at)?;
                 self.pool_births.insert(base, birth);
             }
             None => self.born(stream, base, bytes)?,

@@ -347,7 +347,7 @@ impl Ours {
 
     /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for.
     pub fn free_async(&mut self, block: usize, stream_id: u64, stream_prefix: Set) {
-        let place = match free_on_stream(&self.facts()) {
+        let place = match free_on_stream(&self.facts(), false) {
             StreamRoute::Publish => Place::Free,
             StreamRoute::Tag => Place::Tagged(stream_id, stream_prefix),
             StreamRoute::ParkForBarrier => Place::ParkedForBarrier,

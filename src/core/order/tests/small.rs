@@ -39,7 +39,13 @@ fn routes_respect_every_fact() {
     for facts in all_facts() {
         let plainly = free_context_block(&facts);
         let async_plainly = free_async_block_plainly(&facts);
-        let on_stream = free_on_stream(&facts);
+        let on_stream = free_on_stream(&facts, false);
+        let elsewhere = free_on_stream(&facts, true);
+        assert_ne!(
+            elsewhere,
+            StreamRoute::Publish,
+            "of another context nothing is known: {facts:?}"
+        );
         let barrier = matches!(plainly, Route::Barrier | Route::BarrierThenWait);
         if facts.in_driver_callback {
             assert_eq!(plainly, Route::ParkForBarrier, "{facts:?}");

@@ -50,6 +50,7 @@ enum How {
     Anyone,
     OnStream(u64),
     After,
+    AfterElsewhere,
     NextBarrier,
 }
 
@@ -103,7 +104,14 @@ impl Explorer {
                 operations.push(Operation::Alloc { bytes, requester });
             }
         }
-        let hows = [How::Anyone, How::OnStream(1), How::OnStream(2), How::After, How::NextBarrier];
+        let hows = [
+            How::Anyone,
+            How::OnStream(1),
+            How::OnStream(2),
+            How::After,
+            How::AfterElsewhere,
+            How::NextBarrier,
+        ];
         for place in 0..self.live.len() {
             operations.extend(hows.map(|how| Operation::Free { place, how }));
             let block = self.live[place];
@@ -243,6 +251,7 @@ impl Explorer {
                 Ready::OnStream { stream: StreamId(number), event: self.world.new_event() }
             }
             How::After => Ready::After { event: self.world.new_event() },
+            How::AfterElsewhere => Ready::AfterElsewhere { event: self.world.new_event() },
             How::NextBarrier => Ready::NextBarrier,
         };
         self.events.extend(ready.event());

@@ -283,7 +283,11 @@ impl Model {
 
     pub fn barrier_passed(&mut self, frees_count: u64) {
         let of_pool = |ready| matches!(ready, Ready::WithPool | Ready::InPool { .. });
-        self.end_waiting(|waiting| waiting.free_number < frees_count && !of_pool(waiting.ready));
+        let elsewhere = |ready| matches!(ready, Ready::AfterElsewhere { .. });
+        self.end_waiting(|waiting| {
+            let before = waiting.free_number < frees_count;
+            before && !of_pool(waiting.ready) && !elsewhere(waiting.ready)
+        });
     }
 
     fn end_waiting(&mut self, over: impl Fn(&Waiting) -> bool) {

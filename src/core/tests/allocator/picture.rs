@@ -5,7 +5,7 @@
 //! policy max_split_size_mb:40       a: reserve 20M                 what the request asked for
 //! capacity 100M                     20M large | a 3M | 17M free    one line for each segment
 //! a = alloc 3M [s1]                 reserved 20M  allocated 3M  active 3M
-//! free a [on s1 e1 | after e1 | parked]
+//! free a [on s1 e1 | after e1 | elsewhere e1 | parked]
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
@@ -197,6 +197,9 @@ impl Drawing {
                 format!("{bytes} free s{} e{}", stream.0, event.0)
             }
             BlockState::Free(Ready::After { event }) => format!("{bytes} pending e{}", event.0),
+            BlockState::Free(Ready::AfterElsewhere { event }) => {
+                format!("{bytes} pending e{} elsewhere", event.0)
+            }
             BlockState::Free(Ready::NextBarrier) => format!("{bytes} parked"),
             BlockState::Free(Ready::WithPool) => format!("{bytes} kept"),
             BlockState::Free(Ready::InPool { stream }) => format!("{bytes} free s{}", stream.0),
@@ -242,6 +245,7 @@ fn ready(words: &[&str]) -> Ready {
         [] => Ready::Anyone,
         ["on", on, when] => Ready::OnStream { stream: stream(on), event: event(when) },
         ["after", when] => Ready::After { event: event(when) },
+        ["elsewhere", when] => Ready::AfterElsewhere { event: event(when) },
         ["parked"] => Ready::NextBarrier,
         _ => panic!("not a way to free: {words:?}"),
     }

@@ -199,6 +199,7 @@ impl Program {
         let ready = match self.random.below(8) {
             0..3 => Ready::Anyone,
             3..6 => Ready::OnStream { stream, event: self.world.new_event() },
+            6 if self.random.below(2) == 0 => Ready::AfterElsewhere { event: self.shared_event() },
             6 => Ready::After { event: self.shared_event() },
             _ => Ready::NextBarrier,
         };

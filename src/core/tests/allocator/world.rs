@@ -337,6 +337,10 @@ impl World {
             self.free(block, Ready::Anyone);
         }
         self.barrier_passed(self.mark());
+        let mut elsewhere = Vec::new();
+        self.allocator.events_pending(&mut |event| elsewhere.push(event));
+        elsewhere.into_iter().for_each(|event| self.finish(event));
+        self.report_finished();
         for (pool, _) in self.pools.clone() {
             self.end_pool(pool);
             self.close_pool(pool);

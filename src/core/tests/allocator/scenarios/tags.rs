@@ -318,6 +318,33 @@ fn one_event_for_several_blocks() {
 }
 
 #[test]
+fn what_waits_for_another_context_waits_past_barriers() {
+    check(
+        "
+            a = alloc 20M
+            b = alloc 20M
+            free a elsewhere e1
+            free b after e2
+            barrier
+            c = alloc 20M s1
+            d = alloc 20M
+            finish e1
+            e = alloc 20M
+        ",
+        "
+            a: reserve 20M
+            b: reserve 20M
+            d: query, reserve 20M
+            e: query
+            20M large | e 20M
+            20M large | c 20M
+            20M large | d 20M
+            reserved 60M  allocated 60M  active 60M
+        ",
+    );
+}
+
+#[test]
 fn parked_blocks_wait_for_a_barrier() {
     check(
         "
