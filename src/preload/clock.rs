@@ -12,7 +12,8 @@ use crate::c_library::dlsym;
 type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 static GETTIME: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the C library's own function, which asks the kernel without a call. Outside of signal handlers.
+/// Finds the C library's own function, which asks the kernel without a call. Outside of signal handlers,
+/// and behind the C library's constructor.
 pub fn find() {
     let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: C strings; the handle is of a library that is never unloaded.

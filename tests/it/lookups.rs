@@ -98,12 +98,16 @@ fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {
 #[test]
 fn lookups_before_any_constructor_work() {
     let needed = compile_library("early_needed.c", "libearly_needed.so", &["-ldl"]);
-    same(&Run::c("early.c").arg(needed.clone())).ok();
-    same(&Run::c("early.c").no_driver().arg(needed.clone())).ok();
+    let early = Run::c("early.c").arg(needed.clone());
+    let ran = early.output().ok();
+    assert!(ran.stdout.starts_with("cuInit is in libcachealloc.so\n"), "{ran:?}");
+    // The environment is there later, and says so.
+    same(&early.clone().env("CACHEALLOC", "0")).ok();
+    same(&early.no_driver()).ok();
     // Its constructor runs before ours where it is preloaded behind us.
     let run = Run::c("early.c").arg(needed.clone()).preload(&[library(), needed]);
     run.output().ok();
-    same(&Run::c("early.c").env("LD_BIND_NOW", "1")).ok();
+    same(&Run::c("early.c").env("LD_BIND_NOW", "1").no_driver()).ok();
 }
 
 /// Our exports are in the global scope of every process; a machine without CUDA must not seem to

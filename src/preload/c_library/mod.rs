@@ -8,6 +8,9 @@
 //! The look-up itself still waits for the loader, where natively the call would not. So the first
 //! call of any of them finds all of them. What is left: a constructor that joins a thread which makes
 //! the first such call of the process.
+//!
+//! That may be before the C library's own constructor (`.preinit_array`, AddressSanitizer). No `dlopen` here:
+//! it would run that constructor then, without the program's arguments and environment.
 
 pub mod dlsym;
 
@@ -66,7 +69,6 @@ macro_rules! real_functions {
         #[cold]
         pub fn find_all() {
             $($name.find();)*
-            crate::clock::find();
         }
     };
 }

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 /// Decides what a look-up gets. Runs in front of every `dlsym` of the process.
 extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Picked {
     dlsym::find(); // before anything jumps through it
-    if name.is_null() || bypass::is_off() || !looks_like_driver(name) {
+    if name.is_null() || !looks_like_driver(name) {
         return PASS;
     }
     // With us as the caller, `RTLD_NEXT` means what the global scope has behind us: natively the
@@ -109,7 +109,7 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_vo
     if is_own_export(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
         return unseen(handle, name, caller, address);
     }
-    if address.is_null() {
+    if address.is_null() || bypass::is_off() {
         return PASS; // the real one fails again, with the true caller's message
     }
     driver_function(address, name).map_or(PASS, answer)

@@ -10,7 +10,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{config, log};
+use crate::{config, identity, log};
 
 const UNKNOWN: u32 = 0;
 const ON: u32 = 1;
@@ -107,11 +107,19 @@ fn state() -> u32 {
     }
 }
 
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
 /// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a
-/// driver function, perhaps before any constructor ran: `getenv` works there and allocates nothing.
-/// A program may be left out by name as well.
+/// driver function, perhaps before any constructor ran, and once more when CUDA starts if the C library
+/// had no environment yet. `getenv` allocates nothing. A program may be left out by name as well.
 #[cold]
 fn read_switch() -> u32 {
+    // SAFETY: the C library's own pointer, read as a word.
+    if unsafe { environ.is_null() } && !identity::is_ours() {
+        return ON;
+    }
     log::look_for_stderr();
     // SAFETY: a C string constant; the result, if any, is a C string of the environment.
     let off = unsafe {

@@ -13,7 +13,7 @@ use crate::process::patience::Patience;
 use crate::process::{self, bypass, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
-use crate::{c_library, config, identity, log, memory_hooks};
+use crate::{c_library, clock, config, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -26,6 +26,7 @@ pub fn started() {
     identity::note_start();
     // A program may leave in a signal handler, where looking for a symbol is not safe.
     c_library::find_all();
+    clock::find();
     say_panics();
     config::note_environment();
     memory_hooks::expect_plugin();
