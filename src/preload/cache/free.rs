@@ -6,23 +6,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cachealloc_core::Ready;
 use cachealloc_core::order::{
-    Facts, Mode, Route, Situation, StreamRoute, free_async_block_plainly, free_context_block,
-    free_on_stream,
+    Facts, Mode, Route, Situation, free_async_block_plainly, free_context_block,
 };
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, StreamId};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::CachedBlock;
-use crate::cache::{blocks, contents, stream_frees, streams};
+use crate::cache::stream_frees;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::{
-    self, CuResult, INVALID_VALUE, NOT_PERMITTED, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS,
-    StreamHandle,
-};
+use crate::driver::sys::{self, CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
 use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
 use crate::ipc::exports;
@@ -32,8 +27,7 @@ use crate::ordering::native_wait::wait_natively;
 use crate::ordering::{LEDGER, captures, pending, widen};
 use crate::pagemap::{self, Kind, LiveBlock, Place};
 use crate::process::thread::Thread;
-use crate::record::recorder::Freed;
-use crate::record::{self, capture};
+use crate::record::capture;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
 
@@ -117,11 +111,11 @@ pub fn without_reuse(address: u64) -> Option<CuResult> {
 }
 
 /// One free on its way: the block is claimed, and nobody else has it.
-struct Free<'a> {
-    thread: &'a Thread,
-    context: &'static Context,
-    block: LiveBlock,
-    stack: StackId,
+pub(super) struct Free<'a> {
+    pub(super) thread: &'a Thread,
+    pub(super) context: &'static Context,
+    pub(super) block: LiveBlock,
+    pub(super) stack: StackId,
 }
 
 /// Counts a free that waits, for as long as it lives: an allocation that would fail waits for it.
@@ -158,7 +152,7 @@ impl<'a> Free<'a> {
     }
 
     #[inline]
-    fn is_private(&self) -> bool {
+    pub(super) fn is_private(&self) -> bool {
         private_pools::have(&self.block)
     }
 
@@ -259,7 +253,7 @@ impl<'a> Free<'a> {
         self.conclude(wait_natively(self.context, reason))
     }
 
-    fn conclude(&self, code: CuResult) -> CuResult {
+    pub(super) fn conclude(&self, code: CuResult) -> CuResult {
         match code {
             SUCCESS => self.publish(),
             // Inside a host function of a stream: natively nothing is freed either.
@@ -295,22 +289,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    fn is_on_other_streams(&self) -> bool {
-        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
-    }
-
-    /// An event behind all work of the context covers the stream of the free and all others. Never a
-    /// wait: natively this free has none.
-    fn park_behind_all(&self) -> CuResult {
-        let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
-            return self.park_for_barrier();
-        };
-        let ready = Ready::After { event: event.id() };
-        stream_frees::free(self.context, self.freed(), ready, Some(event));
-        SUCCESS
-    }
-
-    fn park_for_barrier(&self) -> CuResult {
+    pub(super) fn park_for_barrier(&self) -> CuResult {
         if self.is_private() {
             let Free { thread, context, .. } = *self;
             // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other
@@ -333,152 +312,6 @@ impl<'a> Free<'a> {
         SUCCESS
     }
 
-    fn on_stream(&self, stream: StreamHandle) -> CuResult {
-        if private_pools::comes_back(&self.block) {
-            return self.put_off();
-        }
-        // A default stream is one of the current context: without one the driver refuses.
-        // Nor does it free on a stream that is not there.
-        let mut id = 0;
-        if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
-            let code = api::stream_get_id(stream, &mut id);
-            if code != SUCCESS {
-                self.block.give_back();
-                return code;
-            }
-        }
-        let facts = facts(self.context);
-        // In a plain process no other context has anything to wait for.
-        let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
-        match free_on_stream(&facts, elsewhere) {
-            StreamRoute::Publish => self.publish(),
-            StreamRoute::ParkForBarrier => return self.park_for_barrier(),
-            // Of a capture: that must know.
-            StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
-                return self.park_for_barrier();
-            }
-            StreamRoute::Tag => return self.tag(stream, id),
-        }
-        SUCCESS
-    }
-
-    /// Free for the stream at once, for others when an event recorded there now is complete.
-    fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
-        if config::zone_bytes() != 0 {
-            waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
-            self.look_behind();
-        }
-        if !rule_holds(Rule::StreamIsThere) {
-            api::stream_get_id(stream, &mut id);
-        }
-        // An event belongs to the context of the stream that it is recorded on.
-        let owner = self.owner_of(stream);
-        let here = core::ptr::eq(owner, self.context);
-        if self.is_on_other_streams() && here {
-            return self.park_behind_all();
-        }
-        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
-            return self.without_event(stream, here);
-        };
-        let in_order = stream_frees::in_order(self.context);
-        let code = api::relaxed(|| api::event_record(event.handle(), stream));
-        if code == OUT_OF_MEMORY {
-            drop(in_order);
-            return self.without_event(stream, here);
-        }
-        if code != SUCCESS {
-            self.block.give_back();
-            return code;
-        }
-        let ready = match here {
-            true if api::has_stream_ids() => {
-                Ready::OnStream { stream: StreamId(id), event: event.id() }
-            }
-            true => Ready::After { event: event.id() },
-            false => Ready::AfterElsewhere { event: event.id() },
-        };
-        stream_frees::free(self.context, self.freed(), ready, Some(event));
-        SUCCESS
-    }
-
-    fn owner_of(&self, stream: StreamHandle) -> &'static Context {
-        streams::context_of(stream).unwrap_or(self.context)
-    }
-
-    /// A shortage that no native free has. Behind the next barrier of its context a block is safe as well;
-    /// of a stream of another context that says nothing, and only a wait does.
-    fn without_event(&self, stream: StreamHandle, here: bool) -> CuResult {
-        if here {
-            return self.park_for_barrier();
-        }
-        let wait = || api::relaxed(|| api::stream_synchronize(stream));
-        self.conclude(waits::timed(Wait::Shared, wait))
-    }
-
-    /// The block may be handed out from here on.
-    #[inline]
-    fn publish(&self) {
-        if !self.block.extent.may_list() {
-            return self.publish_past_lists();
-        }
-        self.look_behind();
-        // An entry is made under the lock of what it tells.
-        let mut recording = record::is_on().then(|| lock(&self.context.allocator));
-        if let Some(allocator) = &mut recording {
-            self.context.recorder.freed(allocator, self.freed());
-        }
-        self.block.hold();
-        let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
-        let held = CachedBlock { address, bytes, block: block.0 };
-        if let Err(out) = self.context.thread_cache.put(self.thread, held, requested_bytes) {
-            let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
-            match out.id() == block {
-                true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),
-                false => blocks::take_back(self.context, &mut allocator, out),
-            }
-            blocks::note_allocated(self.context, &allocator);
-        }
-    }
-
-    /// The next launch of its graph hands the block out again.
-    #[cold]
-    fn put_off(&self) -> CuResult {
-        self.block.give_back();
-        SUCCESS
-    }
-
-    #[cold]
-    fn publish_past_lists(&self) {
-        if self.is_private() {
-            let Free { thread, context, .. } = *self;
-            return private_pools::free(
-                thread,
-                context,
-                self.freed(),
-                Ready::Anyone,
-                Behind::Everything,
-            );
-        }
-        self.look_behind();
-        let mut allocator = lock(&self.context.allocator);
-        self.context.recorder.freed(&mut allocator, self.freed());
-        blocks::free_past_lists(self.context, &mut allocator, self.freed());
-        blocks::note_allocated(self.context, &allocator);
-    }
-
-    fn look_behind(&self) {
-        if config::zone_bytes() != 0 {
-            let stack = self.context.recorder.stack_of(self.block.block);
-            let LiveBlock { address, requested_bytes, .. } = self.block;
-            contents::look_behind(self.context, address, requested_bytes, stack);
-        }
-    }
-
-    fn freed(&self) -> Freed {
-        let LiveBlock { block, address, .. } = self.block;
-        Freed { block, address, requested_bytes: self.block.requested(), stack: self.stack }
-    }
-
     /// None where others get nothing of it: the free of a private pool's block may wait for the
     /// capture, and that for the allocation.
     fn in_progress(&self) -> Option<InProgress<'static>> {
@@ -491,7 +324,7 @@ impl<'a> Free<'a> {
 }
 
 #[inline]
-fn facts(context: &Context) -> Facts {
+pub(super) fn facts(context: &Context) -> Facts {
     let config = config::get();
     let situation = Situation {
         mode: config.free_mode,

@@ -1,0 +1,115 @@
+//! A free in the order of a stream: the block is the stream's at once, and everybody's when the work
+//! before the free is over. Never a wait where natively there is none.
+
+use cachealloc_core::order::{StreamRoute, free_on_stream};
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Ready, StreamId};
+
+use crate::cache::free::{Free, facts};
+use crate::cache::{stream_frees, streams};
+use crate::config;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle};
+use crate::graphs::private_pools;
+use crate::ordering::{barrier, captures};
+use crate::statistics::waits::{self, Wait};
+
+impl Free<'_> {
+    pub(super) fn on_stream(&self, stream: StreamHandle) -> CuResult {
+        if private_pools::comes_back(&self.block) {
+            return self.put_off();
+        }
+        // A default stream is one of the current context: without one the driver refuses.
+        // Nor does it free on a stream that is not there.
+        let mut id = 0;
+        if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
+            let code = api::stream_get_id(stream, &mut id);
+            if code != SUCCESS {
+                self.block.give_back();
+                return code;
+            }
+        }
+        let facts = facts(self.context);
+        // In a plain process no other context has anything to wait for.
+        let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
+        match free_on_stream(&facts, elsewhere) {
+            StreamRoute::Publish => self.publish(),
+            StreamRoute::ParkForBarrier => return self.park_for_barrier(),
+            // Of a capture: that must know.
+            StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
+                return self.park_for_barrier();
+            }
+            StreamRoute::Tag => return self.tag(stream, id),
+        }
+        SUCCESS
+    }
+
+    /// Free for the stream at once, for others when an event recorded there now is complete.
+    fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
+        if config::zone_bytes() != 0 {
+            waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            self.look_behind();
+        }
+        if !rule_holds(Rule::StreamIsThere) {
+            api::stream_get_id(stream, &mut id);
+        }
+        // An event belongs to the context of the stream that it is recorded on.
+        let owner = self.owner_of(stream);
+        let here = core::ptr::eq(owner, self.context);
+        if self.is_on_other_streams() && here {
+            return self.park_behind_all();
+        }
+        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
+            return self.without_event(stream, here);
+        };
+        let in_order = stream_frees::in_order(self.context);
+        let code = api::relaxed(|| api::event_record(event.handle(), stream));
+        if code == OUT_OF_MEMORY {
+            drop(in_order);
+            return self.without_event(stream, here);
+        }
+        if code != SUCCESS {
+            self.block.give_back();
+            return code;
+        }
+        let ready = match here {
+            true if api::has_stream_ids() => {
+                Ready::OnStream { stream: StreamId(id), event: event.id() }
+            }
+            true => Ready::After { event: event.id() },
+            false => Ready::AfterElsewhere { event: event.id() },
+        };
+        stream_frees::free(self.context, self.freed(), ready, Some(event));
+        SUCCESS
+    }
+
+    fn owner_of(&self, stream: StreamHandle) -> &'static Context {
+        streams::context_of(stream).unwrap_or(self.context)
+    }
+
+    /// A shortage that no native free has. Behind the next barrier of its context a block is safe as well;
+    /// of a stream of another context that says nothing, and only a wait does.
+    fn without_event(&self, stream: StreamHandle, here: bool) -> CuResult {
+        if here {
+            return self.park_for_barrier();
+        }
+        let wait = || api::relaxed(|| api::stream_synchronize(stream));
+        self.conclude(waits::timed(Wait::Shared, wait))
+    }
+
+    fn is_on_other_streams(&self) -> bool {
+        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
+    }
+
+    /// An event behind all work of the context covers the stream of the free and all others. Never a
+    /// wait: natively this free has none.
+    fn park_behind_all(&self) -> CuResult {
+        let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
+            return self.park_for_barrier();
+        };
+        let ready = Ready::After { event: event.id() };
+        stream_frees::free(self.context, self.freed(), ready, Some(event));
+        SUCCESS
+    }
+}

@@ -1,0 +1,80 @@
+//! The end of a free: the block may be handed out again.
+
+use cachealloc_core::Ready;
+
+use crate::cache::free::Free;
+use crate::cache::thread_cache::CachedBlock;
+use crate::cache::{blocks, contents};
+use crate::config;
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::graphs::private_pools::{self, Behind};
+use crate::lock::lock;
+use crate::pagemap::LiveBlock;
+use crate::record;
+use crate::record::recorder::Freed;
+
+impl Free<'_> {
+    /// The block may be handed out from here on.
+    #[inline]
+    pub(super) fn publish(&self) {
+        if !self.block.extent.may_list() {
+            return self.publish_past_lists();
+        }
+        self.look_behind();
+        // An entry is made under the lock of what it tells.
+        let mut recording = record::is_on().then(|| lock(&self.context.allocator));
+        if let Some(allocator) = &mut recording {
+            self.context.recorder.freed(allocator, self.freed());
+        }
+        self.block.hold();
+        let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
+        let held = CachedBlock { address, bytes, block: block.0 };
+        if let Err(out) = self.context.thread_cache.put(self.thread, held, requested_bytes) {
+            let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
+            match out.id() == block {
+                true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),
+                false => blocks::take_back(self.context, &mut allocator, out),
+            }
+            blocks::note_allocated(self.context, &allocator);
+        }
+    }
+
+    /// The next launch of its graph hands the block out again.
+    #[cold]
+    pub(super) fn put_off(&self) -> CuResult {
+        self.block.give_back();
+        SUCCESS
+    }
+
+    #[cold]
+    pub(super) fn publish_past_lists(&self) {
+        if self.is_private() {
+            let Free { thread, context, .. } = *self;
+            return private_pools::free(
+                thread,
+                context,
+                self.freed(),
+                Ready::Anyone,
+                Behind::Everything,
+            );
+        }
+        self.look_behind();
+        let mut allocator = lock(&self.context.allocator);
+        self.context.recorder.freed(&mut allocator, self.freed());
+        blocks::free_past_lists(self.context, &mut allocator, self.freed());
+        blocks::note_allocated(self.context, &allocator);
+    }
+
+    pub(super) fn look_behind(&self) {
+        if config::zone_bytes() != 0 {
+            let stack = self.context.recorder.stack_of(self.block.block);
+            let LiveBlock { address, requested_bytes, .. } = self.block;
+            contents::look_behind(self.context, address, requested_bytes, stack);
+        }
+    }
+
+    pub(super) fn freed(&self) -> Freed {
+        let LiveBlock { block, address, .. } = self.block;
+        Freed { block, address, requested_bytes: self.block.requested(), stack: self.stack }
+    }
+}
