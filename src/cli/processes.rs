@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cachealloc_analysis::names::{cut, plain};
-use cachealloc_core::report::page::{NAME_BEGIN, Owner, inner_number, start_of};
+use cachealloc_statistics::page::{NAME_BEGIN, Owner, inner_number, start_of};
 
 /// More of a command line says nothing to anybody.
 const COMMAND_LETTERS_MAX: usize = 1000;

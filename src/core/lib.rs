@@ -44,10 +44,6 @@ mod views;
 
 mod stats;
 
-pub mod report;
-
-pub mod options;
-
 // What these are made of.
 mod addresses;
 mod bins;
@@ -63,7 +59,6 @@ pub mod rules;
 pub use allocator::Allocator;
 pub use free::{Behind, Waiting};
 pub use idle::IdleMark;
-pub use options::Config;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};

@@ -5,9 +5,8 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use cachealloc_core::Config;
-use cachealloc_core::options::{self, Fill, LogLevel, Record};
 use cachealloc_history::name;
+use cachealloc_options::{Config, Fill, LogLevel, Record};
 
 use crate::log::{self, Level};
 
@@ -118,7 +117,7 @@ pub fn note_environment() {
 fn read() -> Config {
     let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
     let _ = TEXT.set(text.to_string_lossy().into_owned());
-    let (config, problems) = options::parse(&text.to_string_lossy());
+    let (config, problems) = cachealloc_options::parse(&text.to_string_lossy());
     log::set_level(match config.log {
         LogLevel::Quiet => Level::Quiet,
         LogLevel::Warn => Level::Warn,
@@ -137,7 +136,7 @@ fn read() -> Config {
     // Said at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     if config.help {
-        log::raw(options::help().as_bytes());
+        log::raw(cachealloc_options::help().as_bytes());
     }
     #[cfg(feature = "break-rules")]
     break_rules();

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cachealloc_core::report::page::{Owner, start_of};
+use cachealloc_statistics::page::{Owner, start_of};
 
 /// The process in which CUDA was started; 0 before.
 static STARTED_PID: AtomicU32 = AtomicU32::new(0);

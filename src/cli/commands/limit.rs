@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use cachealloc_core::report::orders::Order;
+use cachealloc_statistics::orders::Order;
 use clap::Args;
 
 use super::Result;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use cachealloc_core::report::orders::Order;
+use cachealloc_statistics::orders::Order;
 use clap::Args;
 
 use super::Result;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use cachealloc_analysis::names::{cut, plain};
-use cachealloc_core::options::{Record, StackContext, StackKind, Word};
-use cachealloc_core::report::orders::{Change, Order};
+use cachealloc_options::{Record, StackContext, StackKind, Word};
+use cachealloc_statistics::orders::{Change, Order};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_parser = PossibleValuesParser::new(words::<StackKind>()))]
     stacks: Option<String>,
     /// How many entries are remembered for each context.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=cachealloc_core::options::ENTRIES_MAX))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=cachealloc_options::ENTRIES_MAX))]
     max_entries: Option<u64>,
     /// Forget what was recorded so far.
     #[arg(long)]

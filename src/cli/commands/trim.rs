@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cachealloc_core::report::orders::Order;
+use cachealloc_statistics::orders::Order;
 use clap::Args;
 
 use super::Result;

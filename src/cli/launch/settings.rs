@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_core::options::{self, Config, Effect, OPTIONS, OptionRow, ProblemKind};
+use cachealloc_options::{Config, Effect, OPTIONS, OptionRow, ProblemKind};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
@@ -49,7 +49,7 @@ impl Flags {
             let comma = if text.is_empty() { "" } else { "," };
             let _ = write!(text, "{comma}{key}:{value}");
         }
-        let (config, problems) = options::parse(&text);
+        let (config, problems) = cachealloc_options::parse(&text);
         let is_ours = |key: &str| self.has(key);
         let mut wrong = problems.iter().filter(|problem| is_ours(&problem.key));
         // The library says itself what has no effect.

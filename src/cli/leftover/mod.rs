@@ -7,12 +7,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use cachealloc_core::report::page::Owner;
 use cachealloc_history::lasting::layout::{
     HEAD_WORDS, MAGIC, NAME_BEGIN, WORD_MAGIC, WORD_NAMESPACE, WORD_PROCESS, WORD_SEEN_US,
     WORD_START,
 };
 use cachealloc_history::lasting::{self, Leftover, ReadAt};
+use cachealloc_statistics::page::Owner;
 
 use crate::processes::{self, Process};
 

@@ -1,5 +1,5 @@
 //! The statistics of running programs: their files in `/dev/shm`, whose layout and protocol are
-//! `cachealloc_core::report::page`. A process that does not answer is not waited for, and none is
+//! `cachealloc_statistics::page`. A process that does not answer is not waited for, and none is
 //! ever stopped.
 
 use std::fs::{self, File, OpenOptions};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cachealloc_core::report::page::{
+use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
     SITE_REQUESTS_OFFSET, may_be_of,
 };

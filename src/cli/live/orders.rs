@@ -1,13 +1,13 @@
 //! Orders to a running process, by the same file: how they get there is said in
-//! `cachealloc_core::report::page`.
+//! `cachealloc_statistics::page`.
 
 use std::fs::TryLockError;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use cachealloc_core::report::orders::{ORDER_BYTES, Order};
-use cachealloc_core::report::page::{BELL_OFFSET, DONE_OFFSET, ORDER_OFFSET, ORDERS_OFFSET};
+use cachealloc_statistics::orders::{ORDER_BYTES, Order};
+use cachealloc_statistics::page::{BELL_OFFSET, DONE_OFFSET, ORDER_OFFSET, ORDERS_OFFSET};
 
 use super::{LOOK_EVERY, Live, Problem, WRITES_FOR};
 

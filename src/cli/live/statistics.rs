@@ -1,4 +1,4 @@
-//! What a process says of itself: the JSON of `cachealloc_core::report`, read.
+//! What a process says of itself: the JSON of `cachealloc_statistics`, read.
 
 use std::collections::BTreeMap;
 

@@ -95,7 +95,7 @@ fn under_us(process: Process) -> Failure {
         .next("start it without that variable");
     }
     let settings = process.variable("CACHEALLOC_CONF").unwrap_or_default();
-    let (config, _) = cachealloc_core::options::parse(&settings);
+    let (config, _) = cachealloc_options::parse(&settings);
     if !config.live {
         return Failure::new(format!("process {number} runs with live:false"))
             .next("start it without that option to see its statistics");

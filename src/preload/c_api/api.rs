@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use cachealloc_core::options::{Record, Word};
-use cachealloc_core::report::orders::Change;
+use cachealloc_options::{Record, Word};
+use cachealloc_statistics::orders::Change;
 
 use crate::driver_memory::limits;
 use crate::process::patience::Patience;

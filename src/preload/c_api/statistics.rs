@@ -5,7 +5,7 @@ use core::ptr::copy_nonoverlapping;
 use std::panic::catch_unwind;
 
 use cachealloc_core::Stats;
-use cachealloc_core::report::{Report, keys};
+use cachealloc_statistics::{Report, keys};
 
 use crate::preserved::preserving_thread_state;
 use crate::process::patience::Patience;

@@ -2,7 +2,7 @@
 //! requests are too large for any. What a chunk is, the core knows: Note [Chunks] in policy.rs.
 
 use cachealloc_core::Request;
-use cachealloc_core::options::Strategy;
+use cachealloc_options::Strategy;
 
 use crate::config;
 use crate::contexts::Context;

@@ -8,9 +8,9 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_core::options::Fill;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Describe, StackId};
+use cachealloc_options::Fill;
 
 use crate::contexts::Context;
 use crate::driver::api;

@@ -12,8 +12,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use cachealloc_core::report;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::Limit;
 
 use crate::config;
 use crate::contexts::{self, Context};
@@ -119,8 +119,8 @@ fn put(device: i32, bytes: u64, by: By) {
 }
 
 /// The limit of each device that the process has a context on, without a call of the driver's.
-pub fn all() -> Vec<report::Limit> {
-    let mut all: Vec<report::Limit> = Vec::new();
+pub fn all() -> Vec<Limit> {
+    let mut all: Vec<Limit> = Vec::new();
     for context in contexts::all().filter(|context| row(context.device).is_some()) {
         let device = context.device;
         if all.iter().all(|limit| limit.device != device) {
@@ -130,7 +130,7 @@ pub fn all() -> Vec<report::Limit> {
                 NO_LIMIT => None,
                 bytes => Some(bytes),
             };
-            all.push(report::Limit { device, limit_bytes, held_bytes: held(device) });
+            all.push(Limit { device, limit_bytes, held_bytes: held(device) });
         }
     }
     all.sort_unstable_by_key(|limit| limit.device);

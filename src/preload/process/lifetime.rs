@@ -4,8 +4,8 @@ use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cachealloc_core::options::StatsOnExit;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_options::StatsOnExit;
 
 use crate::contexts::lookup;
 use crate::ordering::{captures, pending};

@@ -8,9 +8,9 @@ use core::ffi::{CStr, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use cachealloc_core::options::{StackContext, StackKind};
 use cachealloc_history::StackId;
 use cachealloc_history::lasting::{Words, header, take_apart};
+use cachealloc_options::{StackContext, StackKind};
 
 use crate::c_library::dlsym;
 use crate::log;

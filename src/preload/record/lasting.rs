@@ -22,11 +22,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
-use cachealloc_core::options::Record;
-use cachealloc_core::report::page;
 use cachealloc_history::lasting::layout::*;
 use cachealloc_history::lasting::log::{PIECE_WORDS, PIECES};
 use cachealloc_history::{CHUNK_ROWS, Entry, Lender, PieceLender, Ring, Rows, Settings};
+use cachealloc_options::Record;
+use cachealloc_statistics::page;
 
 use crate::clock::{epoch_offset_ns, now_ns};
 use crate::lock::lock;

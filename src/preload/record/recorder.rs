@@ -5,7 +5,6 @@
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;
 
-use cachealloc_core::options::{Record, StackContext};
 use cachealloc_core::{
     Address, Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
     SegmentView,
@@ -15,6 +14,7 @@ use cachealloc_history::lasting::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, OWNER_CONTEXT, PENDING, SegmentRow,
 };
 use cachealloc_history::{Action, Entry, Ring, Rows, StackId};
+use cachealloc_options::{Record, StackContext};
 
 use crate::clock::now_ns;
 use crate::lock::lock;

@@ -1,11 +1,11 @@
 //! What is recorded now: as the options say, until a call of the program (`include/cachealloc.h`) or an
-//! order of another process (`core/report/orders`) says otherwise.
+//! order of another process (`statistics/orders`) says otherwise.
 //!
 //! All of it is one word, so that a call that is just being recorded sees one state of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cachealloc_core::options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
+use cachealloc_options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
 
 use crate::config;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
-use cachealloc_core::report::Snapshots;
+use cachealloc_statistics::Snapshots;
 
 use crate::config;
 use crate::lock::lock;

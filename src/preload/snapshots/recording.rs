@@ -8,8 +8,8 @@
 use std::sync::{Mutex, MutexGuard};
 
 use cachealloc_core::Allocator;
-use cachealloc_core::options::{ENTRIES_MAX, Record};
-use cachealloc_core::report::orders::Change;
+use cachealloc_options::{ENTRIES_MAX, Record};
+use cachealloc_statistics::orders::Change;
 
 use crate::contexts::{self, Context};
 use crate::process::patience::Patience;

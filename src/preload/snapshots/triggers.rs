@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use cachealloc_core::options::StatsOnExit;
+use cachealloc_options::StatsOnExit;
 
 use crate::contexts::Context;
 use crate::interpose::signals;

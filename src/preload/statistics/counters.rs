@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cachealloc_core::report::Timed;
+use cachealloc_statistics::Timed;
 
 use crate::clock::Instant;
 use crate::driver::sys::{CuResult, SUCCESS};

@@ -1,5 +1,5 @@
 //! The statistics for other processes and their orders, while this one runs: a file in `/dev/shm` whose layout is
-//! `cachealloc_core::report::page`.
+//! `cachealloc_statistics::page`.
 //!
 //! Note [Live]. Nothing is written before somebody asks, so nothing is added to any call and an idle
 //! program is not woken. The asker rings a futex in the file, on which the writer's thread sleeps
@@ -27,8 +27,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cachealloc_core::report::orders::Order;
-use cachealloc_core::report::page::{
+use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner,
     RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name,
 };

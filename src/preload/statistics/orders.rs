@@ -1,10 +1,10 @@
-//! What another process of the user has this one do (`core/report/orders`), by the file that the
+//! What another process of the user has this one do (`statistics/orders`), by the file that the
 //! statistics go through (`live`). The writer's thread carries it out, so no thread of the program waits; what
 //! needs the driver it leaves to the scavenger, which never waits there for work of the program's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cachealloc_core::report::orders::Order;
+use cachealloc_statistics::orders::Order;
 
 use crate::driver_memory::limits;
 use crate::process::bypass;

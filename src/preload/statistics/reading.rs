@@ -8,8 +8,8 @@
 
 use std::sync::atomic::Ordering;
 
-use cachealloc_core::report::ContextReport;
 use cachealloc_core::{Allocator, Pool, PoolStats, Stat, Stats};
+use cachealloc_statistics::ContextReport;
 
 use crate::cache::blocks;
 use crate::cache::thread_cache::{PoolTally, Tally};

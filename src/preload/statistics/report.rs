@@ -8,9 +8,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use cachealloc_core::options::{Record, Word};
-use cachealloc_core::report::{self, CallSite, Holder, Recording, Report};
 use cachealloc_history::{Describe, Frame};
+use cachealloc_options::{Record, Word};
+use cachealloc_statistics::{CallSite, Holder, Recording, Report};
 
 use crate::driver_memory::limits;
 use crate::process::patience::Patience;
@@ -29,13 +29,17 @@ const SITES_MAX: usize = 50;
 pub fn write(path: &Path) -> io::Result<()> {
     let report = take(Patience::GivesUp, false);
     let as_json = path.extension() == Some(OsStr::new("json"));
-    let text = if as_json { report::json(&report) } else { report::text(&report) };
+    let text = if as_json {
+        cachealloc_statistics::json(&report)
+    } else {
+        cachealloc_statistics::text(&report)
+    };
     contents::write_file(path, |out| out.write_all(text.as_bytes()))
 }
 
 /// `sites`: with the call sites that hold, or allocate, most.
 pub fn json(patience: Patience, sites: bool) -> String {
-    report::json(&take(patience, sites))
+    cachealloc_statistics::json(&take(patience, sites))
 }
 
 fn take(patience: Patience, sites: bool) -> Report {

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use cachealloc_core::report::Timed;
 use cachealloc_history::{Describe, Frame, StackId};
+use cachealloc_statistics::Timed;
 
 use crate::clock::Instant;
 use crate::driver::sys::CuResult;

@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use cachealloc_core::options::{KeepFree, Strategy};
-use cachealloc_core::report::Trims;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_options::{KeepFree, Strategy};
+use cachealloc_statistics::Trims;
 
 use crate::clock::Instant;
 use crate::contexts::{self, Context};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use cachealloc_core::options::OPTIONS;
+use cachealloc_options::OPTIONS;
 use cachealloc_tests::root;
 
 use super::cachealloc;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use cachealloc_core::options::OPTIONS;
+use cachealloc_options::OPTIONS;
 use cachealloc_tests::{Run, command, compile, compile_library, library, link};
 
 use super::{cachealloc, under};

@@ -2,10 +2,8 @@
 //! scenarios, the oracle, and the two ways to make programs for it.
 
 mod picture;
-mod report;
 mod scenarios;
 mod statistics;
-mod told;
 
 mod driver;
 mod model;
@@ -19,6 +17,5 @@ mod random;
 
 mod oracle;
 
-mod options;
 mod speed;
 mod traces;

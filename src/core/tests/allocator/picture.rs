@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Mutex;
 
-use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
     Allocation, BlockId, BlockState, BlockView, EventId, Mapping, Policy, Pool, PrivatePool, Ready,
     Requester, Segment, SegmentView, StreamId,
 };
+use cachealloc_options::parse;
 
 use crate::world::{Asked, Mark, Moment, World};
 

@@ -1,9 +1,9 @@
 //! Long random programs against the oracle, under several policies, with several requests in
 //! flight at the same time: what one of them does between two polls of another must not matter.
 
-use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, StreamId};
+use cachealloc_options::parse;
 
 use crate::random::Random;
 use crate::world::{Mark, Moment, World, request};

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::report::keys;
 use cachealloc_core::{
     Address, Allocator, BlockId, BlockState, EventId, Policy, Pool, Ready, Request, Requester,
     Step, StreamId,
 };
+use cachealloc_statistics::keys;
 
 use crate::random::Random;
 

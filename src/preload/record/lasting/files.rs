@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cachealloc_core::report::page;
 use cachealloc_history::lasting::layout::*;
+use cachealloc_statistics::page;
 
 use super::FOLDER;
 use crate::clock::{epoch_offset_ns, now_ns};

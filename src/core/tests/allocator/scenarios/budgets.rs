@@ -1,7 +1,7 @@
 //! PyTorch's own cases for a program with a budget, as its tests have them (`test_cuda.py`).
 
-use cachealloc_core::options::parse;
 use cachealloc_core::policy::MIB;
+use cachealloc_options::parse;
 
 use crate::picture::check;
 

@@ -3,12 +3,10 @@
 //!
 //! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+#![forbid(unsafe_code)]
 
-use crate::order::Mode;
-use crate::policy::Policy;
+use cachealloc_core::order::Mode;
+use cachealloc_core::policy::Policy;
 
 mod parse;
 mod problem;

@@ -1,10 +1,8 @@
 //! What can be wrong with the text of the options, as one line for the user.
 
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::fmt;
+use std::fmt;
 
-use super::{Effect, OPTIONS};
+use crate::{Effect, OPTIONS};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {

@@ -1,11 +1,7 @@
 //! The numbers by the names that `torch.cuda.memory_stats` gives them, in its order: that of the
 //! alphabet. All 123 are PyTorch's, and mean what they mean there.
 
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
-use crate::stats::{PoolStats, Stat, Stats};
+use cachealloc_core::{PoolStats, Stat, Stats};
 
 /// What PyTorch has where `max_split_size` is unlimited.
 const UNLIMITED: i64 = -1;

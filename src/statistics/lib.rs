@@ -3,10 +3,9 @@
 //! also say what the program shall do (`orders`).
 //! Where the numbers come from is the caller's business.
 
-use alloc::string::String;
-use alloc::vec::Vec;
+#![forbid(unsafe_code)]
 
-use crate::stats::Stats;
+use cachealloc_core::Stats;
 
 pub mod keys;
 pub mod orders;

@@ -2,7 +2,7 @@
 //! says how it gets there and back). The program takes nothing on trust: what is none of these
 //! orders is refused.
 
-use crate::options::{Record, StackContext, StackKind, Word};
+use cachealloc_options::{Record, StackContext, StackKind, Word};
 
 /// The bytes of a record.
 pub const ORDER_BYTES: usize = 24;

@@ -1,10 +1,8 @@
 //! The whole report as text for people: PyTorch's table for each context, then what it does not have.
 
-use alloc::format;
-use alloc::string::{String, ToString};
-use core::fmt::Write as _;
+use std::fmt::Write as _;
 
-use super::{Report, Timed, summary};
+use crate::{Report, Timed, summary};
 
 /// Where values begin.
 const VALUE_COLUMN: usize = 58;
@@ -48,7 +46,7 @@ fn holders(text: &mut String, report: &Report) {
         "device", "bytes at the peak", "bytes now"
     );
     for holder in holders {
-        let super::Holder { device, library, bytes, bytes_at_peak } = holder;
+        let crate::Holder { device, library, bytes, bytes_at_peak } = holder;
         let _ = writeln!(text, "{device:>6} {bytes_at_peak:>18} {bytes:>18}  {library}");
     }
 }

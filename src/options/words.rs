@@ -1,6 +1,6 @@
 //! The words of what is recorded. Options, calls and orders from other processes use the same ones.
 
-use super::{Record, StackContext, StackKind};
+use crate::{Record, StackContext, StackKind};
 
 /// The most that `max_entries` may be.
 pub const ENTRIES_MAX: u64 = 100_000_000;

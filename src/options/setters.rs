@@ -1,12 +1,9 @@
 //! From the text of one value to the field it sets. A setter either takes the whole value, or
 //! fails and has changed nothing.
 
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
-use super::{Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, StatsOnExit, Strategy, Word, signals};
-use crate::order::Mode;
-use crate::policy::{MIB, ROUNDUP_INTERVALS};
+use crate::{Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, StatsOnExit, Strategy, Word, signals};
+use cachealloc_core::order::Mode;
+use cachealloc_core::policy::{MIB, ROUNDUP_INTERVALS};
 
 /// The value is not one of the allowed ones.
 pub(super) struct Malformed;

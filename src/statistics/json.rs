@@ -1,13 +1,10 @@
 //! The statistics as JSON. A writer of our own: what it has to write are numbers and short texts,
 //! and the library that is preloaded everywhere stays small.
 
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::fmt::Write as _;
+use std::fmt::Write as _;
 
-use super::{CallSite, ContextReport, Limit, Recording, Report, Snapshots, Timed, keys};
-use crate::stats::Stats;
+use crate::{CallSite, ContextReport, Limit, Recording, Report, Snapshots, Timed, keys};
+use cachealloc_core::Stats;
 
 /// One object, over several lines, with a line break at its end.
 pub fn json(report: &Report) -> String {
@@ -61,7 +58,7 @@ fn context(context: &ContextReport) -> String {
     object.end()
 }
 
-fn holder(holder: &super::Holder) -> String {
+fn holder(holder: &crate::Holder) -> String {
     let mut object = Object::new(2);
     object.number("device", holder.device);
     object.text("library", &holder.library);

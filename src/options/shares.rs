@@ -1,7 +1,7 @@
 //! How much of a device the process takes: what it may hold at most, in which portions, and when it
 //! gives back what it does not use.
 
-use crate::policy::SEGMENT_ROUNDING_BYTES;
+use cachealloc_core::policy::SEGMENT_ROUNDING_BYTES;
 
 /// What the process may hold of each device. Of two limits the smaller one holds.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -1,11 +1,9 @@
 //! The table that `torch.cuda.memory_summary` prints, with its units and its 77 columns: users know
 //! where to look.
 
-use alloc::format;
-use alloc::string::String;
-use core::fmt;
+use std::fmt;
 
-use crate::stats::{PoolStats, Stat, Stats};
+use cachealloc_core::{PoolStats, Stat, Stats};
 
 /// Between the two bars of a line.
 const INNER_COLUMNS: usize = 75;
@@ -77,7 +75,7 @@ impl Table {
     }
 
     fn rule(&mut self, letter: char) {
-        let inner: String = core::iter::repeat_n(letter, INNER_COLUMNS).collect();
+        let inner: String = std::iter::repeat_n(letter, INNER_COLUMNS).collect();
         self.line(format_args!("{inner}"));
     }
 

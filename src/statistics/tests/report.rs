@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::report::{ContextReport, Holder, Report, Timed, json, keys, summary};
 use cachealloc_core::{Address, Allocator, Policy, Request, Requester, Stat, Stats, Step};
+use cachealloc_statistics::{ContextReport, Holder, Report, Timed, json, keys, summary};
 
 /// Of an allocator with these blocks, each in segments of its own.
 fn stats_of(sizes: &[u64]) -> Stats {

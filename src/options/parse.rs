@@ -1,12 +1,9 @@
 //! From the text of all options to a `Config` and the list of what was wrong with the text. A
 //! problem with one option leaves the others in force.
 
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
-use super::problem::{Problem, ProblemKind, nearest_key};
-use super::table::{ALIASES, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
-use super::{Config, Effect, OPTIONS, OptionRow};
+use crate::problem::{Problem, ProblemKind, nearest_key};
+use crate::table::{ALIASES, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
+use crate::{Config, Effect, OPTIONS, OptionRow};
 
 /// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts. The
 /// word `help` among them asks for the table.

@@ -21,10 +21,7 @@
 //! has become another one (`exec`) keeps number and start. The head is written once the file is mapped.
 //! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
 
-use alloc::format;
-use alloc::string::String;
-
-use super::orders::ORDER_BYTES;
+use crate::orders::ORDER_BYTES;
 
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";

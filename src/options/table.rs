@@ -1,8 +1,8 @@
 //! The table: every option, one row each. The parser, its messages, the help and the README's table
 //! come from here.
 
-use super::setters::{self, Setter};
-use super::{Config, FREE_MODE_DEFAULT, SNAPSHOT_DEFAULT, Strategy, mode_name, signals};
+use crate::setters::{self, Setter};
+use crate::{Config, FREE_MODE_DEFAULT, SNAPSHOT_DEFAULT, Strategy, mode_name, signals};
 
 pub(super) const FREE_MODE_KEY: &str = "free_mode";
 /// A typo never weakens what the user may have asked for.

@@ -1,9 +1,9 @@
 //! What other processes and people read: the head of the live file, and the report as text.
 
-use cachealloc_core::options::{Record, StackContext, StackKind};
-use cachealloc_core::report::orders::{Change, ORDER_BYTES, Order};
-use cachealloc_core::report::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
-use cachealloc_core::report::{ContextReport, Holder, Report, Timed, text};
+use cachealloc_options::{Record, StackContext, StackKind};
+use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
+use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
+use cachealloc_statistics::{ContextReport, Holder, Report, Timed, text};
 
 const HEAD: Head = Head {
     owner: Owner { process_id: 1, start: 2 << 40, namespace: 3 << 40 },

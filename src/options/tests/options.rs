@@ -1,11 +1,14 @@
 //! The text of the options: what is accepted, and what each mistake says and leaves in force.
 
-use cachealloc_core::options::{
+use cachealloc_core::order::Mode;
+use cachealloc_core::policy::MIB;
+use cachealloc_options::{
     Chunks, Config, Effect, FREE_MODE_DEFAULT, KeepFree, Limit, LogLevel, OPTIONS, StatsOnExit,
     Strategy, help, help_markdown, parse,
 };
-use cachealloc_core::order::Mode;
-use cachealloc_core::policy::MIB;
+
+#[path = "../../core/tests/allocator/random.rs"]
+mod random;
 
 #[track_caller]
 fn accepted(text: &str) -> Config {
@@ -154,10 +157,10 @@ fn numbers_are_strict() {
 #[test]
 fn no_text_at_all_panics() {
     let letters = [":", ",", "[", "]", ">", "8", "é", "log", "free_mode", "quiet"];
-    let mut random = crate::random::Random::new(7);
+    let mut random = random::Random::new(7);
     for _ in 0..20_000 {
         let pieces = random.below(12);
-        let text: String = (0..pieces).map(|_| letters[random.below(10) as usize]).collect();
+        let text: String = (0..pieces).map(|_| random.pick(&letters)).collect();
         for problem in parse(&text).1 {
             assert_eq!(problem.to_string().lines().count(), 1, "{text}");
         }
