@@ -43,8 +43,6 @@ struct Ended {
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 static ENDED_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// A graph was destroyed, and perhaps not all notes that come of it were left.
-static GRAPH_ENDED: AtomicBool = AtomicBool::new(false);
 /// Whether an executable was ever updated.
 static UPDATED: AtomicBool = AtomicBool::new(false);
 
@@ -58,9 +56,7 @@ pub fn reap() {
 
 /// A graph or an executable was destroyed.
 pub fn graph_ended() {
-    if pools::any_open() {
-        GRAPH_ENDED.store(true, Ordering::Relaxed);
-    }
+    pools::note_graph_ended();
     reap();
 }
 
@@ -72,13 +68,13 @@ pub fn reap_late() {
     /// threads than processors it may get none for 100 ms. Paid only by a request that would fail, and
     /// once for each graph that something keeps.
     const NOTE_WAIT_MAX: Duration = Duration::from_millis(500);
-    if GRAPH_ENDED.load(Ordering::Relaxed) {
+    if pools::is_note_due() {
         let begun = Instant::now();
         while !pools::has_notes() && begun.elapsed() < NOTE_WAIT_MAX {
             crate::process::own_thread::sleep(Duration::from_micros(20));
         }
         if !pools::has_notes() {
-            GRAPH_ENDED.store(false, Ordering::Relaxed);
+            pools::no_note_is_due();
         }
     }
     reap();

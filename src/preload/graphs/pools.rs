@@ -4,7 +4,7 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
@@ -27,6 +27,7 @@ struct Note {
 
 /// The notes that nobody has read.
 static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+static NOTE_IS_DUE: AtomicBool = AtomicBool::new(false);
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -65,13 +66,25 @@ extern "C" fn graph_is_gone(note: *mut c_void) {
     }
 }
 
-pub fn has_notes() -> bool {
-    !LEFT.load(Ordering::Relaxed).is_null()
+/// A graph was destroyed.
+pub fn note_graph_ended() {
+    if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
+        NOTE_IS_DUE.store(true, Ordering::Relaxed);
+    }
 }
 
-/// Whether the graph of some pool lives, as far as notes were read.
-pub fn any_open() -> bool {
-    OPEN_COUNT.load(Ordering::Relaxed) != 0
+/// Whether a graph was destroyed, and perhaps not all notes that come of it were left.
+pub fn is_note_due() -> bool {
+    NOTE_IS_DUE.load(Ordering::Relaxed)
+}
+
+/// Those that were due do not come: something keeps the graph.
+pub fn no_note_is_due() {
+    NOTE_IS_DUE.store(false, Ordering::Relaxed);
+}
+
+pub fn has_notes() -> bool {
+    !LEFT.load(Ordering::Relaxed).is_null()
 }
 
 /// Reads all notes that were left so far.

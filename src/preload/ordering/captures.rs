@@ -17,7 +17,7 @@ use crate::driver::api;
 use crate::driver::sys::{
     CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
 };
-use crate::graphs::{open_captures, participants, pool_life};
+use crate::graphs::{open_captures, participants, pools};
 use crate::lock::lock;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
@@ -108,7 +108,7 @@ pub fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResul
     if code == SUCCESS {
         if let Some(id) = id {
             stream_destroyed(id);
-            pool_life::graph_ended();
+            pools::note_graph_ended();
         }
     } else if let Some(member) = member {
         open_captures::waited(member);
