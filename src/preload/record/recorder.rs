@@ -6,12 +6,11 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;
 
 use cachealloc_core::{
-    Address, Allocator, BlockId, BlockState, BlockView, Mapping, Pool, Requester, Segment,
+    Address, Allocator, BlockId, BlockView, Mapping, Pool, Requester, Segment,
     SegmentView,
 };
-use cachealloc_history as history;
 use cachealloc_history::lasting::layout::{
-    BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, OWNER_CONTEXT, PENDING, SegmentRow,
+    BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,
 };
 use cachealloc_history::{Action, Entry, Ring, Rows, StackId};
 use cachealloc_options::{Record, StackContext};
@@ -22,6 +21,11 @@ use crate::record::holders::{Held, Holders};
 use crate::record::lasting::{self, Owner};
 use crate::record::segments::Segments;
 use crate::record::settings;
+
+mod cut;
+mod span;
+
+pub use cut::Cut;
 
 /// One per context.
 #[derive(Default)]
@@ -56,14 +60,6 @@ struct Origin {
     requested_bytes: u64,
 }
 
-/// What one context contributes to a snapshot.
-#[derive(Default)]
-pub struct Cut {
-    pub segments: Vec<history::Segment>,
-    pub entries: Vec<Entry>,
-    pub dropped_count: u64,
-}
-
 /// A block that is handed out.
 #[derive(Clone, Copy)]
 pub struct Allocated {
@@ -85,71 +81,6 @@ pub struct Freed {
 }
 
 impl Recorder {
-    /// Records from here on, from nothing. What the program holds by now was there before: it has no
-    /// entry, and its free is one without an allocation. `requested`: as in `cut`.
-    pub fn begin(
-        &self,
-        allocator: &mut Allocator,
-        device: i32,
-        requested: impl Fn(&BlockView) -> u64,
-    ) {
-        allocator.report_completed();
-        let mut recorded = lock(&self.0);
-        let before = recorded.entries.owner.take();
-        *recorded = Recorded::lasting(before.or_else(|| lasting::owner(OWNER_CONTEXT, device)));
-        for segment in allocator.segments() {
-            recorded.segments.insert(row_of(&segment, StackId::NONE));
-            let stream = stream_of(segment.requester);
-            for block in allocator.blocks(segment.id) {
-                let requested_bytes = requested(&block);
-                recorded.note_block(
-                    block.block,
-                    BlockRow {
-                        address: block.address.0,
-                        bytes: block.bytes,
-                        requested_bytes,
-                        stream,
-                        stack: StackId::NONE,
-                        state: match block.state {
-                            BlockState::Allocated => LIVE,
-                            BlockState::Free(ready) if ready.is_pending() => PENDING,
-                            BlockState::Free(_) => FREE,
-                        },
-                    },
-                );
-                if block.state == BlockState::Allocated {
-                    recorded.holders.allocated(StackId::NONE, requested_bytes);
-                }
-            }
-        }
-        allocator.take_completed();
-        if let Some(owner) = recorded.entries.owner {
-            owner.set_on(true);
-        }
-    }
-
-    /// Forgets everything.
-    pub fn end(&self, allocator: &mut Allocator) {
-        allocator.forget_completed();
-        let mut recorded = lock(&self.0);
-        let owner = recorded.entries.owner.inspect(|owner| owner.set_on(false));
-        let entries = Entries { owner, ..Entries::default() };
-        *recorded = Recorded { entries, ..Recorded::default() };
-    }
-
-    /// Forgets the entries, and remembers where what is there came from. What is recorded already stays
-    /// recorded in its own way: entries to come are those of the settings to come.
-    pub fn forget_entries(&self, allocator: &mut Allocator) {
-        let mut recorded = lock(&self.0);
-        recorded.take_completed(allocator);
-        recorded.entries.ring = Some(lasting::ring(recorded.entries.owner, entries_max()));
-    }
-
-    /// Whether anything is recorded here.
-    pub fn is_on(&self) -> bool {
-        lock(&self.0).on
-    }
-
     /// The segment that begins there arrived from the driver.
     pub fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
@@ -240,35 +171,6 @@ impl Recorder {
         recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
     }
 
-    /// The context is gone with all its memory; the driver freed what was left. Told as of the moment
-    /// before the driver was asked to end it: since then another context may have been given the same.
-    pub fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
-        let Some(mut recorded) = self.recorded() else { return };
-        recorded.entries.at_ns = Some(at_ns);
-        recorded.take_completed(allocator);
-        let segments: Vec<_> = allocator.segments().collect();
-        for segment in segments {
-            for block in allocator.blocks(segment.id) {
-                let action = match block.state {
-                    BlockState::Allocated => {
-                        let Origin { stack, requested_bytes, .. } = recorded.origin(block.block);
-                        recorded.holders.freed(stack, requested_bytes);
-                        Action::Free
-                    }
-                    BlockState::Free(ready) if ready.is_pending() => Action::FreeCompleted,
-                    BlockState::Free(_) => continue,
-                };
-                recorded.push_of_block(action, &block);
-                recorded.set_state(block.block, FREE);
-            }
-            let action =
-                if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
-            recorded.segment_ended(action, segment.base.0, segment.bytes);
-        }
-        recorded.blocks.clear();
-        recorded.entries.at_ns = None;
-    }
-
     /// Who holds how much, and held how much at the peak.
     pub fn holders(&self) -> Vec<Held> {
         lock(&self.0).holders.all().collect()
@@ -277,60 +179,6 @@ impl Recorder {
     /// The peak is now.
     pub fn reset_peak(&self) {
         lock(&self.0).holders.reset_peak();
-    }
-
-    /// How many bytes a cut takes, at most.
-    pub fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
-        let recorded = lock(&self.0);
-        let segments = allocator.segments();
-        let (segments_count, blocks_count) =
-            segments.fold((0, 0), |(segments, blocks), segment| {
-                (segments + 1, blocks + allocator.blocks(segment.id).count())
-            });
-        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
-        // A list that grows leaves what it was, and is up to twice as long as what is in it.
-        segments_count * (6 * size_of::<history::Segment>() + 256)
-            + blocks_count * 4 * size_of::<history::Block>()
-            + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
-    }
-
-    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: what
-    /// the program asked for, where nothing is recorded.
-    pub fn cut(
-        &self,
-        allocator: &mut Allocator,
-        device: i32,
-        with_entries: bool,
-        requested: impl Fn(&BlockView) -> u64,
-    ) -> Cut {
-        let mut recorded = lock(&self.0);
-        recorded.take_completed(allocator);
-        let segment = |view: cachealloc_core::SegmentView| {
-            let blocks = allocator.blocks(view.id);
-            let row = recorded.segments.get(view.base.0);
-            history::Segment {
-                device: device as u32,
-                address: view.base.0,
-                bytes: view.bytes,
-                // What grew for one stream and what grew for another are one.
-                stream: if view.expandable { 0 } else { stream_of(view.requester) },
-                kind: match view.pool {
-                    Pool::Small => history::PoolKind::Small,
-                    Pool::Large => history::PoolKind::Large,
-                },
-                pool_id: (view.private.map_or(0, |private| private.0), 0),
-                expandable: view.expandable,
-                stack: row.map_or(StackId::NONE, |row| row.stack),
-                blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),
-            }
-        };
-        let segments = allocator.segments().map(segment).collect();
-        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
-        Cut {
-            segments,
-            entries: ring.map(Ring::to_vec).unwrap_or_default(),
-            dropped_count: ring.map_or(0, missing_count),
-        }
     }
 
     fn note_free(&self, allocator: &mut Allocator, freed: Freed, action: Action) {
@@ -354,17 +202,6 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// Nothing yet, in memory that outlives the process where there is some.
-    fn lasting(owner: Option<Owner>) -> Recorded {
-        Recorded {
-            on: true,
-            entries: Entries { owner, ..Entries::default() },
-            blocks: owner.map(Owner::blocks).unwrap_or_default(),
-            segments: owner.map(|owner| Segments::lasting(owner.segments())).unwrap_or_default(),
-            ..Recorded::default()
-        }
-    }
-
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
         self.entries.push(action, address, bytes, origin, stack);
     }
@@ -413,24 +250,6 @@ impl Recorded {
 
     fn origin(&self, block: BlockId) -> Origin {
         self.blocks.get(block.0 as usize).map(origin_of).unwrap_or_default()
-    }
-
-    fn block(&self, view: &BlockView, requested_bytes: impl Fn() -> u64) -> history::Block {
-        let state = match view.state {
-            BlockState::Allocated => history::BlockState::ActiveAllocated,
-            BlockState::Free(ready) if ready.is_pending() => history::BlockState::ActivePendingFree,
-            BlockState::Free(_) => history::BlockState::Inactive,
-        };
-        let active = state != history::BlockState::Inactive;
-        let origin = if active { self.origin(view.block) } else { Origin::default() };
-        let recorded = self.on.then_some(origin.requested_bytes);
-        history::Block {
-            address: view.address.0,
-            bytes: view.bytes,
-            requested_bytes: if active { recorded.unwrap_or_else(requested_bytes) } else { 0 },
-            state,
-            stack: origin.stack,
-        }
     }
 }
 

@@ -1,0 +1,92 @@
+//! What the recorder of a context contributes to a snapshot.
+
+use cachealloc_core::{Allocator, BlockState, BlockView, Pool};
+use cachealloc_history as history;
+use cachealloc_history::{Entry, Ring, StackId};
+
+use crate::lock::lock;
+use crate::record::recorder::{Origin, Recorded, Recorder, missing_count, stream_of};
+
+/// Segments with their blocks, and entries, of one context at one moment.
+#[derive(Default)]
+pub struct Cut {
+    pub segments: Vec<history::Segment>,
+    pub entries: Vec<Entry>,
+    pub dropped_count: u64,
+}
+
+impl Recorder {
+    /// How many bytes a cut takes, at most.
+    pub fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
+        let recorded = lock(&self.0);
+        let segments = allocator.segments();
+        let (segments_count, blocks_count) =
+            segments.fold((0, 0), |(segments, blocks), segment| {
+                (segments + 1, blocks + allocator.blocks(segment.id).count())
+            });
+        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
+        // A list that grows leaves what it was, and is up to twice as long as what is in it.
+        segments_count * (6 * size_of::<history::Segment>() + 256)
+            + blocks_count * 4 * size_of::<history::Block>()
+            + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
+    }
+
+    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: what
+    /// the program asked for, where nothing is recorded.
+    pub fn cut(
+        &self,
+        allocator: &mut Allocator,
+        device: i32,
+        with_entries: bool,
+        requested: impl Fn(&BlockView) -> u64,
+    ) -> Cut {
+        let mut recorded = lock(&self.0);
+        recorded.take_completed(allocator);
+        let segment = |view: cachealloc_core::SegmentView| {
+            let blocks = allocator.blocks(view.id);
+            let row = recorded.segments.get(view.base.0);
+            history::Segment {
+                device: device as u32,
+                address: view.base.0,
+                bytes: view.bytes,
+                // What grew for one stream and what grew for another are one.
+                stream: if view.expandable { 0 } else { stream_of(view.requester) },
+                kind: match view.pool {
+                    Pool::Small => history::PoolKind::Small,
+                    Pool::Large => history::PoolKind::Large,
+                },
+                pool_id: (view.private.map_or(0, |private| private.0), 0),
+                expandable: view.expandable,
+                stack: row.map_or(StackId::NONE, |row| row.stack),
+                blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),
+            }
+        };
+        let segments = allocator.segments().map(segment).collect();
+        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
+        Cut {
+            segments,
+            entries: ring.map(Ring::to_vec).unwrap_or_default(),
+            dropped_count: ring.map_or(0, missing_count),
+        }
+    }
+}
+
+impl Recorded {
+    fn block(&self, view: &BlockView, requested_bytes: impl Fn() -> u64) -> history::Block {
+        let state = match view.state {
+            BlockState::Allocated => history::BlockState::ActiveAllocated,
+            BlockState::Free(ready) if ready.is_pending() => history::BlockState::ActivePendingFree,
+            BlockState::Free(_) => history::BlockState::Inactive,
+        };
+        let active = state != history::BlockState::Inactive;
+        let origin = if active { self.origin(view.block) } else { Origin::default() };
+        let recorded = self.on.then_some(origin.requested_bytes);
+        history::Block {
+            address: view.address.0,
+            bytes: view.bytes,
+            requested_bytes: if active { recorded.unwrap_or_else(requested_bytes) } else { 0 },
+            state,
+            stack: origin.stack,
+        }
+    }
+}

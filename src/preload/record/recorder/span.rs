@@ -1,0 +1,122 @@
+//! From when to when a context is recorded: from what is there at the begin, until the recording or the
+//! context ends.
+
+use cachealloc_core::{Allocator, BlockState, BlockView};
+use cachealloc_history::lasting::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT, PENDING};
+use cachealloc_history::{Action, StackId};
+
+use crate::lock::lock;
+use crate::record::lasting::{self, Owner};
+use crate::record::recorder::{
+    Entries, Origin, Recorded, Recorder, entries_max, row_of, stream_of,
+};
+use crate::record::segments::Segments;
+
+impl Recorder {
+    /// Records from here on, from nothing. What the program holds by now was there before: it has no
+    /// entry, and its free is one without an allocation. `requested`: as in `cut`.
+    pub fn begin(
+        &self,
+        allocator: &mut Allocator,
+        device: i32,
+        requested: impl Fn(&BlockView) -> u64,
+    ) {
+        allocator.report_completed();
+        let mut recorded = lock(&self.0);
+        let before = recorded.entries.owner.take();
+        *recorded = Recorded::lasting(before.or_else(|| lasting::owner(OWNER_CONTEXT, device)));
+        for segment in allocator.segments() {
+            recorded.segments.insert(row_of(&segment, StackId::NONE));
+            let stream = stream_of(segment.requester);
+            for block in allocator.blocks(segment.id) {
+                let requested_bytes = requested(&block);
+                recorded.note_block(
+                    block.block,
+                    BlockRow {
+                        address: block.address.0,
+                        bytes: block.bytes,
+                        requested_bytes,
+                        stream,
+                        stack: StackId::NONE,
+                        state: match block.state {
+                            BlockState::Allocated => LIVE,
+                            BlockState::Free(ready) if ready.is_pending() => PENDING,
+                            BlockState::Free(_) => FREE,
+                        },
+                    },
+                );
+                if block.state == BlockState::Allocated {
+                    recorded.holders.allocated(StackId::NONE, requested_bytes);
+                }
+            }
+        }
+        allocator.take_completed();
+        if let Some(owner) = recorded.entries.owner {
+            owner.set_on(true);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn end(&self, allocator: &mut Allocator) {
+        allocator.forget_completed();
+        let mut recorded = lock(&self.0);
+        let owner = recorded.entries.owner.inspect(|owner| owner.set_on(false));
+        let entries = Entries { owner, ..Entries::default() };
+        *recorded = Recorded { entries, ..Recorded::default() };
+    }
+
+    /// Forgets the entries, and remembers where what is there came from. What is recorded already stays
+    /// recorded in its own way: entries to come are those of the settings to come.
+    pub fn forget_entries(&self, allocator: &mut Allocator) {
+        let mut recorded = lock(&self.0);
+        recorded.take_completed(allocator);
+        recorded.entries.ring = Some(lasting::ring(recorded.entries.owner, entries_max()));
+    }
+
+    /// Whether anything is recorded here.
+    pub fn is_on(&self) -> bool {
+        lock(&self.0).on
+    }
+
+    /// The context is gone with all its memory; the driver freed what was left. Told as of the moment
+    /// before the driver was asked to end it: since then another context may have been given the same.
+    pub fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
+        let Some(mut recorded) = self.recorded() else { return };
+        recorded.entries.at_ns = Some(at_ns);
+        recorded.take_completed(allocator);
+        let segments: Vec<_> = allocator.segments().collect();
+        for segment in segments {
+            for block in allocator.blocks(segment.id) {
+                let action = match block.state {
+                    BlockState::Allocated => {
+                        let Origin { stack, requested_bytes, .. } = recorded.origin(block.block);
+                        recorded.holders.freed(stack, requested_bytes);
+                        Action::Free
+                    }
+                    BlockState::Free(ready) if ready.is_pending() => Action::FreeCompleted,
+                    BlockState::Free(_) => continue,
+                };
+                recorded.push_of_block(action, &block);
+                recorded.set_state(block.block, FREE);
+            }
+            let action =
+                if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
+            recorded.segment_ended(action, segment.base.0, segment.bytes);
+        }
+        recorded.blocks.clear();
+        recorded.entries.at_ns = None;
+    }
+}
+
+impl Recorded {
+    /// Nothing yet, in memory that outlives the process where there is some.
+    fn lasting(owner: Option<Owner>) -> Recorded {
+        Recorded {
+            on: true,
+            entries: Entries { owner, ..Entries::default() },
+            blocks: owner.map(Owner::blocks).unwrap_or_default(),
+            segments: owner.map(|owner| Segments::lasting(owner.segments())).unwrap_or_default(),
+            ..Recorded::default()
+        }
+    }
+}
