@@ -18,12 +18,17 @@ use core::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cachealloc_core::{BlockId, Pool};
+use cachealloc_core::BlockId;
 
 use crate::config;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
 use crate::process::thread::Thread;
+
+mod tally;
+
+use tally::Passes;
+pub use tally::{PoolTally, Tally};
 
 const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;
@@ -97,81 +102,6 @@ impl List {
 impl Place {
     fn held(self, bytes: u64) -> CachedBlock {
         CachedBlock { address: self.address, bytes, block: self.block }
-    }
-}
-
-/// What went through a list.
-#[derive(Clone, Copy, Default)]
-struct Passes {
-    hits: u64,
-    requested_taken: u64,
-    requested_put: u64,
-}
-
-/// What the core does not know, because it counts a held block as allocated all the time.
-#[derive(Clone, Copy, Default)]
-pub struct Tally {
-    pub small: PoolTally,
-    pub large: PoolTally,
-    pub oversize_hits: u64,
-    pub oversize_held: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-pub struct PoolTally {
-    pub hits: u64,
-    /// Bytes of these blocks, and what was requested of them.
-    pub hit_bytes: u64,
-    pub requested_taken: u64,
-    /// What had been requested of the blocks that came into a list.
-    pub requested_put: u64,
-    pub held: u64,
-    pub held_bytes: u64,
-}
-
-impl Tally {
-    /// Hits of all sizes.
-    pub fn hits(&self) -> u64 {
-        self.small.hits + self.large.hits
-    }
-
-    fn add(&mut self, other: &Tally) {
-        self.small.add(&other.small);
-        self.large.add(&other.large);
-        self.oversize_hits += other.oversize_hits;
-        self.oversize_held += other.oversize_held;
-    }
-
-    /// What went through a list of blocks of this size, and what lies there.
-    fn add_passes(&mut self, bytes: u64, passes: &Passes, held: u64) {
-        let policy = &config::get().policy;
-        let more = PoolTally {
-            hits: passes.hits,
-            hit_bytes: passes.hits * bytes,
-            requested_taken: passes.requested_taken,
-            requested_put: passes.requested_put,
-            held,
-            held_bytes: held * bytes,
-        };
-        match policy.pool_of(bytes) {
-            Pool::Small => self.small.add(&more),
-            Pool::Large => self.large.add(&more),
-        }
-        if policy.is_oversize(bytes) {
-            self.oversize_hits += passes.hits;
-            self.oversize_held += held;
-        }
-    }
-}
-
-impl PoolTally {
-    fn add(&mut self, other: &PoolTally) {
-        self.hits += other.hits;
-        self.hit_bytes += other.hit_bytes;
-        self.requested_taken += other.requested_taken;
-        self.requested_put += other.requested_put;
-        self.held += other.held;
-        self.held_bytes += other.held_bytes;
     }
 }
 

@@ -6,8 +6,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;
 
 use cachealloc_core::{
-    Address, Allocator, BlockId, BlockView, Mapping, Pool, Requester, Segment,
-    SegmentView,
+    Address, Allocator, BlockId, BlockView, Mapping, Pool, Requester, Segment, SegmentView,
 };
 use cachealloc_history::lasting::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,

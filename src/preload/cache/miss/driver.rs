@@ -1,0 +1,63 @@
+//! Where the cache cannot grow: the driver's own allocation for a request, and its own answer.
+
+use super::*;
+
+/// Everything of this context has gone back. The other contexts of the device may hold more; after
+/// that the driver itself is asked for exactly what the program asked for, and its answer counts.
+pub(super) fn last_resort(
+    growth: &mut Growth,
+    request: &Request,
+    call: Call,
+) -> Result<u64, CuResult> {
+    let context = growth.context;
+    if !may_be_the_driver_s(request) {
+        return Err(OUT_OF_MEMORY);
+    }
+    wait_for_frees(context);
+    succeed(release::everything_free(Some(context.device)))?;
+    ask_driver(growth, request, call)
+}
+
+/// The driver's own allocation and its own answer; not ours to free.
+pub(super) fn ask_driver(
+    growth: &mut Growth,
+    request: &Request,
+    call: Call,
+) -> Result<u64, CuResult> {
+    let context = growth.context;
+    if !may_be_the_driver_s(request) {
+        return Err(OUT_OF_MEMORY);
+    }
+    let Some(claim) = limits::claim(context.device, request.bytes()) else {
+        counters::count(Count::RefusedByLimit);
+        return Err(OUT_OF_MEMORY);
+    };
+    counters::count(Count::PassedToDriver);
+    let mut pointer = 0;
+    let bytes = request.bytes() as usize;
+    growth.before(request.bytes())?;
+    let code = api::relaxed(|| context.enter(&mut || api::mem_alloc(&mut pointer, bytes)));
+    growth.after(request.bytes(), if code == SUCCESS { pointer } else { 0 })?;
+    match code {
+        SUCCESS => {
+            held_bytes::hold(Key::Memory(pointer), claim, context.id);
+            if record::is_on() {
+                driver_memory::allocated(driver_memory::Allocation {
+                    address: pointer,
+                    bytes: request.bytes(),
+                    device: context.device,
+                    context_id: context.id,
+                    stream: 0,
+                    stack: call.stack,
+                });
+            }
+            Ok(pointer)
+        }
+        code => Err(code),
+    }
+}
+
+/// Not what is freed on a stream, nor what a capture may free.
+fn may_be_the_driver_s(request: &Request) -> bool {
+    request.requester() == Requester::Context && request.private().is_none()
+}

@@ -1,0 +1,167 @@
+//! The cache grows: memory comes from the driver into a segment or an arena, for one request.
+
+use std::sync::MutexGuard;
+
+use super::*;
+
+/// The lock of a miss, let go while memory hooks hear that the driver is asked: they may allocate, or
+/// wait for a thread that does. A request stands that anything happens between two of its steps.
+pub(super) struct Growth<'a> {
+    pub(super) thread: &'a Thread,
+    pub(super) context: &'static Context,
+    heard: Option<&'a memory_hooks::Call<'a>>,
+    pub(super) guard: Option<MutexGuard<'static, ()>>,
+}
+
+impl<'a> Growth<'a> {
+    pub(super) fn new(
+        thread: &'a Thread,
+        context: &'static Context,
+        request: &Request,
+    ) -> Growth<'a> {
+        // In a capture they hear of what the program asks, not of what the driver is asked: the
+        // capture's lock is held.
+        let heard = memory_hooks::heard(thread).filter(|_| request.private().is_none());
+        Growth { thread, context, heard, guard: Some(lock(&context.growth)) }
+    }
+
+    /// Err: the context has ended meanwhile, and all that belonged to it.
+    fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
+        let Some(call) = self.heard else { return Ok(()) };
+        // What was unmapped for this request would be on its way as long as they take.
+        arenas::drop_spare(self.context);
+        self.guard = None;
+        tell(call);
+        self.guard = Some(lock(&self.context.growth));
+        if self.context.is_dead() { Err(CONTEXT_IS_DESTROYED) } else { Ok(()) }
+    }
+
+    /// So many bytes will be asked for.
+    pub(super) fn before(&mut self, bytes: u64) -> Result<(), CuResult> {
+        self.tell(|hooks| hooks.before_driver(bytes))
+    }
+
+    /// They came to this address; 0: they did not.
+    pub(super) fn after(&mut self, bytes: u64, address: u64) -> Result<(), CuResult> {
+        self.tell(|hooks| hooks.after_driver(bytes, address))
+    }
+}
+
+/// Asks the driver for memory in an arena and tells the request how it went.
+pub(super) fn map(
+    growth: &mut Growth,
+    request: &mut Request,
+    mappings: &[Mapping],
+    call: Call,
+) -> Result<(), CuResult> {
+    let context = growth.context;
+    let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+    growth.before(bytes)?;
+    observers::look_at_libraries();
+    match counters::timed_reserve(|| arenas::map(context, mappings)) {
+        SUCCESS => {
+            let mut allocator = lock(&context.allocator);
+            allocator.mapped(request);
+            context.recorder.mapped(&allocator, mappings, call.stack);
+            tell_arrived(context, &mut allocator, request, call);
+            drop(allocator);
+            growth.after(bytes, mappings[0].base.0)?;
+        }
+        code if sys::shows_in_free(code) => {
+            lock(&context.allocator).reserve_failed(request);
+            growth.after(bytes, 0)?;
+            return Err(code);
+        }
+        // Whatever the driver has against it: natively no such call is made, and there is more to try.
+        _ => {
+            no_memory(context, request);
+            growth.after(bytes, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks the driver for a segment and tells the request how it went.
+pub(super) fn grow(
+    growth: &mut Growth,
+    request: &mut Request,
+    mut bytes: u64,
+    call: Call,
+) -> Result<(), CuResult> {
+    let mut reserved = reserve(growth, request, bytes, call)?;
+    while !reserved
+        && let Some(smaller) = config::get().policy.smaller_chunk(bytes, request.bytes())
+    {
+        bytes = smaller;
+        reserved = reserve(growth, request, bytes, call)?;
+    }
+    if !reserved {
+        no_memory(growth.context, request);
+    }
+    Ok(())
+}
+
+/// A segment of this size for the request. False: there is no memory for it.
+fn reserve(
+    growth: &mut Growth,
+    request: &mut Request,
+    bytes: u64,
+    call: Call,
+) -> Result<bool, CuResult> {
+    let context = growth.context;
+    let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
+    growth.before(bytes)?;
+    match segment(context, bytes) {
+        Ok(base) => {
+            claim.keep();
+            if record::is_on() {
+                // Of a context that has ended, and whose end is not told yet.
+                drop(driver_memory::freed_within(base, bytes));
+            }
+            let mut allocator = lock(&context.allocator);
+            allocator.reserved(request, Address(base), bytes);
+            context.recorder.segment_reserved(&allocator, Address(base), call.stack);
+            tell_arrived(context, &mut allocator, request, call);
+            drop(allocator);
+            widen(Rule::ArrivedIsTold);
+            growth.after(bytes, base)?;
+            Ok(true)
+        }
+        Err(code) => {
+            growth.after(bytes, 0)?;
+            if code == OUT_OF_MEMORY { Ok(false) } else { Err(code) }
+        }
+    }
+}
+
+/// The request has its block with the memory that came.
+fn tell_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
+    if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
+        tell(context, allocator, &block, call);
+    }
+}
+
+fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
+    observers::look_at_libraries();
+    let mut base = 0;
+    let code = api::relaxed(|| {
+        context.enter(&mut || counters::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
+    });
+    if code != SUCCESS {
+        return Err(code);
+    }
+    let refused = if pagemap::forget_lost(context, base, bytes) {
+        bypass::begin(format_args!("a segment at {base:#x} was freed past the library"));
+        INVALID_VALUE // ends this miss: from now on the hook asks the driver itself
+    } else if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
+        OUT_OF_MEMORY
+    } else {
+        SUCCESS
+    };
+    if refused != SUCCESS {
+        api::relaxed(|| context.enter(&mut || api::mem_free(base)));
+        return Err(refused);
+    }
+    counters::count(Count::SegmentsReserved);
+    Ok(base)
+}

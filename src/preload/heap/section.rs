@@ -1,0 +1,73 @@
+//! What the writer takes before it takes a lock of the program's: while a section is open, its allocations
+//! come from memory that is there.
+
+use core::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::head::*;
+use super::own::OWN;
+
+/// While it lives, the writer's allocations come from memory that is there.
+pub struct Section(*mut SectionHead);
+
+impl Section {
+    /// None: so much memory is not to be had. Only the writer needs one: others get an empty one.
+    pub fn open(bytes: usize) -> Option<Section> {
+        if !IS_WRITER.get() {
+            return Some(Section(null_mut()));
+        }
+        let bytes =
+            bytes.checked_add(size_of::<SectionHead>())?.checked_next_multiple_of(1 << 16)?;
+        let base = map(bytes)?;
+        let section = base.cast::<SectionHead>();
+        let (next, end) = (base as usize + size_of::<SectionHead>(), base as usize + bytes);
+        let blocks = AtomicUsize::new(1);
+        // SAFETY: fresh memory of this size; this is the writer.
+        unsafe {
+            section.write(SectionHead { next, end, bytes, blocks });
+            (*OWN.0.get()).section = section;
+        }
+        Some(Section(section))
+    }
+}
+
+/// Runs `body`, whose allocations outlive the section that is open.
+pub fn beside_section<T>(body: impl FnOnce() -> T) -> T {
+    if !IS_WRITER.get() {
+        return body();
+    }
+    let own = OWN.0.get();
+    // SAFETY: this is the writer.
+    let section = unsafe { core::mem::replace(&mut (*own).section, null_mut()) };
+    let result = body();
+    // SAFETY: as above.
+    unsafe { (*own).section = section };
+    result
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: this is the writer, and the section was opened.
+            unsafe {
+                (*OWN.0.get()).section = null_mut();
+                SectionHead::let_go(self.0);
+            }
+        }
+    }
+}
+
+impl SectionHead {
+    /// # Safety
+    ///
+    /// - The caller is one of those that are counted.
+    pub(super) unsafe fn let_go(section: *mut SectionHead) {
+        // SAFETY: counted, so it is there.
+        let (last, bytes) =
+            unsafe { ((*section).blocks.fetch_sub(1, Ordering::AcqRel) == 1, (*section).bytes) };
+        if last {
+            // SAFETY: nothing in it is used any more.
+            unsafe { libc::munmap(section.cast(), bytes) };
+        }
+    }
+}
