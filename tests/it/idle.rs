@@ -1,6 +1,6 @@
 //! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, nobody else notices.
 //!
-//! `CACHEALLOC_TURN_MS` makes the scavenger of test builds look so often; seconds of the options are
+//! `CACHEALLOC_PASS_MS` makes the scavenger of test builds look so often; seconds of the options are
 //! turns of its.
 
 use std::fmt::Write;
@@ -26,7 +26,7 @@ fn program(way: &str) -> Run {
 
 /// Turns without a pause, nearly.
 fn hurried(way: &str) -> Run {
-    program(way).env("CACHEALLOC_TURN_MS", "1")
+    program(way).env("CACHEALLOC_PASS_MS", "1")
 }
 
 fn broken(run: Run, rule: Rule) -> Run {
@@ -73,7 +73,7 @@ fn neighbours_with(
     let (device, done) = (scratch_file("device"), scratch_file("done"));
     let freed = PathBuf::from(format!("{}.freed", done.display()));
     let first = hurried(&format!("hold 900 {part_mib} {}", done.display()));
-    let first = first.conf(conf).env("CACHEALLOC_TURN_MS", "20").env("SIM_SHARED", &device);
+    let first = first.conf(conf).env("CACHEALLOC_PASS_MS", "20").env("SIM_SHARED", &device);
     let first = variables.iter().fold(first, |first, (name, value)| first.env(name, value));
     let first = thread::spawn(move || clean(&first));
     while !freed.exists() && !first.is_finished() {
@@ -139,7 +139,7 @@ fn who_leaves_half_of_the_device_keeps_the_cache() {
 fn memory_goes_back_after_the_time_that_the_user_says() {
     let run = |seconds: u32| {
         let conf = format!("keep_free_mb:0,idle_release_s:{seconds}");
-        let run = program("rest 300").env("CACHEALLOC_TURN_MS", "20").conf(&conf);
+        let run = program("rest 300").env("CACHEALLOC_PASS_MS", "20").conf(&conf);
         given_back(&clean(&run.env("SIM_MEMORY_MB", "4096")))
     };
     assert!(run(2) >= 5);
@@ -150,7 +150,7 @@ fn memory_goes_back_after_the_time_that_the_user_says() {
 #[test]
 fn a_loop_keeps_its_memory() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
-        let ran = clean(&program("steps 1500").env("CACHEALLOC_TURN_MS", "200").conf(conf));
+        let ran = clean(&program("steps 1500").env("CACHEALLOC_PASS_MS", "200").conf(conf));
         assert_eq!(given_back(&ran), 0, "{conf}");
     }
 }
@@ -307,7 +307,7 @@ fn forks_and_threads_and_ends_are_as_natively() {
         "free_at_exit",
         "exec",
     ] {
-        let run = Run::c("process.c").arg(way).conf(ALWAYS).env("CACHEALLOC_TURN_MS", "1");
+        let run = Run::c("process.c").arg(way).conf(ALWAYS).env("CACHEALLOC_PASS_MS", "1");
         let (native, ours) = (run.clone().native().output(), run.output());
         assert_eq!((&native.stdout, native.code), (&ours.stdout, ours.code), "{way}: {ours:#?}");
     }
@@ -319,7 +319,7 @@ fn every_hazard_is_kept() {
     let mut failures = String::new();
     for hazard in hazards().iter().filter(|hazard| hazard.is_for(Some("ordered"))) {
         let natively = hazard.natively.then(|| hazard.run().native().output());
-        let run = hazard.run().conf(ALWAYS).env("CACHEALLOC_TURN_MS", "1");
+        let run = hazard.run().conf(ALWAYS).env("CACHEALLOC_PASS_MS", "1");
         let problem = hazard.wrong(&run.output(), natively.as_ref());
         if let Some(problem) = problem.filter(|_| !hazard.is_gap_of_plain()) {
             writeln!(failures, "{problem}").unwrap();
@@ -333,7 +333,7 @@ fn random_programs_are_right() {
     let mut failures = String::new();
     for seed in 1..300 {
         let conf = if seed % 2 == 0 { ALWAYS } else { ALWAYS_EXPANDABLE };
-        let ran = random::program(seed, "full").conf(conf).env("CACHEALLOC_TURN_MS", "1").output();
+        let ran = random::program(seed, "full").conf(conf).env("CACHEALLOC_PASS_MS", "1").output();
         failures += &random::problem(&ran)
             .map(|problem| format!("{seed}: {problem}\n"))
             .unwrap_or_default();

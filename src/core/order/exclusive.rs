@@ -7,7 +7,7 @@
 //!
 //! Note [Showing an observer]. Blocks were handed out behind barriers that may still be pending. The
 //! call that shows an observer therefore
-//!   1. calls `shows`; while that answers true:
+//!   1. calls `observe`; while that answers true:
 //!   2. waits for the pending barriers of every context (`PendingBarriers::pending`),
 //!   3. calls `waited`,
 //!   4. and only then forwards the real call.
@@ -53,7 +53,7 @@ pub enum Observer {
 #[derive(Debug)]
 pub struct Exclusive {
     /// Bit n: the observer number n has shown. `SETTLED`: the waits of the note are done.
-    shown: AtomicU32,
+    observed: AtomicU32,
     /// The one context that has submitted; `NO_CONTEXT` before the first submission.
     submitter: AtomicU64,
 }
@@ -61,13 +61,13 @@ pub struct Exclusive {
 impl Exclusive {
     /// Nobody has submitted, no observer has shown.
     pub const fn new() -> Exclusive {
-        Exclusive { shown: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
+        Exclusive { observed: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
     }
 
     /// Whether a barrier of this context (by `cuCtxGetId`) may stand in for a wait.
     #[inline]
     pub fn is_exclusive(&self, context_id: u64) -> bool {
-        if self.shown.load(SeqCst) != 0 {
+        if self.observed.load(SeqCst) != 0 {
             return false;
         }
         let submitter = self.submitter.load(SeqCst);
@@ -76,26 +76,26 @@ impl Exclusive {
 
     /// Notes an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
     /// before the first `settled` gets true, not only the first: none may go on unwaited.
-    pub fn shows(&self, agent: Observer) -> bool {
+    pub fn observe(&self, agent: Observer) -> bool {
         if agent == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
             return false;
         }
         let bit = 1 << agent as u32;
-        let before = self.shown.load(SeqCst);
+        let before = self.observed.load(SeqCst);
         if before & bit != 0 && before & SETTLED != 0 {
             return false;
         }
-        self.shown.fetch_or(bit, SeqCst) & SETTLED == 0
+        self.observed.fetch_or(bit, SeqCst) & SETTLED == 0
     }
 
-    /// Every barrier pending at some moment after `shows` is complete. From here on frees wait
+    /// Every barrier pending at some moment after `observe` is complete. From here on frees wait
     /// themselves, so that no later observer finds a pending barrier on a published block.
     pub fn waited(&self) {
-        debug_assert!(self.shown.load(SeqCst) != 0, "settled without an agent");
-        self.shown.fetch_or(SETTLED, SeqCst);
+        debug_assert!(self.observed.load(SeqCst) != 0, "settled without an agent");
+        self.observed.fetch_or(SETTLED, SeqCst);
     }
 
-    /// Call before every submission, ahead of its mark. True as in `shows`: this is work of a
+    /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a
     /// second context.
     #[inline]
     pub fn submits(&self, context_id: u64) -> bool {
@@ -107,7 +107,7 @@ impl Exclusive {
         match self.submitter.compare_exchange(NO_CONTEXT, context_id, SeqCst, SeqCst) {
             Ok(_) => false,
             Err(first) if first == context_id => false,
-            Err(_) => self.shows(Observer::SecondContext),
+            Err(_) => self.observe(Observer::SecondContext),
         }
     }
 
@@ -118,23 +118,23 @@ impl Exclusive {
 
     /// In a given state, for tests that explore states.
     #[cfg(test)]
-    pub(crate) fn at(shown: u32, submitter: u64) -> Exclusive {
-        Exclusive { shown: AtomicU32::new(shown), submitter: AtomicU64::new(submitter) }
+    pub(crate) fn at(observed: u32, submitter: u64) -> Exclusive {
+        Exclusive { observed: AtomicU32::new(observed), submitter: AtomicU64::new(submitter) }
     }
 
     #[cfg(test)]
     pub(crate) fn parts(&self) -> (u32, u64) {
-        (self.shown.load(SeqCst), self.submitter.load(SeqCst))
+        (self.observed.load(SeqCst), self.submitter.load(SeqCst))
     }
 
     /// Whether this observer has shown.
-    pub fn has_shown(&self, agent: Observer) -> bool {
+    pub fn has_observed(&self, agent: Observer) -> bool {
         self.observers() & 1 << agent as u32 != 0
     }
 
     /// Which observers have shown, for the report: bit n is the observer number n.
     pub fn observers(&self) -> u32 {
-        self.shown.load(SeqCst) & !SETTLED
+        self.observed.load(SeqCst) & !SETTLED
     }
 }
 

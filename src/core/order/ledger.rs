@@ -149,8 +149,8 @@ impl Ledger {
     /// Kernels already in flight may have written host memory unseen, through an address inside
     /// their data. The first cause therefore counts as one visible submission itself: the next
     /// free waits once.
-    pub fn visible_shows(&self, cause: VisibleCause) -> bool {
-        let first = self.visible.shows(cause);
+    pub fn note_visible(&self, cause: VisibleCause) -> bool {
+        let first = self.visible.note(cause);
         if first {
             self.looked_at.begin(Lane::Shared);
             self.looked_at.end(Lane::Shared);
@@ -160,8 +160,8 @@ impl Ledger {
 
     /// An observer shows. True as in `submits`.
     #[must_use]
-    pub fn observer_shows(&self, agent: Observer) -> bool {
-        self.exclusive.shows(agent)
+    pub fn note_observer(&self, agent: Observer) -> bool {
+        self.exclusive.observe(agent)
     }
 
     /// What the route of a free is decided on. Call inside the free, once.

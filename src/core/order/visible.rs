@@ -65,9 +65,9 @@ impl Visible {
     }
 
     /// Notes a cause; true if it is the first one. Call before the real call that is the cause
-    /// (and before the launch, for an argument), then see `Ledger::visible_shows`.
-    pub fn shows(&self, cause: VisibleCause) -> bool {
-        shows(&self.0, cause as u32)
+    /// (and before the launch, for an argument), then see `Ledger::note_visible`.
+    pub fn note(&self, cause: VisibleCause) -> bool {
+        note(&self.0, cause as u32)
     }
 
     /// Whether every kernel counts as visible to the host.
@@ -101,7 +101,7 @@ impl Skipping {
     /// Ends skipping for good; true the first time. Call before the first unseen submission could
     /// happen: before the unknown function is forwarded, before the table is handed out.
     pub fn ends(&self, cause: BlindSpot) -> bool {
-        shows(&self.0, cause as u32)
+        note(&self.0, cause as u32)
     }
 
     /// Whether the marks still see everything.
@@ -117,7 +117,7 @@ impl Skipping {
 }
 
 /// Sets a sticky bit; true if it is the first of all.
-fn shows(bits: &AtomicU32, number: u32) -> bool {
+fn note(bits: &AtomicU32, number: u32) -> bool {
     // Asked by every kernel launch with a pinned argument: no write once it is known.
     let bit = 1 << number;
     bits.load(SeqCst) & bit == 0 && bits.fetch_or(bit, SeqCst) == 0

@@ -30,13 +30,13 @@ pub fn allocate(
     {
         pagemap::occupy(held.address, blocks::kind_of(requester), held.bytes, bytes, held.id());
         if let Some(allocator) = &mut recording {
-            let born = Allocated {
+            let allocated = Allocated {
                 block: held.id(),
                 address: held.address,
                 bytes: held.bytes,
                 requested_bytes: bytes,
             };
-            context.recorder.allocated(allocator, born, requester, call.stack);
+            context.recorder.allocated(allocator, allocated, requester, call.stack);
         }
         blocks::note_peak(context);
         return Ok(held.address);

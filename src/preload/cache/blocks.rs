@@ -80,13 +80,13 @@ pub fn hand_out(
 /// whoever looks meanwhile finds it in use.
 pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
-    let born = Allocated {
+    let allocated = Allocated {
         block: block.block,
         address: block.address.0,
         bytes: block.bytes,
         requested_bytes,
     };
-    context.recorder.allocated(allocator, born, call.requester, call.stack);
+    context.recorder.allocated(allocator, allocated, call.requester, call.stack);
 }
 
 /// As `hand_out`, of a block that was told of.

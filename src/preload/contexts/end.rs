@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Stats};
 
 use crate::cache::arenas;
-use crate::contexts::{Context, birth, registry};
+use crate::contexts::{Context, creation, registry};
 use crate::driver_memory::{held_bytes, limits};
 use crate::ipc::imports;
 use crate::lock::lock;
@@ -31,7 +31,7 @@ fn destroy(context: &'static Context) -> Stats {
     imports::context_ended(context.id);
     memory_hooks::context_ended(context.id);
     pending::context_ended(context.id);
-    let fresh = birth::empty_allocator(context.device, context.device_bytes);
+    let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may be another context's by now.
     context.thread_cache.empty(|held| {
@@ -44,7 +44,7 @@ fn destroy(context: &'static Context) -> Stats {
     record::driver_memory::context_ended(context.id);
     let mut stats = reading::stats_locked(context, &allocator, Patience::Waits);
     stats.end();
-    context.gone.store(registry::count(), Ordering::Relaxed);
+    context.seen_at_end.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
     let plain = old.segments().filter(|segment| !segment.expandable);
     limits::give_back(context.device, plain.map(|segment| segment.bytes).sum());

@@ -2,17 +2,17 @@
 
 use std::sync::OnceLock;
 
-use crate::contexts::{self, Context, birth, end, registry};
+use crate::contexts::{self, Context, creation, end, registry};
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::lock::lock;
 
 /// What begins with the first context (`process::lifetime`).
-static WHEN_MET: OnceLock<fn()> = OnceLock::new();
+static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
-/// `met` is called whenever a context was seen for the first time, without a lock of ours.
-pub fn when_met(met: fn()) {
-    let _ = WHEN_MET.set(met);
+/// `seen` is called whenever a context was seen for the first time, without a lock of ours.
+pub fn when_first_seen(seen: fn()) {
+    let _ = WHEN_FIRST_SEEN.set(seen);
 }
 
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
@@ -40,8 +40,8 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     let context = enlist(handle, id)?;
     // Behind the lock: this looks functions up, and the loader's lock may be held by a thread that
     // wants ours, in the constructor of a library that allocates.
-    if let Some(met) = WHEN_MET.get() {
-        met();
+    if let Some(seen) = WHEN_FIRST_SEEN.get() {
+        seen();
     }
     Ok(context)
 }
@@ -61,7 +61,7 @@ fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> 
     // A handle names one context at a time: the one that had it has ended, perhaps while another thread
     // made the primary context anew before we could ask.
     contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
-    let context = Box::leak(Box::new(birth::new(handle, id)));
+    let context = Box::leak(Box::new(creation::new(handle, id)));
     registry::push(context);
     Ok(context)
 }

@@ -2,7 +2,7 @@
 //! (`cuCtxGetId`), because handles are given out again. A record is never removed: other threads
 //! may be looking at it, and its id never comes back. What is big in it goes with the context.
 
-pub mod birth;
+pub mod creation;
 pub mod end;
 pub mod events;
 pub mod lookup;
@@ -71,8 +71,8 @@ pub struct Context {
     /// Work in it seems to have failed for good (`sticky_error`).
     pub has_sticky_error: AtomicBool,
     /// How many contexts there were before this one, and, once it is gone, at its end.
-    pub met: usize,
-    gone: AtomicUsize,
+    pub seen_before: usize,
+    seen_at_end: AtomicUsize,
     /// The statistics at its end.
     final_stats: OnceLock<Box<Stats>>,
     dead: AtomicBool,
@@ -182,7 +182,7 @@ impl Context {
     }
 
     /// How many contexts the process had met when this one was gone.
-    pub fn gone(&self) -> usize {
-        self.gone.load(Ordering::Relaxed)
+    pub fn seen_at_end(&self) -> usize {
+        self.seen_at_end.load(Ordering::Relaxed)
     }
 }

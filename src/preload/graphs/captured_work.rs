@@ -8,7 +8,7 @@ use crate::config;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{STREAM_PER_THREAD, SUCCESS, StreamHandle};
-use crate::graphs::Births;
+use crate::graphs::AllocationPoints;
 use crate::ordering::{LEDGER, early_start};
 use crate::process::thread::{self, Thread};
 
@@ -23,7 +23,7 @@ pub struct Work {
     /// Streams whose next kernel must not start early.
     pub full_order: Vec<StreamHandle>,
     pub reuse: Reuse,
-    pub births: Births,
+    pub allocation_points: AllocationPoints,
 }
 
 /// A stream that takes part. Its id was asked before it captured: afterwards that would end the
@@ -79,13 +79,15 @@ impl Work {
             members: vec![origin],
             full_order: Vec::new(),
             reuse: Reuse::new(),
-            births: Births::default(),
+            allocation_points: AllocationPoints::default(),
         }
     }
 
     /// Whether anything was handed out for this capture, so that something can be used again.
     pub fn is_concerned(&self) -> bool {
-        !self.births.is_empty() || self.reuse.waiting_count() != 0 || self.reuse.has_reused()
+        !self.allocation_points.is_empty()
+            || self.reuse.waiting_count() != 0
+            || self.reuse.has_reused()
     }
 
     /// Looks at the capture as it is now, and does what keeps true what was found. None: not all of it

@@ -12,20 +12,20 @@ pub mod private_pools;
 use std::collections::BTreeMap;
 
 use cachealloc_core::BlockId;
-use cachealloc_core::order::reuse::Birth;
+use cachealloc_core::order::reuse::AllocationPoint;
 
 use crate::contexts::Context;
 
 /// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
 /// of the capture's: blocks of several contexts may have one.
 #[derive(Default)]
-pub struct Births {
-    held: BTreeMap<u64, (Birth, Option<u64>)>,
+pub struct AllocationPoints {
+    held: BTreeMap<u64, (AllocationPoint, Option<u64>)>,
     waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
     last: u32,
 }
 
-impl Births {
+impl AllocationPoints {
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

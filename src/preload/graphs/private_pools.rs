@@ -98,7 +98,7 @@ pub fn free(
     let capture = pool.and_then(open_captures::of_pool);
     let scope = capture.as_ref().and_then(|capture| of_free(thread, context, capture, behind));
     let mut work = capture.as_ref().and_then(|capture| capture.enter());
-    let birth = work.as_mut().and_then(|work| work.births.held.remove(&freed.address));
+    let point = work.as_mut().and_then(|work| work.allocation_points.held.remove(&freed.address));
     let names = capture.as_ref().filter(|_| work.is_some()).map(|capture| lock(&capture.names));
     let mut allocator = lock(&context.allocator);
     let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
@@ -125,9 +125,9 @@ pub fn free(
     blocks::free_block(&mut allocator, freed.block, ready);
     blocks::note_allocated(context, &allocator);
     drop(allocator);
-    if let (Some(work), Some((birth, home)), Some(scope)) = (&mut work, birth, scope) {
-        let number = work.births.waits(context, freed.block);
-        work.look(|look| look.freed(number, &birth, scope, home));
+    if let (Some(work), Some((point, home)), Some(scope)) = (&mut work, point, scope) {
+        let number = work.allocation_points.waits(context, freed.block);
+        work.look(|look| look.freed(number, &point, scope, home));
     }
 }
 
@@ -155,7 +155,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     if named || !rule_holds(Rule::UnnamedLeavesPool) {
         return false;
     }
-    work.births.held.remove(&block.address);
+    work.allocation_points.held.remove(&block.address);
     let mut allocator = lock(&context.allocator);
     allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
     pools::opened(context, &mut allocator);
@@ -270,7 +270,9 @@ fn find_free(work: &mut Work) {
             Scope::Stream(id) => Some(StreamId(id)),
             Scope::Everywhere => None,
         };
-        let Some((context, block)) = work.births.waiting.remove(&number) else { continue };
+        let Some((context, block)) = work.allocation_points.waiting.remove(&number) else {
+            continue;
+        };
         let mut allocator = lock(&context.allocator);
         if allocator.waits_with_pool(block) {
             allocator.reuse(block, stream);
@@ -280,7 +282,7 @@ fn find_free(work: &mut Work) {
 }
 
 fn remember(work: &mut Work, address: u64, home: Option<u64>) {
-    if let Some(birth) = work.look(|look| look.birth(home)) {
-        work.births.held.insert(address, (birth, home));
+    if let Some(point) = work.look(|look| look.allocation_point(home)) {
+        work.allocation_points.held.insert(address, (point, home));
     }
 }

@@ -63,7 +63,7 @@ pub fn submit_to(
 /// Where somebody does, the call is made once more from its entry. So what serves it stands in one
 /// place of the program, and the compiler can put it there as if nobody ever heard.
 #[cold]
-pub fn heard_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     let (pointer, bytes) = (words[0] as *const u64, words[1]);
     if pointer.is_null() || bytes == 0 {
         return None;
@@ -83,9 +83,9 @@ pub fn heard_malloc(function: &'static Function, words: &[usize]) -> Option<CuRe
     unsafe { memory_hooks::around_malloc(memory, pointer, bytes as u64, || again(function, words)) }
 }
 
-/// As `heard_malloc`, for a free.
+/// As `observed_malloc`, for a free.
 #[cold]
-pub fn heard_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+pub fn observed_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     memory_hooks::around_free(words[0] as u64, || again(function, words))
 }
 

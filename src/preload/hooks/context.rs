@@ -32,7 +32,7 @@ pub fn init(
     if code == SUCCESS && bypass::is_on() {
         beside(function, || {
             lifetime::started();
-            observers::look_around();
+            observers::inspect_devices();
         });
     }
     code
@@ -58,7 +58,7 @@ pub fn create(
             if peers::any()
                 && let Ok(context) = lookup::of_handle(handle)
             {
-                peers::context_met(context);
+                peers::context_seen(context);
             }
         });
     }

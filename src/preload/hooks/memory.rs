@@ -104,11 +104,11 @@ fn alloc_seldom(
         }
         return Some(code);
     }
-    let heard = common::heard_malloc(function, words);
-    if heard.is_none() && captures::maybe() {
+    let observed = common::observed_malloc(function, words);
+    if observed.is_none() && captures::maybe() {
         alloc_in_capture(function, words, real)
     } else {
-        heard
+        observed
     }
 }
 
@@ -203,7 +203,7 @@ fn free_seldom(
     if !bypass::is_on() {
         return Some(free_in_bypass(words[0] as u64, real));
     }
-    common::heard_free(function, words)
+    common::observed_free(function, words)
 }
 
 /// `cuMemGetInfo(size_t *free, size_t *total)`: what the cache could give back is free, and a limit

@@ -55,8 +55,8 @@ pub fn synchronize(
         SUCCESS
     };
     guarded(function, find, || SUCCESS);
-    let part =
-        LEDGER.exclusive.has_shown(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial);
+    let part = LEDGER.exclusive.has_observed(Observer::GreenContext)
+        && rule_holds(Rule::GreenWaitIsPartial);
     let Some(context) = context.filter(|_| !part) else {
         let code = real();
         if code != SUCCESS {

@@ -44,7 +44,7 @@ pub fn free(
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if let Some(code) = heard(|| common::heard_free(function, words)) {
+    if let Some(code) = observed(|| common::observed_free(function, words)) {
         return code;
     }
     let address = words[0] as u64;
@@ -82,9 +82,9 @@ fn served(
     let (pointer, bytes) = (words[0] as *mut u64, words[1]);
     let whole = || match common::lost_code(function) {
         Some(_) => Some(native(function, stream, real)),
-        None => common::heard_malloc(function, words),
+        None => common::observed_malloc(function, words),
     };
-    if let Some(code) = heard(|| if captured(function, stream) { None } else { whole() }) {
+    if let Some(code) = observed(|| if captured(function, stream) { None } else { whole() }) {
         return code;
     }
     if !bypass::is_on() || pointer.is_null() || bytes == 0 {
@@ -148,7 +148,7 @@ fn served(
 
 /// What memory hooks hear, if there are any.
 #[inline]
-fn heard(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
+fn observed(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
     if !bypass::is_fast_path() && bypass::is_on() { tell() } else { None }
 }
 

@@ -46,7 +46,7 @@ pub fn pool_opened(owner: i32, guest: i32) {
 }
 
 /// A context was made or retained: pools may be open to its device.
-pub fn context_met(context: &'static Context) {
+pub fn context_seen(context: &'static Context) {
     let owners: Vec<u64> = {
         let peers = lock(&PEERS);
         let of_guest = peers.pools.iter().filter(|pool| pool.guest == context.device as u64);

@@ -95,12 +95,12 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
 
 /// The call in which this thread asks the driver for memory, if memory hooks hear of it. Whoever tells
 /// them must not hold a lock.
-pub fn heard(thread: &Thread) -> Option<&Call<'_>> {
+pub fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     if bypass::is_fast_path() || thread.in_memory_hook.get() {
         return None;
     }
     // SAFETY: null, or the call that `Call::during` of this thread has on its stack now.
-    unsafe { thread.heard_call.get().cast::<Call>().as_ref() }
+    unsafe { thread.observed_call.get().cast::<Call>().as_ref() }
 }
 
 /// Has the driver serve a request itself, by `ask`, which writes the address to `pointer`, and tells
@@ -115,7 +115,7 @@ pub unsafe fn around_driver(
     ask: impl FnOnce() -> CuResult,
 ) -> CuResult {
     thread::with(|thread| {
-        let Some(call) = heard(thread) else { return ask() };
+        let Some(call) = observed_call(thread) else { return ask() };
         call.before_driver(bytes);
         let code = ask();
         // SAFETY: the caller's promise.
@@ -128,8 +128,8 @@ impl<'a> Call<'a> {
     /// None: nobody listens, or who does has heard of it, or this is a call by a memory hook or from
     /// inside the driver.
     fn begin(thread: &'a Thread, memory: impl FnOnce() -> Option<Memory>) -> Option<Call<'a>> {
-        let heard = !thread.heard_call.get().is_null();
-        if heard || thread.inside.get() || thread.in_memory_hook.get() {
+        let observed = !thread.observed_call.get().is_null();
+        if observed || thread.inside.get() || thread.in_memory_hook.get() {
             return None;
         }
         plugin::load(|load| outside(thread, load));
@@ -151,9 +151,9 @@ impl<'a> Call<'a> {
 
     /// While this runs, what the driver is asked for belongs to this call.
     fn during(&self, body: impl FnOnce() -> CuResult) -> CuResult {
-        self.thread.heard_call.set((&raw const *self).cast());
+        self.thread.observed_call.set((&raw const *self).cast());
         let code = body();
-        self.thread.heard_call.set(null());
+        self.thread.observed_call.set(null());
         code
     }
 

@@ -100,7 +100,8 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 /// Records all work of the context into an event, and orders nothing. Not where green contexts exist:
 /// the memory is the primary one's and theirs, and the event is of one of them.
 pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
-    if LEDGER.exclusive.has_shown(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial) {
+    if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
+    {
         return Err(Refused::Held);
     }
     let event = fresh_event(thread, context)?;

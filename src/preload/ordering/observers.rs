@@ -36,7 +36,7 @@ pub struct Seen {
 /// An observer shows. Returns when no barrier is pending that it could look past.
 pub fn show(agent: Observer) {
     let mut waited = false;
-    while LEDGER.observer_shows(agent) {
+    while LEDGER.note_observer(agent) {
         pending::wait_all(Wait::Observer);
         LEDGER.exclusive.waited();
         if !core::mem::replace(&mut waited, true) {
@@ -47,7 +47,7 @@ pub fn show(agent: Observer) {
 
 /// Every kernel may write what the host reads from now on.
 pub fn visible(cause: VisibleCause) {
-    if LEDGER.visible_shows(cause) {
+    if LEDGER.note_visible(cause) {
         log::info(format_args!(
             "{cause:?} seen: a free waits while a kernel is in flight from now on"
         ));
@@ -122,7 +122,7 @@ pub fn forget_context(id: u64) {
 }
 
 /// After `cuInit`: what the devices and the process tell at once.
-pub fn look_around() {
+pub fn inspect_devices() {
     let mut count = 0;
     if api::device_get_count(&mut count) != SUCCESS {
         return;
@@ -143,7 +143,7 @@ pub fn look_around() {
     if !api::has_context_barrier() {
         show(Observer::NoBarrierCalls);
     }
-    look_at_libraries();
+    inspect_libraries();
 }
 
 /// With one device there is only one context, until a second one is made. Every CUDA runtime of the
@@ -178,7 +178,7 @@ const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvi
 
 /// Looks through the loaded objects if any came since the last look. Called where memory is
 /// reserved and at the start: such a library works on memory that it was given.
-pub fn look_at_libraries() {
+pub fn inspect_libraries() {
     if !loaded_objects_changed() {
         return;
     }

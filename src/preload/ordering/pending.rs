@@ -206,7 +206,7 @@ pub fn wait(context: &Context, reason: Wait) {
 /// natively held up the free; but a program that leaves from a signal handler leaves, too.
 pub fn wait_at_end() {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
-    let _ = LEDGER.observer_shows(Observer::ProcessEnd);
+    let _ = LEDGER.note_observer(Observer::ProcessEnd);
     LEDGER.exclusive.waited();
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {

@@ -46,7 +46,7 @@ pub fn started() {
         report: |sites| report::json(Patience::GivesUp, sites),
         obey: orders::obey,
     });
-    lookup::when_met(context_met);
+    lookup::when_first_seen(context_seen);
 }
 
 /// The loader runs this at the end of every process: behind all that the program registered by
@@ -62,7 +62,7 @@ extern "C" fn at_end() {
 
 /// A context is there, and with the first one the driver's own handlers of the end: ours, which come later,
 /// run before.
-fn context_met() {
+fn context_seen() {
     triggers::start();
     static MET: AtomicBool = AtomicBool::new(false);
     if !MET.swap(true, Ordering::Relaxed) {

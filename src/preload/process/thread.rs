@@ -22,7 +22,7 @@ pub struct Thread {
     /// Set while a memory hook runs in this thread: it does not hear of its own calls.
     pub in_memory_hook: Cell<bool>,
     /// The call that memory hooks hear of, if this thread is in one.
-    pub heard_call: Cell<*const c_void>,
+    pub observed_call: Cell<*const c_void>,
     /// The stream of its last submission while something captured (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
     number: Cell<u32>,
@@ -41,7 +41,7 @@ thread_local! {
         Thread {
             inside: Cell::new(false),
             in_memory_hook: Cell::new(false),
-            heard_call: Cell::new(null()),
+            observed_call: Cell::new(null()),
             submits_on: Cell::new(None),
             number: Cell::new(0),
             is_programs: Cell::new(false),

@@ -125,13 +125,13 @@ impl Recorder {
     pub fn allocated(
         &self,
         allocator: &mut Allocator,
-        born: Allocated,
+        allocated: Allocated,
         requester: Requester,
         stack: StackId,
     ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
-        let Allocated { block, address, bytes, requested_bytes } = born;
+        let Allocated { block, address, bytes, requested_bytes } = allocated;
         let stream = stream_of(requester);
         let origin = Origin { stack, stream, requested_bytes };
         recorded.push(Action::Alloc, address, requested_bytes, origin, stack);

@@ -25,8 +25,8 @@ pub fn report(context: &'static Context, patience: Patience) -> Option<ContextRe
         id: context.id,
         device: context.device,
         is_alive: !context.is_dead(),
-        met: context.met,
-        gone: context.gone(),
+        met: context.seen_before,
+        gone: context.seen_at_end(),
         stats: Stats::default(),
         barriers_count: context.last_barrier.count(),
     };

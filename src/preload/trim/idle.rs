@@ -33,12 +33,12 @@ use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, widen};
 use crate::process::own_thread;
 use crate::statistics::counters::{self, Count};
-use crate::trim::{Turn, Wanted, scavenger};
+use crate::trim::{Pass, Wanted, scavenger};
 use crate::{config, log, pagemap};
 
 /// For so many turns nobody must have used memory that goes back because the device is short of it:
 /// a loop that takes its memory again at each step keeps it.
-const TURNS_IDLE: usize = 3;
+const PASSES_IDLE: usize = 3;
 /// Less than this never goes back.
 const WORTH_BYTES: u64 = 2 << 20;
 /// Marks whose barrier is not known to be complete.
@@ -54,9 +54,9 @@ pub struct Trim {
 }
 
 /// A look at one context, which gives back what is due.
-pub fn turn(context: &'static Context) {
-    let mut turn = lock(&context.idle.turn);
-    if context.idle.is_held_off() || context.is_dead() || !turn.note(context) {
+pub fn pass(context: &'static Context) {
+    let mut pass = lock(&context.idle.pass);
+    if context.idle.is_held_off() || context.is_dead() || !pass.note(context) {
         return;
     }
     // Nothing of ours is near a capture that need not be.
@@ -66,7 +66,7 @@ pub fn turn(context: &'static Context) {
     widen(Rule::EndHoldsKeeperOff);
     api::relaxed(|| {
         context.enter(&mut || {
-            turn.give_back(context);
+            pass.give_back(context);
             SUCCESS
         })
     });
@@ -74,31 +74,31 @@ pub fn turn(context: &'static Context) {
 
 /// Gives back what was free when that was wanted, once the work of that time is over. Waits for none of it.
 pub fn trim(context: &'static Context) -> Trim {
-    let mut turn = lock(&context.idle.turn);
+    let mut pass = lock(&context.idle.pass);
     let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
-    if context.is_dead() || !(is_new || turn.trim.is_some()) {
+    if context.is_dead() || !(is_new || pass.trim.is_some()) {
         return Trim { is_done: true, bytes: 0 };
     }
     if is_new {
-        turn.trim = Some(Wanted::All);
+        pass.trim = Some(Wanted::All);
     }
     if context.idle.is_held_off() || captures::any() {
         return Trim { is_done: false, bytes: 0 };
     }
     if !may_enter(context) {
-        turn.trim = None;
+        pass.trim = None;
         return Trim { is_done: true, bytes: 0 };
     }
     let mut bytes = None;
     api::relaxed(|| {
         context.enter(&mut || {
-            bytes = turn.give_back_wanted(context);
+            bytes = pass.give_back_wanted(context);
             SUCCESS
         })
     });
-    let is_done = bytes.is_some() && turn.refused.is_empty();
+    let is_done = bytes.is_some() && pass.refused.is_empty();
     if is_done {
-        turn.trim = None;
+        pass.trim = None;
     }
     Trim { is_done, bytes: bytes.unwrap_or(0) }
 }
@@ -107,7 +107,7 @@ pub fn trim(context: &'static Context) -> Trim {
 /// primary one, by a call that went past us: whether there is one can be asked without its handle, and
 /// the one that there is may be another.
 fn may_enter(context: &Context) -> bool {
-    if LEDGER.exclusive.has_shown(Observer::GreenContext) {
+    if LEDGER.exclusive.has_observed(Observer::GreenContext) {
         return false;
     }
     let (mut flags, mut active, mut id) = (0, 0, 0);
@@ -118,7 +118,7 @@ fn may_enter(context: &Context) -> bool {
             && id == context.id
 }
 
-impl Turn {
+impl Pass {
     /// Takes a mark. False: nothing can be idle.
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
@@ -132,7 +132,7 @@ impl Turn {
         let mark = allocator.idle_mark();
         drop(allocator);
         self.marks.push_back(mark);
-        let kept = TURNS_IDLE.max(config::get().idle.release_seconds.unwrap_or(0) as usize) + 1;
+        let kept = PASSES_IDLE.max(config::get().idle.release_seconds.unwrap_or(0) as usize) + 1;
         if self.marks.len() > kept {
             self.marks.pop_front();
         }
@@ -226,15 +226,15 @@ impl Turn {
     /// What is idle since this mark goes back now.
     fn due(&self, context: &Context) -> Option<IdleMark> {
         let idle = config::get().idle;
-        let long = idle.release_seconds.and_then(|turns| self.mark_before(turns as usize));
+        let long = idle.release_seconds.and_then(|passes| self.mark_before(passes as usize));
         let keep_free_bytes = idle.keep_free.on(context.device_bytes);
-        let short = self.mark_before(TURNS_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
+        let short = self.mark_before(PASSES_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
         let due = long.max(short)?;
         Some(due.min(self.complete?))
     }
 
-    fn mark_before(&self, turns: usize) -> Option<IdleMark> {
-        let place = self.marks.len().checked_sub(1 + turns)?;
+    fn mark_before(&self, passes: usize) -> Option<IdleMark> {
+        let place = self.marks.len().checked_sub(1 + passes)?;
         self.marks.get(place).copied()
     }
 

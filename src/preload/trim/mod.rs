@@ -33,14 +33,14 @@ struct ReleaseStream {
     /// Held from the look whether the stream is done to the end of what brings its memory back, and while
     /// new waits go into it: who brings back must not come to wait for those. None of these calls waits
     /// for work.
-    turn: Mutex<()>,
+    collecting: Mutex<()>,
 }
 
 /// What the scavenger knows of one context.
 #[derive(Default)]
 pub struct Idle {
     /// Held through a turn, also while it is in the driver.
-    turn: Mutex<Turn>,
+    pass: Mutex<Pass>,
     /// Somebody is about to end the context.
     held_off: AtomicU32,
     /// Another process wants to have what is free.
@@ -48,7 +48,7 @@ pub struct Idle {
 }
 
 #[derive(Default)]
-struct Turn {
+struct Pass {
     /// One for each turn, the newest last.
     marks: VecDeque<IdleMark>,
     /// Some of them, oldest first, and what must be complete before they are complete.
@@ -82,7 +82,7 @@ impl Idle {
     pub fn hold_off(&self) -> HeldOff<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
         if rule_holds(Rule::EndHoldsKeeperOff) {
-            drop(lock(&self.turn));
+            drop(lock(&self.pass));
         }
         HeldOff(self)
     }

@@ -67,7 +67,7 @@ impl ReleaseStream {
             return;
         }
         let handle = *lock(&self.handle);
-        let _turn = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.turn));
+        let _collecting = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.collecting));
         if api::stream_query(handle) == SUCCESS {
             widen(Rule::CollectTakesTurns);
             self.wait(handle);
@@ -189,7 +189,7 @@ impl Leaving {
             Some(handle) => {
                 let barrier = context.last_barrier.newest();
                 let events = barrier.iter().chain(&self.events);
-                let _turn = lock(&behind_events.turn);
+                let _collecting = lock(&behind_events.collecting);
                 match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
                     true => behind_events.give_back(handle, segments),
                     false => segments.to_vec(),

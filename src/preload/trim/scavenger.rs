@@ -28,7 +28,7 @@ use crate::trim::idle;
 use crate::{config, identity, log};
 
 /// Seconds of the options are turns.
-const TURN_EVERY: Duration = Duration::from_secs(1);
+const PASS_EVERY: Duration = Duration::from_secs(1);
 /// A process that holds less has nothing that others miss.
 const WORTH_BYTES: u64 = 64 << 20;
 /// The process ends even if the driver does not let the scavenger go.
@@ -50,7 +50,7 @@ static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
 const TRIM_LOOK_FIRST: Duration = Duration::from_millis(2);
 /// What it sleeps on.
 static BELL: AtomicU32 = AtomicU32::new(0);
-static IN_TURN: AtomicBool = AtomicBool::new(false);
+static IN_PASS: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// A miss was served. Call without any lock of ours: a new thread wants the loader's, whose owner may
@@ -141,31 +141,31 @@ fn is_worth_it() -> bool {
 fn work() {
     let mut trim_look = TRIM_LOOK_FIRST;
     loop {
-        let heard = BELL.load(Ordering::Acquire);
+        let rung = BELL.load(Ordering::Acquire);
         let asked = TRIMS_ASKED.load(Ordering::SeqCst);
         if is_stopped() || !bypass::is_on() {
-            own_thread::wait(&BELL, heard, None);
+            own_thread::wait(&BELL, rung, None);
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);
                 trim_look = TRIM_LOOK_FIRST;
             } else {
-                own_thread::wait(&BELL, heard, Some(trim_look));
-                trim_look = (2 * trim_look).min(TURN_EVERY);
+                own_thread::wait(&BELL, rung, Some(trim_look));
+                trim_look = (2 * trim_look).min(PASS_EVERY);
             }
         } else if !is_wanted() {
-            own_thread::wait(&BELL, heard, None);
+            own_thread::wait(&BELL, rung, None);
         } else if is_worth_it() {
-            own_thread::wait(&BELL, heard, Some(pace().unwrap_or(TURN_EVERY)));
+            own_thread::wait(&BELL, rung, Some(pace().unwrap_or(PASS_EVERY)));
             in_the_driver(|| {
-                contexts::all().for_each(idle::turn);
+                contexts::all().for_each(idle::pass);
                 true
             });
         } else {
             STATE.store(ASLEEP, Ordering::SeqCst);
             // Whoever grew the cache before that has not seen it.
             if !is_worth_it() {
-                own_thread::wait(&BELL, heard, None);
+                own_thread::wait(&BELL, rung, None);
             }
             STATE.store(SETTLED, Ordering::SeqCst);
         }
@@ -180,21 +180,21 @@ fn trimmed(context: &'static Context) -> bool {
 }
 
 /// Runs turns, unless the process ends.
-fn in_the_driver(turns: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
-    IN_TURN.store(true, Ordering::SeqCst);
+fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
+    IN_PASS.store(true, Ordering::SeqCst);
     let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
     let mut answer = false;
     if !stopped && bypass::is_on() {
-        let turns = || {
+        let passes = || {
             pool_life::reap();
-            turns()
+            passes()
         };
-        match catch_unwind(turns) {
+        match catch_unwind(passes) {
             Ok(done) => answer = done,
             Err(_) => bypass::begin(format_args!("giving idle memory back panicked")),
         }
     }
-    IN_TURN.store(false, Ordering::SeqCst);
+    IN_PASS.store(false, Ordering::SeqCst);
     answer
 }
 
@@ -204,7 +204,7 @@ extern "C" fn stop() {
     }
     STOPPED.store(true, Ordering::SeqCst);
     let begun = Instant::now();
-    while IN_TURN.load(Ordering::SeqCst) && begun.elapsed() < EXIT_WAIT_MAX {
+    while IN_PASS.load(Ordering::SeqCst) && begun.elapsed() < EXIT_WAIT_MAX {
         own_thread::sleep(Duration::from_micros(100));
     }
 }
@@ -214,7 +214,7 @@ extern "C" fn stop() {
 fn pace() -> Option<Duration> {
     static PACE: std::sync::OnceLock<Option<Duration>> = std::sync::OnceLock::new();
     *PACE.get_or_init(|| {
-        let text = std::env::var("CACHEALLOC_TURN_MS").ok()?;
+        let text = std::env::var("CACHEALLOC_PASS_MS").ok()?;
         Some(Duration::from_millis(text.parse().ok()?))
     })
 }

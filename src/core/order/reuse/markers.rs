@@ -19,7 +19,7 @@ pub(super) struct Markers {
 
 /// What has to be remembered of a block from being handed out to its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Birth {
+pub struct AllocationPoint {
     /// Nodes with a smaller number were captured before.
     pub(super) nodes_count: u32,
     /// Markers of its earlier users.

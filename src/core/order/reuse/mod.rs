@@ -55,7 +55,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use markers::Markers;
-pub use markers::{Birth, MARKERS_COUNT_MAX};
+pub use markers::{AllocationPoint, MARKERS_COUNT_MAX};
 pub use mend::Mend;
 pub use nodes::{Edge, EdgeKind, NODES_COUNT_MAX, Node};
 use nodes::{Nodes, NotKnown};
@@ -244,10 +244,10 @@ impl Look<'_> {
 
     /// What is to be remembered of a block that is handed out now. `free_for` is the stream in whose
     /// order it was free; None if it was free for anyone, or is fresh memory.
-    pub fn birth(&self, free_for: Option<u64>) -> Birth {
+    pub fn allocation_point(&self, free_for: Option<u64>) -> AllocationPoint {
         let reuse = &*self.reuse;
         if !reuse.is_whole() {
-            return Birth { nodes_count: 0, earlier: Markers::unknown() };
+            return AllocationPoint { nodes_count: 0, earlier: Markers::unknown() };
         }
         let mut earlier = Markers::none();
         if let Some(stream) = free_for.filter(|_| rule_holds(Rule::CaptureReuseIsMarked)) {
@@ -256,12 +256,18 @@ impl Look<'_> {
             earlier =
                 stream.map_or(Markers::unknown(), |stream| stream.reach.terminals().collect());
         }
-        Birth { nodes_count: reuse.nodes.count(), earlier }
+        AllocationPoint { nodes_count: reuse.nodes.count(), earlier }
     }
 
     /// A block is freed, and waits. `home` is a stream that may have it again before others may.
-    pub fn freed(&mut self, block: BlockId, birth: &Birth, scope: Scope, home: Option<u64>) {
-        let markers = self.markers(birth, scope);
+    pub fn freed(
+        &mut self,
+        block: BlockId,
+        point: &AllocationPoint,
+        scope: Scope,
+        home: Option<u64>,
+    ) {
+        let markers = self.markers(point, scope);
         let freed_on = match scope {
             Scope::Stream(id) => Some(id),
             Scope::Everywhere => None,
@@ -271,24 +277,24 @@ impl Look<'_> {
         }
     }
 
-    fn markers(&self, birth: &Birth, scope: Scope) -> Markers {
+    fn markers(&self, point: &AllocationPoint, scope: Scope) -> Markers {
         let reuse = &*self.reuse;
         let mut streams = reuse.scoped(scope).peekable();
         if !reuse.is_whole() || streams.peek().is_none() {
             return Markers::unknown();
         }
-        let mut markers = birth.earlier.clone();
+        let mut markers = point.earlier.clone();
         if !rule_holds(Rule::CaptureFreeMarks) {
             return markers;
         }
         for stream in streams {
-            markers.note(&stream.reach, birth.nodes_count);
+            markers.note(&stream.reach, point.nodes_count);
             if scope == Scope::Everywhere && !rule_holds(Rule::CaptureFreeMarksEveryStream) {
                 break;
             }
         }
         if scope == Scope::Everywhere && rule_holds(Rule::CaptureDroppedNodesMark) {
-            markers.note(&reuse.dropped, birth.nodes_count);
+            markers.note(&reuse.dropped, point.nodes_count);
         }
         markers
     }

@@ -137,8 +137,8 @@ impl Ours {
         self.ledger.visible.causes()
     }
 
-    pub fn visible_shows(&self, cause: VisibleCause) {
-        self.ledger.visible_shows(cause);
+    pub fn note_visible(&self, cause: VisibleCause) {
+        self.ledger.note_visible(cause);
     }
 
     /// Around every call of class submit or order. `call` changes the order.

@@ -149,10 +149,10 @@ fn plain_ends_for_good_and_everyone_waits_until_settled() {
     assert!(exclusive.submits(2), "a second context");
     assert!(!exclusive.is_exclusive(1));
     assert!(exclusive.submits(2), "the first wait is not over");
-    assert!(exclusive.shows(Observer::Ipc), "nor for another agent");
+    assert!(exclusive.observe(Observer::Ipc), "nor for another agent");
     exclusive.waited();
     assert!(!exclusive.submits(2));
-    assert!(!exclusive.shows(Observer::PeerAccess), "nothing is pending any more");
+    assert!(!exclusive.observe(Observer::PeerAccess), "nothing is pending any more");
     assert!(!exclusive.is_exclusive(1));
     let seen = [Observer::SecondContext, Observer::Ipc, Observer::PeerAccess];
     assert_eq!(exclusive.observers(), seen.iter().fold(0, |bits, &agent| bits | 1 << agent as u32));
@@ -163,7 +163,7 @@ fn an_agent_during_a_barrier_makes_the_free_wait() {
     let _whole = whole();
     let (ledger, covers) = (Ledger::new(), Covers::new());
     let seen = ledger.before_barrier(&covers);
-    assert!(ledger.observer_shows(Observer::Ipc));
+    assert!(ledger.note_observer(Observer::Ipc));
     assert_eq!(covers.pending(), None);
     ledger.exclusive.waited();
     assert_eq!(ledger.barrier_is_in(&covers, seen, 1), AfterBarrier::WaitFirst);
@@ -183,8 +183,8 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
     assert!(!ledger.submits(1, false));
     ledger.submitted(false);
     assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Barrier);
-    assert!(ledger.visible_shows(VisibleCause::Managed));
-    assert!(!ledger.visible_shows(VisibleCause::DevicePointer), "the second one");
+    assert!(ledger.note_visible(VisibleCause::Managed));
+    assert!(!ledger.note_visible(VisibleCause::DevicePointer), "the second one");
     assert!(ledger.visible.every_kernel());
     assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::BarrierThenWait);
     let seen = ledger.before_barrier(&covers);

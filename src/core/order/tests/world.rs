@@ -166,12 +166,12 @@ impl World {
             }
             Op::LaunchTexture { stream } => self.launch_texture(stream),
             Op::LaunchPinned { stream } => {
-                self.ours.visible_shows(VisibleCause::PinnedArgument);
+                self.ours.note_visible(VisibleCause::PinnedArgument);
                 self.launch(stream, true, None, Some(true))
             }
             Op::LaunchIndirect { stream } => self.launch_indirect(stream),
             Op::MapPinned => {
-                self.ours.visible_shows(VisibleCause::DevicePointer);
+                self.ours.note_visible(VisibleCause::DevicePointer);
                 Ok(())
             }
             Op::CopyOut { stream, var } => {

@@ -9,7 +9,7 @@ use super::*;
 pub(super) struct Growth<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
-    heard: Option<&'a memory_hooks::Call<'a>>,
+    observed: Option<&'a memory_hooks::Call<'a>>,
     pub(super) guard: Option<MutexGuard<'static, ()>>,
 }
 
@@ -21,13 +21,13 @@ impl<'a> Growth<'a> {
     ) -> Growth<'a> {
         // In a capture they hear of what the program asks, not of what the driver is asked: the
         // capture's lock is held.
-        let heard = memory_hooks::heard(thread).filter(|_| request.private().is_none());
-        Growth { thread, context, heard, guard: Some(lock(&context.growth)) }
+        let observed = memory_hooks::observed_call(thread).filter(|_| request.private().is_none());
+        Growth { thread, context, observed, guard: Some(lock(&context.growth)) }
     }
 
     /// Err: the context has ended meanwhile, and all that belonged to it.
     fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
-        let Some(call) = self.heard else { return Ok(()) };
+        let Some(call) = self.observed else { return Ok(()) };
         // What was unmapped for this request would be on its way as long as they take.
         arenas::drop_spare(self.context);
         self.guard = None;
@@ -57,7 +57,7 @@ pub(super) fn map(
     let context = growth.context;
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
     growth.before(bytes)?;
-    observers::look_at_libraries();
+    observers::inspect_libraries();
     match counters::timed_reserve(|| arenas::map(context, mappings)) {
         SUCCESS => {
             let mut allocator = lock(&context.allocator);
@@ -142,7 +142,7 @@ fn tell_arrived(context: &Context, allocator: &mut Allocator, request: &Request,
 }
 
 fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
-    observers::look_at_libraries();
+    observers::inspect_libraries();
     let mut base = 0;
     let code = api::relaxed(|| {
         context.enter(&mut || counters::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))

@@ -52,8 +52,8 @@ impl Case {
     fn free_x(&mut self, scope: Scope) {
         self.look(|look, _| {
             // It was fresh memory before anything was captured.
-            let birth = Reuse::new().look().birth(None);
-            look.freed(X, &birth, scope, Some(S1));
+            let point = Reuse::new().look().allocation_point(None);
+            look.freed(X, &point, scope, Some(S1));
         });
     }
 
@@ -243,8 +243,8 @@ fn a_stream_that_is_shown_first_has_waited() {
 fn a_block_without_a_use_is_free_at_once() {
     let _whole = whole();
     let mut case = Case::used_on_both();
-    let birth = case.look(|look, _| look.birth(None));
-    case.look(|look, _| look.freed(X, &birth, Scope::Everywhere, None));
+    let point = case.look(|look, _| look.allocation_point(None));
+    case.look(|look, _| look.freed(X, &point, Scope::Everywhere, None));
     assert_eq!(case.ready(), [Scope::Everywhere]);
 }
 

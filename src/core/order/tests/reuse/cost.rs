@@ -53,8 +53,8 @@ impl Capture {
 
     fn free(&mut self, block: usize, scope: Scope) {
         self.look(|look, _| {
-            let birth = Reuse::new().look().birth(None);
-            look.freed(BlockId(block as u32), &birth, scope, None);
+            let point = Reuse::new().look().allocation_point(None);
+            look.freed(BlockId(block as u32), &point, scope, None);
         });
     }
 

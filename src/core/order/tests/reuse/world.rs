@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use super::super::std;
 use super::graph::{Graph, Link, Promise, STREAMS};
-use crate::order::reuse::{Birth, Edge, EdgeKind, Look, Mend, Reuse, Scope};
+use crate::order::reuse::{AllocationPoint, Edge, EdgeKind, Look, Mend, Reuse, Scope};
 use crate::types::BlockId;
 
 pub const VARS: usize = 2;
@@ -79,7 +79,7 @@ struct Block {
     old: Vec<usize>,
     /// Uses in this one, natively and under our rules.
     uses: Vec<(usize, usize)>,
-    birth: Option<Birth>,
+    point: Option<AllocationPoint>,
     /// The stream whose allocation node stands for this life natively.
     native: Option<usize>,
     home: Option<u64>,
@@ -167,17 +167,17 @@ impl World {
         let (block, free_for) = match found {
             Some(index) => self.free.remove(index),
             None => {
-                let fresh = Block { old: vec![], uses: vec![], birth: None, native, home: id };
+                let fresh = Block { old: vec![], uses: vec![], point: None, native, home: id };
                 self.blocks.push(fresh);
                 (self.blocks.len() - 1, None)
             }
         };
         self.reused_count += u64::from(found.is_some());
-        let birth = self.look(|look, _| look.birth(free_for));
+        let point = self.look(|look, _| look.allocation_point(free_for));
         let state = &mut self.blocks[block];
         let uses = core::mem::take(&mut state.uses);
         state.old.extend(uses.into_iter().map(|(_, ours)| ours));
-        (state.birth, state.native, state.home) = (Some(birth), native, id);
+        (state.point, state.native, state.home) = (Some(point), native, id);
         self.vars[var] = Some(block);
         Ok(())
     }
@@ -199,9 +199,9 @@ impl World {
                 Scope::Stream(self.ids[stream])
             }
         };
-        let birth = self.blocks[block].birth.take().expect("it was handed out");
+        let point = self.blocks[block].point.take().expect("it was handed out");
         let home = self.blocks[block].home;
-        self.look(|look, _| look.freed(BlockId(block as u32), &birth, scope, home));
+        self.look(|look, _| look.freed(BlockId(block as u32), &point, scope, home));
         Ok(())
     }
 

@@ -53,8 +53,8 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
         correction: ThreadCacheCorrection::default(),
         ooms_count: AtomicU64::new(0),
         has_sticky_error: AtomicBool::new(false),
-        met: registry::count(),
-        gone: AtomicUsize::new(usize::MAX),
+        seen_before: registry::count(),
+        seen_at_end: AtomicUsize::new(usize::MAX),
         final_stats: OnceLock::new(),
         dead: AtomicBool::new(false),
         door: RwLock::new(()),
@@ -93,7 +93,7 @@ impl Home {
     /// Of a context that is there, on this device.
     fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
         let own = Home { handle, id };
-        let green = LEDGER.exclusive.has_shown(Observer::GreenContext) && !explicit;
+        let green = LEDGER.exclusive.has_observed(Observer::GreenContext) && !explicit;
         let mut primary = 0;
         if !green
             || !rule_holds(Rule::GreenIsEnteredByPrimary)
