@@ -1,4 +1,4 @@
-//! What is kept for a context from the moment when it is first seen.
+//! Everything kept for a context from the moment it is first seen.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
@@ -78,8 +78,8 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
     context
 }
 
-/// Garbage is collected above a share of the limit, or of the whole device; PyTorch wants a fraction
-/// to be set first.
+/// Garbage collection starts at a share of the limit or, without one, of the device. PyTorch requires a
+/// memory fraction to be set first.
 pub fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(config::get().policy.clone());
     allocator.set_limit(limits::collected_above(device, device_bytes));
@@ -90,7 +90,7 @@ pub fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
 }
 
 impl Home {
-    /// Of a context that is there, on this device.
+    /// The home of a living context on this device.
     fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
         let own = Home { handle, id };
         let green = LEDGER.exclusive.has_observed(Observer::GreenContext) && !explicit;

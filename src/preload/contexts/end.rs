@@ -1,4 +1,4 @@
-//! What becomes of everything that is kept for a context when the driver has destroyed it.
+//! Takes down everything kept for a context once the driver has destroyed it.
 
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ fn destroy(context: &'static Context) -> Stats {
     pending::context_ended(context.id);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
-    // Not `take_back`: the addresses may be another context's by now.
+    // Not `take_back`: the addresses may belong to another context by now.
     context.thread_cache.empty(|held| {
         context.correction.left_list(&allocator, held.id());
         allocator.free(held.id(), Ready::Anyone);

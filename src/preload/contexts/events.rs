@@ -1,6 +1,6 @@
-//! Driver events, counted and used again. An event goes back to the pool only when nothing refers
-//! to its recording any more: a wait on an event that was recorded anew would wait for work that
-//! was submitted after the free in question, perhaps for ever (hazards 10 and 29).
+//! Driver events, counted and reused. An event returns to the pool only when nothing refers to its
+//! recording any more: a wait on an event that was recorded again would wait for work submitted after
+//! the free in question, perhaps for ever (hazards 10 and 29).
 
 use core::mem::ManuallyDrop;
 use core::ptr::null;
@@ -15,10 +15,10 @@ use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEM
 use crate::lock::lock;
 use crate::process::thread::Thread;
 
-/// Events alive at once in one context; more means that frees wait instead.
+/// Events alive at once in one context; beyond it, frees wait instead.
 const EVENTS_MAX: u32 = 65_536;
 
-/// Numbers given out; never taken back, for two events must not share one.
+/// Numbers given out. Never taken back, since two events must not share one.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
 
 /// Every event by its number: table n holds 2^n of them.
@@ -30,17 +30,17 @@ static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
 pub struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
-    /// The context is gone: its events must not reach the driver any more.
+    /// The context is gone: its events must not reach the driver.
     dead: AtomicBool,
 }
 
-/// One driver event. Never deallocated: a thread may hold a reference across anything.
+/// One driver event. Never deallocated: a thread may hold a reference at any time.
 pub struct Event {
     handle: EventHandle,
     /// Number among the events of the process: a block may wait for another context's event.
     number: u32,
     references: AtomicU32,
-    /// How often it was taken; written by its taker alone.
+    /// How often it was taken; written only by the thread that takes it.
     recordings: AtomicU32,
     owner: &'static Events,
 }
@@ -49,7 +49,7 @@ pub struct Event {
 pub struct EventRef(&'static Event);
 
 impl Events {
-    /// An event to record. Where none is free, one is created: `enter` makes the context current.
+    /// An event to record. If none is free, one is created; `enter` makes the context current.
     pub fn take(
         &'static self,
         thread: &Thread,
@@ -72,7 +72,7 @@ impl Events {
         Ok(EventRef(event))
     }
 
-    /// The event that this thread kept, if it is one of this context.
+    /// The event kept by this thread, if it belongs to this context.
     fn spare_of(&self, thread: &Thread) -> Option<&'static Event> {
         // SAFETY: null, or an event kept by `EventRef::keep`; events are leaked.
         let spare = unsafe { thread.spare_event.replace(null()).as_ref() }?;
@@ -124,7 +124,7 @@ fn place(number: u32) -> (usize, usize) {
     (table, place - (1 << table))
 }
 
-/// One reference more to a recording to which there is one, kept as its number.
+/// Adds a reference to a recording that has one, and keeps it as the recording's number.
 #[inline]
 pub fn hold(id: EventId) {
     if let Some(event) = ManuallyDrop::new(EventRef::of(id)).as_ref() {
@@ -149,7 +149,7 @@ impl EventRef {
         EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
     }
 
-    /// Without counting.
+    /// Does not count the reference.
     fn of(id: EventId) -> Option<EventRef> {
         let (table, index) = place(id.0 as u32);
         let event = ALL[table].get()?[index].load(Ordering::Acquire);
@@ -171,8 +171,8 @@ impl EventRef {
         self.0.owner.dead.load(Ordering::Acquire)
     }
 
-    /// Drops the reference. If it was the last one, the event stays with this thread for its next
-    /// barrier, so that a thread which frees again and again takes no lock for its events.
+    /// Drops the reference. If it was the last one, the thread keeps the event for its next barrier, so
+    /// a thread that frees repeatedly takes no lock for its events.
     pub fn keep(self, thread: &Thread) {
         let last = self.0.references.load(Ordering::Acquire) == 1;
         if last && thread.spare_event.get().is_null() {
@@ -180,7 +180,7 @@ impl EventRef {
         }
     }
 
-    /// Gives the reference away as a word, for a thread-local without a destructor.
+    /// Turns the reference into a word, for a thread-local without a destructor.
     pub fn into_raw(self) -> *const Event {
         let event: *const Event = self.0;
         core::mem::forget(self);

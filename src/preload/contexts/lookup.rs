@@ -1,4 +1,4 @@
-//! The context that a call of the program means. One that was not seen before is met here.
+//! Finds the context of a call, and creates its record if it was not seen before.
 
 use std::sync::OnceLock;
 
@@ -7,10 +7,10 @@ use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::lock::lock;
 
-/// What begins with the first context (`process::lifetime`).
+/// What starts with the first context (`process::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
-/// `seen` is called whenever a context was seen for the first time, without a lock of ours.
+/// `seen` is called whenever a context is first seen, with no lock of ours held.
 pub fn when_first_seen(seen: fn()) {
     let _ = WHEN_FIRST_SEEN.set(seen);
 }
@@ -34,12 +34,12 @@ pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
     }
 }
 
-/// A context is seen for the first time. `handle` is 0 for the current one.
+/// Records a context that is first seen. `handle` is 0 for the current one.
 #[cold]
 fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     let context = enlist(handle, id)?;
-    // Behind the lock: this looks functions up, and the loader's lock may be held by a thread that
-    // wants ours, in the constructor of a library that allocates.
+    // After unlocking: this resolves functions, and the loader's lock may be held by a thread that wants
+    // our lock, in the constructor of a library that allocates.
     if let Some(seen) = WHEN_FIRST_SEEN.get() {
         seen();
     }
@@ -58,8 +58,8 @@ fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> 
             return Err(code);
         }
     }
-    // A handle names one context at a time: the one that had it has ended, perhaps while another thread
-    // made the primary context anew before we could ask.
+    // A handle names one context at a time: the earlier one with this handle has ended, perhaps because
+    // another thread made the primary context anew meanwhile.
     contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
     let context = Box::leak(Box::new(creation::new(handle, id)));
     registry::push(context);

@@ -1,6 +1,6 @@
-//! The contexts of the process, each with its cache. Keyed by the driver's id for life
-//! (`cuCtxGetId`), because handles are given out again. A record is never removed: other threads
-//! may be looking at it, and its id never comes back. What is big in it goes with the context.
+//! The contexts of the process, each with its cache. Keyed by the driver's id for life (`cuCtxGetId`),
+//! because handles are reused. A record is never removed: other threads may be reading it, and its id
+//! never comes back. Its large parts go with the context.
 
 pub mod creation;
 pub mod end;
@@ -30,19 +30,19 @@ use crate::trim::{Idle, ReleaseStreams};
 pub struct Context {
     pub id: u64,
     pub handle: ContextHandle,
-    /// Through which context its memory is reached from elsewhere.
+    /// The context through which its memory is reached from other contexts.
     pub home: Home,
     pub device: i32,
-    /// All memory of the device.
+    /// Total memory of the device.
     pub device_bytes: u64,
-    /// Made by `cuCtxCreate`; otherwise it is the device's primary context.
+    /// Made by `cuCtxCreate`; otherwise the device's primary context.
     pub explicit: bool,
     pub allocator: Mutex<Allocator>,
-    /// Held through a whole miss: hits of other threads go on meanwhile.
+    /// Held during a whole miss; hits of other threads go on meanwhile.
     pub growth: Mutex<()>,
     pub thread_cache: ThreadCache,
     pub covers: Covers,
-    /// For one barrier, one begin of a capture, or one wait that may join a capture at a time.
+    /// Serializes barriers, begins of a capture, and waits that may join a capture.
     pub gate: Mutex<()>,
     pub events: Events,
     pub last_barrier: LastBarrier,
@@ -58,71 +58,71 @@ pub struct Context {
     pub chunk_request_max: OnceLock<u64>,
     /// Frees between claiming a block and publishing it.
     pub frees_in_progress: AtomicU32,
-    /// Real frees that the driver may be waiting in.
+    /// Real frees that may be waiting in the driver.
     pub real_frees: AtomicU32,
-    /// Highest number of bytes that the program held at once.
+    /// Highest number of bytes the program held at once.
     pub allocated_bytes_peak: AtomicU64,
-    /// The core's allocated bytes, for a look without its lock.
+    /// The core's allocated bytes, readable without its lock.
     pub core_allocated_bytes: AtomicU64,
-    /// What the core cannot know of the blocks in the lists.
+    /// What the core cannot know about the blocks in the thread caches.
     pub correction: ThreadCacheCorrection,
     /// Requests that failed for lack of memory.
     pub ooms_count: AtomicU64,
-    /// Work in it seems to have failed for good (`sticky_error`).
+    /// Work in it seems to have failed permanently (`sticky_error`).
     pub has_sticky_error: AtomicBool,
-    /// How many contexts there were before this one, and, once it is gone, at its end.
+    /// How many contexts were seen before this one and, once it is gone, by its end.
     pub seen_before: usize,
     seen_at_end: AtomicUsize,
-    /// The statistics at its end.
+    /// Its statistics at its end.
     final_stats: OnceLock<Box<Stats>>,
     dead: AtomicBool,
-    /// Shared by whoever is in it without the program's word, exclusive for whoever ends it.
+    /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     door: RwLock<()>,
-    /// When the driver was asked to end it; 0: it was not.
+    /// When the driver was asked to destroy it; 0: not yet.
     pub ending_ns: AtomicU64,
     pub links: Links,
 }
 
 static GROWING: Mutex<()> = Mutex::new(());
 
-/// The context with this handle if it is known; it is not met for this.
+/// The context with this handle, if it was seen before.
 pub fn known(handle: ContextHandle) -> Option<&'static Context> {
     id_of(handle).and_then(find)
 }
 
-/// All contexts that were ever seen and are alive, the newest first.
+/// All contexts seen and still alive, newest first.
 #[inline]
 pub fn all() -> impl Iterator<Item = &'static Context> {
     registry::alive().filter(|context| !context.is_dead())
 }
 
-/// All contexts that were ever seen, the oldest first, for reports.
+/// All contexts ever seen, oldest first, for reports.
 pub fn every() -> impl Iterator<Item = &'static Context> {
     let mut every: Vec<_> = registry::ever().collect();
     every.reverse();
     every.into_iter()
 }
 
-/// While it is locked, no context is being met: every one is in the lists.
+/// While this is locked, no context is being added: all are in the lists.
 pub fn growing() -> &'static Mutex<()> {
     &GROWING
 }
 
-/// The number by which the driver knows a context for life, of one that is there.
+/// The driver's id for life of a living context.
 pub fn id_of(handle: ContextHandle) -> Option<u64> {
     let mut id = 0;
     (api::ctx_get_id(handle, &mut id) == SUCCESS).then_some(id)
 }
 
-/// The living context with this id, if it was met.
+/// The living context with this id, if it was seen.
 #[inline]
 pub fn find(id: u64) -> Option<&'static Context> {
-    // Where the driver has no ids, the handle of a dead context may be that of a new one.
+    // If the driver has no ids, a dead context and a new one may have the same handle.
     all().find(|context| context.id == id)
 }
 
-/// A green context lends its streams a part of the device; the memory is that of the primary context, and
-/// stays when the green one ends, which tells nobody. So it is entered by way of the primary one.
+/// A green context lends its streams a part of the device. The memory belongs to the primary context and
+/// stays when the green one ends, which no call reports. So it is entered through the primary one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Home {
     pub handle: ContextHandle,
@@ -130,7 +130,7 @@ pub struct Home {
 }
 
 impl Context {
-    /// Runs `body` with this context current, or its home.
+    /// Runs `body` with this context, or its home, current.
     pub fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
         let mut id = 0;
         if api::ctx_get_id(0, &mut id) == SUCCESS && id == self.id {
@@ -150,7 +150,7 @@ impl Context {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether the driver was asked to end it.
+    /// Whether the driver was asked to destroy it.
     pub fn is_ending(&self) -> bool {
         self.ending_ns.load(Ordering::Relaxed) != 0
     }
@@ -160,14 +160,14 @@ impl Context {
         self.final_stats.get().map(|stats| &**stats)
     }
 
-    /// For who comes on no call of the program that means this context: while the answer lives, nobody
-    /// ends it. None: it is gone, or somebody is about to end it.
+    /// For a caller that no call of the program protects: while the guard lives, the context does not
+    /// end. None: it is gone or about to end.
     pub fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.door.try_read().ok().filter(|_| !self.is_dead())
     }
 
-    /// As `keep_open`, for who must not pass it by. A primary context outlives most calls that might end
-    /// it, and those are short.
+    /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives
+    /// most calls that might end it, and those calls are short.
     pub fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         if self.explicit {
             return self.keep_open();
@@ -176,12 +176,12 @@ impl Context {
         Some(open).filter(|_| !self.is_dead())
     }
 
-    /// Call before the driver is asked to end it, and hold until that is in the books.
+    /// Call before the driver is asked to destroy it; hold until the end is recorded.
     pub fn shut(&self) -> RwLockWriteGuard<'_, ()> {
         self.door.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many contexts the process had met when this one was gone.
+    /// How many contexts the process had seen when this one was gone.
     pub fn seen_at_end(&self) -> usize {
         self.seen_at_end.load(Ordering::Relaxed)
     }

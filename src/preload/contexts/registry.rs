@@ -1,9 +1,9 @@
-//! The contexts of the process, as lists that are read without a lock, however many there were: those
-//! that are alive, and all. The newest is first, for that is the one that is looked for: a program
-//! has one context, or works with the newest.
+//! The contexts of the process in two lists that are read without a lock: those alive, and all. The
+//! newest comes first because it is the one usually wanted: a program has one context, or works with the
+//! newest.
 //!
-//! A record is never deallocated, and one that has left the list of the living still leads to those
-//! behind it: who is walking there meanwhile misses none of them.
+//! A record is never deallocated, and one removed from the list of the living still links to those after
+//! it: a concurrent walk misses none.
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::lock::lock;
 
 type Link = AtomicPtr<Context>;
 
-/// The places of a context in the lists.
+/// The links of a context in the two lists.
 #[derive(Default)]
 pub struct Links {
     alive: Link,
@@ -24,10 +24,10 @@ pub struct Links {
 static ALIVE: Link = Link::new(null_mut());
 static EVER: Link = Link::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// For every change.
+/// Guards every change.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// A context that was met just now.
+/// Adds a context that was just seen.
 pub fn push(context: &'static Context) {
     let _changing = lock(&CHANGING);
     let record = (context as *const Context).cast_mut();
@@ -52,23 +52,23 @@ pub fn remove_from_alive(context: &Context) {
     }
 }
 
-/// How many there were.
+/// How many were ever seen.
 pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Those in the list of the living, the newest first.
+/// The living, newest first.
 #[inline]
 pub fn alive() -> impl Iterator<Item = &'static Context> {
     Walk { link: &ALIVE, next: |links: &'static Links| &links.alive }
 }
 
-/// All that there were, the newest first.
+/// All ever seen, newest first.
 pub fn ever() -> impl Iterator<Item = &'static Context> {
     Walk { link: &EVER, next: |links: &'static Links| &links.ever }
 }
 
-/// Looks no further than it was asked for: the first is mostly the one.
+/// Lazy: the first context is mostly the wanted one.
 struct Walk<F> {
     link: &'static Link,
     next: F,
