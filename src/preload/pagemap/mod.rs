@@ -4,9 +4,9 @@
 //! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
 //! starts of blocks are ever touched; the pages of the others cost nothing.
 //!
-//! Addresses enter the radix after the driver gave the segment and leave it before the driver gets
-//! it back. Extents are used again but never unmapped, so that a wild pointer, looked up while its
-//! segment goes, reads stale numbers rather than foreign memory.
+//! Addresses enter the radix after the driver provides the segment and leave it before the driver gets
+//! it back. Extents are reused but never unmapped: looking up a wild pointer while its segment leaves
+//! reads stale numbers, not another owner's memory.
 
 mod slots;
 
@@ -33,13 +33,13 @@ pub struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
     context: AtomicPtr<Context>,
-    /// Why none of its blocks is kept back in a list.
+    /// Why none of its blocks may enter a thread cache.
     special: AtomicU8,
-    /// Addresses of an arena: not all have memory behind them, and none can be exported.
+    /// Addresses of an arena: not all are backed by memory, and none can be exported.
     expandable: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
-    /// The one made before.
+    /// The one made before it.
     _older: *const Extent,
 }
 
@@ -50,9 +50,9 @@ unsafe impl Send for Extent {}
 
 /// What an address means to us.
 pub enum Place {
-    /// In none of our segments: the driver knows.
+    /// In none of our segments: the driver decides.
     Elsewhere,
-    /// In a segment of ours, but no block that the program holds starts here.
+    /// In one of our segments, but not the start of a block that the program holds.
     Inside,
     /// The start of a block that the program holds.
     Block(LiveBlock),
@@ -65,11 +65,12 @@ type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
 static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
-/// Extents not in use, and the guard of every change to the radix.
+/// Unused extents; its lock guards every change to the radix.
 static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
 
-/// The newest one ever made, and by it the others. Changed under the lock of `SPARE`. For checkers of leaks only: what the
-/// radix knows lies in mappings, where LeakSanitizer does not look, and would be lost memory of the program's.
+/// The newest extent ever made, which links to the older ones. Changed under the lock of `SPARE`. Only
+/// for leak checkers: LeakSanitizer does not scan the radix's mappings and would report the extents as
+/// leaked.
 static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 /// Looks an address up.
@@ -102,12 +103,12 @@ pub fn extent_of(address: u64) -> Option<&'static Extent> {
         .then_some(extent)
 }
 
-/// Whether a segment at this base can be found again by the radix.
+/// Whether the radix can hold a segment at this base.
 pub fn fits(base: u64, bytes: u64) -> bool {
     base.is_multiple_of(PAGE_BYTES) && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
 }
 
-/// A segment arrived from the driver. False: no memory for our own tables; nothing was entered.
+/// A segment arrived from the driver. False: no memory for our tables; nothing was entered.
 pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     debug_assert!(fits(base, bytes));
     let mut spare = lock(&SPARE);
@@ -125,8 +126,8 @@ pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     entered
 }
 
-/// The segment goes back to the driver. Call before the driver gets it: from then on the same
-/// addresses may be somebody else's.
+/// The segment goes back to the driver. Call before the driver gets it: afterwards the addresses may
+/// belong to another owner.
 pub fn remove(base: u64) {
     let mut spare = lock(&SPARE);
     if let Some(extent) = extent_of(base) {
@@ -134,9 +135,9 @@ pub fn remove(base: u64) {
     }
 }
 
-/// The driver has just given these addresses: what we still know of them is lost, and forgotten here.
-/// True where that were segments of this context, which somebody freed past us. Those of another
-/// context ended with it, and whoever ends that is about to say so.
+/// The driver has just provided these addresses, so what is still recorded for them is stale and
+/// dropped. True if it included segments of this context, which were freed without passing our hooks.
+/// Segments of another context ended with it, and the thread that ends it is about to report that.
 pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     let mut spare = lock(&SPARE);
     let pages = (base..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
@@ -147,8 +148,8 @@ pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     lost.fold(false, |any, own| any | own)
 }
 
-/// Takes the segments of a context out of the books. Call before the driver is asked to end it: from then on
-/// the same addresses may be somebody else's, also by calls that the driver serves alone.
+/// Removes the segments of a context from the radix. Call before the driver is asked to destroy it:
+/// afterwards the addresses may belong to another owner, also through calls that only the driver serves.
 pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
     let _spare = lock(&SPARE);
     let mut hidden = Vec::new();
@@ -167,7 +168,7 @@ pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
     hidden
 }
 
-/// What was hidden: the context is gone, or still there after all.
+/// Settles what was hidden: the context is gone, or still there after all.
 pub fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
     let mut spare = lock(&SPARE);
     for extent in hidden {
@@ -214,7 +215,7 @@ impl Extent {
         self.special.fetch_or(EXPORTED, Ordering::Release);
     }
 
-    /// The segment belongs to a capture, or does so no more. Only the core knows for certain.
+    /// The segment starts or stops belonging to a capture. Only the core's state is authoritative.
     pub fn note_private(&self, private: bool) {
         match private {
             true => self.special.fetch_or(PRIVATE, Ordering::Release),
@@ -234,7 +235,7 @@ impl Extent {
         self.expandable.load(Ordering::Acquire)
     }
 
-    /// Whether a freed block may be kept back in a list.
+    /// Whether a freed block may enter a thread cache.
     #[inline]
     pub fn may_list(&self) -> bool {
         self.special.load(Ordering::Acquire) == 0
@@ -262,7 +263,7 @@ fn for_pages(base: u64, bytes: u64, extent: *mut Extent) -> bool {
     true
 }
 
-/// The second level, made on demand. Called with `SPARE` locked.
+/// The second level, created on demand. Called with `SPARE` locked.
 fn level_of(index: usize) -> Option<&'static Level> {
     let present = ROOT[index].load(Ordering::Acquire);
     let level = match present.is_null() {
@@ -308,7 +309,7 @@ fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     empty(extent, spare);
 }
 
-/// No page leads to it.
+/// The caller has removed it from the radix.
 fn empty(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     extent.bytes.store(0, Ordering::Relaxed);
     // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.

@@ -1,6 +1,6 @@
-//! The slot of a block: the single truth about what the program may hold. Claiming it by a
-//! compare-exchange is what makes the second of two frees fail. The core keeps the same block in
-//! its own tables; the order between the two is stated at each transition.
+//! The slot of a block: the only authority on what the program holds. A free claims it by a
+//! compare-exchange, so the second of two frees fails. The core keeps the same block in its own tables;
+//! each transition states the order of the two updates.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_of};
 pub struct Slot {
     word: AtomicU64,
     block: AtomicU32,
-    /// What tells this allocation from any other at the same address; 0 until somebody asks.
+    /// Distinguishes this allocation from all others at the same address; 0 until asked for.
     buffer: AtomicU32,
 }
 
@@ -30,7 +30,7 @@ pub enum Kind {
     Stream,
 }
 
-/// A block that the program holds, as its slot told it.
+/// A block that the program holds, as its slot described it.
 #[derive(Clone, Copy)]
 pub struct LiveBlock {
     pub extent: &'static Extent,
@@ -54,15 +54,15 @@ const UNITS_BITS: u32 = 30;
 const SLACK_BITS: u32 = 31;
 const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
 
-/// Far above the driver's own, which count up from small numbers.
+/// Far above the driver's own ids, which count up from small numbers.
 const BUFFER_IDS: u64 = 1 << 48;
-/// The bits of `Slot::buffer` that are not part of the number.
+/// The bits of `Slot::buffer` that are not part of the id.
 const SYNC_MEMOPS: u32 = 1 << 31;
 const OTHER_STREAMS: u32 = 1 << 30;
 const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
 
 impl Slot {
-    /// What starts here, at this address of the segment.
+    /// The state of the block at this address of the segment.
     #[inline]
     pub(super) fn place(&self, extent: &'static Extent, address: u64) -> Place {
         let word = self.word.load(Ordering::Acquire);
@@ -89,7 +89,7 @@ impl LiveBlock {
         self.extent.context()
     }
 
-    /// A number that no other allocation of the process has, as `BUFFER_ID` promises.
+    /// An id that no other allocation of the process has, as `BUFFER_ID` promises.
     pub fn buffer_id(&self) -> u64 {
         let buffer = &self.slot().buffer;
         let number = buffer.load(Ordering::Relaxed) & !FLAGS;
@@ -104,8 +104,8 @@ impl LiveBlock {
         }
     }
 
-    /// What the program set as `SYNC_MEMOPS` of this allocation: gone with it, unlike what the
-    /// driver keeps for the segment.
+    /// The program's `SYNC_MEMOPS` attribute for this allocation. It ends with the allocation; the
+    /// driver's own attribute would stay with the segment.
     pub fn sync_memops(&self) -> bool {
         self.slot().buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
     }
@@ -128,7 +128,7 @@ impl LiveBlock {
         self.slot().buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
-    /// Takes the block from the program. Only one of several frees of the same block succeeds.
+    /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline]
     pub fn claim(&self) -> bool {
         let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
@@ -152,13 +152,13 @@ impl LiveBlock {
         self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
     }
 
-    /// The claimed block goes back to the core. Call under the core's lock, before the core's
-    /// `free`: the next owner of these bytes writes the slot under the same lock.
+    /// The claimed block returns to the core. Call under the core's lock, before the core's `free`: the
+    /// next owner of these bytes writes the slot under the same lock.
     pub fn vacate(&self) {
         self.slot().word.store(FREE, Ordering::Release);
     }
 
-    /// What was requested of the cache: with what lies behind the block.
+    /// The bytes requested from the cache, including the slack after the block.
     #[inline]
     pub fn requested(&self) -> u64 {
         self.requested_bytes + config::zone_bytes()
@@ -169,7 +169,7 @@ impl LiveBlock {
     }
 }
 
-/// A number as `LiveBlock::buffer_id` gives.
+/// A new id, as `LiveBlock::buffer_id` returns.
 pub fn fresh_buffer_id() -> u64 {
     BUFFER_IDS + u64::from(next_buffer())
 }
@@ -182,8 +182,8 @@ fn next_buffer() -> u32 {
     }
 }
 
-/// Hands a block to the program. Call under the core's lock, or for a block taken from a
-/// thread cache by this thread.
+/// Gives a block to the program. Call under the core's lock, or for a block that this thread took from a
+/// thread cache.
 #[inline]
 pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let extent = extent_of(address).expect("a block lies in a segment");
@@ -194,7 +194,7 @@ pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block:
     slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
 }
 
-/// Empties the slot of a block that leaves a thread cache for the core. As `LiveBlock::vacate`.
+/// Empties the slot of a block that moves from a thread cache to the core. As `LiveBlock::vacate`.
 pub fn vacate(address: u64) {
     if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
         slot.word.store(FREE, Ordering::Release);
@@ -206,7 +206,7 @@ fn state(word: u64) -> u64 {
     word & ((1 << STATE_BITS) - 1)
 }
 
-/// `slack` is what the block has more than was requested; it saturates.
+/// `slack` is the block's size above the request; it saturates.
 #[inline]
 fn pack(state: u64, bytes: u64, slack: u64) -> u64 {
     let units = bytes / GRANULE_BYTES;
