@@ -1,9 +1,9 @@
-//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`). The rules are the core's:
-//! Note [Exported blocks]. Here is what the process does for them: the mark before the handle
-//! exists, and the real free when a segment is left with nothing else.
+//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`). The core has the rules: Note
+//! [Exported blocks]. This file marks the block before its handle exists, and really frees a segment
+//! that holds nothing else any more.
 //!
-//! The real `cuMemFree`, because the program's own free would have been one: it waits, which
-//! `cuMemFree` may, and the driver keeps the memory for those who have it mapped.
+//! By the real `cuMemFree`, because the program's own free would have been one: it may wait, and the
+//! driver keeps the memory for the processes that have it mapped.
 
 use crate::cache::blocks;
 use crate::contexts::{self, Context};
@@ -15,16 +15,16 @@ use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
 use crate::{ipc, log};
 
-/// Another process may map this block from now on; call before the handle exists. False: the block
-/// was freed meanwhile.
+/// Another process may map this block from now on; call before the handle exists. False: the block was
+/// freed meanwhile.
 pub fn mark(block: &LiveBlock) -> bool {
     if ipc::note_exported() {
         log::info(format_args!("memory is exported: large blocks are no longer split"));
-        // A context that comes later asks `any` when it makes its allocator.
+        // A context seen later checks `any_exported` when it creates its allocator.
         contexts::all().for_each(|context| lock(&context.allocator).keep_large_whole());
     }
-    // No block of the segment is kept back in a list from here on: the segment is to leave when the
-    // last one is freed.
+    // From here on no block of the segment enters a thread cache: the segment has to leave when the last
+    // block is freed.
     block.extent.note_exported();
     let context = block.context();
     let mut allocator = lock(&context.allocator);
@@ -38,8 +38,8 @@ pub fn mark(block: &LiveBlock) -> bool {
     same
 }
 
-/// Where an importer finds the block; None where it is the whole segment, and the driver's own handle says
-/// all of it.
+/// Where an importer finds the block. None: it is the whole segment, which the driver's own handle
+/// describes.
 pub fn inside(block: &LiveBlock) -> Option<Inside> {
     let LiveBlock { address, requested_bytes, extent, .. } = *block;
     let offset = address - extent.base();
@@ -47,8 +47,8 @@ pub fn inside(block: &LiveBlock) -> Option<Inside> {
     (!whole).then_some(Inside { offset, requested_bytes })
 }
 
-/// After a `cuMemFree` that succeeded: segments that have nothing left but retired and free blocks
-/// go back, and the free has waited for nothing less than this.
+/// After a successful `cuMemFree`: segments that contain only retired and free blocks go back. The free
+/// has waited for no less than this requires.
 #[inline]
 pub fn after_free(context: &'static Context, code: CuResult) -> CuResult {
     if !ipc::any_exported() || code != SUCCESS { code } else { give_back_retired(context) }
@@ -60,7 +60,7 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let retired = allocator.take_retired();
     let leaving = Leaving::new(context, &mut allocator, retired);
     drop(allocator);
-    // The program's block is freed, whatever becomes of the segments: it may not free it again.
+    // The program's block is freed whatever happens to the segments; the program may not free it again.
     let code = leaving.release(context);
     if sys::shows_in_free(code) { code } else { SUCCESS }
 }

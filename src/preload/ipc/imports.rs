@@ -1,10 +1,9 @@
-//! Blocks of other processes that lie inside a segment mapped here. To the driver the mapping is
-//! one piece; to the program each block is an allocation of its own: with its own address, size and
-//! number, and closed by its own address.
+//! Blocks of other processes inside a segment mapped here. To the driver the mapping is one allocation;
+//! to the program each block is one, with its own address, size and id, and closed by its own address.
 //!
-//! The driver answers every open of one segment with the same address and counts, so each open of
-//! a block is one real open, and each close one real close. A program that closes one block too
-//! often must not close another's mapping: so opens by the driver's own handles are counted too.
+//! The driver returns the same address for every open of one segment and counts opens, so each open of a
+//! block is one real open, and each close one real close. A program that closes one block too often must
+//! not close another block's mapping: so opens through the driver's own handles are counted too.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,13 +19,13 @@ pub struct Import {
     pub address: u64,
     pub requested_bytes: u64,
     pub buffer_id: u64,
-    /// What the driver answered, and wants back.
+    /// The address that the driver returned and expects at the close.
     base: u64,
     context_id: u64,
     opened_count: u64,
 }
 
-/// A mapping opened by the driver's own handle: all of it is one allocation.
+/// A mapping opened through the driver's own handle: one allocation.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
     context_id: u64,
@@ -43,10 +42,10 @@ struct Imports {
 
 static IMPORTS: Mutex<Imports> =
     Mutex::new(Imports { inside: BTreeMap::new(), whole: BTreeMap::new() });
-/// How many lie inside a mapping, for a look without the lock.
+/// Size of `inside`, readable without the lock.
 static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The program closes something. `address`: what the driver is to close for it.
+/// The program closes a mapping. `address`: what the driver has to close for it.
 #[derive(Clone, Copy, Debug)]
 pub enum Closing {
     Inside(Import),
@@ -54,17 +53,17 @@ pub enum Closing {
         address: u64,
         context_id: u64,
     },
-    /// Nothing is open there, though the driver would find a mapping: that of blocks inside.
+    /// Nothing is open at this address, though the driver knows a mapping: that of the blocks inside.
     Refused,
-    /// Opened before us, or by nobody: the driver knows.
+    /// Opened before us, or never: the driver decides.
     Unknown,
 }
 
-/// The driver has opened a handle of `mark`'s and answered `base`. Answers the block's address.
+/// The driver has opened a handle made by `mark` and returned `base`. Returns the block's address.
 pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
-    // The address comes up anew: what was there ended with its context, which is not told yet.
+    // The driver reuses the address: what was there ended with its context, which is not recorded yet.
     imports.inside.retain(|at, import| *at != address || !is_over(import.context_id));
     let import = imports.inside.entry(address).or_insert_with(|| Import {
         address,
@@ -79,7 +78,7 @@ pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     address
 }
 
-/// The driver has opened a handle of its own and answered this address.
+/// The driver has opened a handle of its own and returned this address.
 pub fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id));
@@ -87,8 +86,8 @@ pub fn opened_whole(address: u64, context_id: u64) {
     whole.opened_count += 1;
 }
 
-/// The program closes what it has at this address. Call before the driver unmaps it: from then on
-/// the address may be another mapping's.
+/// The program closes the mapping at this address. Call before the driver unmaps it: afterwards the
+/// address may belong to another mapping.
 pub fn closes(address: u64) -> Closing {
     let mut imports = lock(&IMPORTS);
     if let Some(import) = imports.inside.get_mut(&address) {
@@ -114,7 +113,7 @@ pub fn closes(address: u64) -> Closing {
     }
 }
 
-/// The driver refused the close: it is still mapped.
+/// The driver refused the close: the mapping stays.
 pub fn close_failed(closing: Closing) {
     match closing {
         Closing::Inside(import) => {
@@ -134,7 +133,7 @@ pub fn find(address: u64) -> Option<Import> {
     if INSIDE_COUNT.load(Ordering::Acquire) == 0 { None } else { find_among(address) }
 }
 
-/// The context is gone, and with it all that it had mapped.
+/// The context is gone with all its mappings.
 pub fn context_ended(context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.inside.retain(|_, import| import.context_id != context_id);

@@ -1,11 +1,11 @@
 //! Handles of blocks that are not a whole segment.
 //!
-//! The driver's handle names an allocation, whatever address inside it was given (measured), and
-//! the importer gets its base. To the driver our segment is the allocation: for a block further
-//! inside the importer would read a neighbour's bytes, without an error. So such a block's handle
-//! says where it lies, to an importer that has us, and any other importer's driver refuses it. That
-//! of a block at the start says how long it is, to an importer that has us; to any other it is the
-//! driver's own, by which the segment is one allocation.
+//! The driver's handle names an allocation, whatever address inside it was given (measured), and the
+//! importer gets its base. To the driver our segment is the allocation: for a block further inside, the
+//! importer would read a neighbour's bytes, without an error. So such a block's handle contains its
+//! offset, for an importer that runs this library, and any other importer's driver refuses it. The
+//! handle of a block at the start contains its size, for an importer that runs this library; for any
+//! other it is the driver's own handle, which names the whole segment.
 //!
 //! ```text
 //! bytes    driver                 ours
@@ -14,13 +14,13 @@
 //! 37..41   ignored                offset in the segment, in units of 512
 //! 41..47   ignored                bytes that the program asked for
 //! 47       ignored                version of this layout
-//! 48..56   checked (400 and 1)    inverted: nobody's handle; unchanged at the start of a segment
+//! 48..56   checked (400 and 1)    inverted: no driver accepts it; unchanged at the start of a segment
 //! 56..60   ignored                magic
 //! 60..64   ignored                checksum of all the others
 //! ```
 //!
-//! Measured, driver 580: a change of any single checked byte is refused, one of an ignored byte is
-//! not seen. A handle whose checksum is wrong, or of another version, goes to the driver as it is.
+//! Measured, driver 580: a change of any single checked byte is refused, one of an ignored byte is not
+//! seen. A handle with a wrong checksum or another version is passed to the driver unchanged.
 
 use core::ops::Range;
 
@@ -46,7 +46,7 @@ pub struct Inside {
     pub requested_bytes: u64,
 }
 
-/// The handle of a block inside the segment that `plain` names. None: it does not fit.
+/// The handle of a block inside the segment that `plain` names. None: the block does not fit the layout.
 pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     let units = u32::try_from(inside.offset / OFFSET_UNIT_BYTES).ok()?;
     let requested = inside.requested_bytes.to_le_bytes();
@@ -64,7 +64,7 @@ pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     Some(handle)
 }
 
-/// The driver's handle and the place of the block, if `mark` made this one.
+/// The driver's handle and the block's place, if `mark` made this handle.
 pub fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
     let ours = handle[MAGIC] == MAGIC_VALUE && handle[CHECKSUM] == checksum(handle);
     if !ours || handle[VERSION] != VERSION_VALUE {
@@ -88,7 +88,7 @@ fn invert(handle: &mut Bytes, inside: Inside) {
     }
 }
 
-/// As the driver takes it.
+/// In the form that the driver takes.
 pub fn by_value(handle: &Bytes) -> Handle64 {
     let mut words = [0; 8];
     for (word, bytes) in words.iter_mut().zip(handle.chunks_exact(8)) {
@@ -101,7 +101,7 @@ fn number(little_endian: &[u8]) -> u64 {
     little_endian.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// FNV-1a over all bytes but the checksum's own, folded.
+/// FNV-1a over all bytes before the checksum, folded.
 fn checksum(handle: &Bytes) -> [u8; 4] {
     let hash = handle[..CHECKSUM.start].iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

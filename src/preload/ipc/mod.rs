@@ -7,7 +7,7 @@ pub mod peers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether any block of the process was ever exported. For good.
+/// Whether any block of the process was ever exported.
 static ANY_EXPORTED: AtomicBool = AtomicBool::new(false);
 
 #[inline]
@@ -15,7 +15,7 @@ pub fn any_exported() -> bool {
     ANY_EXPORTED.load(Ordering::Relaxed)
 }
 
-/// A block is about to be exported. True: it is the first one.
+/// A block is about to be exported. True: the first one.
 pub fn note_exported() -> bool {
     !ANY_EXPORTED.swap(true, Ordering::SeqCst)
 }

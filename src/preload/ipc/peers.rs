@@ -1,7 +1,7 @@
-//! Peer access that we open ourselves. A program that opens a device's default pool to another device
-//! (`cuMemPoolSetAccess`) opens what it has from the pool already, too; but that may be in segments of
-//! ours, which no pool knows. Their context is opened instead, and the program's own view of peer access
-//! between contexts stays as it was.
+//! Peer access that we enable ourselves. A program that opens a device's default pool to another device
+//! (`cuMemPoolSetAccess`) also opens the memory it already has from the pool. That memory may be in our
+//! segments, which no pool contains. So we enable access to their context instead, and hide that from
+//! the program's own view of peer access between contexts.
 
 use std::sync::Mutex;
 
@@ -16,20 +16,20 @@ use crate::ordering::observers;
 static PEERS: Mutex<Peers> = Mutex::new(Peers { pools: Vec::new(), opened: Vec::new() });
 
 struct Peers {
-    /// Whose default pool is open to whom, by device.
+    /// Which device's default pool is open to which device.
     pools: Vec<Opening>,
-    /// What we opened, by the ids of contexts, and what the program thinks of it.
+    /// What we enabled, by context ids, and whether the program believes it enabled it.
     opened: Vec<(Opening, bool)>,
 }
 
-/// The memory of `owner` may be reached by `guest`: devices, or contexts.
+/// `guest` may reach the memory of `owner`: devices or contexts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Opening {
     owner: u64,
     guest: u64,
 }
 
-/// The program has opened the default pool of a device to another one.
+/// The program has opened the default pool of one device to another.
 pub fn pool_opened(owner: i32, guest: i32) {
     let opening = Opening { owner: owner as u64, guest: guest as u64 };
     {
@@ -39,13 +39,13 @@ pub fn pool_opened(owner: i32, guest: i32) {
         }
         peers.pools.push(opening);
     }
-    // A context that only computes has never come to us for memory.
+    // A context that only computes has never requested memory from us.
     let seen = observers::contexts_seen();
     let met = seen.into_iter().filter_map(|seen| lookup::of_handle(seen.handle).ok());
     met.filter(|context| context.device == guest).for_each(|context| open_to(context, owner));
 }
 
-/// A context was made or retained: pools may be open to its device.
+/// A context was made or retained: pools may already be open to its device.
 pub fn context_seen(context: &'static Context) {
     let owners: Vec<u64> = {
         let peers = lock(&PEERS);
@@ -55,12 +55,12 @@ pub fn context_seen(context: &'static Context) {
     owners.into_iter().for_each(|owner| open_to(context, owner as i32));
 }
 
-/// Whether a pool was ever opened: most programs never do.
+/// Whether any pool was opened: most programs never do.
 pub fn any() -> bool {
     !lock(&PEERS).pools.is_empty()
 }
 
-/// `cuCtxEnablePeerAccess` answered this, for work of `guest` in memory of `owner`.
+/// Corrects the result `code` of `cuCtxEnablePeerAccess` for work of `guest` in memory of `owner`.
 pub fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
     match lock(&PEERS).of_program(Opening { owner, guest }) {
         Some(of_program) if code == PEER_ACCESS_ALREADY_ENABLED && !*of_program => {
@@ -71,7 +71,7 @@ pub fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
     }
 }
 
-/// The answer to `cuCtxDisablePeerAccess` where the access is ours and has to stay.
+/// The result of `cuCtxDisablePeerAccess` if the access is ours and has to stay.
 pub fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
     let mut peers = lock(&PEERS);
     let of_program = peers.of_program(Opening { owner, guest })?;
@@ -86,7 +86,7 @@ impl Peers {
     }
 }
 
-/// Everything that the caches of a device hold becomes reachable for a context.
+/// Makes everything in the caches of a device reachable for a context.
 fn open_to(guest: &'static Context, owner: i32) {
     let owners = contexts::all().filter(|context| context.device == owner && has_memory(context));
     for context in owners {
@@ -98,7 +98,7 @@ fn open_to(guest: &'static Context, owner: i32) {
                 let opening = Opening { owner: context.id, guest: guest.id };
                 lock(&PEERS).opened.push((opening, false));
             }
-            // The program was first.
+            // The program enabled it first.
             PEER_ACCESS_ALREADY_ENABLED => {}
             code => log::warn(format_args!(
                 "device {}: memory of its pool stays closed to device {} ({code})",
