@@ -1,4 +1,4 @@
-//! What else is preloaded, linked in or started: each goes on as without us, and so do we.
+//! What else is preloaded or linked in: each goes on as without us, and so do we.
 
 use std::path::{Path, PathBuf};
 
@@ -74,15 +74,4 @@ fn address_sanitizer() {
         assert!(!ran.stderr.contains("Sanitizer"), "{}", ran.stderr);
         place.sound(count..=count, &[]);
     }
-}
-
-/// The variable is inherited by programs that cannot load a library.
-#[test]
-fn a_static_child() {
-    let child = compile_with("quiet.c", "quiet-static", &["-static"]);
-    let parent = Run::program("sh").arg("-c").arg(format!("{} ; echo $?", child.display()));
-    let native = parent.clone().native().output();
-    let ours = parent.output();
-    assert_eq!((native.stdout, native.stderr), (ours.stdout, ours.stderr));
-    assert_eq!(native.code, ours.code);
 }

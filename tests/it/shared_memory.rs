@@ -1,0 +1,106 @@
+//! `/dev/shm`, where the history and the numbers of a process lie: full, not to be written, not there, or with
+//! what somebody else has prepared. The program goes on, its own snapshot is whole, and one line says what is not.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cachealloc_tests::{Run, compile, skipped};
+
+use crate::recover::{recovered, spawn};
+use crate::snapshots::Place;
+use crate::statistics::page_of;
+
+/// Nothing that the program does fails for want of room, and its own snapshot is whole.
+#[test]
+fn a_full_file_system_is_one_line() {
+    for size in ["20k", "300k", "1m"] {
+        let place = Place::new();
+        let random = env!("CARGO_BIN_EXE_random");
+        let script = format!(
+            "mount -t tmpfs -o size={size} none /dev/shm && {random} 3 20000 2 own; ls -s /dev/shm"
+        );
+        let run = Run::program("unshare").args("--mount sh -c").arg(script);
+        let ran = place.run(&run.conf("record:all"));
+        if ran.stderr.contains("unshare failed") {
+            return skipped("only root makes namespaces");
+        }
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let lines = ran.said();
+        let lost = lines.iter().filter(|line| line.contains("a kill would lose what is recorded"));
+        assert_eq!(lost.count(), 1, "{size}: {lines:?}");
+        assert!(!ran.stdout.contains("cachealloc-history"), "{size}: {ran:?}");
+        place.sound(1..=1, &["--from-start"]);
+    }
+}
+
+#[test]
+fn a_limit_for_files_is_one_line() {
+    let place = Place::new();
+    let script = format!("ulimit -f 4000; {} return", compile("triggers.c").display());
+    let ran = place.run(&Run::program("sh").arg("-c").arg(script).conf("record:all"));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let lines = ran.said();
+    let wanted = "files of this process may not be so large (ulimit -f)";
+    assert_eq!(lines.iter().filter(|line| line.contains(wanted)).count(), 1, "{lines:?}");
+    place.sound(1..=1, &["--from-start"]);
+}
+
+/// Names are known before the process takes them, and whoever may write into the folder may be there first.
+#[test]
+fn prepared_names_are_left_alone() {
+    for kind in ["file", "link", "dangling", "folder", "fifo"] {
+        let (place, other) = (Place::new(), Place::new());
+        let script = format!("read line; exec {} now", compile("killed.c").display());
+        let run = Run::program("sh").arg("-c").arg(script).conf("record:all,log:quiet");
+        let mut child = spawn(&place, &run);
+        let prepared = [history_of(child.id()), page_of(child.id())];
+        let victim = other.path.join("victim");
+        fs::write(&victim, "precious").expect("a file");
+        for path in &prepared {
+            prepare(kind, path, &victim);
+        }
+        child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
+        child.wait().expect("a child");
+        let target = || (fs::read(&victim).expect("a file"), other.names());
+        assert_eq!(target(), (b"precious".to_vec(), vec!["victim".to_string()]), "{kind}");
+        let about = fs::symlink_metadata(&prepared[0]).expect("it is still there");
+        assert!(kind != "file" || about.len() == 8, "{kind}: {about:?}");
+        for path in prepared {
+            // A page of its own user's is taken for a leftover.
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
+        }
+        recovered(&place, child.id(), &["--from-start"]);
+    }
+}
+
+fn prepare(kind: &str, path: &Path, victim: &Path) {
+    match kind {
+        "file" => fs::write(path, "precious").expect("a file"),
+        "link" => symlink(victim, path).expect("a link"),
+        "dangling" => symlink(victim.with_file_name("nothing"), path).expect("a link"),
+        "folder" => fs::create_dir(path).expect("a folder"),
+        _ => {
+            let made = Command::new("mkfifo").arg(path).status().expect("mkfifo");
+            assert!(made.success());
+        }
+    }
+}
+
+/// The name of its history, once it has one.
+fn history_of(process: u32) -> PathBuf {
+    let page = page_of(process).display().to_string();
+    PathBuf::from(format!(
+        "{}-{}",
+        page.replace("cachealloc-", "cachealloc-history-"),
+        start_of(process)
+    ))
+}
+
+fn start_of(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let (_, words) = stat.rsplit_once(") ").expect("a name");
+    words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
+}
