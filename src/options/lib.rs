@@ -1,5 +1,5 @@
 //! The options of the product: one table (`table.rs`), from which the parser, its messages and the
-//! help come. A new option is one row there, one field of `Config`, and one setter in `setters.rs`.
+//! help come. A new option is one row there and one field of `Config`.
 //!
 //! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
@@ -10,7 +10,8 @@ use cachealloc_core::policy::Policy;
 
 mod parse;
 mod problem;
-mod setters;
+mod readers;
+mod row;
 mod shares;
 mod signals;
 mod table;
@@ -18,12 +19,10 @@ mod words;
 
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind};
+pub use row::{Effect, Kind, OptionRow};
 pub use shares::{Chunks, Idle, KeepFree, Limit, Strategy};
-pub use table::{Effect, OPTIONS, OptionRow};
+pub use table::OPTIONS;
 pub use words::{ENTRIES_MAX, Word};
-
-/// The mode where the text names none. One constant, because it is a promise to users.
-pub const FREE_MODE_DEFAULT: Mode = Mode::Ordered;
 
 const SNAPSHOT_DEFAULT: &str = "cachealloc-%h-%r-%p-%n.pickle";
 
@@ -63,6 +62,16 @@ impl Config {
     /// Whether anything is cached at all.
     pub fn caches(&self) -> bool {
         self.chunks.fraction != 0.0
+    }
+
+    /// Whether segments are reserved as they are needed, in no chunks.
+    fn grows(&self) -> bool {
+        self.strategy == Strategy::AutoGrowth
+    }
+
+    /// Whether the options of chunks say anything: the fraction may also turn caching off.
+    fn sizes_chunks(&self) -> bool {
+        !self.grows() || !self.caches()
     }
 }
 
@@ -158,7 +167,7 @@ impl Default for Config {
             strategy: Strategy::AutoGrowth,
             chunks: Chunks::default(),
             idle: Idle::default(),
-            free_mode: FREE_MODE_DEFAULT,
+            free_mode: Mode::Ordered,
             serve_async: true,
             skip_barriers: true,
             reuse_in_captures: true,
@@ -184,20 +193,12 @@ impl Default for Config {
     }
 }
 
-const fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Ordered => "ordered",
-        Mode::Strict => "strict",
-        Mode::Relaxed => "relaxed",
-    }
-}
-
 /// The options as text for a terminal.
 pub fn help() -> String {
     let mut text = String::from("CACHEALLOC_CONF=key:value,key:value\n");
     for row in OPTIONS {
-        let OptionRow { key, kind, default, allowed, .. } = row;
-        let meaning = meaning(row);
+        let OptionRow { key, kind, default, .. } = row;
+        let (kind, allowed, meaning) = (kind.name(), kind.allowed(), meaning(row));
         text += &format!("{key}  ({kind}, default: {default})\n    {meaning}\n");
         text += &format!("    allowed: {allowed}\n");
     }
@@ -209,8 +210,8 @@ pub fn help_markdown() -> String {
     let mut text = String::from("| key | type | default | meaning | allowed |\n");
     text += "|---|---|---|---|---|\n";
     for row in OPTIONS {
-        let OptionRow { key, kind, default, allowed, .. } = row;
-        let meaning = meaning(row);
+        let OptionRow { key, kind, default, .. } = row;
+        let (kind, allowed, meaning) = (kind.name(), kind.allowed(), meaning(row));
         text += &format!("| `{key}` | {kind} | `{default}` | {meaning} | {allowed} |\n");
     }
     text
@@ -218,7 +219,7 @@ pub fn help_markdown() -> String {
 
 fn meaning(row: &OptionRow) -> String {
     match row.effect {
-        Effect::Never(why) => format!("PyTorch's, accepted without effect: {why}"),
+        Effect::Never(why) => format!("PyTorch option; accepted and ignored: {why}"),
         Effect::Always | Effect::If(..) => row.meaning.to_string(),
     }
 }

@@ -2,8 +2,15 @@
 //! problem with one option leaves the others in force.
 
 use crate::problem::{Problem, ProblemKind, nearest_key};
-use crate::table::{ALIASES, FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
+use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
 use crate::{Config, Effect, OPTIONS, OptionRow};
+
+/// The same options as PyTorch spells them on AMD's devices.
+const ALIASES: [(&str, &str); 3] = [
+    ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
+    ("throw_on_hipmalloc_oom", "throw_on_cudamalloc_oom"),
+    ("pinned_use_hip_host_register", "pinned_use_cuda_host_register"),
+];
 
 /// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts. The
 /// word `help` among them asks for the table.
@@ -80,11 +87,11 @@ fn split(text: &str) -> Vec<&str> {
 
 fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     let kind = match pair.value {
-        None | Some("") => ProblemKind::MissingValue { allowed: row.allowed },
-        // A file of a name that was made up is none that anybody looks for.
+        None | Some("") => ProblemKind::MissingValue { allowed: row.kind.allowed() },
+        // A file of a garbled name would not be found.
         Some(value) if value.contains('\u{fffd}') => ProblemKind::NotText,
         Some(value) if (row.set)(config, value).is_err() => {
-            ProblemKind::BadValue { allowed: row.allowed }
+            ProblemKind::BadValue { allowed: row.kind.allowed() }
         }
         Some(_) => return None,
     };
@@ -93,7 +100,7 @@ fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     Some(Problem { key, value: pair.value_text(), kind, used: Some(row.on_bad_value) })
 }
 
-/// What the user must hear although the value is one of the allowed ones.
+/// What the user is told although the value is one of the allowed ones.
 fn without_effect(row: &OptionRow, pair: &Pair, config: &Config) -> Option<Problem> {
     let why = match row.effect {
         Effect::Never(why) => why,

@@ -13,18 +13,18 @@ pub struct Problem {
     pub used: Option<&'static str>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProblemKind {
     UnknownKey {
         nearest: Option<&'static str>,
     },
     MissingValue {
-        allowed: &'static str,
+        allowed: String,
     },
     BadValue {
-        allowed: &'static str,
+        allowed: String,
     },
-    /// Bytes that are no UTF-8: whoever made text of them has left U+FFFD in their place.
+    /// Bytes that are no UTF-8: their conversion to text left U+FFFD.
     NotText,
     /// The value is one of the allowed ones, but changes nothing.
     NoEffect {
@@ -34,57 +34,42 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// The known key that an unknown one may have meant.
-    pub fn nearest(self) -> Option<&'static str> {
+    pub(crate) fn nearest(&self) -> Option<&'static str> {
         match self {
-            ProblemKind::UnknownKey { nearest } => nearest,
+            ProblemKind::UnknownKey { nearest } => *nearest,
             _ => None,
         }
     }
 }
 
 impl Problem {
-    /// What is wrong, for whoever does not go on with something else.
+    /// What is wrong, without what is used instead.
     pub fn what(&self) -> String {
-        struct What<'a>(&'a Problem);
-        impl fmt::Display for What<'_> {
-            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.write_what(out)
-            }
-        }
-        What(self).to_string()
-    }
-
-    fn write_what(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { key, value, .. } = self;
-        match self.kind {
+        match &self.kind {
             ProblemKind::UnknownKey { nearest: Some(nearest) } => {
-                write!(out, "option {key}:{value} is unknown, did you mean {nearest}?")
+                format!("unknown option {key}, did you mean {nearest}?")
             }
             ProblemKind::UnknownKey { nearest: None } => {
-                write!(out, "option {key}:{value} is unknown, known are ")?;
                 let useful = OPTIONS.iter().filter(|row| !matches!(row.effect, Effect::Never(_)));
-                for (number, row) in useful.enumerate() {
-                    write!(out, "{}{}", if number == 0 { "" } else { ", " }, row.key)?;
-                }
-                Ok(())
+                let keys: Vec<&str> = useful.map(|row| row.key).collect();
+                format!("unknown option {key}, expected one of {}", keys.join(", "))
             }
             ProblemKind::MissingValue { allowed } => {
-                write!(out, "option {key} has no value, allowed is {allowed}")
+                format!("option {key} has no value: expected {allowed}")
             }
             ProblemKind::BadValue { allowed } => {
-                write!(out, "option {key}:{value} is malformed, allowed is {allowed}")
+                format!("invalid {key} '{value}': expected {allowed}")
             }
-            ProblemKind::NotText => write!(out, "option {key}:{value} is not text (UTF-8)"),
-            ProblemKind::NoEffect { why } => {
-                write!(out, "option {key}:{value} has no effect: {why}")
-            }
+            ProblemKind::NotText => format!("invalid {key} '{value}': not UTF-8"),
+            ProblemKind::NoEffect { why } => format!("{key}:{value} has no effect: {why}"),
         }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_what(out)?;
+        out.write_str(&self.what())?;
         let end = match self.kind {
             ProblemKind::NoEffect { .. } => return Ok(()),
             ProblemKind::UnknownKey { nearest: Some(_) } => " ",
@@ -92,7 +77,7 @@ impl fmt::Display for Problem {
         };
         match self.used {
             Some(used) => write!(out, "{end}using {used}"),
-            None => write!(out, "{end}it is ignored"),
+            None => write!(out, "{end}ignored"),
         }
     }
 }

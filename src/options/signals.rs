@@ -1,8 +1,6 @@
 //! The signals that may ask for a snapshot: those that no program gets by accident or needs for
 //! itself. Numbers are those of Linux on x86-64 and aarch64.
 
-pub(super) const ALLOWED: &str = "USR1, USR2, HUP, URG, PROF, WINCH, IO, PWR or off";
-
 const SIGNALS: [(&str, i32); 8] = [
     ("USR1", 10),
     ("USR2", 12),
@@ -14,8 +12,13 @@ const SIGNALS: [(&str, i32); 8] = [
     ("PWR", 30),
 ];
 
+/// The names, and the word for none of them.
+pub(crate) fn words() -> Vec<&'static str> {
+    SIGNALS.iter().map(|(name, _)| *name).chain(["off"]).collect()
+}
+
 /// The number of a signal by its name, with or without `SIG`.
-pub(super) fn number(name: &str) -> Option<i32> {
+pub(crate) fn number(name: &str) -> Option<i32> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }

@@ -1,6 +1,8 @@
-//! The words of what is recorded. Options, calls and orders from other processes use the same ones.
+//! Each value that has a name, and its one word: for options, calls, orders from other processes and reports.
 
-use crate::{Record, StackContext, StackKind};
+use cachealloc_core::order::Mode;
+
+use crate::{Fill, LogLevel, Record, StackContext, StackKind, Strategy};
 
 /// The most that `max_entries` may be.
 pub const ENTRIES_MAX: u64 = 100_000_000;
@@ -18,7 +20,7 @@ pub trait Word: Copy + PartialEq + 'static {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(value, _)| *value)
     }
 
-    /// Its place in the list, by which it can be packed.
+    /// Its index in the list, by which it can be packed.
     fn number(self) -> u8 {
         Self::ALL.iter().position(|(value, _)| *value == self).unwrap_or(0) as u8
     }
@@ -45,4 +47,24 @@ impl Word for StackContext {
 impl Word for StackKind {
     const ALL: &'static [(StackKind, &'static str)] =
         &[(StackKind::Native, "native"), (StackKind::Python, "python"), (StackKind::All, "all")];
+}
+
+impl Word for Mode {
+    const ALL: &'static [(Mode, &'static str)] =
+        &[(Mode::Ordered, "ordered"), (Mode::Strict, "strict"), (Mode::Relaxed, "relaxed")];
+}
+
+impl Word for Strategy {
+    const ALL: &'static [(Strategy, &'static str)] =
+        &[(Strategy::AutoGrowth, "auto_growth"), (Strategy::PreAllocate, "pre_allocate")];
+}
+
+impl Word for Fill {
+    const ALL: &'static [(Fill, &'static str)] =
+        &[(Fill::None, "none"), (Fill::Zero, "zero"), (Fill::Poison, "poison")];
+}
+
+impl Word for LogLevel {
+    const ALL: &'static [(LogLevel, &'static str)] =
+        &[(LogLevel::Quiet, "quiet"), (LogLevel::Warn, "warn"), (LogLevel::Info, "info")];
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_options::{Config, Effect, OPTIONS, OptionRow, ProblemKind};
+use cachealloc_options::{Config, Effect, Kind, OPTIONS, OptionRow, ProblemKind};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
@@ -33,17 +33,17 @@ impl Flags {
     }
 
     /// The text for the library: what was set before, then the flags, because the last one of a key
-    /// counts. What is wrong with a flag is said here; with what was set before, by the library.
+    /// counts. A wrong flag is reported here; what was wrong before, by the library.
     pub fn merge(&self, before: &str) -> Result<(String, Config), Failure> {
         let mut text = before.trim_end_matches(',').to_string();
         if text.rfind('[') > text.rfind(']') && !self.0.is_empty() {
-            let what = format!("{VARIABLE} has a [ that nothing closes: {before}");
+            let what = format!("{VARIABLE} has an unclosed [: {before}");
             return Err(Failure::new(what).next("correct the variable, or unset it").code(USAGE));
         }
         for (key, value) in &self.0 {
             if value.contains(char::is_whitespace) || has_loose_comma(value) {
-                let what = format!("--{} cannot be {value:?}", flag_of(key));
-                let next = "a value of an option has neither spaces nor, outside of [], commas";
+                let what = format!("invalid --{} {value:?}", flag_of(key));
+                let next = "a value has no spaces, and commas only within []";
                 return Err(Failure::new(what).next(next).code(USAGE));
             }
             let comma = if text.is_empty() { "" } else { "," };
@@ -52,7 +52,7 @@ impl Flags {
         let (config, problems) = cachealloc_options::parse(&text);
         let is_ours = |key: &str| self.has(key);
         let mut wrong = problems.iter().filter(|problem| is_ours(&problem.key));
-        // The library says itself what has no effect.
+        // The library itself reports what has no effect.
         let wrong = wrong.find(|problem| !matches!(problem.kind, ProblemKind::NoEffect { .. }));
         match wrong {
             Some(problem) => Err(Failure::new(problem.what()).code(USAGE)),
@@ -84,45 +84,34 @@ impl FromArgMatches for Flags {
 }
 
 fn flag(row: &'static OptionRow) -> Arg {
-    let OptionRow { key, kind, default, allowed, meaning, .. } = row;
+    let OptionRow { key, kind, default, meaning, .. } = row;
     let flag = Arg::new(*key)
         .long(flag_of(key))
         .alias(*key)
-        .value_name(kind.to_uppercase())
-        .value_parser(Words(words(row)))
+        .value_name(kind.name().to_uppercase())
+        .value_parser(Words(kind.words()))
         .overrides_with(*key)
         .help_heading(HEADING);
-    let alone = match *kind {
+    let alone = match kind {
         _ if *key == RECORD.0 => Some(RECORD.1),
-        "boolean" => Some(TRUE),
+        Kind::Boolean => Some(TRUE),
         _ => None,
     };
     let flag = match alone {
         Some(value) => flag.num_args(0..=1).require_equals(true).default_missing_value(value),
         None => flag,
     };
-    match row.effect {
-        Effect::Never(why) => flag.hide(true).help(format!("PyTorch's, without effect: {why}")),
-        _ => flag
-            .help(format!("{}{} [default: {default}]", &meaning[..1].to_uppercase(), &meaning[1..]))
-            .long_help(format!(
-                "{}{}\n\nAllowed: {allowed}; without it: {default}",
-                &meaning[..1].to_uppercase(),
-                &meaning[1..]
-            )),
+    if let Effect::Never(why) = row.effect {
+        return flag.hide(true).help(format!("PyTorch option, ignored: {why}"));
     }
+    let meaning = format!("{}{}", &meaning[..1].to_uppercase(), &meaning[1..]);
+    let allowed = kind.allowed();
+    flag.help(format!("{meaning} [default: {default}]"))
+        .long_help(format!("{meaning}\n\nAllowed: {allowed}; default: {default}"))
 }
 
 fn flag_of(key: &str) -> String {
     key.replace('_', "-")
-}
-
-/// The words that an option can be, from the sentence that lists them. None where it is no word.
-fn words(row: &'static OptionRow) -> Vec<&'static str> {
-    if !matches!(row.kind, "word" | "boolean") {
-        return Vec::new();
-    }
-    row.allowed.split(", ").flat_map(|part| part.split(" or ")).collect()
 }
 
 fn has_loose_comma(value: &str) -> bool {
@@ -137,7 +126,7 @@ fn has_loose_comma(value: &str) -> bool {
     })
 }
 
-/// Any text: what is allowed is the table's business. The words are for completions and help.
+/// Any text: the table says what is allowed. The words are for completions and help.
 #[derive(Clone)]
 struct Words(Vec<&'static str>);
 

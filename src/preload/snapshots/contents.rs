@@ -18,6 +18,7 @@ use cachealloc_history::{
     BlockState, Clock, Gather, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
     oom_report,
 };
+use cachealloc_options::Word;
 
 use crate::cache::blocks;
 use crate::clock::Instant;
@@ -31,7 +32,7 @@ use crate::process::silence;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::record::{self, driver_memory};
-use crate::statistics::{exit_table, waits};
+use crate::statistics::waits;
 use crate::{config, log};
 
 /// A context whose end takes longer is left out.
@@ -290,7 +291,7 @@ pub fn settings() -> Settings {
         entries_max: record::settings::get().entries_max as u64,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
-            ("free_mode".to_string(), exit_table::mode_name(config.free_mode).to_string()),
+            ("free_mode".to_string(), config.free_mode.word().to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
             ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]

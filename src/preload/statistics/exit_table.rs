@@ -4,7 +4,8 @@ use core::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::Stats;
-use cachealloc_core::order::{Mode, Observer};
+use cachealloc_core::order::Observer;
+use cachealloc_options::Word;
 
 use crate::ordering::LEDGER;
 use crate::process::patience::Patience;
@@ -40,7 +41,7 @@ pub fn print_at_exit() {
 fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     writeln!(out, "cachealloc: {}", env!("CARGO_PKG_VERSION"))?;
     row(out, "process", "", format_args!("{}", std::process::id()))?;
-    row(out, "free_mode", "", format_args!("{}", mode_name(config::get().free_mode)))?;
+    row(out, "free_mode", "", format_args!("{}", config::get().free_mode.word()))?;
     let (reserves, reserve_nanoseconds) = counters::reserves();
     row(out, "allocations served", "", format_args!("{}", total.served))?;
     row(out, "of these without the driver", "", format_args!("{}", total.hits()))?;
@@ -85,15 +86,6 @@ fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Re
         out.write_char(' ')?;
     }
     writeln!(out, "{value}")
-}
-
-/// As the option `free_mode` calls it.
-pub const fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Ordered => "ordered",
-        Mode::Strict => "strict",
-        Mode::Relaxed => "relaxed",
-    }
 }
 
 const TABLE_BYTES_MAX: usize = 4096;

@@ -18,7 +18,7 @@ use crate::record::holders::Held;
 use crate::record::settings::{self, Settings};
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, past};
-use crate::statistics::{counters, exit_table, reading, waits};
+use crate::statistics::{counters, reading, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
 
@@ -47,7 +47,7 @@ fn take(patience: Patience, sites: bool) -> Report {
     Report {
         version: env!("CARGO_PKG_VERSION"),
         process_id: std::process::id(),
-        free_mode: exit_table::mode_name(config::get().free_mode),
+        free_mode: config::get().free_mode.word(),
         contexts,
         calls: counters::calls(),
         waits: waits::all(),

@@ -203,7 +203,7 @@ fn settings_that_are_not_text() {
     };
     let ran = by_hand(&native);
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(said.contains("option snapshot:s-\u{fffd}.pickle is not text (UTF-8)"), "{said}");
+    assert!(said.contains("invalid snapshot 's-\u{fffd}.pickle': not UTF-8"), "{said}");
     let changed = place.names().iter().any(|name| name.contains('\u{fffd}'));
     assert!(!changed, "{:?}", place.names());
     let under = cachealloc("run -- true");
