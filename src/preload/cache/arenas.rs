@@ -313,11 +313,7 @@ fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult
 }
 
 fn access(device: i32) -> AccessDescription {
-    AccessDescription {
-        location_kind: LOCATION_DEVICE,
-        location_id: device,
-        flags: ACCESS_READ_WRITE,
-    }
+    AccessDescription { location: Location::on(device), flags: ACCESS_READ_WRITE }
 }
 
 fn properties(device: i32) -> AllocationProperties {
@@ -325,8 +321,7 @@ fn properties(device: i32) -> AllocationProperties {
     AllocationProperties {
         kind: ALLOCATION_PINNED,
         handle_types: 0,
-        location_kind: LOCATION_DEVICE,
-        location_id: device,
+        location: Location::on(device),
         metadata: 0,
         compression: 0,
         rdma_capable: u8::from(rdma),

@@ -5,13 +5,12 @@ use cachealloc_core::Ready;
 use crate::cache::free::Free;
 use crate::cache::thread_cache::CachedBlock;
 use crate::cache::{blocks, contents};
-use crate::config;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::graphs::private_pools::{self, Behind};
 use crate::lock::lock;
 use crate::pagemap::LiveBlock;
-use crate::record;
 use crate::record::recorder::Freed;
+use crate::{config, record};
 
 impl Free<'_> {
     /// The block may be handed out from here on.

@@ -141,16 +141,46 @@ pub const DEVICE_VMM: u32 = 102;
 pub const DEVICE_RDMA_WITH_VMM: u32 = 110;
 
 pub const ALLOCATION_PINNED: u32 = 1;
-pub const LOCATION_DEVICE: i32 = 1;
+pub const ALLOCATION_MANAGED: u32 = 2;
 pub const ACCESS_READ_WRITE: u32 = 3;
+
+/// `CUmemLocation`: where memory lies, or which device has access.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Location {
+    kind: i32,
+    id: i32,
+}
+
+impl Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: i32 = 1;
+
+    pub const fn on(device: i32) -> Location {
+        Location { kind: Location::DEVICE, id: device }
+    }
+
+    /// None: on the host, or of a kind that we do not know.
+    pub fn device(self) -> Option<i32> {
+        (self.kind == Location::DEVICE).then_some(self.id)
+    }
+}
+
+/// The begin of `CUmemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PoolProperties {
+    pub kind: u32,
+    pub handle_types: u32,
+    pub location: Location,
+}
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
 pub struct AllocationProperties {
     pub kind: u32,
     pub handle_types: u32,
-    pub location_kind: i32,
-    pub location_id: i32,
+    pub location: Location,
     pub metadata: usize,
     pub compression: u8,
     pub rdma_capable: u8,
@@ -161,8 +191,7 @@ pub struct AllocationProperties {
 /// `CUmemAccessDesc`.
 #[repr(C)]
 pub struct AccessDescription {
-    pub location_kind: i32,
-    pub location_id: i32,
+    pub location: Location,
     pub flags: u32,
 }
 

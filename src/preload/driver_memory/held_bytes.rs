@@ -44,7 +44,7 @@ struct Mapping {
     handle: u64,
 }
 
-struct Foreign {
+struct All {
     held: BTreeMap<Key, Held>,
     /// By handle.
     physical: BTreeMap<u64, Physical>,
@@ -52,11 +52,8 @@ struct Foreign {
     mappings: BTreeMap<u64, Mapping>,
 }
 
-static HELD: Mutex<Foreign> = Mutex::new(Foreign {
-    held: BTreeMap::new(),
-    physical: BTreeMap::new(),
-    mappings: BTreeMap::new(),
-});
+static HELD: Mutex<All> =
+    Mutex::new(All { held: BTreeMap::new(), physical: BTreeMap::new(), mappings: BTreeMap::new() });
 
 /// The device that a pool takes from; none: not from a device.
 static POOLS: Book<Option<i32>> = Book::new();
@@ -110,38 +107,38 @@ pub fn retained(handle: u64) {
 }
 
 pub fn mapped(address: u64, handle: u64) {
-    let mut foreign = lock(&HELD);
-    if let Some(physical) = foreign.physical.get_mut(&handle) {
+    let mut all = lock(&HELD);
+    if let Some(physical) = all.physical.get_mut(&handle) {
         physical.mappings += 1;
-        foreign.mappings.insert(address, Mapping { handle });
+        all.mappings.insert(address, Mapping { handle });
     }
 }
 
 /// One reference is given up.
 pub fn releases(handle: u64) -> Ending {
-    let mut foreign = lock(&HELD);
+    let mut all = lock(&HELD);
     // Where it is only mapped, the driver refuses, and there is nothing to take back.
     let referred_to = |physical: &&mut Physical| physical.references > 0;
-    let Some(physical) = foreign.physical.get_mut(&handle).filter(referred_to) else {
+    let Some(physical) = all.physical.get_mut(&handle).filter(referred_to) else {
         return Ending::default();
     };
     physical.references -= 1;
-    let over = foreign.take_if_over(handle).into_iter().collect();
+    let over = all.take_if_over(handle).into_iter().collect();
     Ending { released: Some(handle), over, ..Ending::default() }
 }
 
 /// All that is mapped in this range.
 pub fn unmaps(address: u64, bytes: u64) -> Ending {
-    let mut foreign = lock(&HELD);
+    let mut all = lock(&HELD);
     let mut ending = Ending::default();
     let end = address.saturating_add(bytes);
-    ending.unmapped.extend(foreign.mappings.range(address..end).map(|(at, of)| (*at, *of)));
+    ending.unmapped.extend(all.mappings.range(address..end).map(|(at, of)| (*at, *of)));
     for (at, Mapping { handle }) in &ending.unmapped {
-        foreign.mappings.remove(at);
-        if let Some(physical) = foreign.physical.get_mut(handle) {
+        all.mappings.remove(at);
+        if let Some(physical) = all.physical.get_mut(handle) {
             physical.mappings -= 1;
         }
-        ending.over.extend(foreign.take_if_over(*handle));
+        ending.over.extend(all.take_if_over(*handle));
     }
     ending
 }
@@ -159,15 +156,15 @@ impl Ending {
 
     /// The driver has refused: all is as it was.
     pub fn undone(self) {
-        let mut foreign = lock(&HELD);
-        foreign.held.extend(self.held);
-        foreign.physical.extend(self.over);
-        if let Some(physical) = self.released.and_then(|handle| foreign.physical.get_mut(&handle)) {
+        let mut all = lock(&HELD);
+        all.held.extend(self.held);
+        all.physical.extend(self.over);
+        if let Some(physical) = self.released.and_then(|handle| all.physical.get_mut(&handle)) {
             physical.references += 1;
         }
         for (at, mapping) in self.unmapped {
-            foreign.mappings.insert(at, mapping);
-            if let Some(physical) = foreign.physical.get_mut(&mapping.handle) {
+            all.mappings.insert(at, mapping);
+            if let Some(physical) = all.physical.get_mut(&mapping.handle) {
                 physical.mappings += 1;
             }
         }
@@ -176,8 +173,8 @@ impl Ending {
 
 /// A context is gone, and what the driver served in it. Physical memory is nobody's.
 pub fn context_ended(context_id: u64) {
-    let mut foreign = lock(&HELD);
-    foreign.held.retain(|_, held| {
+    let mut all = lock(&HELD);
+    all.held.retain(|_, held| {
         let over = held.context_id == context_id;
         if over {
             limits::give_back(held.device, held.bytes);
@@ -201,7 +198,7 @@ pub fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
     POOLS.look(|pools| pools.given.get(&pool).copied())
 }
 
-impl Foreign {
+impl All {
     fn take_if_over(&mut self, handle: u64) -> Option<(u64, Physical)> {
         let physical = self.physical.get(&handle)?;
         let over = physical.references == 0 && physical.mappings == 0;

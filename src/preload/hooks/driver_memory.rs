@@ -3,7 +3,7 @@
 
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::held_bytes::{self, Ending, Key};
 use crate::functions::Function;
 use crate::hooks::driver_memory_limit::{self, Told};
@@ -54,9 +54,9 @@ fn recorded(
     code
 }
 
-/// What the driver is asked for itself.
+/// Linear memory, which the driver is asked for itself.
 #[derive(Clone, Copy)]
-pub struct Exclusive {
+pub struct Linear {
     /// Where its call writes the address.
     pub place: usize,
     pub bytes: usize,
@@ -66,11 +66,11 @@ pub struct Exclusive {
     pub told: Told,
 }
 
-/// Has the driver serve an allocation of plain device memory itself.
-pub fn serve(plain: Exclusive, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Exclusive { place, bytes, of_pool, pool, told } = plain;
+/// Has the driver serve linear device memory itself.
+pub fn serve(linear: Linear, call: impl FnOnce() -> CuResult) -> CuResult {
+    let Linear { place, bytes, of_pool, pool, told } = linear;
     let claim = match config::limits() {
-        true => driver_memory_limit::claim_plain(pool, bytes as u64, told),
+        true => driver_memory_limit::claim_linear(pool, bytes as u64, told),
         false => Ok(None),
     };
     let Ok(claim) = claim else { return OUT_OF_MEMORY };
@@ -78,7 +78,7 @@ pub fn serve(plain: Exclusive, call: impl FnOnce() -> CuResult) -> CuResult {
     if code == SUCCESS {
         // SAFETY: the driver has just written it.
         let address = unsafe { *(place as *const u64) };
-        driver_memory_limit::hold_plain(address, claim, of_pool);
+        driver_memory_limit::hold_linear(address, claim, of_pool);
         if record::is_on() {
             made(address, bytes as u64, None, 0);
         }
@@ -128,12 +128,9 @@ fn after(function: &Function, words: &[usize]) {
             made(first(), pitch_bytes * words[3] as u64, None, 0);
         }
         "cuMemCreate" => {
-            // SAFETY: as above: type, handle types, type of the location, its number.
-            let (kind, device) = unsafe {
-                let properties = words[2] as *const i32;
-                (*properties.add(2), *properties.add(3))
-            };
-            if kind == LOCATION_DEVICE {
+            // SAFETY: as above.
+            let properties = unsafe { &*(words[2] as *const AllocationProperties) };
+            if let Some(device) = properties.location.device() {
                 driver_memory::physical_created(first(), device);
             }
         }
@@ -165,5 +162,3 @@ fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
         driver_memory::allocated(Allocation { address, bytes, device, context_id, stream, stack });
     }
 }
-
-const LOCATION_DEVICE: i32 = 1;

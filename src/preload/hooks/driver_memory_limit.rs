@@ -5,7 +5,7 @@ use crate::cache::{pools, shortage};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::claims;
 use crate::driver_memory::held_bytes::{self, Ending, Key};
 use crate::driver_memory::limits::Claim;
@@ -75,9 +75,9 @@ pub fn retained(function: &'static Function, place: usize) {
     }
 }
 
-/// Claims plain memory that the driver serves itself, from a pool if one is named. `Ok(None)`: there
+/// Claims linear memory that the driver serves itself, from a pool if one is named. `Ok(None)`: there
 /// is nothing to claim; `Err`: the limit forbids it, and the user was told.
-pub fn claim_plain(
+pub fn claim_linear(
     pool: Option<PoolHandle>,
     bytes: u64,
     told: Told,
@@ -105,7 +105,7 @@ pub enum Told {
 
 /// The driver has served it. What comes from a pool stays when the context ends in which it was asked
 /// for.
-pub fn hold_plain(address: u64, claim: Option<Claim>, of_pool: bool) {
+pub fn hold_linear(address: u64, claim: Option<Claim>, of_pool: bool) {
     if let Some(claim) = claim {
         let current = || lookup::current().map_or(0, |context| context.id);
         let context_id = if of_pool { 0 } else { current() };
@@ -120,12 +120,9 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
             (current_device(), (words[2] as u64).saturating_mul(words[3] as u64))
         }
         id::cuMemCreate if words[2] != 0 => {
-            // SAFETY: the program's struct: type, handle types, type of the location, its number.
-            let (kind, device) = unsafe {
-                let properties = words[2] as *const i32;
-                (*properties.add(2), *properties.add(3))
-            };
-            ((kind == LOCATION_DEVICE).then_some(device), words[1] as u64)
+            // SAFETY: the program's struct, which the driver reads as well.
+            let properties = unsafe { &*(words[2] as *const AllocationProperties) };
+            (properties.location.device(), words[1] as u64)
         }
         id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
             if words[1] != 0 =>
@@ -218,5 +215,3 @@ fn current_device() -> Option<i32> {
     let mut device = 0;
     (api::ctx_get_device(&mut device) == SUCCESS).then_some(device)
 }
-
-const LOCATION_DEVICE: i32 = 1;

@@ -6,9 +6,9 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{
-    ACCESS_READ_WRITE, AccessDescription, CuResult, HOST_ALLOC_DEVICEMAP, PoolHandle,
-    RESOURCE_ARRAY, RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED,
-    ResourceDescription, SUCCESS,
+    ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuResult,
+    HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY, RESOURCE_LINEAR,
+    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription, SUCCESS,
 };
 use crate::driver_memory::held_bytes;
 use crate::functions::{Function, id};
@@ -167,10 +167,9 @@ pub fn vmm_create(
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let properties = words[2] as *const u32;
-    // SAFETY: null, or the program's struct: type, handle types, then the location's type.
-    let location = (!properties.is_null()).then(|| unsafe { *properties.add(LOCATION_TYPE_WORD) });
-    if bypass::is_on() && location != Some(LOCATION_DEVICE) {
+    // SAFETY: null, or the program's struct.
+    let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
+    if bypass::is_on() && properties.and_then(|made| made.location.device()).is_none() {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
     common::retried(function, real)
@@ -183,16 +182,9 @@ pub fn pool_create(
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let properties = words[1] as *const u32;
-    let mut device = None;
-    if !properties.is_null() {
-        // SAFETY: the program's struct: type, handle types, then the location's type and number.
-        let [kind, location, number] = unsafe {
-            [0, LOCATION_TYPE_WORD, LOCATION_TYPE_WORD + 1].map(|at| *properties.add(at))
-        };
-        pool_seen(kind, location);
-        device = on_device(kind, location).then_some(number as i32);
-    }
+    // SAFETY: null, or the program's struct.
+    let properties = unsafe { (words[1] as *const PoolProperties).as_ref() };
+    let device = properties.and_then(|made| pool_seen(made.kind, made.location));
     let code = common::retried(function, real);
     note_pool(function, words[0], code, device);
     code
@@ -205,14 +197,9 @@ pub fn pool_of_location(
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let location = words[1] as *const u32;
-    let mut device = None;
-    if !location.is_null() {
-        // SAFETY: the program's struct: its type, then its number.
-        let (kind, number) = unsafe { (*location, *location.add(1)) };
-        pool_seen(words[2] as u32, kind);
-        device = on_device(words[2] as u32, kind).then_some(number as i32);
-    }
+    // SAFETY: null, or the program's struct.
+    let location = unsafe { (words[1] as *const Location).as_ref() };
+    let device = location.and_then(|location| pool_seen(words[2] as u32, *location));
     let code = real();
     note_pool(function, words[0], code, device);
     code
@@ -227,21 +214,14 @@ fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: O
     }
 }
 
-fn on_device(allocation_type: u32, location_type: u32) -> bool {
-    allocation_type != ALLOCATION_MANAGED && location_type == LOCATION_DEVICE
-}
-
-fn pool_seen(allocation_type: u32, location_type: u32) {
-    if !bypass::is_on() {
-        return;
-    }
-    if allocation_type == ALLOCATION_MANAGED {
+/// The device on which the memory of such a pool lies. None: on the host, or wherever it is used.
+fn pool_seen(allocation_type: u32, location: Location) -> Option<i32> {
+    let managed = allocation_type == ALLOCATION_MANAGED;
+    let device = location.device().filter(|_| !managed);
+    if bypass::is_on() && managed {
         observers::visible(VisibleCause::Managed);
-    } else if location_type != LOCATION_DEVICE {
+    } else if bypass::is_on() && device.is_none() {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
+    device
 }
-
-const LOCATION_TYPE_WORD: usize = 2;
-const LOCATION_DEVICE: u32 = 1;
-const ALLOCATION_MANAGED: u32 = 2;

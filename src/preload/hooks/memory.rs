@@ -72,8 +72,8 @@ fn by_driver(
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
         let (place, told) = (pointer as usize, Told::Here);
-        let plain = driver_memory::Exclusive { place, bytes, of_pool: false, pool: None, told };
-        let code = driver_memory::serve(plain, ask);
+        let linear = driver_memory::Linear { place, bytes, of_pool: false, pool: None, told };
+        let code = driver_memory::serve(linear, ask);
         if code == SUCCESS {
             counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.

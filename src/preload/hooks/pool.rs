@@ -7,7 +7,7 @@ use crate::cache::pool_numbers::Number;
 use crate::cache::pools;
 use crate::driver::api;
 use crate::driver::sys::{
-    AccessDescription, CuResult, LOCATION_DEVICE, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
+    AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
 };
 use crate::driver_memory::held_bytes;
 use crate::functions::Function;
@@ -94,9 +94,9 @@ pub fn set_access(
             let accesses = unsafe {
                 core::slice::from_raw_parts(words[1] as *const AccessDescription, words[2])
             };
-            let devices = accesses.iter().filter(|access| access.location_kind == LOCATION_DEVICE);
-            for access in devices.filter(|access| access.flags != 0) {
-                peers::pool_opened(owner, access.location_id);
+            let open = accesses.iter().filter(|access| access.flags != 0);
+            for device in open.filter_map(|access| access.location.device()) {
+                peers::pool_opened(owner, device);
             }
         });
     }

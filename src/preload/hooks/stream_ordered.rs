@@ -10,7 +10,7 @@ use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHan
 use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
-use crate::hooks::driver_memory::{self, Exclusive};
+use crate::hooks::driver_memory::{self, Linear};
 use crate::hooks::driver_memory_limit::Told;
 use crate::hooks::{beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
@@ -99,7 +99,7 @@ fn served(
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
             let place = pointer as usize;
             let code =
-                driver_memory::serve(Exclusive { place, bytes, of_pool: true, pool, told }, ask);
+                driver_memory::serve(Linear { place, bytes, of_pool: true, pool, told }, ask);
             if code == SUCCESS {
                 // SAFETY: the driver has just written it.
                 common::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));

@@ -8,10 +8,10 @@ use crate::books::Book;
 use crate::driver::sys::CuResult;
 use crate::pagemap;
 
-static LIVE: Book<Foreign> = Book::new();
+static LIVE: Book<Served> = Book::new();
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Foreign {
+pub struct Served {
     pub bytes: u64,
     pub pmem_id: u64,
     pub device: i32,
@@ -22,11 +22,11 @@ pub struct Foreign {
 /// The driver gave so many bytes; answers what tells them from all others.
 pub fn note(address: u64, bytes: u64, device: i32, context_id: u64) -> u64 {
     let pmem_id = pagemap::fresh_buffer_id();
-    LIVE.enter(address as usize, Foreign { bytes, pmem_id, device, context_id });
+    LIVE.enter(address as usize, Served { bytes, pmem_id, device, context_id });
     pmem_id
 }
 
-pub fn look_up(address: u64) -> Option<Foreign> {
+pub fn look_up(address: u64) -> Option<Served> {
     LIVE.look(|live| live.given.get(&(address as usize)).copied())
 }
 
@@ -38,6 +38,6 @@ pub fn end_by(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
 /// The context is gone, and what the driver served in it.
 pub fn context_ended(context_id: u64) {
     if !LIVE.is_empty() {
-        LIVE.with(|live| live.given.retain(|_, foreign| foreign.context_id != context_id));
+        LIVE.with(|live| live.given.retain(|_, served| served.context_id != context_id));
     }
 }

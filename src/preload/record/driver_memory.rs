@@ -20,7 +20,7 @@ use crate::record::recorder;
 use crate::record::segments::Segments;
 use crate::record::settings::{self, Settings};
 
-static HELD: Mutex<Foreign> = Mutex::new(Foreign::new());
+static HELD: Mutex<DriverMemory> = Mutex::new(DriverMemory::new());
 
 /// The devices of physical memory that can be mapped, by handle.
 static PHYSICAL: Book<i32> = Book::new();
@@ -37,7 +37,7 @@ pub struct Allocation {
     pub stack: StackId,
 }
 
-struct Foreign {
+struct DriverMemory {
     /// By address; they do not overlap.
     live: BTreeMap<u64, Allocation>,
     /// By device.
@@ -64,24 +64,24 @@ pub fn allocated(allocation: Allocation) {
     if !settings::get().includes(allocation.device) {
         return;
     }
-    let mut foreign = lock(&HELD);
-    foreign.end_within(allocation.address, allocation.bytes);
-    foreign.live.insert(allocation.address, allocation);
-    foreign.push(Action::SegmentAlloc, &allocation);
+    let mut memory = lock(&HELD);
+    memory.end_within(allocation.address, allocation.bytes);
+    memory.live.insert(allocation.address, allocation);
+    memory.push(Action::SegmentAlloc, &allocation);
     let Allocation { address, bytes, stack, stream, .. } = allocation;
     let row = SegmentRow { address, bytes, stream, pool_id: 0, stack, flags: IS_THERE };
-    foreign.of(&allocation).segments.insert(row);
-    foreign.push(Action::Alloc, &allocation);
-    foreign.of(&allocation).segments.set_flags(address, IS_THERE | IS_BLOCK);
+    memory.of(&allocation).segments.insert(row);
+    memory.push(Action::Alloc, &allocation);
+    memory.of(&allocation).segments.set_flags(address, IS_THERE | IS_BLOCK);
 }
 
 /// The program ends what begins at this address: call before the driver does, whose next owner of
 /// the address may be faster than we are. Answers what to restore where the driver refuses.
 #[must_use]
 pub fn freed(address: u64) -> Option<Allocation> {
-    let mut foreign = lock(&HELD);
-    let allocation = foreign.live.remove(&address)?;
-    foreign.ended(&allocation);
+    let mut memory = lock(&HELD);
+    let allocation = memory.live.remove(&address)?;
+    memory.ended(&allocation);
     Some(allocation)
 }
 
@@ -93,18 +93,18 @@ pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
 
 /// Forgets everything: what is live is told anew only where it is made anew.
 pub fn forget() {
-    let mut foreign = lock(&HELD);
-    foreign.live.clear();
-    foreign.devices.values_mut().for_each(OfDevice::forget);
-    drop(foreign);
+    let mut memory = lock(&HELD);
+    memory.live.clear();
+    memory.devices.values_mut().for_each(OfDevice::forget);
+    drop(memory);
     PHYSICAL.with(|physical| physical.given.clear());
 }
 
 /// Forgets what is of other devices than these.
 pub fn forget_others(settings: &Settings) {
-    let mut foreign = lock(&HELD);
-    foreign.live.retain(|_, allocation| settings.includes(allocation.device));
-    let others = foreign.devices.iter_mut().filter(|(device, _)| !settings.includes(**device));
+    let mut memory = lock(&HELD);
+    memory.live.retain(|_, allocation| settings.includes(allocation.device));
+    let others = memory.devices.iter_mut().filter(|(device, _)| !settings.includes(**device));
     others.for_each(|(_, device)| device.forget());
 }
 
@@ -115,12 +115,12 @@ pub fn forget_entries() {
 
 /// A context is gone, and its memory with it.
 pub fn context_ended(context_id: u64) {
-    let mut foreign = lock(&HELD);
+    let mut memory = lock(&HELD);
     let of_context = |allocation: &&Allocation| allocation.context_id == context_id;
-    let over: Vec<Allocation> = foreign.live.values().filter(of_context).copied().collect();
+    let over: Vec<Allocation> = memory.live.values().filter(of_context).copied().collect();
     for allocation in over {
-        foreign.live.remove(&allocation.address);
-        foreign.ended(&allocation);
+        memory.live.remove(&allocation.address);
+        memory.ended(&allocation);
     }
 }
 
@@ -141,29 +141,29 @@ pub fn device_of_physical(handle: u64) -> Option<i32> {
 
 /// How many bytes a cut takes, at most.
 pub fn cut_bytes() -> usize {
-    let foreign = lock(&HELD);
-    let rings = foreign.devices.values().filter_map(|device| device.ring.as_ref());
+    let memory = lock(&HELD);
+    let rings = memory.devices.values().filter_map(|device| device.ring.as_ref());
     let entries: usize = rings.map(Ring::len).sum();
     let each = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
-    foreign.live.len() * each + entries * 4 * size_of::<Entry>()
+    memory.live.len() * each + entries * 4 * size_of::<Entry>()
 }
 
 /// Everything so far.
 pub fn cut() -> Cut {
-    let foreign = lock(&HELD);
-    let rings = foreign.devices.iter();
+    let memory = lock(&HELD);
+    let rings = memory.devices.iter();
     let rings = rings.filter_map(|(number, device)| Some((number, device.ring.as_ref()?)));
     Cut {
-        segments: foreign.live.values().map(segment).collect(),
+        segments: memory.live.values().map(segment).collect(),
         entries: rings
             .map(|(number, ring)| (*number, ring.to_vec(), recorder::missing_count(ring)))
             .collect(),
     }
 }
 
-impl Foreign {
-    const fn new() -> Foreign {
-        Foreign { live: BTreeMap::new(), devices: BTreeMap::new() }
+impl DriverMemory {
+    const fn new() -> DriverMemory {
+        DriverMemory { live: BTreeMap::new(), devices: BTreeMap::new() }
     }
 
     fn of(&mut self, allocation: &Allocation) -> &mut OfDevice {
