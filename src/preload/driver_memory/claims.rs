@@ -5,11 +5,11 @@ use crate::driver_memory::limits::{self, Claim, claim};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release;
 
-/// Others may take what has come back for one claim, again and again.
+/// Other threads may take what was given back for this claim, repeatedly.
 const TRIES_MAX: usize = 64;
 
-/// As `limits::claim`; where the limit is in the way, the caches give back what is free first, as they do
-/// where memory is in the way.
+/// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
+/// when memory is short.
 pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
     if let Some(claim) = claim(device, bytes) {
         return Some(claim);
@@ -22,7 +22,7 @@ pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
     claimed
 }
 
-/// Tries again as long as the caches have given back more.
+/// Retries as long as the caches have given back more.
 fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
     for _ in 0..TRIES_MAX {
@@ -38,7 +38,7 @@ fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T>
     None
 }
 
-/// As `Claim::grow_to`; the caches give back what is in the way.
+/// As `Claim::grow_to`; the caches give back memory to make room.
 pub fn grow_making_room(own: &mut Claim, bytes: u64) -> bool {
     let device = own.device();
     own.grow_to(bytes) || claim_last(device, || own.grow_to(bytes).then_some(())).is_some()

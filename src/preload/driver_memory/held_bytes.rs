@@ -1,7 +1,7 @@
-//! Bytes that the driver serves the program itself, kept beside the limit while there is one: what
-//! each of them holds, so that its end gives back as much.
+//! Bytes that the driver serves the program directly, recorded per allocation while there is a limit, so
+//! that its end gives back as many bytes.
 //!
-//! An end is taken out before the driver's call, when nobody else can have the same address yet, and
+//! An end is removed before the driver's call, while no other allocation can have the same address, and
 //! counts once the driver has accepted it.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use crate::driver::sys::{CuResult, PoolHandle};
 use crate::driver_memory::limits::{self, Claim};
 use crate::lock::lock;
 
-/// What a number means: addresses and handles are no numbers of one kind.
+/// The kind of a number: an address and a handle may be equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
     /// An address.
     Memory(u64),
-    /// Of an array, mipmapped or not.
+    /// The handle of an array, mipmapped or not.
     Array(u64),
 }
 
@@ -30,7 +30,7 @@ struct Held {
     context_id: u64,
 }
 
-/// Physical memory: it stays while somebody refers to it, and while it is mapped anywhere.
+/// Physical memory: it lives while it is referenced or mapped anywhere.
 #[derive(Clone, Copy, Debug)]
 struct Physical {
     device: i32,
@@ -52,28 +52,31 @@ struct All {
     mappings: BTreeMap<u64, Mapping>,
 }
 
-static HELD: Mutex<All> =
-    Mutex::new(All { held: BTreeMap::new(), physical: BTreeMap::new(), mappings: BTreeMap::new() });
+static HELD: Mutex<All> = Mutex::new(All {
+    held: BTreeMap::new(),
+    physical: BTreeMap::new(),
+    mappings: BTreeMap::new(),
+});
 
-/// The device that a pool takes from; none: not from a device.
+/// The device a pool allocates from; `None`: not from a device.
 static POOLS: Book<Option<i32>> = Book::new();
 
-/// Something ends, if the driver agrees.
+/// Something that ends if the driver agrees.
 #[must_use]
 #[derive(Default)]
 pub struct Ending {
     held: Option<(Key, Held)>,
-    /// Handles with one reference less.
+    /// The handle that loses a reference.
     released: Option<u64>,
-    /// By address, with one mapping less of their handles.
+    /// By address, with the handle that loses a mapping.
     unmapped: Vec<(u64, Mapping)>,
-    /// Physical memory that nothing keeps any more.
+    /// Physical memory with no reference and no mapping left.
     over: Vec<(u64, Physical)>,
 }
 
-/// The driver has given what was claimed.
+/// The driver has provided what was claimed.
 pub fn hold(key: Key, claim: Claim, context_id: u64) {
-    // Without a limit nobody asks; the claim goes back.
+    // Without a limit nothing reads this; the claim goes back.
     if !config::limits() {
         return;
     }
@@ -89,7 +92,7 @@ pub fn ends(key: Key) -> Ending {
     Ending { held: held.map(|held| (key, held)), ..Ending::default() }
 }
 
-/// The driver has made physical memory of what was claimed.
+/// The driver has created physical memory for the claim.
 pub fn created(handle: u64, claim: Claim) {
     let (device, bytes) = (claim.device(), claim.bytes());
     claim.keep();
@@ -114,10 +117,10 @@ pub fn mapped(address: u64, handle: u64) {
     }
 }
 
-/// One reference is given up.
+/// The program gives up one reference.
 pub fn releases(handle: u64) -> Ending {
     let mut all = lock(&HELD);
-    // Where it is only mapped, the driver refuses, and there is nothing to take back.
+    // If it is only mapped, the driver refuses the call, and there is nothing to undo.
     let referred_to = |physical: &&mut Physical| physical.references > 0;
     let Some(physical) = all.physical.get_mut(&handle).filter(referred_to) else {
         return Ending::default();
@@ -127,7 +130,7 @@ pub fn releases(handle: u64) -> Ending {
     Ending { released: Some(handle), over, ..Ending::default() }
 }
 
-/// All that is mapped in this range.
+/// Everything mapped in this range.
 pub fn unmaps(address: u64, bytes: u64) -> Ending {
     let mut all = lock(&HELD);
     let mut ending = Ending::default();
@@ -154,7 +157,7 @@ impl Ending {
         }
     }
 
-    /// The driver has refused: all is as it was.
+    /// The driver has refused: restores everything.
     pub fn undone(self) {
         let mut all = lock(&HELD);
         all.held.extend(self.held);
@@ -171,7 +174,7 @@ impl Ending {
     }
 }
 
-/// A context is gone, and what the driver served in it. Physical memory is nobody's.
+/// A context is gone with what the driver served in it. Physical memory belongs to no context.
 pub fn context_ended(context_id: u64) {
     let mut all = lock(&HELD);
     all.held.retain(|_, held| {
@@ -183,7 +186,7 @@ pub fn context_ended(context_id: u64) {
     });
 }
 
-/// A pool of the program's takes from this device, or from none.
+/// A pool of the program allocates from this device, or from none.
 pub fn note_pool(pool: PoolHandle, device: Option<i32>) {
     POOLS.enter(pool, device);
 }
@@ -193,7 +196,7 @@ pub fn pool_ends_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuResu
     POOLS.end_by(pool, call)
 }
 
-/// The device that a pool takes from, where it is known; `Some(None)`: from none.
+/// The device a pool allocates from, if known; `Some(None)`: from none.
 pub fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
     POOLS.look(|pools| pools.given.get(&pool).copied())
 }

@@ -1,14 +1,13 @@
-//! What the process may hold of each device (`gpu_memory_limit_mb`, `per_process_memory_fraction`),
-//! and what it holds: our segments, and what the driver serves the program itself.
+//! What the process may hold of each device (`gpu_memory_limit_mb`, `per_process_memory_fraction`), and
+//! what it holds: our segments, and memory that the driver serves the program directly.
 //!
-//! Bytes are claimed before the driver is asked and go back when it refuses, so two threads that
-//! race never hold more than the limit together. Segments are counted always, one addition for
-//! each; memory of the driver's own only where there is a limit. So a limit that comes later
-//! (`set`) does not know what the driver served before.
+//! Bytes are claimed before the driver is asked and given back if it refuses, so racing threads together
+//! never exceed the limit. Segments are always counted, by one addition each; memory from the driver
+//! only while there is a limit. So a later limit (`set`) does not know what the driver served before.
 //!
-//! Not counted, because it need not lie on the device or is another process's: managed memory,
-//! pinned and registered memory, what was opened or imported. Nor what no call of the program asks
-//! for: contexts, modules, the memory of graphs, what a pool of the driver's keeps for later.
+//! Not counted, because it need not lie on the device or belongs to another process: managed, pinned and
+//! registered memory, and what was opened or imported. Also not counted, because no call of the program
+//! requests it: contexts, modules, memory of graphs, and what a pool of the driver keeps for later.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -31,7 +30,7 @@ const NOT_KNOWN: u64 = u64::MAX - 1;
 struct Device {
     limit_bytes: AtomicU64,
     held_bytes: AtomicU64,
-    /// Who has set the limit: a number of `By`.
+    /// What set the limit: a number of `By`.
     set_by: AtomicU8,
 }
 
@@ -50,39 +49,39 @@ static DEVICES: [Device; DEVICES_MAX] = [const {
     }
 }; DEVICES_MAX];
 
-/// Bytes set aside for a call that is about to be made; they go back when this is dropped.
+/// Bytes set aside for a call about to be made; dropping it gives them back.
 #[must_use]
 pub struct Claim {
     device: i32,
     bytes: u64,
 }
 
-/// What the user should know of a limit.
+/// What a report says about a limit.
 pub struct Account {
     pub limit_bytes: u64,
     pub held_bytes: u64,
-    /// Who set it.
+    /// The option or call that set it.
     pub option: &'static str,
 }
 
-/// The limit of a device; none where there is none.
+/// The limit of a device, if it has one.
 #[inline]
 pub fn of(device: i32) -> Option<u64> {
     if config::limits() { known(device) } else { None }
 }
 
-/// The bytes of a device that the process can ever hold.
+/// The most bytes of a device that the process can ever hold.
 pub fn most(context: &Context) -> u64 {
     of(context.device).map_or(context.device_bytes, |limit| limit.min(context.device_bytes))
 }
 
-/// How many more bytes the limit leaves; `u64::MAX` without one.
+/// How many bytes the limit still allows; `u64::MAX` without one.
 pub fn left(device: i32) -> u64 {
     of(device).map_or(u64::MAX, |limit| limit.saturating_sub(held(device)))
 }
 
-/// Sets the limit of a device from now on; 0: none. What is held above it stays until it is freed.
-/// False: there is no such device.
+/// Sets the limit of a device from now on; 0: none. Memory held above it stays until it is freed. False:
+/// there is no such device.
 pub fn set(device: i32, bytes: u64) -> bool {
     is_device(device) && {
         put(device, bytes, By::Call);
@@ -93,8 +92,8 @@ pub fn set(device: i32, bytes: u64) -> bool {
     }
 }
 
-/// The same by an order of another process, for one device or all that there may be, without a call of the
-/// driver's. Fails with EBUSY where somebody was stopped with a lock; the limit holds all the same.
+/// The same by an order of another process, for one device or all, without a call to the driver. Fails
+/// with EBUSY if a stopped thread holds a lock; the limit holds nevertheless.
 pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
     let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
     devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
@@ -105,7 +104,7 @@ pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> 
     Ok(())
 }
 
-/// Whether the driver knows this device, and we have a row for it.
+/// Whether the driver has this device and we have a row for it.
 pub fn is_device(device: i32) -> bool {
     let mut total_bytes = 0;
     row(device).is_some() && api::device_total_mem(&mut total_bytes, device) == SUCCESS
@@ -118,7 +117,7 @@ fn put(device: i32, bytes: u64, by: By) {
     row.limit_bytes.store(if bytes == 0 { NO_LIMIT } else { bytes }, Ordering::Relaxed);
 }
 
-/// The limit of each device that the process has a context on, without a call of the driver's.
+/// The limit of each device on which the process has a context, without a call to the driver.
 pub fn all() -> Vec<Limit> {
     let mut all: Vec<Limit> = Vec::new();
     for context in contexts::all().filter(|context| row(context.device).is_some()) {
@@ -137,15 +136,15 @@ pub fn all() -> Vec<Limit> {
     all
 }
 
-/// What an allocator collects garbage against: the limit, else the whole device. Only where the
-/// option asks for it: the allocator itself refuses what is above.
+/// The size against which an allocator collects garbage: the limit, else the whole device. Only if the
+/// option asks for it: the allocator itself refuses requests above.
 pub fn collected_above(device: i32, device_bytes: u64) -> Option<u64> {
     let collects = config::get().policy.garbage_collection_threshold > 0.0;
     let bytes = of(device).map_or(device_bytes, |limit| limit.min(device_bytes));
     (collects && bytes != u64::MAX).then_some(bytes)
 }
 
-/// Sets bytes aside; none: the limit does not allow them.
+/// Sets bytes aside. None: the limit does not allow them.
 pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let Some(row) = row(device) else { return Some(Claim { device, bytes }) };
@@ -161,7 +160,7 @@ pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
     added.is_ok().then(|| Claim { device, bytes })
 }
 
-/// Bytes that a claim set aside are no longer held.
+/// Claimed bytes are no longer held.
 pub fn give_back(device: i32, bytes: u64) {
     if let Some(row) = row(device) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
@@ -169,7 +168,7 @@ pub fn give_back(device: i32, bytes: u64) {
     }
 }
 
-/// The limit of a device and where it stands, for a report.
+/// The limit of a device and how much of it is used, for a report.
 pub fn account(device: i32) -> Option<Account> {
     let limit_bytes = of(device)?;
     let set_by = row(device)?.set_by.load(Ordering::Relaxed);
@@ -183,8 +182,7 @@ pub fn account(device: i32) -> Option<Account> {
     Some(Account { limit_bytes, held_bytes: held(device), option })
 }
 
-/// What `cuMemGetInfo` answers where the driver says these and the caches could give back that
-/// much: free and total bytes.
+/// Free and total bytes for `cuMemGetInfo`, given the driver's own and what the caches could give back.
 pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let total = total.min(limit_bytes);
@@ -193,12 +191,12 @@ pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64)
 }
 
 impl Claim {
-    /// The driver has given the bytes.
+    /// The driver has provided the bytes.
     pub fn keep(self) {
         core::mem::forget(self);
     }
 
-    /// The driver gives more than was claimed. False: more than the limit allows.
+    /// The driver provides more than was claimed. False: more than the limit allows.
     pub fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = claim(self.device, bytes.saturating_sub(self.bytes)) else { return false };
         self.bytes += more.bytes;
