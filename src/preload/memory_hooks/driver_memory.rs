@@ -1,8 +1,8 @@
-//! Memory that the driver served itself while a memory hook listened: so that its free is told with
-//! the numbers of its allocation. What was made before, or by calls that hooks do not hear of, is not
-//! here, and its free is not told either.
+//! Memory that the driver served directly while a memory hook was installed, so that its free is
+//! reported with the numbers of its allocation. Memory allocated before, or by calls that are not
+//! reported, is not here, and its free is not reported.
 //!
-//! An end counts whether or not somebody hears of it: the address is given out again.
+//! An end counts whether or not a hook observes it: the address is reused.
 
 use crate::books::Book;
 use crate::driver::sys::CuResult;
@@ -19,7 +19,7 @@ pub struct Served {
     pub context_id: u64,
 }
 
-/// The driver gave so many bytes; answers what tells them from all others.
+/// The driver provided so many bytes. Returns an id that no other allocation has.
 pub fn note(address: u64, bytes: u64, device: i32, context_id: u64) -> u64 {
     let pmem_id = pagemap::fresh_buffer_id();
     LIVE.enter(address as usize, Served { bytes, pmem_id, device, context_id });
@@ -35,7 +35,7 @@ pub fn end_by(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
     if LIVE.is_empty() { free() } else { LIVE.end_by(address as usize, free) }
 }
 
-/// The context is gone, and what the driver served in it.
+/// The context is gone with what the driver served in it.
 pub fn context_ended(context_id: u64) {
     if !LIVE.is_empty() {
         LIVE.with(|live| live.given.retain(|_, served| served.context_id != context_id));

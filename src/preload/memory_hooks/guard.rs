@@ -1,7 +1,6 @@
-//! The call into a memory hook. A hook may throw: what unwinds out of it, a C++ exception or the end
-//! of its thread, must not reach the frames behind, which are Rust's and cannot be unwound by others
-//! (the process would abort). So the call is made by a few instructions with a personality of their
-//! own, which catches everything.
+//! The call into a memory hook. A hook may unwind, by a C++ exception or the end of its thread. That
+//! must not reach the Rust frames behind it, where the process would abort. So a few instructions with a
+//! personality routine of their own make the call and catch everything.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,11 +11,11 @@ use crate::memory_hooks::table::Callback;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     ByException,
-    /// `pthread_exit`. The thread goes on: its frames in front of the hook are ours.
+    /// `pthread_exit`. The thread continues: the frames that called the hook are ours.
     ByThreadExit,
 }
 
-/// Calls it with these words as arguments; a function that takes fewer ignores the others.
+/// Calls it with these words; a function with fewer parameters ignores the rest.
 pub fn call(callback: Callback, words: &[usize; 6]) -> Option<Left> {
     // SAFETY: the owner of the table promises functions of the header's signatures, which take up to
     // six integers or pointers; whatever unwinds out of it ends in the instructions below.
@@ -57,7 +56,7 @@ const FORCED: c_int = 8;
 const HANDLER_FOUND: c_int = 6;
 const INSTALL_CONTEXT: c_int = 7;
 
-/// Asked by the unwinder when it comes to the frame of `cachealloc_call_memory_hook`.
+/// Called by the unwinder at the frame of `cachealloc_call_memory_hook`.
 extern "C" fn personality(
     _version: c_int,
     actions: c_int,
@@ -77,7 +76,7 @@ extern "C" fn personality(
     INSTALL_CONTEXT
 }
 
-/// The end of an exception that was caught.
+/// Ends an exception that was caught.
 fn finish(exception: *mut Exception) {
     const LANGUAGE: u64 = 0xff_ffff << 8;
     const CPP: u64 = u64::from_be_bytes(*b"\0\0\0\0C++\0");
@@ -85,7 +84,7 @@ fn finish(exception: *mut Exception) {
     // SAFETY: the unwinder's exception; its first words are the same in every language.
     unsafe {
         let class = (*exception).class;
-        // Another Rust aborts the process where its panic is deleted: it is left.
+        // A foreign Rust runtime aborts the process if its panic is deleted: it is leaked.
         let done = class == RUST || class & LANGUAGE == CPP && finish_cpp(exception);
         if !done {
             _Unwind_DeleteException(exception);
@@ -93,8 +92,8 @@ fn finish(exception: *mut Exception) {
     }
 }
 
-/// As a `catch (...) {}` does: the C++ library counts what is thrown and not caught. False: the library
-/// that threw cannot be asked.
+/// As `catch (...) {}` does: the C++ library counts exceptions that are thrown and not caught. False:
+/// the throwing library cannot be found.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Which memory hooks there are: those that a thread has pushed, and the one of the process.
+//! The installed memory hooks: those pushed by each thread, and the one of the process.
 
 use core::cell::RefCell;
 use core::ffi::c_int;
@@ -8,19 +8,19 @@ use crate::memory_hooks::plugin;
 use crate::memory_hooks::table::{Callback, Event, Table};
 use crate::process::bypass;
 
-/// Of one thread at once.
+/// Hooks of one thread at once.
 const PUSHED_MAX: usize = 16;
 
 thread_local! {
-    /// Oldest first. Has a destructor, and is touched only where somebody has a hook.
+    /// Oldest first. Has a destructor, and is touched only while a hook is installed.
     static PUSHED: RefCell<Vec<Hook>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A hook that is installed: as long as it lives, no allocation is unheard.
+/// An installed hook: while it lives, every allocation is observed.
 pub struct Hook {
     table: Table,
     name: String,
-    /// Where the program keeps the table: by that it pops it.
+    /// Where the program keeps the table, which identifies the hook for `pop`.
     key: *const Table,
     serial: u64,
 }
@@ -43,7 +43,7 @@ impl Drop for Hook {
     }
 }
 
-/// Hooks by number: some may be gone when it is their turn.
+/// The hooks of one call; some may be gone when they are due.
 #[derive(Default)]
 pub struct Serials {
     serials: [u64; PUSHED_MAX + 1],
@@ -65,7 +65,7 @@ impl Serials {
     }
 }
 
-/// The calling thread hears from here on. 0 or an `errno`.
+/// Installs a hook for the calling thread. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
@@ -90,7 +90,7 @@ pub unsafe fn push(key: *const Table) -> c_int {
     pushed.unwrap_or(libc::ESRCH)
 }
 
-/// The calling thread does not hear through this table any more. 0 or an `errno`.
+/// Removes this table's hook from the calling thread. Returns 0 or an `errno`.
 pub fn pop(key: *const Table) -> c_int {
     let popped = PUSHED.try_with(|pushed| {
         let mut pushed = pushed.borrow_mut();
@@ -100,8 +100,8 @@ pub fn pop(key: *const Table) -> c_int {
     if popped.ok().flatten().is_some() { 0 } else { libc::ENOENT }
 }
 
-/// Who hears of a call that begins now: the hook of the process first, then those of the thread in
-/// the order in which they were pushed.
+/// The hooks that observe a call beginning now: first the hook of the process, then those of the thread
+/// in the order they were pushed.
 pub fn serials() -> Serials {
     let mut serials = Serials::default();
     plugin::hook().iter().for_each(|hook| serials.push(hook.serial));
@@ -111,7 +111,7 @@ pub fn serials() -> Serials {
     serials
 }
 
-/// What to call of a hook that is still there.
+/// The callback of a hook that is still installed.
 pub fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
     let of_process = plugin::hook().filter(|hook| hook.serial == serial);
     if let Some(hook) = of_process {
@@ -124,7 +124,7 @@ pub fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
     of_thread.ok().flatten()
 }
 
-/// Takes a hook out, and answers its name.
+/// Removes a hook and returns its name.
 pub fn remove(serial: u64) -> String {
     if plugin::hook().is_some_and(|hook| hook.serial == serial) {
         return plugin::remove();

@@ -1,11 +1,11 @@
-//! Memory hooks: what a program or its user wants to hear of allocations and frees. Six callbacks, with
-//! the order and the arguments of CuPy's `MemoryHook` (`include/cachealloc.h` is the contract).
+//! Memory hooks: callbacks of the program or its user for allocations and frees. Six, with the order and
+//! the arguments of CuPy's `MemoryHook` (`include/cachealloc.h` is the contract).
 //!
-//! A callback may do what the program itself may do here: call CUDA, allocate, wait for a thread that
-//! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its
-//! own calls are served like any. It does not hear of them; else it would be called without end.
+//! A callback may do what the program may do at this place: call CUDA, allocate, wait for a thread that
+//! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its own
+//! calls are served like any others, but not reported, which would recurse without end.
 //!
-//! Where none is installed, nothing here is reached (`bypass::is_fast_path`).
+//! While no hook is installed, nothing here is reached (`bypass::is_fast_path`).
 
 mod driver_memory;
 mod guard;
@@ -29,24 +29,24 @@ use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 use crate::{config, log};
 
-/// A call of the program of which memory hooks hear. They are chosen at its begin: one that is pushed
-/// in a callback hears of the next call, and no callback lacks its counterpart.
+/// A call of the program that memory hooks observe. They are chosen when it begins: a hook pushed in a
+/// callback observes the next call, and every callback has its counterpart.
 pub struct Call<'a> {
     thread: &'a Thread,
     memory: Memory,
     hooks: list::Serials,
 }
 
-/// Where memory is, as a hook is told, and with which context it ends (0: with none).
+/// Where memory lies, as reported to a hook, and with which context it ends (0: with none).
 #[derive(Clone, Copy)]
 pub struct Memory {
     pub device: i32,
     pub context_id: u64,
 }
 
-/// Around an allocation: `allocate` writes the address to `pointer` where it succeeds. None, and nothing
-/// was done: nobody hears, or this call is `allocate` itself. Without a current context there is no
-/// memory, and nobody hears.
+/// Around an allocation: on success `allocate` writes the address to `pointer`. None, and nothing was
+/// done: no hook observes the call, or this call is `allocate` itself, or there is no current context
+/// and so no memory.
 ///
 /// # Safety
 ///
@@ -72,8 +72,8 @@ pub unsafe fn around_malloc(
     })
 }
 
-/// Around a free, as `around_malloc`. Nobody hears of the free of what no hook could have heard of: a null pointer, a
-/// wrong address, memory of the driver's that was made before.
+/// Around a free, as `around_malloc`. Not reported: the free of what no hook could have observed, such
+/// as a null pointer, a wrong address, or driver memory allocated earlier.
 pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
     thread::with(|thread| {
         let (bytes, pmem_id, device) = match pagemap::place(address) {
@@ -93,8 +93,8 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
     })
 }
 
-/// The call in which this thread asks the driver for memory, if memory hooks hear of it. Whoever tells
-/// them must not hold a lock.
+/// The call in which this thread asks the driver for memory, if memory hooks observe it. Notify them
+/// only while holding no lock.
 pub fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     if bypass::is_fast_path() || thread.in_memory_hook.get() {
         return None;
@@ -103,8 +103,8 @@ pub fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     unsafe { thread.observed_call.get().cast::<Call>().as_ref() }
 }
 
-/// Has the driver serve a request itself, by `ask`, which writes the address to `pointer`, and tells
-/// the memory hooks before and after.
+/// Lets the driver serve a request, by `ask`, which writes the address to `pointer`, and notifies the
+/// memory hooks before and after.
 ///
 /// # Safety
 ///
@@ -125,8 +125,8 @@ pub unsafe fn around_driver(
 }
 
 impl<'a> Call<'a> {
-    /// None: nobody listens, or who does has heard of it, or this is a call by a memory hook or from
-    /// inside the driver.
+    /// None: no hook is installed, or the call is already observed, or it is made by a memory hook or
+    /// from inside the driver.
     fn begin(thread: &'a Thread, memory: impl FnOnce() -> Option<Memory>) -> Option<Call<'a>> {
         let observed = !thread.observed_call.get().is_null();
         if observed || thread.inside.get() || thread.in_memory_hook.get() {
@@ -144,12 +144,12 @@ impl<'a> Call<'a> {
         self.tell(Event::AllocPre, [bytes, 0, 0, 0]);
     }
 
-    /// `address`: 0 where the driver had none.
+    /// `address`: 0 if the driver failed.
     pub fn after_driver(&self, bytes: u64, address: u64) {
         self.tell(Event::AllocPost, [bytes, address, 0, 0]);
     }
 
-    /// While this runs, what the driver is asked for belongs to this call.
+    /// While this runs, requests to the driver belong to this call.
     fn during(&self, body: impl FnOnce() -> CuResult) -> CuResult {
         self.thread.observed_call.set((&raw const *self).cast());
         let code = body();
@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
         code
     }
 
-    /// Bytes of the block, its address, and what tells it from all others.
+    /// The block's bytes, its address, and an id that no other allocation has.
     fn describe(&self, address: u64, asked_bytes: u64) -> [u64; 3] {
         let Memory { device, context_id } = self.memory;
         match pagemap::place(address) {
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls back each hook in the order in which they were pushed. One that throws hears no more.
+    /// Calls the hooks in the order they were pushed. One that throws is removed.
     fn tell(&self, event: Event, words: [u64; 4]) {
         outside(self.thread, || {
             for serial in self.hooks.iter() {
@@ -192,8 +192,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Runs what is not ours: as a call of the program, from which nobody hears, and which the program does
-/// not notice. The thread is not cancelled meanwhile: that would unwind through frames of ours.
+/// Runs foreign code as a call of the program that is not reported. The thread cannot be cancelled
+/// meanwhile: that would unwind through our frames.
 fn outside(thread: &Thread, body: impl FnOnce()) {
     let inside = thread.inside.replace(false);
     thread.in_memory_hook.set(true);

@@ -1,8 +1,8 @@
 //! The memory hook of the whole process: the option `hook` names a library that exports its table.
 //!
-//! Loaded by the first call that it would hear of, which is after CUDA has started, by a thread that
-//! holds no lock of ours. Whoever comes meanwhile goes on unheard instead of waiting: the loader's lock
-//! may be held by a thread that allocates in the constructor of a library.
+//! Loaded by the first call it could observe, so after CUDA has started, by a thread that holds no lock
+//! of ours. Other threads meanwhile continue unobserved rather than wait: the loader's lock may be held
+//! by a thread that allocates in the constructor of a library.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
@@ -17,12 +17,12 @@ use crate::{config, log};
 
 const TABLE_NAME: &CStr = c"cachealloc_hook_table";
 
-/// Somebody has yet to load it.
+/// Still to be loaded.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Never freed: a thread may be calling it.
 static HOOK: AtomicPtr<Hook> = AtomicPtr::new(null_mut());
 
-/// CUDA starts, and the user wants a hook: from here on no allocation is unheard.
+/// CUDA starts, and the user wants a hook: from here on every allocation is observed.
 pub fn expect() {
     if config::get().hook.is_some() {
         bypass::add_memory_hook();
@@ -35,7 +35,7 @@ pub fn hook() -> Option<&'static Hook> {
     unsafe { HOOK.load(Ordering::Acquire).as_ref() }
 }
 
-/// It threw: nobody calls it from here on. Answers its name.
+/// It threw: it is not called from here on. Returns its name.
 pub fn remove() -> String {
     let hook = HOOK.swap(null_mut(), Ordering::AcqRel);
     if hook.is_null() {
@@ -46,7 +46,7 @@ pub fn remove() -> String {
     unsafe { (*hook).name().to_string() }
 }
 
-/// Loads it once, by what `run` does with it.
+/// Loads it once, inside `run`.
 pub fn load(run: impl FnOnce(&mut dyn FnMut())) {
     if !WANTED.load(Ordering::Acquire) || !WANTED.swap(false, Ordering::AcqRel) {
         return;

@@ -1,8 +1,8 @@
-//! The table of a memory hook, as C sees it (`cachealloc_hook` in `include/cachealloc.h`).
+//! The table of a memory hook, laid out as in C (`cachealloc_hook` in `include/cachealloc.h`).
 
 use core::ffi::{CStr, c_char};
 
-/// What happens to memory, in the order of the table.
+/// The events that hooks observe, in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     AllocPre,
@@ -15,10 +15,10 @@ pub enum Event {
 
 const EVENTS: usize = 6;
 
-/// One of six signatures, which differ in how many words they take.
+/// One of six signatures, which differ in the number of words.
 pub type Callback = unsafe extern "C" fn();
 
-/// A later version may be longer: `size` says how long this one is.
+/// A later version may be longer: `size` is the length of this one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Table {
@@ -47,7 +47,7 @@ impl Event {
 }
 
 impl Table {
-    /// A copy of what the program gave; none if it is shorter than any version was.
+    /// A copy of the program's table. None: it is shorter than any version.
     ///
     /// # Safety
     ///
