@@ -226,7 +226,11 @@ fn the_driver_may_refuse() {
 #[test]
 fn the_log_says_what_went_back() {
     let ran = hurried("rest 100").conf("log:info,keep_free_mb:1000000").output().ok();
-    assert!(ran.stderr.contains("500 MiB that nobody used went back"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("returned 500 MiB of unused memory to the driver"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

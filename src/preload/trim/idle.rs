@@ -1,17 +1,17 @@
-//! Memory that nobody uses goes back to the driver, so that the cache does not starve its neighbours
-//! on the device: one turn of the scavenger (`scavenger.rs`) in one context.
+//! Returns unused memory to the driver, so that the cache does not starve other processes on the device:
+//! one pass of the scavenger (`scavenger.rs`) in one context.
 //!
-//! A turn waits for nothing that a program does. It takes a mark; what is idle since a mark some turns
-//! ago goes, once the newest barrier of that time is complete: by then all work with the memory is
-//! over, and `cuMemFreeAsync` on a stream that nobody else uses has nothing to wait for. The real free
-//! would wait for the context.
+//! A pass waits for nothing that a program does. It takes a mark. What has been idle since a mark some
+//! passes ago goes back once the newest barrier of that time is complete: then all work with the memory
+//! is over, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for. The real
+//! free would wait for the context.
 //!
-//! The device has the memory when somebody synchronises with that stream (measured: a query says that
-//! all is over and brings nothing back, and requests fail for want of it). That takes 27 us for 2 MiB and
-//! 35 ms for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
+//! The device gets the memory when that stream is synchronized (measured: a query reports that all is
+//! over but returns nothing, and requests fail for lack of memory). That takes 27 us for 2 MiB and 35 ms
+//! for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
 //!
-//! Few wait for a turn: who ends the context, for the driver must not lose it under our hands; and
-//! who lacks the memory that is on its way (`departures`), or asks how much is free.
+//! Few wait for a pass: the end of its context, which the driver must not destroy during a pass, and a
+//! request that lacks the memory on its way (`departures`) or asks how much is free.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,30 +36,30 @@ use crate::statistics::counters::{self, Count};
 use crate::trim::{Pass, Wanted, scavenger};
 use crate::{config, log, pagemap};
 
-/// For so many turns nobody must have used memory that goes back because the device is short of it:
-/// a loop that takes its memory again at each step keeps it.
+/// Memory goes back for a short device only if it was unused for so many passes: a loop that takes its
+/// memory again at each step keeps it.
 const PASSES_IDLE: usize = 3;
-/// Less than this never goes back.
+/// Less than this is never returned.
 const WORTH_BYTES: u64 = 2 << 20;
-/// Marks whose barrier is not known to be complete.
+/// Marks whose barrier may be incomplete.
 const COMPLETING_MAX: usize = 4;
-/// The driver's lock goes to whoever asks at the right moment: after so long others get a turn, unless
-/// somebody waits for the memory.
+/// A thread gets the driver's lock only if it asks at the right moment. So the pass pauses after this
+/// time, unless a request waits for the memory.
 const STRETCH: Duration = Duration::from_millis(1);
 
-/// What a look for a trim has brought.
+/// The result of one visit for a trim.
 pub struct Trim {
     pub is_done: bool,
     pub bytes: u64,
 }
 
-/// A look at one context, which gives back what is due.
+/// One visit to a context: returns what is due.
 pub fn pass(context: &'static Context) {
     let mut pass = lock(&context.idle.pass);
     if context.idle.is_held_off() || context.is_dead() || !pass.note(context) {
         return;
     }
-    // Nothing of ours is near a capture that need not be.
+    // Does nothing avoidable during a capture.
     if captures::any() || !may_enter(context) {
         return;
     }
@@ -72,7 +72,8 @@ pub fn pass(context: &'static Context) {
     });
 }
 
-/// Gives back what was free when that was wanted, once the work of that time is over. Waits for none of it.
+/// Returns what was free when the trim was requested, once the work of that time is over. Waits for none
+/// of it.
 pub fn trim(context: &'static Context) -> Trim {
     let mut pass = lock(&context.idle.pass);
     let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
@@ -103,9 +104,9 @@ pub fn trim(context: &'static Context) -> Trim {
     Trim { is_done, bytes: bytes.unwrap_or(0) }
 }
 
-/// Whether the context is sure to be there. A green context ends without a word to us. So may a
-/// primary one, by a call that went past us: whether there is one can be asked without its handle, and
-/// the one that there is may be another.
+/// Whether the context certainly exists. A green context ends unreported. So may a primary one, by a
+/// call that bypassed our hooks: the driver reports whether a primary context exists without its handle,
+/// but it may be another one.
 fn may_enter(context: &Context) -> bool {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) {
         return false;
@@ -122,7 +123,7 @@ impl Pass {
     /// Takes a mark. False: nothing can be idle.
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
-        // To the core these blocks are in use.
+        // The core counts these blocks as in use.
         let taken = |held| blocks::take_back(context, &mut allocator, held);
         context.thread_cache.empty_unused(&mut self.lists_seen, taken);
         blocks::note_allocated(context, &allocator);
@@ -140,25 +141,25 @@ impl Pass {
         free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
     }
 
-    /// After the mark was taken: a free is published when its barrier is known.
+    /// Call after the mark was taken: a free is published only once its barrier is known.
     fn expect_complete(&mut self, context: &Context, mark: IdleMark) {
         if self.completing.len() < COMPLETING_MAX {
             self.completing.push_back((mark, context.last_barrier.newest()));
         }
     }
 
-    /// With the context current.
+    /// Call with the context current.
     fn give_back(&mut self, context: &Context) {
         context.release_streams.collect();
         self.note_complete();
         let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
         let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
         if bytes > 0 {
-            log::info(format_args!("{} MiB that nobody used went back", bytes >> 20));
+            log::info(format_args!("returned {} MiB of unused memory to the driver", bytes >> 20));
         }
     }
 
-    /// The bytes that went back; None: the work of before is not over. With the context current.
+    /// Returns the bytes given back. None: the earlier work is not over. Call with the context current.
     fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
         let mark = self.wanted_before(context)?;
         context.release_streams.collect();
@@ -173,7 +174,7 @@ impl Pass {
         Some(self.give_back_idle(context, mark, Allocator::release_unused))
     }
 
-    /// None: some of it is freed and not free.
+    /// None: some of the memory is freed but not yet reusable.
     fn wanted_before(&mut self, context: &'static Context) -> Option<IdleMark> {
         if matches!(self.trim, Some(Wanted::All)) {
             self.trim = Some(Wanted::Behind(stream_frees::pending(context)));
@@ -192,7 +193,7 @@ impl Pass {
         Some(mark)
     }
 
-    /// What is idle since this mark, which is complete. With the context current.
+    /// Gives back what is idle since this mark, which is complete. Call with the context current.
     fn give_back_idle(
         &mut self,
         context: &Context,
@@ -205,7 +206,7 @@ impl Pass {
         context.recorder.segments_released(&mut allocator, &segments);
         drop(allocator);
         widen(Rule::RoomIsAwaited);
-        // Before the driver has them: afterwards the same addresses may be another owner's.
+        // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);
         drop(departure);
@@ -223,7 +224,7 @@ impl Pass {
         }
     }
 
-    /// What is idle since this mark goes back now.
+    /// What is idle since this mark is due now.
     fn due(&self, context: &Context) -> Option<IdleMark> {
         let idle = config::get().idle;
         let long = idle.release_seconds.and_then(|passes| self.mark_before(passes as usize));
@@ -238,7 +239,7 @@ impl Pass {
         self.marks.get(place).copied()
     }
 
-    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    /// Created at first use, and only if the driver can free in stream order (11.2 and later).
     fn has_stream(&mut self) -> bool {
         if self.stream == 0 && table::has(id::cuMemFreeAsync) {
             let mut made = 0;
@@ -249,8 +250,8 @@ impl Pass {
         self.stream != 0
     }
 
-    /// Gives segments to the driver, and answers how many bytes. What it refuses, and what there is no
-    /// more time for, is offered again at the next turn: the only other way is a free that waits.
+    /// Returns segments to the driver, and the number of bytes. What the driver refuses, or time does
+    /// not allow, is offered again in the next pass: the only other way is a free that waits.
     fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         let mut stretch = Instant::now();
@@ -276,7 +277,7 @@ impl Pass {
     }
 }
 
-/// On the current device. A context that does not answer has lost more than memory.
+/// On the current device. If the context reports an error, it has lost more than memory.
 fn has_less_free_than(bytes: u64) -> bool {
     let (mut free, mut total) = (0, 0);
     bytes > 0 && api::mem_get_info(&mut free, &mut total) == SUCCESS && (free as u64) < bytes

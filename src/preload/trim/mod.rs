@@ -1,4 +1,4 @@
-//! Memory goes back to the driver. Here: what is known of it in every context.
+//! Returns memory to the driver. Here: what every context keeps for that.
 
 pub mod idle;
 pub mod release;
@@ -16,7 +16,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
 
-/// The streams on which memory goes back.
+/// The streams on which memory is returned.
 #[derive(Default)]
 pub struct ReleaseStreams {
     now: ReleaseStream,
@@ -27,54 +27,53 @@ pub struct ReleaseStreams {
 struct ReleaseStream {
     /// 0 before its first use.
     handle: Mutex<StreamHandle>,
-    /// Memory was freed on it that the device does not have until somebody synchronises with it:
-    /// its frees may all be over, and still no request gets their memory (measured).
+    /// Memory was freed on it that the device gets only when the stream is synchronized: all its frees
+    /// may be over, and still no request can use their memory (measured).
     owes: AtomicBool,
-    /// Held from the look whether the stream is done to the end of what brings its memory back, and while
-    /// new waits go into it: who brings back must not come to wait for those. None of these calls waits
-    /// for work.
+    /// Held from the check whether the stream is idle until its memory is collected, and while waits are
+    /// added to it: collecting must not wait for those. None of these calls waits for work.
     collecting: Mutex<()>,
 }
 
-/// What the scavenger knows of one context.
+/// The scavenger's state in one context.
 #[derive(Default)]
 pub struct Idle {
-    /// Held through a turn, also while it is in the driver.
+    /// Held during a pass, also while it is in the driver.
     pass: Mutex<Pass>,
-    /// Somebody is about to end the context.
+    /// The context is about to end.
     held_off: AtomicU32,
-    /// Another process wants to have what is free.
+    /// Another process requested what is free.
     trim_wanted: AtomicBool,
 }
 
 #[derive(Default)]
 struct Pass {
-    /// One for each turn, the newest last.
+    /// One for each pass, the newest last.
     marks: VecDeque<IdleMark>,
-    /// Some of them, oldest first, and what must be complete before they are complete.
+    /// Some of them, oldest first, and what must complete first.
     completing: VecDeque<(IdleMark, Option<EventRef>)>,
-    /// All work with what was free at this mark is over.
+    /// All work with the memory that was free at this mark is over.
     complete: Option<IdleMark>,
     lists_seen: ListsSeen,
-    /// On which memory goes back; 0 before its first use.
+    /// Where memory is returned; 0 before its first use.
     stream: StreamHandle,
-    /// Segments that the driver would not take so far.
+    /// Segments that the driver has refused so far.
     refused: Vec<Segment>,
-    /// Somebody wants what is free.
+    /// An open request for what is free.
     trim: Option<Wanted>,
 }
 
-/// What goes back because somebody wants it: what was freed when that was said.
+/// What to return on request: what was freed when the request came.
 enum Wanted {
-    /// Nobody has looked yet.
+    /// Not examined yet.
     All,
-    /// Some of it is not free before these are complete.
+    /// Some of it is free only when these are complete.
     Behind(Vec<EventRef>),
-    /// What was free before.
+    /// What was free before this mark.
     Before(IdleMark),
 }
 
-/// No turn of the scavenger is in the context while this lives.
+/// No pass of the scavenger is in the context while this lives.
 pub struct HeldOff<'a>(&'a Idle);
 
 impl Idle {
@@ -87,7 +86,7 @@ impl Idle {
         HeldOff(self)
     }
 
-    /// What is free goes back at the next look, or as soon as the work with it is over (`trim`).
+    /// What is free goes back at the next visit, or as soon as the work with it is over (`trim`).
     pub fn want_trim(&self) {
         self.trim_wanted.store(true, Ordering::SeqCst);
     }

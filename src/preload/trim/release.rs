@@ -1,9 +1,9 @@
 //! Giving segments back to the driver (docs/ordering.md 8).
 //!
-//! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does
-//! not wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last
-//! barrier and behind the events of its blocks' tags. Whoever needs the memory now waits for that
-//! stream only. The real free is the last resort, and counted.
+//! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does not
+//! wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last barrier and
+//! behind the events of its blocks. A request that needs the memory now waits only for that stream. The
+//! real free is the last resort, and counted.
 
 use std::sync::atomic::Ordering;
 
@@ -27,18 +27,18 @@ use crate::statistics::waits::{self, Wait};
 use crate::trim::{ReleaseStream, ReleaseStreams};
 
 impl ReleaseStreams {
-    /// Whether memory went back for which nobody has waited.
+    /// Whether memory was freed on a stream that was not synchronized since.
     pub fn owe(&self) -> bool {
         [&self.now, &self.behind_events].iter().any(|stream| stream.owes.load(Ordering::Relaxed))
     }
 
-    /// Lets the device have what is over. Waits for no work. With the context current.
+    /// Gives the device what is complete. Waits for no work. Call with the context current.
     pub fn collect(&self) {
         [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
     }
 
-    /// Gives memory back that no work has touched; nobody waits. False: this driver only knows frees
-    /// that wait. With the context current.
+    /// Returns memory that no work has touched, without a wait. False: this driver has only frees that
+    /// wait. Call with the context current.
     pub fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
         let Some(handle) = self.now.handle() else { return false };
         let freed = api::mem_free_async(pointer, handle) == SUCCESS;
@@ -50,7 +50,7 @@ impl ReleaseStreams {
 }
 
 impl ReleaseStream {
-    /// Made at first use, and only where the driver can free in stream order (11.2 and later).
+    /// Created at first use, and only if the driver can free in stream order (11.2 and later).
     fn handle(&self) -> Option<StreamHandle> {
         let mut handle = lock(&self.handle);
         if *handle == 0 && table::has(id::cuMemFreeAsync) {
@@ -79,8 +79,8 @@ impl ReleaseStream {
         waits::timed(Wait::Release, || api::stream_synchronize(handle))
     }
 
-    /// Behind what this stream waits for. What the driver would not take so is for the caller, who may
-    /// have to wait with it.
+    /// Frees the segments behind what this stream waits for. Returns those that the driver refused,
+    /// which the caller may have to free by waiting.
     fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
         let free = |segment: &&&Segment| {
             counters::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
@@ -99,14 +99,14 @@ pub struct Leaving {
     /// Those that other processes may have mapped: by the real free, as natively.
     exported: Vec<Segment>,
     events: Vec<EventRef>,
-    /// An event is not known any more: only a real wait is sure.
+    /// An event is not known any more: only a real wait is safe.
     unsure: bool,
     departure: Option<Departure>,
 }
 
 impl Leaving {
-    /// Call under the allocator's lock, right after the segments left it: once the lock is gone,
-    /// nothing names their events any more, and they may be used again.
+    /// Call under the allocator's lock, right after the segments left it: once the lock is released,
+    /// nothing refers to their events, and they may be reused.
     pub fn new(context: &Context, allocator: &mut Allocator, segments: Vec<Segment>) -> Leaving {
         context.recorder.segments_released(allocator, &segments);
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
@@ -119,15 +119,15 @@ impl Leaving {
         Leaving { segments, exported, events, unsure, departure }
     }
 
-    /// Gives the segments to the driver, and returns when their memory is there. The code is that of
-    /// work that failed meanwhile; the segments are gone either way.
+    /// Returns the segments to the driver and waits until their memory is there. The result reports work
+    /// that failed meanwhile; the segments are gone either way.
     pub fn release(mut self, context: &'static Context) -> CuResult {
         let departure = self.departure.take();
         if self.segments.is_empty() && self.exported.is_empty() {
             return SUCCESS;
         }
         let all = || self.segments.iter().chain(&self.exported);
-        // Before the driver has them: afterwards the same addresses may be another owner's.
+        // Before the driver gets them: afterwards the addresses may belong to another owner.
         all().for_each(|segment| pagemap::remove(segment.base.0));
         counters::add(Count::SegmentsReleased, all().count() as u64);
         let code = api::relaxed(|| {
@@ -152,8 +152,8 @@ impl Leaving {
         }
     }
 
-    /// The events of blocks that a stream of another context still uses: the real free waits for
-    /// its own context only.
+    /// Waits for the events of blocks that a stream of another context still uses: the real free waits
+    /// for its own context only.
     fn free_exported(&self) -> CuResult {
         if self.exported.iter().any(|segment| !segment.events.is_empty()) {
             self.events.iter().for_each(|event| {
@@ -174,15 +174,15 @@ impl Leaving {
         if !now.is_empty() {
             code = context.release_streams.now.wait(stream);
         }
-        // What a stream still uses goes back when the stream is done. Nobody waits for that: a
-        // malloc natively does not either (hazard 31).
+        // What a stream still uses goes back when the stream is done. Nothing waits for that: a malloc
+        // natively does not either (hazard 31).
         if !later.is_empty() {
             self.behind_events(context, &later);
         }
         code
     }
 
-    /// On a stream of its own: whoever waits for the other one must not wait for these events.
+    /// On a separate stream: a wait for the other one must not include these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
         let behind_events = &context.release_streams.behind_events;
         let by_waiting = match behind_events.handle() {
@@ -205,8 +205,7 @@ impl Leaving {
     }
 }
 
-/// Puts a stream of ours behind events. False: the driver refused one, and only a real wait is
-/// sure.
+/// Makes a stream of ours wait for events. False: the driver refused one, and only a real wait is safe.
 fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
     events
         .filter(|event| !event.is_dead())
@@ -223,14 +222,13 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
         .fold(SUCCESS, CuResult::max)
 }
 
-/// Every wholly free segment of every context on this device (`None`: on every device) leaves
-/// the cache.
+/// Returns every wholly free segment of every context on this device (`None`: on every device).
 pub fn everything_free(device: Option<i32>) -> CuResult {
     pool_life::reap_late();
     give_back(device, |allocator| allocator.release_free()).0
 }
 
-/// The same on the program's own order. The bytes that went back, or an `errno`.
+/// The same at the program's request. Returns the bytes given back, or an `errno`.
 pub fn trim(device: Option<i32>) -> Result<u64, i32> {
     if captures::any() {
         return Err(libc::EBUSY);
@@ -275,8 +273,7 @@ fn give_back(
     (code, bytes)
 }
 
-/// Gives an empty segment back by the real, waiting free, and the others behind it. False: there
-/// is none.
+/// Returns one empty segment by the real, waiting free, and the rest behind it. False: there is none.
 pub fn one_by_waiting(context: &'static Context) -> bool {
     let mut allocator = lock(&context.allocator);
     let mut free = allocator.release_free();

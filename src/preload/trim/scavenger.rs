@@ -1,12 +1,12 @@
-//! The scavenger: a thread of ours that looks every second whether memory lies idle (`idle.rs`), and gives
-//! back what another process wants to have (`cachealloc trim`).
+//! The scavenger: a thread of ours that checks every second for idle memory (`idle.rs`), and returns
+//! what another process requests (`cachealloc trim`).
 //!
-//! It begins with the first such wish, or when the process has reserved more than is worth a thread, and sleeps without waking
-//! while there is less. Only a miss, which asks the driver anyway, looks whether it sleeps; frees and
-//! hits know nothing of it. Time is counted in turns: a process that was stopped, or a machine that
-//! slept, has not left its memory unused.
+//! It starts with the first such request, or when the process has reserved enough to be worth a thread,
+//! and sleeps without waking while there is less. Only a miss, which asks the driver anyway, checks
+//! whether it sleeps; hits and frees do not. Time is counted in passes: a stopped process or a suspended
+//! machine has not left its memory unused.
 //!
-//! At the end of the process it is out of the driver before that ends itself, or does not go in any more.
+//! Before the process ends, it leaves the driver or does not enter it any more.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::catch_unwind;
@@ -27,18 +27,18 @@ use crate::process::own_thread::{self, Body};
 use crate::trim::idle;
 use crate::{config, identity, log};
 
-/// Seconds of the options are turns.
+/// A second in the options is one pass.
 const PASS_EVERY: Duration = Duration::from_secs(1);
-/// A process that holds less has nothing that others miss.
+/// A process that holds less starves no other process.
 const WORTH_BYTES: u64 = 64 << 20;
-/// The process ends even if the driver does not let the scavenger go.
+/// The process ends even if a driver call of the scavenger does not return.
 const EXIT_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// There is none yet.
+/// Not started.
 const NONE: u8 = 0;
-/// It looks, or there will never be one.
+/// It runs, or will never start.
 const SETTLED: u8 = 1;
-/// It waits until there is more.
+/// It sleeps until more is reserved.
 const ASLEEP: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
@@ -46,14 +46,14 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 static TRIMS_ASKED: AtomicU32 = AtomicU32::new(0);
 static TRIMS_DONE: AtomicU32 = AtomicU32::new(0);
 static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
-/// While work of the program is to be over first, it is looked so often at first, and less often later.
+/// While work of the program has to end first: the first pause, which doubles each time.
 const TRIM_LOOK_FIRST: Duration = Duration::from_millis(2);
-/// What it sleeps on.
+/// The word it sleeps on.
 static BELL: AtomicU32 = AtomicU32::new(0);
 static IN_PASS: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// A miss was served. Call without any lock of ours: a new thread wants the loader's, whose owner may
+/// A miss was served. Call without a lock of ours: a new thread wants the loader's lock, whose owner may
 /// wait for ours in the constructor of a library that allocates.
 #[inline]
 pub fn cache_grew() {
@@ -62,12 +62,12 @@ pub fn cache_grew() {
     }
 }
 
-/// Whether the process ends.
+/// Whether the process is ending.
 pub fn is_stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
 
-/// Has what is free now go back to the driver as soon as all work with it is over. Waits for nothing.
+/// Requests that what is free now goes back as soon as all work with it is over. Waits for nothing.
 pub fn trim(device: Option<i32>) -> Result<(), i32> {
     if !table::has(id::cuMemFreeAsync) {
         return Err(libc::ENOTSUP); // it could only be given back by a free that waits
@@ -84,9 +84,9 @@ pub fn trim(device: Option<i32>) -> Result<(), i32> {
     if RUNS.load(Ordering::SeqCst) { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
-/// What came of them.
+/// How many trims were asked for and done, and their bytes.
 pub fn trims() -> Trims {
-    // In this order: what is done was asked for before.
+    // In this order: whatever is done was asked for before.
     let done_count = TRIMS_DONE.load(Ordering::SeqCst);
     let bytes = TRIMMED_BYTES.load(Ordering::SeqCst);
     Trims { asked_count: TRIMS_ASKED.load(Ordering::SeqCst), done_count, bytes }
@@ -114,16 +114,16 @@ fn begin() {
     if RUNS.swap(true, Ordering::SeqCst) {
         return;
     }
-    // After the driver's own, so before it at the end.
+    // Registered after the driver's own, so it runs before it.
     // SAFETY: the function lives as long as the library, which is never unloaded (it is preloaded).
     unsafe { libc::atexit(stop) };
     if !own_thread::start(&Body { begin: || (), go_on: work }) {
         RUNS.store(false, Ordering::SeqCst);
-        log::info(format_args!("no thread that gives idle memory back"));
+        log::info(format_args!("cannot start the thread that returns idle memory"));
     }
 }
 
-/// Chunks are reserved to be kept.
+/// Chunks are reserved in order to be kept.
 fn is_wanted() -> bool {
     let config = config::get();
     let goes_back =
@@ -163,7 +163,7 @@ fn work() {
             });
         } else {
             STATE.store(ASLEEP, Ordering::SeqCst);
-            // Whoever grew the cache before that has not seen it.
+            // A miss that grew the cache before this store did not wake us.
             if !is_worth_it() {
                 own_thread::wait(&BELL, rung, None);
             }
@@ -172,14 +172,14 @@ fn work() {
     }
 }
 
-/// Whether the context has given back what is wanted of it.
+/// Whether the context has returned what was requested.
 fn trimmed(context: &'static Context) -> bool {
     let trim = idle::trim(context);
     TRIMMED_BYTES.fetch_add(trim.bytes, Ordering::SeqCst);
     trim.is_done
 }
 
-/// Runs turns, unless the process ends.
+/// Runs passes, unless the process is ending.
 fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
     IN_PASS.store(true, Ordering::SeqCst);
     let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
@@ -191,7 +191,7 @@ fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool 
         };
         match catch_unwind(passes) {
             Ok(done) => answer = done,
-            Err(_) => bypass::begin(format_args!("giving idle memory back panicked")),
+            Err(_) => bypass::begin(format_args!("returning idle memory panicked")),
         }
     }
     IN_PASS.store(false, Ordering::SeqCst);
@@ -209,7 +209,7 @@ extern "C" fn stop() {
     }
 }
 
-/// Test builds only: turns follow each other so fast, and any memory is worth it.
+/// Test builds only: the interval of passes, with which any memory is worth one.
 #[cfg(feature = "break-rules")]
 fn pace() -> Option<Duration> {
     static PACE: std::sync::OnceLock<Option<Duration>> = std::sync::OnceLock::new();
