@@ -1,5 +1,5 @@
-//! What happened, counted where it happens: calls that reached the driver and the time they took, and
-//! things that are seldom. Knows nothing of contexts.
+//! Events counted where they happen: calls that reached the driver with their time, and rare things.
+//! Knows nothing about contexts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ macro_rules! counters {
 pub(crate) use counters;
 
 counters! {
-    /// Things that happen seldom enough for one shared counter each.
+    /// Things rare enough for one shared counter each.
     Count {
         SegmentsReserved = "segments reserved",
         SegmentsReleased = "segments given back",
@@ -52,7 +52,7 @@ impl Tally {
         Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
     }
 
-    /// One more, which began then and is over. Returns the nanoseconds it took.
+    /// Counts one event that began then and is over. Returns its nanoseconds.
     pub fn note(&self, begun: Instant) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = begun.elapsed().as_nanos() as u64;
@@ -65,7 +65,7 @@ impl Tally {
         Timed { name, count, nanoseconds: Some(nanoseconds) }
     }
 
-    /// The number, and their nanoseconds.
+    /// The number of events and their nanoseconds.
     pub fn read(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
     }
@@ -91,7 +91,7 @@ pub fn counts() -> Vec<(&'static str, u64)> {
     Count::ALL.iter().map(|what| (what.text(), value(*what))).collect()
 }
 
-/// Runs the driver's allocation; the mean of its time is what a hit saves.
+/// Runs the driver's allocation. The mean of its time is what a hit saves.
 pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
     let begun = Instant::now();
     let code = call();
@@ -109,12 +109,12 @@ pub fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
     code
 }
 
-/// The driver's calls that were made to get memory and to give it back.
+/// The driver's calls that provided memory and took it back.
 pub fn calls() -> Vec<Timed> {
     [("reserve", &RESERVES), ("release", &RELEASES)].map(|(name, tally)| tally.named(name)).into()
 }
 
-/// The driver's allocations, and their nanoseconds.
+/// The number of the driver's allocations and their nanoseconds.
 pub fn reserves() -> (u64, u64) {
     RESERVES.read()
 }

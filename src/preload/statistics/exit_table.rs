@@ -14,10 +14,10 @@ use crate::statistics::reading;
 use crate::statistics::waits::{self, Wait};
 use crate::{config, contexts, log};
 
-/// Allocations that were served before the program had the totals begin anew.
+/// Allocations served before the program reset the totals.
 static SERVED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// The totals begin anew; the table at exit is of the whole life of the process.
+/// The totals are reset; the table at exit covers the whole life of the process.
 pub fn note_reset(before: &Stats) {
     SERVED_BEFORE.fetch_add(before.allocation.all.allocated, Ordering::Relaxed);
 }
@@ -69,9 +69,9 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
         }
     }
     let causes = [
-        ("agents seen", LEDGER.exclusive.observers() & !(1 << Observer::ProcessEnd as u32)),
+        ("observers seen", LEDGER.exclusive.observers() & !(1 << Observer::ProcessEnd as u32)),
         ("kernels visible to the host, causes", LEDGER.visible.causes()),
-        ("skipping ended, causes", LEDGER.skipping.causes()),
+        ("elision ended, causes", LEDGER.skipping.causes()),
     ];
     for (name, bits) in causes.into_iter().filter(|(_, bits)| *bits != 0) {
         row(out, name, "", format_args!("{bits:#x}"))?;
@@ -91,7 +91,7 @@ fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Re
 const TABLE_BYTES_MAX: usize = 4096;
 const VALUE_COLUMN: usize = 58;
 
-/// A text that is cut where it is full.
+/// A text that is cut off when it is full.
 struct Text {
     bytes: [u8; TABLE_BYTES_MAX],
     used: usize,
@@ -114,7 +114,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// A context whose lock somebody holds is left out.
+    /// Leaves out a context whose lock is held.
     fn read() -> Totals {
         let mut total = Totals {
             barriers: 0,

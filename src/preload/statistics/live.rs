@@ -1,20 +1,21 @@
-//! The statistics for other processes and their orders, while this one runs: a file in `/dev/shm` whose layout is
-//! `cachealloc_statistics::page`.
+//! The statistics for other processes, and orders from them, while this one runs: a file in `/dev/shm`
+//! with the layout of `cachealloc_statistics::page`.
 //!
-//! Note [Live]. Nothing is written before somebody asks, so nothing is added to any call and an idle
-//! program is not woken. The asker rings a futex in the file, on which the writer's thread sleeps
-//! anyway; that thread takes the numbers under the locks that make them one story, as for a snapshot.
-//! Other ways were: counters that lie in shared memory themselves (free, but a reader cannot have
-//! several that fit together, and a child that is forked would count in them); reading our heap by
-//! `process_vm_readv` (forbidden between unrelated processes on most systems, and in containers); a
-//! socket (a descriptor that programs close with all others, whose number is then another file's).
+//! Note [Live]. Nothing is written before a request, so no call of the program costs more and an idle
+//! program is not woken. A reader rings a futex in the file, on which the writer's thread sleeps anyway;
+//! that thread reads the numbers under the locks that make them consistent, as for a snapshot.
+//! Alternatives were: counters in shared memory (free, but a reader cannot get several that agree, and a
+//! forked child would count in them); reading our heap by `process_vm_readv` (forbidden between
+//! unrelated processes on most systems, and in containers); a socket (a descriptor that programs close
+//! along with all others, and whose number then means another file).
 //!
-//! A file that another process cuts short ends whoever touches a mapping of it by SIGBUS. So our
-//! code never does: the mapping is an address for the kernel's futex calls, which answer EFAULT, and
-//! everything else is `pread` and `pwrite`. Where the file is not as we left it, it is given up.
+//! If another process truncates the file, touching the mapping raises SIGBUS. So our code never touches
+//! it: the mapping is an address for the kernel's futex calls, which return EFAULT, and everything else
+//! is `pread` and `pwrite`. If the file has unexpected contents, it is given up.
 //!
-//! The file goes with the process, unless a signal kills it: then the next process of the user finds
-//! that its owner is gone, and removes it. A forked child has the mapping and never uses it.
+//! The file is removed when the process ends, unless a signal kills it: then the next process of the
+//! user finds that the owner is gone, and removes it. A forked child inherits the mapping and never uses
+//! it.
 
 use core::ptr::{null, null_mut};
 use std::ffi::CString;
@@ -39,40 +40,40 @@ use crate::process::own_thread;
 use crate::{config, filter, identity, log};
 
 const FOLDER: &str = "/dev/shm";
-/// Files of others that are looked at when ours is made.
+/// Files of other processes that are checked when ours is created.
 const OTHERS_MAX: usize = 1000;
 
-/// The mapping; null where there is none. For the kernel only.
+/// The mapping, or null. For the kernel only.
 static PAGE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// The file's name, for the end of the process.
 static PATH: OnceLock<CString> = OnceLock::new();
-/// The process ends, and leaves no file.
+/// The process ends and leaves no file.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 static LIVE: OnceLock<Live> = OnceLock::new();
 
-/// The file. The writer's thread alone writes it, and allocates only when somebody asks.
+/// The file. Only the writer's thread writes it, and it allocates only on request.
 pub struct Live {
     path: PathBuf,
     inode: u64,
     owner: Owner,
-    /// How many requests for call sites are answered.
+    /// How many requests for call sites were answered.
     sites_answered: AtomicU32,
 }
 
-/// What the file says before the writer looks for work.
+/// The file's contents before the writer looks for work.
 pub struct Look {
     bell: u32,
-    /// Somebody asks, with this number.
+    /// The number of an open request.
     asked: Option<u32>,
     site_requests: u32,
-    /// Somebody gives an order, with this number.
+    /// The number of an open order.
     ordered: Option<u32>,
 }
 
-/// What other processes may have done.
+/// What other processes may request.
 pub struct Service {
-    /// The statistics as JSON; with call sites or without.
+    /// Returns the statistics as JSON, with call sites or without.
     pub report: fn(bool) -> String,
     /// Carries an order out. Returns 0 or an `errno`.
     pub obey: fn(Option<Order>) -> u32,
@@ -86,7 +87,7 @@ pub fn serve(service: Service) {
 }
 
 impl Live {
-    /// Reads what is asked for. None: the file is not as we left it, and is given up.
+    /// Reads the open requests. None: the file has unexpected contents and is given up.
     pub fn look(&self) -> Option<Look> {
         let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
         let head = head.filter(|head| head.owner == self.owner);
@@ -99,7 +100,7 @@ impl Live {
         Some(Look { bell: head.bell, asked, site_requests: head.site_requests, ordered })
     }
 
-    /// Carries an order out, if there is one.
+    /// Carries out the open order, if any.
     pub fn obey(&self, look: &Look) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
@@ -112,11 +113,11 @@ impl Live {
         });
         match obeyed {
             Ok(()) => wake(DONE_OFFSET),
-            Err(error) => log::info(format_args!("an order cannot be answered: {error}")),
+            Err(error) => log::info(format_args!("cannot carry an order out: {error}")),
         }
     }
 
-    /// Writes the statistics, if somebody asks.
+    /// Writes the statistics, if requested.
     pub fn answer(&self, look: &Look) {
         let Some(asked) = look.asked else { return };
         let Some(service) = SERVICE.get() else { return };
@@ -130,22 +131,22 @@ impl Live {
     }
 
     fn make() -> io::Result<Live> {
-        // The number that it has for itself: /proc may be of another namespace.
+        // The process's own number: /proc may belong to another namespace.
         let owner = Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
         let name = name(user, &owner);
         let mut path = Path::new(FOLDER).join(&name);
         let file = create(&path).or_else(|_| {
-            // Of this very process before it became this program, or of an earlier one with its number.
+            // Left by this process before an exec, or by an earlier process with the same number.
             if std::fs::remove_file(&path).is_err() {
-                // Another user's, which may have been put there to be in our way.
+                // Another user's, perhaps put there to block ours.
                 path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
             }
             create(&path)
         })?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
-        // In this order: who finds a head that its process does not map takes it for a leftover.
+        // In this order: a process that finds a head not mapped by its owner takes it for a leftover.
         let mapped = map(&file)
             .and_then(|page| file.write_all_at(&Head::new(owner).to_bytes(), 0).map(|()| page));
         if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
@@ -164,8 +165,8 @@ impl Live {
     }
 }
 
-/// Makes the file, if the options want it. Failure is nothing that a program should notice. In a thread
-/// of the program: what ours allocates would cost the process an arena of the heap.
+/// Creates the file if the options ask for it. Failure must not affect the program. Runs in a thread of
+/// the program: allocations of our own thread would cost the process another heap arena.
 pub fn begin() {
     if !config::get().live {
         return;
@@ -179,12 +180,12 @@ pub fn begin() {
     });
 }
 
-/// The file, where there is one.
+/// The file, if there is one.
 pub fn get() -> Option<&'static Live> {
     LIVE.get()
 }
 
-/// Sleeps until somebody rings, and no longer than this. False: the file is gone, and nobody can.
+/// Sleeps until a ring, at most this long. False: the file is gone, and no ring can come.
 pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
@@ -202,7 +203,7 @@ pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
     !fault
 }
 
-/// Rings. For signal handlers, too.
+/// Rings. Safe in signal handlers.
 pub fn ring() {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() || !identity::is_ours() {
@@ -215,14 +216,14 @@ pub fn ring() {
     if ring() == -1
         && let Some(path) = PATH.get()
     {
-        // Somebody cut the file short, and the writer sleeps behind its end.
+        // The file was truncated, and the writer sleeps on a word beyond its end.
         // SAFETY: a C string.
         unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
         ring();
     }
 }
 
-/// Adds 1 to the second word, and wakes nobody for it.
+/// Adds 1 to the second word, and wakes no waiter for it.
 const ADD_1: u32 = 1 << 28 | 1 << 12;
 
 fn wake(offset: usize) {
@@ -231,15 +232,15 @@ fn wake(offset: usize) {
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// The process ends. For signal handlers, too. A process that has put itself under a filter for system
-/// calls since may not be allowed to remove a file, and killed for trying: the next process does it.
+/// The process ends. Safe in signal handlers. If the process has since installed a filter for system
+/// calls, removing a file may be forbidden and fatal: the next process does it.
 pub fn end() {
     if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
         remove_own();
     }
 }
 
-/// Whether the file is gone, or goes.
+/// Whether the file is gone or about to go.
 pub fn has_ended() -> bool {
     ENDED.load(Ordering::SeqCst)
 }
@@ -273,7 +274,7 @@ fn map(file: &File) -> io::Result<*mut u8> {
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
 }
 
-/// A reader that sees the same even number before and after has one answer.
+/// A reader that sees the same even number before and after has one consistent answer.
 fn write_answer(file: &File, asked: u32, text: &str) -> io::Result<()> {
     let head = read_head(file)?.ok_or(io::ErrorKind::InvalidData)?;
     let word = |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
@@ -298,7 +299,8 @@ fn head_at(path: &Path) -> Option<Head> {
     read_head(&file.ok()?).ok()?
 }
 
-/// Files of the user's processes that were killed. Those of other namespaces cannot be judged.
+/// Removes the files of this user's processes that were killed. Those of other namespaces cannot be
+/// judged.
 fn remove_orphans() {
     let (Ok(own), Ok(folder)) = (identity::owner_of("self"), std::fs::read_dir(FOLDER)) else {
         return;

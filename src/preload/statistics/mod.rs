@@ -1,5 +1,4 @@
-//! Counters, reading them, and where they are shown. Here: what every context has of them besides the
-//! core's.
+//! Counters, and reading and showing them. Here: what every context counts in addition to the core.
 
 pub mod counters;
 pub mod exit_table;
@@ -13,9 +12,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use cachealloc_core::{Allocator, BlockId, Pool};
 
-/// The difference between what was requested of the blocks that left lists, as the program had it,
-/// and as the core has it: the core knows only the first request of a block that went through a list.
-/// Changed under the core's lock.
+/// The requested bytes of blocks that left thread caches, by the core's account minus the program's: the
+/// core knows only the first request of a block that went through a thread cache. Changed under the
+/// core's lock.
 #[derive(Default)]
 pub struct ThreadCacheCorrection {
     small: Requested,
@@ -24,20 +23,20 @@ pub struct ThreadCacheCorrection {
 
 #[derive(Default)]
 struct Requested {
-    /// To take from what the program freed.
+    /// To subtract from what the program freed.
     not_freed: AtomicI64,
-    /// To add to what is requested now: what was left when the totals began anew.
+    /// To add to what is requested now: what was left when the totals were reset.
     before: AtomicI64,
 }
 
 impl ThreadCacheCorrection {
-    /// The core is about to free a block that was in a list.
+    /// The core is about to free a block from a thread cache.
     pub fn left_list(&self, allocator: &Allocator, block: BlockId) {
         let (pool, known_bytes) = allocator.requested(block);
         add(&self.of(pool).not_freed, known_bytes as i64);
     }
 
-    /// The core is about to free a block that the program had, who had asked for so many bytes.
+    /// The core is about to free a block that the program held with this many requested bytes.
     #[inline]
     pub fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
         let (pool, known_bytes) = allocator.requested(block);

@@ -1,6 +1,6 @@
-//! What another process of the user has this one do (`statistics/orders`), by the file that the
-//! statistics go through (`live`). The writer's thread carries it out, so no thread of the program waits; what
-//! needs the driver it leaves to the scavenger, which never waits there for work of the program's.
+//! Orders of the user's other processes (`statistics/orders`), received through the file of the live
+//! statistics (`live`). The writer's thread carries them out, so no thread of the program waits. What
+//! needs the driver it leaves to the scavenger, which never waits for work of the program there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,13 +13,13 @@ use crate::snapshots::recording;
 use crate::trim::scavenger;
 use crate::{contexts, heap};
 
-/// Carries an order out, or answers the `errno` that says why not. None: what stood there is no order.
+/// Carries an order out, or returns the `errno` of the reason. None: the bytes were no order.
 pub fn obey(order: Option<Order>) -> u32 {
     if !bypass::is_on() {
         return libc::ENOTSUP as u32;
     }
     let Some(order) = order else { return libc::EINVAL as u32 };
-    // What is recorded lives in the heap of the program's threads.
+    // What is recorded belongs on the heap of the program's threads.
     let obeyed = heap::as_others(|| catch_unwind(AssertUnwindSafe(|| carry_out(order))));
     obeyed.unwrap_or(Err(libc::EIO)).map_or_else(|errno| errno as u32, |()| 0)
 }
@@ -41,7 +41,7 @@ fn carry_out(order: Order) -> Result<(), i32> {
     }
 }
 
-/// A device that is named must be one that the process uses: the driver is not asked which there are.
+/// A device named must be one that the process uses: the driver is not asked.
 fn known(device: Option<i32>) -> Result<(), i32> {
     let known = device.is_none_or(|device| contexts::all().any(|it| it.device == device));
     if known { Ok(()) } else { Err(libc::ENODEV) }

@@ -1,10 +1,10 @@
-//! The statistics of a context, read while the program goes on. The core counts what passes through
-//! it; a block in a thread cache is allocated to the core and free to the program, and goes in and
-//! out without the core. What that makes is added here, when somebody asks, and nowhere else.
+//! The statistics of a context, read while the program runs. The core counts what passes through it. A
+//! block in a thread cache is allocated to the core and free to the program, and enters and leaves
+//! without the core. The difference is added here, on request only.
 //!
-//! Exact: everything but the peaks of other numbers than `allocated_bytes.all` where several threads
-//! allocate at once. Those may contain the blocks that lay in the lists of other threads just then.
-//! A block in a list counts as neither allocated nor inactive.
+//! Exact, except for peaks other than that of `allocated_bytes.all` when several threads allocate at
+//! once: those may include blocks then in the thread caches of other threads. A block in a thread cache
+//! counts as neither allocated nor inactive.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::log;
 use crate::process::patience::Patience;
 use crate::statistics::{Requested, add};
 
-/// What a context has now. None: somebody holds what it takes, and there is no waiting.
+/// The current state of a context. None: a lock is held, and `patience` does not allow waiting.
 pub fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
     let mut report = ContextReport {
         id: context.id,
@@ -34,7 +34,7 @@ pub fn report(context: &'static Context, patience: Patience) -> Option<ContextRe
     Some(report)
 }
 
-/// Of all contexts that the process has had; without those that are busy for too long.
+/// Of all contexts the process has had, except those busy for too long.
 pub fn reports(patience: Patience) -> Vec<ContextReport> {
     let report = |context| {
         let report = report(context, patience);
@@ -54,7 +54,7 @@ pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
     Some(stats_locked(context, &allocator, patience))
 }
 
-/// The same for whoever has the core's lock.
+/// The same for a caller that holds the core's lock.
 pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
     let mut stats = allocator.stats().clone();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
@@ -82,7 +82,7 @@ pub fn reset_peaks(context: &Context) {
     context.allocated_bytes_peak.store(current, Ordering::Relaxed);
 }
 
-/// Every total of the context begins anew. Answers what they were.
+/// Resets every total of the context. Returns the previous values.
 pub fn reset_totals(context: &Context) -> Option<Stats> {
     let mut allocator = lock(&context.allocator);
     if context.is_dead() {
@@ -116,7 +116,7 @@ fn add_tally(stats: &mut Stats, tally: &Tally) {
     add_passes(&mut stats.oversize_allocations, tally.oversize_hits, tally.oversize_held);
 }
 
-/// So much went in and out, and so much is in.
+/// Adds `hits` that entered and left, and `held` blocks that are inside.
 fn add_passes(stat: &mut Stat, hits: u64, held: u64) {
     stat.allocated += hits;
     stat.freed += hits + held;
@@ -136,7 +136,7 @@ fn add_requested(stats: &mut PoolStats, pool: Pool, passes: &PoolTally, correcti
     });
 }
 
-/// A number of a pool, and of both.
+/// Changes the numbers of one pool and of both together.
 fn each(stats: &mut PoolStats, pool: Pool, mut change: impl FnMut(&mut Stat)) {
     change(&mut stats.all);
     change(match pool {

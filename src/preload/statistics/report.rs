@@ -1,5 +1,5 @@
-//! The whole report: every context, the driver's calls, the waits, and who holds the memory. Names of
-//! libraries are looked up here: call where a snapshot may be written.
+//! The whole report: every context, the driver's calls, the waits, and which call sites hold memory.
+//! Resolves names of libraries: call where a snapshot may be written.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use crate::statistics::{counters, reading, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
 
-/// So many call sites of a context are named, of those that hold most and of those that allocate most.
+/// How many call sites of a context are named: of those that hold most and of those that allocate most.
 const SITES_MAX: usize = 50;
 
-/// Writes everything to this file: as JSON where its name says so, else as text.
+/// Writes everything to this file: JSON if its name ends so, else text.
 pub fn write(path: &Path) -> io::Result<()> {
     let report = take(Patience::GivesUp, false);
     let as_json = path.extension() == Some(OsStr::new("json"));
@@ -37,7 +37,7 @@ pub fn write(path: &Path) -> io::Result<()> {
     contents::write_file(path, |out| out.write_all(text.as_bytes()))
 }
 
-/// `sites`: with the call sites that hold, or allocate, most.
+/// `sites`: includes the call sites that hold or allocate most.
 pub fn json(patience: Patience, sites: bool) -> String {
     cachealloc_statistics::json(&take(patience, sites))
 }
@@ -72,7 +72,7 @@ fn recording_now() -> Option<Recording> {
     })
 }
 
-/// By device and library, those that held most at the peak first.
+/// By device and library, the largest at the peak first.
 fn holders(names: &mut Names) -> Vec<Holder> {
     let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
     for context in contexts::every() {
@@ -99,7 +99,7 @@ fn holders(names: &mut Names) -> Vec<Holder> {
     holders
 }
 
-/// Of each context those that hold most and those that allocated most often, with names.
+/// Of each context the call sites that hold most and those that allocated most often, with names.
 fn call_sites() -> Vec<CallSite> {
     let mut sites = Vec::new();
     for context in contexts::every() {

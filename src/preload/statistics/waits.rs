@@ -1,6 +1,5 @@
-//! Every wait that we inserted into a call of the program, by reason: a user must be able to read why a
-//! program waits. With `waits_on_exit:stderr` also by where in the program it happened, printed when the
-//! process ends.
+//! Every wait that we added to a call of the program, by reason, so that a user can read why a program
+//! waits. With `waits_on_exit:stderr` also by call site, printed when the process ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,7 +16,7 @@ use crate::record::symbols::Names;
 use crate::statistics::counters::{Tally, counters};
 use crate::{config, log};
 
-/// The sites that are shown, and how many frames of each.
+/// How many sites are shown, and how many frames of each.
 const SITES_SHOWN: usize = 10;
 const FRAMES_SHOWN: usize = 6;
 
@@ -27,24 +26,24 @@ counters! {
         /// Mode `strict`: every free waits, as natively.
         Strict = "free: mode strict",
         /// Work in flight may be visible to the host.
-        Look = "free: the host could look",
+        Look = "free: work visible to the host",
         /// Another context, a peer or another process may reach the memory.
-        Shared = "free: another agent could look",
+        Shared = "free: memory visible to another observer",
         /// A stream captures, so no barrier is possible.
-        Capture = "free: a stream captures",
-        /// So does another free, of memory that is the driver's, and holds the context.
-        Held = "free: behind another that waits",
+        Capture = "free: a stream is capturing",
+        /// Another free waits in the driver and holds the context.
+        Held = "free: behind another waiting free",
         BarrierFailed = "free: the barrier failed",
         Bypass = "free: caching is off",
-        /// Something that earlier work may use was about to end.
+        /// Something that earlier work may use is about to end.
         Teardown = "teardown after a free",
-        /// A query was asked again behind the thread's own free.
+        /// A query was repeated after the thread's own free.
         Query = "query after a free",
-        /// The first sign of an observer beyond the barriers.
+        /// The first observer that barriers do not order.
         Observer = "export or peer access after a free",
-        /// Memory had to be back before an allocation could go on.
-        Release = "allocation: memory going back",
-        /// Natively the free of this memory had waited (mode `relaxed`).
+        /// Memory had to be back at the driver before an allocation could continue.
+        Release = "allocation: memory being returned",
+        /// Natively the free of this memory would have waited (mode `relaxed`).
         ParkedFree = "allocation: parked frees",
         /// A segment was given back by the waiting `cuMemFree`.
         RealFree = "allocation: waiting cuMemFree",
@@ -85,7 +84,7 @@ pub fn of(reason: Wait) -> (u64, u64) {
     WAITS[reason as usize].read()
 }
 
-/// A wait of this length is over.
+/// Counts a wait that is over.
 #[inline]
 fn note(reason: Wait, nanoseconds: u64) {
     if config::get().waits_on_exit {
@@ -102,7 +101,7 @@ fn note_site(reason: Wait, nanoseconds: u64) {
     total.nanoseconds += nanoseconds;
 }
 
-/// Says all of it, the longest first.
+/// Prints all waits, the longest first.
 pub fn print(names: &mut Names) {
     let mut sites: Vec<(Site, Total)> =
         lock(&SITES).iter().flatten().map(|(site, total)| (*site, *total)).collect();
