@@ -52,11 +52,8 @@ struct All {
     mappings: BTreeMap<u64, Mapping>,
 }
 
-static HELD: Mutex<All> = Mutex::new(All {
-    held: BTreeMap::new(),
-    physical: BTreeMap::new(),
-    mappings: BTreeMap::new(),
-});
+static HELD: Mutex<All> =
+    Mutex::new(All { held: BTreeMap::new(), physical: BTreeMap::new(), mappings: BTreeMap::new() });
 
 /// The device a pool allocates from; `None`: not from a device.
 static POOLS: Book<Option<i32>> = Book::new();

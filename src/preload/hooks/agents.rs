@@ -1,5 +1,6 @@
-//! Calls that show somebody who can reach the memory past the barriers of its context: other
-//! processes (legacy IPC: `ipc.rs`), network cards, graphics. The call waits for the pending barrier, then goes on.
+//! Calls that reveal an observer: something that reaches the memory past the barriers of its context,
+//! such as other processes (legacy IPC: `ipc.rs`), network cards, graphics. The call waits for the
+//! pending barrier, then proceeds.
 
 use cachealloc_core::order::Observer;
 
@@ -22,8 +23,8 @@ pub fn shown(
     common::pass(function, &[], real)
 }
 
-/// Memory that is exported or imported by a shareable handle, or bound to a multicast object: work
-/// of another process or device beside ours, which no barrier orders (hazard 5).
+/// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another
+/// process or device may work on it, which no barrier orders (hazard 5).
 pub fn shared(
     function: &'static Function,
     _words: &[usize],
@@ -41,7 +42,7 @@ pub fn address_handle(
     shown(function, Observer::AddressRangeHandle, real)
 }
 
-/// External memory and semaphores: another API works beside us.
+/// External memory and semaphores: another API works on the same memory.
 pub fn external(
     function: &'static Function,
     _words: &[usize],

@@ -12,8 +12,8 @@ use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
-/// `cuStreamBeginCapture*(stream, ...)`. Exclusive against barriers of the stream's context: one
-/// that is under way would kill the capture.
+/// `cuStreamBeginCapture*(stream, ...)`. Excludes barriers of the stream's context: one under way would
+/// kill the capture.
 pub fn begin(
     function: &'static Function,
     words: &[usize],
@@ -35,7 +35,7 @@ pub fn begin(
     )
 }
 
-/// `cuStreamEndCapture*(stream, ...)`. It may fail and end the capture nevertheless.
+/// `cuStreamEndCapture*(stream, ...)`. May fail and end the capture nevertheless.
 pub fn end(
     function: &'static Function,
     words: &[usize],
@@ -55,8 +55,8 @@ pub fn end(
     guarded(function, end, real)
 }
 
-/// `cuStreamWaitEvent(stream, event, flags)`. While something captures, the event may be a
-/// captured one and pull this stream, of whatever context, into the capture.
+/// `cuStreamWaitEvent(stream, event, flags)`. During a capture the event may be a captured one and pull
+/// this stream, of any context, into the capture.
 pub fn wait_event(
     function: &'static Function,
     words: &[usize],
@@ -90,7 +90,7 @@ pub fn wait_event(
     )
 }
 
-/// `cuStreamDestroy(stream)`: a capture that it began goes with it.
+/// `cuStreamDestroy(stream)`: ends a capture that the stream began.
 pub fn stream_destroy(
     function: &'static Function,
     words: &[usize],
@@ -103,8 +103,8 @@ pub fn stream_destroy(
     guarded(function, || captures::destroy(stream, real), real)
 }
 
-/// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: nodes and edges
-/// of a graph, perhaps of one that a capture is still making.
+/// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: change a
+/// graph, which may still be the one of a capture.
 pub fn edit(
     function: &'static Function,
     words: &[usize],
@@ -127,11 +127,11 @@ pub fn edit(
     code
 }
 
-/// Something captures, and this call is about to submit work: perhaps into a capture.
+/// A stream captures, and this call is about to submit work, perhaps into the capture.
 ///
 /// # Safety
 ///
-/// `words` are what the program hands to this function.
+/// `words` are the program's arguments of this function.
 #[cold]
 pub unsafe fn submits(function: &'static Function, words: &[usize]) {
     if !bypass::is_on() {
@@ -160,12 +160,12 @@ pub unsafe fn submits(function: &'static Function, words: &[usize]) {
     guarded_with(function, body, || SUCCESS);
 }
 
-/// The mode of a Begin. None: what it captures is no graph.
+/// The mode of a Begin. None: it does not capture into a graph.
 fn mode_of(function: &Function, words: &[usize]) -> Option<u32> {
     match function.base {
         "cuStreamBeginCaptureToCig" => None,
         "cuStreamBeginCaptureToGraph" => Some(words[5] as u32),
-        // A graph that was there before: other threads' calls are taken to be none of its.
+        // An earlier graph: calls of other threads are assumed not to add to it.
         "cuStreamBeginRecaptureToGraph" => Some(CAPTURE_MODE_RELAXED),
         _ if words.len() > 1 => Some(words[1] as u32),
         _ => Some(CAPTURE_MODE_GLOBAL),

@@ -1,5 +1,5 @@
-//! What every hooked call gets, by its class and columns: marks around a submission, one more try
-//! after an out-of-memory error, and the wait that a teardown owes to earlier frees.
+//! What every hooked call gets, by its class and columns: marks around a submission, a retry after an
+//! out-of-memory error, and at a teardown the wait for earlier frees.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -39,14 +39,13 @@ pub fn pass(
     }
 }
 
-/// A call that puts work into the driver. `look`: the host could see its effect without
-/// synchronising.
+/// A call that submits work. `look`: the host could see its effect without synchronizing.
 #[inline(always)]
 pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
     submit_to(function, look, Captured::Perhaps, real)
 }
 
-/// As `submit`, for a call of which it is known.
+/// As `submit`, for a call of which `captured` is known.
 #[inline(always)]
 pub fn submit_to(
     function: &'static Function,
@@ -57,11 +56,12 @@ pub fn submit_to(
     submissions::counted(look, || retried_unless(function, captured, &mut || real()))
 }
 
-/// An allocation of the program, whose first words are the place for its address and its bytes: all of
-/// it, where memory hooks hear of it. None where nobody does, or has already: then the hook goes on.
+/// An allocation of the program, whose first words are the place for its address and its bytes. Serves
+/// it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
+/// continues.
 ///
-/// Where somebody does, the call is made once more from its entry. So what serves it stands in one
-/// place of the program, and the compiler can put it there as if nobody ever heard.
+/// An observed call is made again through its entry point. So the code that serves it exists once, and
+/// the compiler inlines it as if there were no memory hooks.
 #[cold]
 pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     let (pointer, bytes) = (words[0] as *const u64, words[1]);
@@ -70,7 +70,7 @@ pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<C
     }
     let memory = || {
         let mut memory = None;
-        // What comes from a pool stays when the context ends in which it was asked for.
+        // Memory from a pool outlives the context in which it was requested.
         let ends_with = |id| if function.base == "cuMemAlloc" { id } else { 0 };
         let of = |context: &Context| Memory {
             device: context.device,
@@ -101,22 +101,22 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
     }
 }
 
-/// The real call, and once more if memory that we hold was what it lacked.
+/// The real call, repeated if it lacked memory that we hold.
 #[inline(always)]
 pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     retried_mut(function, &mut || real())
 }
 
-/// Whether a call may have become a part of a graph instead. What has failed there is not known.
+/// Whether a failed call may have become part of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Captured {
     /// The call takes no stream, or one that does not capture.
     No,
-    /// If anything captures.
+    /// If any stream captures.
     Perhaps,
 }
 
-/// As `retried`, for a call that keeps something of its answer.
+/// As `retried`, for a call that keeps part of its result.
 #[inline(always)]
 pub fn retried_mut(function: &'static Function, real: &mut impl FnMut() -> CuResult) -> CuResult {
     retried_unless(function, Captured::No, real)
@@ -140,8 +140,8 @@ fn retried_unless(
     code
 }
 
-/// The call is made again as long as memory comes back for it, and once in any case: what has arrived
-/// between the driver's refusal and the first look here cannot be told from what came before.
+/// Repeats the call as long as memory comes back for it, and at least once: memory that arrived between
+/// the driver's refusal and the first check here cannot be distinguished from earlier memory.
 #[cold]
 fn last_word(
     function: &'static Function,
@@ -167,7 +167,7 @@ fn last_word(
     code
 }
 
-/// A call failed. Whether its context is lost is asked when it matters.
+/// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
 pub fn note_lost(function: &'static Function, code: CuResult) {
     if sticky_error::is_told_by(code) && rule_holds(Rule::LostContextRefuses) {
@@ -175,7 +175,7 @@ pub fn note_lost(function: &'static Function, code: CuResult) {
     }
 }
 
-/// What natively an allocation in the current context would say, where that is lost.
+/// The error that an allocation in the current context would natively return, if the context is lost.
 #[cold]
 pub fn lost_code(function: &'static Function) -> Option<CuResult> {
     let mut code = None;
@@ -183,7 +183,7 @@ pub fn lost_code(function: &'static Function) -> Option<CuResult> {
     code
 }
 
-/// As `make_room`, under a guard of its own where the hook has none here.
+/// As `make_room`, in a guard of its own if the hook has none here.
 #[cold]
 fn made_room(function: &'static Function, seen: &mut u64) -> bool {
     if thread::with(|thread| thread.inside.get()) {
@@ -196,8 +196,8 @@ fn made_room(function: &'static Function, seen: &mut u64) -> bool {
     made
 }
 
-/// Gives back what is free in every context of the current device, and waits for what others give back.
-/// `seen`: the arrivals from before the driver was asked. False: there were no more.
+/// Gives back what is free in every context of the current device, and waits for memory that other
+/// threads are giving back. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
 pub fn make_room(seen: &mut u64) -> bool {
     let mut device = 0;
@@ -208,10 +208,10 @@ pub fn make_room(seen: &mut u64) -> bool {
     code == SUCCESS && more
 }
 
-/// Others may take what has come back for one call, again and again.
+/// Other threads may take what was given back for this call, repeatedly.
 const TRIES_MAX: usize = 64;
 
-/// Memory that the driver served itself holds what the option `fill` says.
+/// Fills memory that the driver served directly as the option `fill` says.
 #[inline]
 pub fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
     if config::minds_contents()

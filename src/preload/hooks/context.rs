@@ -22,7 +22,7 @@ use crate::process::{bypass, lifetime};
 use crate::statistics::waits::Wait;
 use crate::trim::HeldOff;
 
-/// `cuInit(flags)`: CUDA counts from here.
+/// `cuInit(flags)`: CUDA has started.
 pub fn init(
     function: &'static Function,
     _words: &[usize],
@@ -65,9 +65,9 @@ pub fn create(
     code
 }
 
-/// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The driver waits for the context's work
-/// itself; its memory is gone afterwards, without a free of ours. Not if the call fails, or if an
-/// attach keeps the context.
+/// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The driver itself waits for the context's work. The
+/// memory is gone afterwards, without a free of ours, unless the call fails or an attach keeps the
+/// context.
 pub fn destroy(
     function: &'static Function,
     words: &[usize],
@@ -81,7 +81,7 @@ pub fn destroy(
     beside(function, || id = contexts::id_of(handle));
     let Some(id) = id else { return real() };
     let mut ending = contexts::find(id).map(Ending::begin);
-    // One of several attachments may go, and the context be used meanwhile.
+    // A detach may end one of several attachments, and the context stays in use.
     if function.id != id::cuCtxDetach && rule_holds(Rule::OutBeforeDriver) {
         ending.iter_mut().for_each(Ending::hide);
     }
@@ -92,8 +92,8 @@ pub fn destroy(
     code
 }
 
-/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and
-/// every reset, ends the context that is not of the program's own making.
+/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and every
+/// reset, ends the primary context.
 pub fn primary_end(
     function: &'static Function,
     words: &[usize],
@@ -111,7 +111,7 @@ pub fn primary_end(
         beside(function, || primaries(device).iter().for_each(|(id, _)| end(*id, None, over)));
         return code;
     }
-    // Before the call: afterwards there may be another one, which lives.
+    // Before the call: afterwards there may be another, living one.
     let ending = primaries(device).into_iter().map(|(id, home)| {
         let ending = contexts::find(id).map(Ending::begin);
         (id, home, ending)
@@ -192,7 +192,7 @@ pub fn disable_peer(
     answer.unwrap_or_else(|| common::pass(function, words, real))
 }
 
-/// A context that the driver is about to end: nobody of ours is in it, nor waits for its events.
+/// A context that the driver is about to end: nothing of ours is in it or waits for its events.
 struct Ending {
     context: &'static Context,
     barrier: Option<(BarrierNumber, EventRef)>,
@@ -204,20 +204,20 @@ struct Ending {
 impl Ending {
     fn begin(context: &'static Context) -> Ending {
         let held_off = context.idle.hold_off();
-        // Before the door is shut: who finds it so and no barrier need not wait.
+        // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         Ending { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
     }
 
-    /// Its memory is nobody's from here on, and perhaps another's before the driver returns.
+    /// Its addresses are released here, and may be reused before the driver returns.
     fn hide(&mut self) {
         self.hidden = pagemap::hide_context(self.context);
     }
 }
 
-/// The handles of its kernels are given out again.
+/// The handles of its kernels are reused.
 fn forget_kernels() {
     if rule_holds(Rule::KernelsEndWithContext) {
         kernels::forget_all();
@@ -230,7 +230,7 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     let gone = over && rule_holds(Rule::ContextDeathForgets);
     pagemap::hidden_are_gone(hidden.unwrap_or_default(), gone);
     let known = match &ending {
-        // Another thread may have met it meanwhile.
+        // Another thread may have recorded it meanwhile.
         None => contexts::find(id),
         Some(ending) => Some(ending.context),
     };
@@ -250,8 +250,8 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     LEDGER.exclusive.ended(id);
 }
 
-/// Whether the handle still means this context. A driver without ids does not tell; then the context
-/// is taken to be gone, as after its only detach.
+/// Whether the handle still means this context. A driver without ids cannot say; then the context is
+/// assumed to be gone, as after its only detach.
 fn is_still(handle: ContextHandle, id: u64) -> bool {
     table::has(id::cuCtxGetId) && contexts::id_of(handle) == Some(id)
 }
@@ -263,8 +263,8 @@ fn is_active(device: i32) -> bool {
     !known || active != 0
 }
 
-/// The contexts of the device that are not of the program's own making, by id: one, where the driver has
-/// ids, and the green ones that had memory.
+/// The contexts of the device that the program did not create, by id: the primary one, and the green
+/// ones that had memory.
 fn primaries(device: i32) -> Vec<(u64, Home)> {
     let here = |context: &&Context| context.device == device && !context.explicit;
     let met = contexts::all().filter(here).map(|context| (context.id, context.home));

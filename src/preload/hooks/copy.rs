@@ -1,7 +1,7 @@
-//! Asynchronous copies, fills and memory operations: submissions that the host can see if one of
-//! their operands is pinned memory (hazards 1, 2 and 28). From pageable memory the driver has
-//! taken the bytes, or put them there, when the call returns; but not in a batch, and not where the
-//! program says when the source may be read (hazard 41).
+//! Asynchronous copies, fills and memory operations: the host can see these submissions if one of their
+//! operands is pinned memory (hazards 1, 2 and 28). With pageable memory the driver has moved the bytes
+//! when the call returns, except in a batch, and except where the program says when the source may be
+//! read (hazard 41).
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -86,7 +86,7 @@ pub fn destination(
     submit(function, || host_sees(words[0]), real)
 }
 
-/// `(stream, address, value, flags)`: the device writes a word that somebody may poll.
+/// `(stream, address, value, flags)`: the device writes a word that the host may poll.
 pub fn stream_value(
     function: &'static Function,
     words: &[usize],
@@ -137,15 +137,15 @@ pub fn three_dimensional(
     submit(function, look, real)
 }
 
-/// What a copy moves: bytes of a row, rows of a plane, planes.
+/// The size of a copy: bytes of a row, rows of a plane, planes.
 struct Shape {
     width: usize,
     height: usize,
     depth: usize,
 }
 
-/// One side of it: where it begins, in bytes, rows and planes behind an address; what a row and a
-/// plane take, 0 for what the shape says.
+/// One side of a copy: where it begins, in bytes, rows and planes after an address, and the pitch of a
+/// row and a plane; 0: as the shape says.
 struct Operand {
     x: usize,
     y: usize,
@@ -158,11 +158,11 @@ struct Operand {
 }
 
 impl Operand {
-    /// The address alone says nothing: it need not lie in any memory (hazard 41).
+    /// The address alone does not decide: it may lie in no memory (hazard 41).
     fn is_seen(&self, function: &Function, shape: &Shape) -> bool {
         let base = match self.kind {
             MEMORY_TYPE_ARRAY => return false,
-            // A call that is not asynchronous has put the bytes there, or taken them.
+            // A synchronous call has moved the bytes when it returns.
             MEMORY_TYPE_HOST if !function.base.ends_with("Async") => return false,
             MEMORY_TYPE_HOST => self.host,
             _ => self.device as usize,
@@ -199,10 +199,11 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
     submit(function, || true, real)
 }
 
-/// Below that the contexts stand in a struct.
+/// With fewer words the contexts are in a struct.
 const PEER_WORDS_MIN: usize = 5;
 
-/// Memory operations in an array of structs, and such on managed memory: any pinned memory counts.
+/// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory
+/// exists.
 pub fn unknown_operands(
     function: &'static Function,
     _words: &[usize],
@@ -211,8 +212,8 @@ pub fn unknown_operands(
     submit(function, || true, real)
 }
 
-/// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: ordinary memory is read and
-/// written when the copies run, so only a batch within memory of ours is not seen.
+/// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: pageable memory is read and written
+/// when the copies run, so only a batch within our memory is not visible.
 pub fn batch(
     function: &'static Function,
     words: &[usize],
@@ -260,12 +261,12 @@ fn may_be_pageable() -> bool {
     rule_holds(Rule::BatchesLook) || pinned::any() || LEDGER.visible.every_kernel()
 }
 
-/// Whether it is device memory for sure.
+/// Whether it is certainly device memory.
 fn is_ours(address: u64) -> bool {
     pagemap::extent_of(address).is_some()
 }
 
-/// Another process or API learns that earlier work is done.
+/// Tells another process or API that earlier work is done.
 pub fn external_signal(
     function: &'static Function,
     _words: &[usize],

@@ -1,5 +1,5 @@
-//! Calls that make or end device memory of the driver's own (class `record` in the list): what they
-//! say is told to the recorder, around whatever else their hook does, and counts against the limit.
+//! Calls that create or end device memory of the driver (class `record` in the list): reports them to
+//! the recorder, around whatever else their hook does, and counts them against the limit.
 
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -54,19 +54,19 @@ fn recorded(
     code
 }
 
-/// Linear memory, which the driver is asked for itself.
+/// An allocation that the driver serves directly.
 #[derive(Clone, Copy)]
 pub struct Linear {
-    /// Where its call writes the address.
+    /// Where the call writes the address.
     pub place: usize,
     pub bytes: usize,
-    /// On a stream, from the pool that is named, if one is.
+    /// On a stream, from the named pool, if any.
     pub of_pool: bool,
     pub pool: Option<PoolHandle>,
     pub told: Told,
 }
 
-/// Has the driver serve linear device memory itself.
+/// Lets the driver serve an allocation of ordinary device memory.
 pub fn serve(linear: Linear, call: impl FnOnce() -> CuResult) -> CuResult {
     let Linear { place, bytes, of_pool, pool, told } = linear;
     let claim = match config::limits() {
@@ -86,7 +86,7 @@ pub fn serve(linear: Linear, call: impl FnOnce() -> CuResult) -> CuResult {
     code
 }
 
-/// The driver frees this address itself: runs its call, and tells what ended.
+/// The driver frees this address: runs its call, and reports what ended.
 pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let ended = if record::is_on() { driver_memory::freed(address) } else { None };
     let held = match config::limits() {
@@ -105,7 +105,7 @@ pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     code
 }
 
-/// Ends are told before the driver's call, when nobody else can have the address yet.
+/// Ends are recorded before the driver's call, while no other allocation can have the address.
 fn before(function: &Function, words: &[usize]) -> Vec<Allocation> {
     match function.base {
         "cuMemUnmap" => driver_memory::freed_within(words[0] as u64, words[1] as u64),
@@ -148,7 +148,7 @@ fn after(function: &Function, words: &[usize]) {
     }
 }
 
-/// `device`: where it is not that of the current context, with which it ends.
+/// `device`: if it differs from that of the current context, with which the memory ends.
 fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
     let stack = capture::of_allocation();
     let mut current = 0;

@@ -1,5 +1,5 @@
-//! Calls that make or end device memory of the driver's own, under a limit (`driver_memory/limits.rs`):
-//! their bytes are claimed before the driver is asked, as far as the arguments tell.
+//! Calls that create or end device memory of the driver, under a limit (`driver_memory/limits.rs`):
+//! their bytes, as far as the arguments say, are claimed before the driver is asked.
 
 use crate::cache::{pools, shortage};
 use crate::config;
@@ -13,8 +13,8 @@ use crate::functions::{Function, id};
 use crate::hooks::{beside, driver_memory_sizes};
 use crate::record::capture;
 
-/// Around a call of class `record`. A call that the limit forbids does not reach the driver, and
-/// writes nothing.
+/// Wraps a call of class `record`. A call that the limit forbids does not reach the driver and writes
+/// nothing.
 #[cold]
 pub fn around(
     function: &'static Function,
@@ -46,8 +46,7 @@ pub fn around(
     code
 }
 
-/// Whether a call of a program that knows what it does: any other the driver refuses for what is wrong
-/// with it, whatever the limit.
+/// Whether the arguments are valid: otherwise the driver refuses the call whatever the limit.
 fn is_sound(function: &Function, words: &[usize]) -> bool {
     const PAGE_BYTES: usize = 2 << 20;
     match function.id {
@@ -66,7 +65,7 @@ fn is_sound(function: &Function, words: &[usize]) -> bool {
     }
 }
 
-/// The driver has written the handle of physical memory to this place: one reference more.
+/// The driver has written a handle of physical memory to this place: one more reference.
 pub fn retained(function: &'static Function, place: usize) {
     if config::limits() {
         // SAFETY: the driver has just written it.
@@ -75,8 +74,8 @@ pub fn retained(function: &'static Function, place: usize) {
     }
 }
 
-/// Claims linear memory that the driver serves itself, from a pool if one is named. `Ok(None)`: there
-/// is nothing to claim; `Err`: the limit forbids it, and the user was told.
+/// Claims ordinary memory that the driver serves, from a pool if one is named. `Ok(None)`: nothing to
+/// claim; `Err`: the limit forbids it, and that was reported.
 pub fn claim_linear(
     pool: Option<PoolHandle>,
     bytes: u64,
@@ -91,20 +90,19 @@ pub fn claim_linear(
         Some(Some(device)) => claim(device, bytes, told),
         None => match current_device() {
             Some(device) => claim(device, bytes, told),
-            None => Ok(None), // the driver says what is wrong
+            None => Ok(None), // the driver reports the error
         },
     }
 }
 
-/// Who tells the user that a limit was in the way.
+/// Where it is reported that the limit was in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     Here,
     ByCaller,
 }
 
-/// The driver has served it. What comes from a pool stays when the context ends in which it was asked
-/// for.
+/// The driver has served it. Memory from a pool outlives the context in which it was requested.
 pub fn hold_linear(address: u64, claim: Option<Claim>, of_pool: bool) {
     if let Some(claim) = claim {
         let current = || lookup::current().map_or(0, |context| context.id);
@@ -115,7 +113,7 @@ pub fn hold_linear(address: u64, claim: Option<Claim>, of_pool: bool) {
 
 fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResult> {
     let (device, bytes) = match function.id {
-        // The pitch is not known yet; it is no less than the width.
+        // The pitch is not known yet; it is at least the width.
         id::cuMemAllocPitch_v2 => {
             (current_device(), (words[2] as u64).saturating_mul(words[3] as u64))
         }
@@ -138,7 +136,7 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
     }
 }
 
-/// Taken out before the driver's call, when nobody else can have the same number yet.
+/// Removed before the driver's call, while no other object can have the number.
 fn ends(function: &Function, words: &[usize]) -> Ending {
     let first = words[0] as u64;
     match function.id {
@@ -170,7 +168,7 @@ fn after(
     SUCCESS
 }
 
-/// Only now the pitch is known, and with it whether the limit allows the memory.
+/// Only now the pitch is known, and whether the limit allows the memory.
 fn pitched(
     words: &[usize],
     made: u64,
@@ -204,7 +202,7 @@ fn claim(device: i32, bytes: u64, told: Told) -> Result<Option<Claim>, CuResult>
     claimed.map(Some).ok_or(OUT_OF_MEMORY)
 }
 
-/// The user must know that it was the limit: the device has memory.
+/// Reports that the limit was the reason, since the device has memory.
 fn report(bytes: u64) {
     if let Ok(context) = lookup::current() {
         shortage::happened(context, bytes, capture::of_allocation());

@@ -1,5 +1,4 @@
-//! How many bytes an array takes, by its descriptor. The driver pads arrays in ways of its own; this
-//! is what the program asked for.
+//! The size of an array by its descriptor. The driver pads arrays; this is what the program asked for.
 
 /// `CUDA_ARRAY_DESCRIPTOR_v2`.
 #[repr(C)]
@@ -21,8 +20,8 @@ struct Deep {
     flags: u32,
 }
 
-/// Of the array that this call made: the descriptor is its second argument, the number of levels
-/// of a mipmapped one the third.
+/// Of the array made by this call: its descriptor is the second argument, the number of levels of a
+/// mipmapped one the third.
 ///
 /// # Safety
 ///
@@ -35,7 +34,7 @@ pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
     }
     // SAFETY: the caller's promise.
     let deep = unsafe { &*(words[1] as *const Deep) };
-    // Sparse arrays, and those to be mapped later, have no memory of their own.
+    // Sparse arrays and arrays to be mapped later have no memory of their own.
     if deep.flags & (SPARSE | DEFERRED_MAPPING) != 0 {
         return 0;
     }
@@ -50,13 +49,13 @@ pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
 const SPARSE: u32 = 0x40;
 const DEFERRED_MAPPING: u32 = 0x80;
 
-/// A size of 0 means that there is no such dimension.
+/// A size of 0 means that the dimension does not exist.
 fn level(width: u64, height: u64, depth: u64) -> u64 {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }
 
-/// The low bits of `CUarray_format` tell the integer's width, and 0x10 and 0x20 are floats; from 0xc3 and
-/// 0xc9 on, normalized ones of 16 bits.
+/// The low bits of `CUarray_format` encode the integer's width; 0x10 and 0x20 are floats; from 0xc3 and
+/// 0xc9 on follow normalized 16-bit formats.
 fn element(format: u32, channels: u32) -> u64 {
     let bytes = match format {
         0x02 | 0x09 | 0x10 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,

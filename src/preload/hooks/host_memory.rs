@@ -1,6 +1,6 @@
-//! Host memory that the device reaches: what makes work visible to the host (docs/ordering.md 4).
+//! Host memory that the device reaches, which makes work visible to the host (docs/ordering.md 4).
 //!
-//! Out of memory means host memory here: the cache is not emptied for it (hazard 22).
+//! Here, out of memory means host memory: the cache is not emptied for it (hazard 22).
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -66,7 +66,7 @@ pub fn free(
     pinned::end_by(words[0], || real_frees::announced_everywhere(real))
 }
 
-/// `cuMemHostGetDevicePointer`: the device is told of the memory under another address.
+/// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
 pub fn device_pointer(
     _function: &'static Function,
     _words: &[usize],
@@ -108,7 +108,7 @@ pub fn texture_reference(
 }
 
 /// `cuTensorMapEncode*(.., .., .., address, ..)`, `cuTensorMapReplaceAddress(map, address)`: the map
-/// becomes an argument, in which the address need not stand as it is.
+/// becomes a kernel argument, which need not contain the address as it is.
 pub fn tensor_map(
     function: &'static Function,
     words: &[usize],
@@ -118,7 +118,7 @@ pub fn tensor_map(
     reached_by_object(function, Some(address), real)
 }
 
-/// `address`: what the object leads to; `None` where that is not known.
+/// `address`: what the object leads to, if known.
 fn reached_by_object(
     function: &'static Function,
     address: Option<usize>,
@@ -131,8 +131,8 @@ fn reached_by_object(
     common::retried(function, real)
 }
 
-/// `cuMemSetAccess(address, bytes, const CUmemAccessDesc *, count)`: access that is taken away is a
-/// teardown (hazard 44).
+/// `cuMemSetAccess(address, bytes, const CUmemAccessDesc *, count)`: removing access is a teardown
+/// (hazard 44).
 pub fn set_access(
     function: &'static Function,
     words: &[usize; 4],
@@ -160,8 +160,7 @@ pub fn managed(
     common::retried(function, real)
 }
 
-/// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the
-/// host.
+/// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
 pub fn vmm_create(
     function: &'static Function,
     words: &[usize; 4],
@@ -175,8 +174,8 @@ pub fn vmm_create(
     common::retried(function, real)
 }
 
-/// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: what is allocated from the pool may
-/// lie on the host, or be managed.
+/// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: memory from the pool may lie on the
+/// host, or be managed.
 pub fn pool_create(
     function: &'static Function,
     words: &[usize; 2],
@@ -191,7 +190,7 @@ pub fn pool_create(
 }
 
 /// `cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *, CUmemAllocationType)`,
-/// `cuMemGetMemPool`: pools that need no creation.
+/// `cuMemGetMemPool`: pools that need not be created.
 pub fn pool_of_location(
     function: &'static Function,
     words: &[usize; 3],
@@ -205,7 +204,7 @@ pub fn pool_of_location(
     code
 }
 
-/// Where the memory of a pool lies decides whether it counts against the limit.
+/// Notes where the pool's memory lies, and so whether it counts against the limit.
 fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: Option<i32>) {
     if code == SUCCESS && pool != 0 && bypass::is_on() {
         // SAFETY: the driver has just written it.

@@ -1,6 +1,6 @@
-//! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of
-//! its segment by a handle that any importer's driver understands, any other by one that our importer
-//! understands and any other importer's driver refuses (`ipc/ipc_handle.rs`).
+//! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of its
+//! segment by a handle that any importer's driver accepts, any other by one that only an importer with
+//! this library accepts (`ipc/ipc_handle.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,7 +45,8 @@ pub fn get(
         return code;
     }
     if !bypass::is_on() {
-        // Nobody marks blocks any more; only where the driver's handle is right it may go out.
+        // Blocks are not marked any more, so the driver's handle may be returned only if it means the
+        // block.
         return if extent.base() == address { real() } else { INVALID_VALUE };
     }
     guarded(
@@ -61,8 +62,8 @@ pub fn get(
     )
 }
 
-/// Who opens the handle may look at once: the pending barriers first. The mark before the handle,
-/// so that no free of another thread hands the block on.
+/// Waits for the pending barriers first, since the importer may read at once. Marks the block before the
+/// handle exists, so that no free of another thread reuses it.
 fn export(
     function: &'static Function,
     block: &LiveBlock,
@@ -81,7 +82,7 @@ fn export(
     // SAFETY: the driver has just written it; the program's type has no alignment.
     let plain = unsafe { handle.read_unaligned() };
     let marked = ipc_handle::mark(&plain, inside);
-    // SAFETY: as above. Zeros are nobody's handle.
+    // SAFETY: as above. Zeros are no valid handle.
     unsafe { handle.write_unaligned(marked.unwrap_or([0; 64])) };
     if marked.is_none() {
         log::warn(format_args!("{}: {inside:?} does not fit into a handle", function.base));
@@ -97,7 +98,7 @@ pub fn open(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let pointer = words[0] as *mut u64;
-    // Where hooks do nothing a handle of ours is refused by the driver.
+    // While hooks are off, the driver refuses our handles.
     if !bypass::is_on() || pointer.is_null() {
         return real();
     }
@@ -158,7 +159,7 @@ fn note_whole(address: u64) {
     }
 }
 
-/// Where the driver tells how much it mapped.
+/// Checked if the driver says how much it mapped.
 fn lies_in_mapping(base: u64, inside: Inside) -> bool {
     let (mut start, mut bytes) = (0, 0);
     let code = api::mem_get_address_range(&mut start, &mut bytes, base);
@@ -166,7 +167,7 @@ fn lies_in_mapping(base: u64, inside: Inside) -> bool {
     code != SUCCESS || (start <= base && end <= bytes as u64 - (base - start))
 }
 
-/// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open answered.
+/// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
 pub fn close(
     function: &'static Function,
     words: &[usize; 1],
@@ -187,7 +188,7 @@ pub fn close(
     code
 }
 
-/// Events of other processes: work that no barrier of ours orders.
+/// Events of other processes: work that our barriers do not order.
 pub fn event(
     function: &'static Function,
     _words: &[usize],

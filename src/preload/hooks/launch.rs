@@ -1,5 +1,5 @@
-//! Kernels, graphs, host functions. A launch is the hottest call of most programs: two additions
-//! around it, and one load each for "could the host see it?" and "is there a second context?".
+//! Kernels, graphs, host functions. A launch is the hottest call of most programs: it costs two
+//! additions, and one load each for "can the host see it?" and "is there a second context?".
 
 use core::ffi::c_void;
 
@@ -50,8 +50,8 @@ pub fn kernel_ex(
     launch(function, words[1], words[2], words[3], real)
 }
 
-/// The attributes to launch with in place of the program's, if this launch may start before its
-/// predecessor ends and must not (`ordering::early_start`).
+/// Replacement attributes for a launch that may start before its predecessor ends and must not
+/// (`ordering::early_start`).
 #[cold]
 fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<LaunchAttribute>> {
     // SAFETY: null, or the program's struct, valid for the call, and its array of attributes.
@@ -68,7 +68,7 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
     let stream = stream_of(function, config.hStream as usize);
     let in_order =
         || Some(attributes.iter().filter(|attribute| !early(attribute)).copied().collect());
-    // A stream that captures must not be asked for its id.
+    // A capturing stream must not be asked for its id.
     if captures::maybe() && captures::is_capturing(stream) {
         return if open_captures::takes_full_order(stream) { in_order() } else { None };
     }
@@ -79,7 +79,7 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
     in_order()
 }
 
-/// Launches whose arguments were set by earlier calls, or lie in an array of structs.
+/// Launches whose arguments were set by earlier calls, or are in an array of structs.
 pub fn untyped(
     function: &'static Function,
     _words: &[usize],
@@ -123,8 +123,8 @@ pub fn graph_instantiate(
     code
 }
 
-/// `cuGraphLaunch(executable, stream)`, which a stream that captures refuses. Graphs may hold host
-/// functions, and copies of any kind.
+/// `cuGraphLaunch(executable, stream)`, which a capturing stream refuses. A graph may contain host
+/// functions and copies of any kind.
 pub fn graph_launch(
     function: &'static Function,
     words: &[usize; 2],
@@ -133,7 +133,7 @@ pub fn graph_launch(
     with_graph_memory(function, words[0], rule_holds(Rule::HostFunctionsLook), real)
 }
 
-/// `cuGraphUpload(executable, stream)`: what the first launch does before its work.
+/// `cuGraphUpload(executable, stream)`: the preparation that the first launch would do.
 pub fn graph_upload(
     function: &'static Function,
     words: &[usize; 2],
@@ -180,7 +180,7 @@ pub fn graph_destroy(
     graph_memory::end_by(words[0], || graph_end(function, words, real))
 }
 
-/// `cuGraphDestroy(graph)`: memory of its capture may come back.
+/// `cuGraphDestroy(graph)`: memory of its capture may become free.
 pub fn graph_end(
     function: &'static Function,
     _words: &[usize; 1],
@@ -193,7 +193,8 @@ pub fn graph_end(
     code
 }
 
-/// `cuGraphExecUpdate(executable, graph, ...)`: it lets go of its own graph, perhaps while a launch runs.
+/// `cuGraphExecUpdate(executable, graph, ...)`: it releases its previous graph, perhaps while a launch
+/// runs.
 pub fn graph_update(
     function: &'static Function,
     _words: &[usize],

@@ -31,7 +31,7 @@ pub fn alloc(
     {
         return code;
     }
-    // A bad argument is the driver's to judge.
+    // The driver judges invalid arguments.
     if pointer.is_null() || bytes == 0 {
         return real();
     }
@@ -47,7 +47,7 @@ pub fn alloc(
                 contents::prepare(context, allocated, bytes, None);
                 Ok(allocated)
             });
-            // Caching has ended on the way: the error is ours, not the driver's.
+            // Caching ended during the call: the error is ours, not the driver's.
             if allocated.is_err() && !bypass::is_on() {
                 return real();
             }
@@ -60,7 +60,7 @@ pub fn alloc(
     )
 }
 
-/// `fraction_of_gpu_memory_to_use:0`: the driver's own memory and order, recorded like any.
+/// `fraction_of_gpu_memory_to_use:0`: served and ordered by the driver, recorded as usual.
 #[cold]
 fn by_driver(
     function: &'static Function,
@@ -146,13 +146,13 @@ fn alloc_in_capture(
     match served {
         Some(_) => Some(code),
         None if bypass::is_on() => None,
-        // Caching has ended on the way.
+        // Caching ended during the call.
         None => Some(real()),
     }
 }
 
-/// Ordinary memory, as if nothing captured; but the thread may yet submit into a capture. None: caching
-/// has ended on the way.
+/// Ordinary memory, as if no stream captured; the thread may still submit into a capture. None: caching
+/// ended during the call.
 fn outside_of_captures(
     thread: &Thread,
     context: &'static Context,
@@ -165,8 +165,8 @@ fn outside_of_captures(
     Some(allocated).filter(|_| allocated.is_ok() || bypass::is_on())
 }
 
-/// `cuMemFree(CUdeviceptr pointer)`. What is not ours goes to the driver, and may end the life of
-/// something that work behind a barrier of ours still uses.
+/// `cuMemFree(CUdeviceptr pointer)`. An address that is not ours goes to the driver, and may end
+/// something that work behind one of our barriers still uses.
 #[inline]
 pub fn free(
     function: &'static Function,
@@ -206,8 +206,8 @@ fn free_seldom(
     common::observed_free(function, words)
 }
 
-/// `cuMemGetInfo(size_t *free, size_t *total)`: what the cache could give back is free, and a limit
-/// is all there is.
+/// `cuMemGetInfo(size_t *free, size_t *total)`: counts what the cache could give back as free, and a
+/// limit as the total.
 pub fn info(
     function: &'static Function,
     words: &[usize; 2],
@@ -232,7 +232,7 @@ pub fn info(
             let Ok(context) = lookup::current() else { return code };
             pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
-            // What goes back meanwhile is neither here nor there.
+            // Memory on its way to the driver counts nowhere: ask again.
             if departures::awaited(context.device) != arrivals {
                 reclaimable = reclaimable_bytes(context);
                 real();
@@ -253,8 +253,8 @@ pub fn info(
     )
 }
 
-/// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`: natively the same number as the total of
-/// `cuMemGetInfo`, and programs size their pools by either. So a limit shows in both.
+/// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`: natively equal to the total of `cuMemGetInfo`,
+/// and programs size their pools by either. So a limit shows in both.
 pub fn total(
     function: &'static Function,
     words: &[usize; 2],
@@ -273,8 +273,8 @@ pub fn total(
     code
 }
 
-/// Of all contexts on the device of this one. What `cuMemFree` of stream-ordered memory has freed natively
-/// is the device's at once.
+/// Of all contexts on the device of this one. Natively, stream-ordered memory freed by `cuMemFree` is
+/// free on the device at once.
 fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
@@ -288,7 +288,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .sum()
 }
 
-/// Caching is off, or this thread is inside a hook: our own addresses never reach the driver.
+/// Caching is off, or this thread is inside a hook: our addresses never reach the driver.
 #[cold]
 fn free_in_bypass(address: u64, real: impl Fn() -> CuResult) -> CuResult {
     if bypass::is_off() || pagemap::extent_of(address).is_none() {

@@ -1,8 +1,8 @@
-//! One function for each kind of hooked call: C arguments in, a question to the runtime, the
-//! driver's code out. No policy, no state.
+//! One function for each kind of hooked call: passes the C arguments on and returns the driver's code.
+//! No policy, no state.
 //!
-//! A hook gets the row of the list (`function`), the arguments as machine words in the order of
-//! the driver's header, and `real`, which calls the driver with the program's own arguments.
+//! A hook gets the row of the list (`function`), the arguments as machine words in the order of the
+//! driver's header, and `real`, which calls the driver with the program's arguments.
 
 pub mod agents;
 pub mod capture;
@@ -47,8 +47,8 @@ impl Drop for Token<'_> {
     }
 }
 
-/// Runs the body of a hook. A panic ends caching and never reaches the program; `otherwise` is
-/// the answer then, and for a call from inside another hook.
+/// Runs the body of a hook. A panic ends caching and never reaches the program; `otherwise` is then the
+/// result, as for a call from inside another hook.
 #[inline]
 pub(crate) fn guarded(
     function: &'static Function,
@@ -58,7 +58,7 @@ pub(crate) fn guarded(
     guarded_with(function, |_| body(), otherwise)
 }
 
-/// What a hook does beside the real call, and whose outcome does not change the answer.
+/// A side effect of a hook, which does not change its result.
 #[inline]
 pub(crate) fn beside(function: &'static Function, body: impl FnOnce()) {
     let body = || {
@@ -95,8 +95,8 @@ fn report(function: &'static Function, panic: Box<dyn core::any::Any + Send>) {
     core::mem::forget(panic); // dropping it could panic again
 }
 
-/// The stream that a function means by this argument: in the per-thread variants, NULL is the
-/// calling thread's own default stream.
+/// The stream that a function means by this argument: in the per-thread variants, NULL is the calling
+/// thread's default stream.
 #[inline]
 pub(crate) fn stream_of(function: &Function, word: usize) -> StreamHandle {
     if word == 0 && function.per_thread { STREAM_PER_THREAD } else { word }

@@ -16,9 +16,9 @@ use crate::statistics::waits::Wait;
 const JIT_LOG_SIZES: [u32; 2] = [4, 6];
 const JIT_OPTIONS_MAX: usize = 64;
 
-/// `cuModuleLoadDataEx(module, image, count, options, values)` and
-/// `cuLibraryLoad*(library, code, options, values, count, ...)`. The log buffer sizes among the
-/// option values are in-out: a second try must see what the program wrote (hazard 22).
+/// `cuModuleLoadDataEx(module, image, count, options, values)` and `cuLibraryLoad*(library, code,
+/// options, values, count, ...)`. The log buffer sizes among the option values are in-out: a retry must
+/// see what the program wrote (hazard 22).
 pub fn load_data(
     function: &'static Function,
     words: &[usize],
@@ -60,9 +60,9 @@ pub fn load_data(
     })
 }
 
-/// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`:
-/// before it asks, the host cannot know where a variable of the module lies. Behind a managed one
-/// it sees what kernels write (hazard 1).
+/// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
+/// this call the host cannot know the address of a module's variable. Through a managed one it sees what
+/// kernels write (hazard 1).
 pub fn global(
     function: &'static Function,
     words: &[usize; 4],

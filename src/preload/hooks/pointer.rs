@@ -1,4 +1,4 @@
-//! Questions about an address: a block must look like an allocation of its own.
+//! Queries about an address: a block must look like an allocation of its own.
 
 use cachealloc_core::Address;
 use cachealloc_core::order::Observer;
@@ -13,7 +13,7 @@ use crate::ordering::observers;
 use crate::pagemap::{self, Extent, Kind, LiveBlock, Place};
 use crate::process::bypass;
 
-/// An address of no allocation, at the start of a page: to learn what the driver says of one.
+/// A page-aligned address in no allocation, to get the driver's result for such an address.
 const UNKNOWN_ADDRESS: u64 = 4096;
 
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
@@ -32,14 +32,14 @@ pub fn range(
             None => real(),
         };
     };
-    // Without a current context the driver answers nobody (measured).
+    // Without a current context the driver refuses every query (measured).
     if api::ctx_get_id(0, &mut 0) != SUCCESS {
         return real();
     }
     guarded(
         function,
         || match block_around(extent, words[2] as u64) {
-            // Freed, but still mapped: to the program it is no allocation.
+            // Freed but still mapped: not an allocation to the program.
             None => api::mem_get_address_range_into(words[0], words[1], UNKNOWN_ADDRESS),
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
@@ -85,9 +85,9 @@ pub fn attribute(
     )
 }
 
-/// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: the
-/// driver answers, then what depends on the block is put right. It never fails for an address that
-/// it does not know, and a freed block is one.
+/// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: calls the
+/// driver, then corrects what depends on the block. The driver never fails for an unknown address, and a
+/// freed block is one.
 pub fn attributes(
     function: &'static Function,
     words: &[usize; 4],
@@ -130,9 +130,9 @@ pub fn attributes(
     )
 }
 
-/// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`.
-/// The driver sets `SYNC_MEMOPS` for the whole segment, and keeps it there: more waits than were
-/// asked for are harmless, fewer are not. To the program it belongs to the block.
+/// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`. The
+/// driver sets `SYNC_MEMOPS` for the whole segment, where it stays: additional waits are harmless,
+/// missing ones are not. To the program it belongs to the block.
 pub fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
@@ -163,8 +163,8 @@ pub fn set_attribute(
     )
 }
 
-/// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf
-/// for other hardware. Freed memory, though still mapped, has none.
+/// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf for
+/// other hardware. Freed memory has none, though it is still mapped.
 pub fn range_handle(
     function: &'static Function,
     words: &[usize; 5],
@@ -187,8 +187,8 @@ pub fn range_handle(
     agent_hooks::address_handle(function, words, real)
 }
 
-/// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary
-/// memory has no such handle (measured), and what an arena consists of is not the program's.
+/// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary memory
+/// has no such handle (measured), and the handles of an arena are not the program's.
 pub fn retain_handle(
     function: &'static Function,
     words: &[usize; 2],
@@ -205,7 +205,7 @@ pub fn retain_handle(
     code
 }
 
-/// The segment of ours that is asked about, while hooks work.
+/// Our segment that contains the address, while hooks are on.
 fn asked(address: usize) -> Option<&'static Extent> {
     if bypass::is_on() { pagemap::extent_of(address as u64) } else { None }
 }
@@ -219,15 +219,15 @@ pub fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> 
     }
 }
 
-/// Memory that the driver knows only as a part of something larger.
+/// Memory that the driver knows only as part of something larger.
 enum Asked {
     Block(LiveBlock),
-    /// A freed block: an address that nobody knows.
+    /// A freed block: an address of no allocation.
     Nothing(u64),
     Import(Import),
 }
 
-/// Writes the answer if it depends on the block.
+/// Writes the value if it depends on the block.
 fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
     let value = match (attribute, asked) {
         (POINTER_RANGE_START, Asked::Block(block)) => block.address,
@@ -238,14 +238,14 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_BUFFER_ID, Asked::Import(import)) => import.buffer_id,
         // Stream-ordered memory belongs to its pool (measured).
         (POINTER_CONTEXT, Asked::Block(block)) if block.kind == Kind::Stream => 0,
-        // Of virtual memory the driver says that it belongs to no context.
+        // For virtual memory the driver reports no context.
         (POINTER_CONTEXT, Asked::Block(block)) if block.extent.is_expandable() => {
             block.context().handle as u64
         }
         (POINTER_MEMPOOL_HANDLE, Asked::Block(block)) if block.kind == Kind::Stream => {
             pool_of(block)?
         }
-        // Of an unknown address the driver says that it is the host's (measured).
+        // For an unknown address the driver reports host memory (measured).
         (POINTER_HOST_POINTER, Asked::Nothing(address)) => *address,
         _ => return None,
     };
@@ -254,14 +254,14 @@ fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
     Some(SUCCESS)
 }
 
-/// Stream-ordered memory is natively of the device's pool.
+/// Stream-ordered memory natively belongs to the device's pool.
 fn pool_of(block: &LiveBlock) -> Option<u64> {
     let mut pool = 0;
     let code = api::device_get_default_mem_pool(&mut pool, block.context().device);
     (code == SUCCESS).then_some(pool as u64)
 }
 
-/// The driver has answered for the segment: memory of a stream-ordered pool cannot be exported or
+/// Corrects the driver's result for the segment: memory of a stream-ordered pool cannot be exported or
 /// registered (measured), and `SYNC_MEMOPS` may be a neighbour's.
 fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
     let value = match attribute {
@@ -279,7 +279,7 @@ fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
     unsafe { data.cast::<u8>().write(value.into()) };
 }
 
-/// Puts right what the driver has just written and what depends on the block.
+/// Corrects what the driver has just written and what depends on the block.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Memory pools: when the default pool stops being ours (docs/ordering.md 7, hazard 19).
+//! Memory pools: when the default pool is not ours any more (docs/ordering.md 7, hazard 19).
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -16,8 +16,8 @@ use crate::ipc::peers;
 use crate::ordering::observers;
 use crate::process::bypass;
 
-/// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program works
-/// with the pool itself.
+/// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program uses the
+/// pool itself.
 pub fn use_default(
     function: &'static Function,
     words: &[usize],
@@ -31,8 +31,8 @@ pub fn use_default(
     common::pass(function, words, real)
 }
 
-/// `cuMemPoolGetAttribute(pool, attribute, value)`: what is served by us is used and reserved like
-/// what the pool itself has served.
+/// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that we serve counts as used and reserved,
+/// like that of the pool.
 pub fn get_attribute(
     function: &'static Function,
     words: &[usize; 3],
@@ -58,7 +58,7 @@ pub fn get_attribute(
     code
 }
 
-/// `cuMemPoolTrimTo(pool, bytes)`. What the cache holds is free for whoever asks, and shown as free.
+/// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free.
 pub fn trim(
     function: &'static Function,
     words: &[usize; 2],
@@ -76,8 +76,8 @@ pub fn trim(
     code
 }
 
-/// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: what the program has from
-/// the default pool already is opened with it.
+/// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: also opens what the
+/// program already has from the default pool.
 pub fn set_access(
     function: &'static Function,
     words: &[usize; 3],
@@ -103,9 +103,9 @@ pub fn set_access(
     code
 }
 
-/// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes
-/// nothing for us, and the highest numbers so far are forgotten by us as well. The other attributes
-/// are policies of the driver's.
+/// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes nothing
+/// for us, and resetting the high-water marks resets ours. The other attributes are policies of the
+/// driver.
 pub fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
@@ -129,8 +129,8 @@ pub fn set_attribute(
     code
 }
 
-/// `cuDeviceSetMemPool(device, pool)`: the program brings its own; so does `cuMemSetMemPool`, for
-/// a location that is not looked at.
+/// `cuDeviceSetMemPool(device, pool)`: the program provides a pool of its own; so does
+/// `cuMemSetMemPool`, for a location that is ignored here.
 pub fn replace(
     function: &'static Function,
     words: &[usize],

@@ -11,7 +11,7 @@ use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
-/// A query that answers NOT_READY waits for frees that have returned and asks again: see Note [Whose
+/// A query that returns NOT_READY waits for frees that have returned and asks again: see Note [Whose
 /// debt] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
 pub fn ask_again(
@@ -28,7 +28,7 @@ pub fn ask_again(
         return code;
     }
     let again = |thread: &Thread| {
-        // No further than it has to.
+        // Waits no further than necessary.
         let pays: [&dyn Fn() -> bool; 3] =
             [&|| pending::wait_own(thread), &pending::wait_for_left, &pending::wait_for_others];
         pays.iter().fold(code, |code, pay| if code == NOT_READY && pay() { real() } else { code })
@@ -36,9 +36,9 @@ pub fn ask_again(
     guarded_with(function, again, || code)
 }
 
-/// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything,
-/// and the frees behind it need no barrier. Not once green contexts exist: a wait with one of them
-/// current is for its own work only (hazard 44).
+/// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything, so the
+/// frees before it need no barrier. Not once green contexts exist: with one of them current, the wait
+/// covers only its own work (hazard 44).
 pub fn synchronize(
     function: &'static Function,
     words: &[usize],

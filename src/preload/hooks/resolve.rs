@@ -1,4 +1,4 @@
-//! `cuGetProcAddress` and `cuGetExportTable`: the driver's own doors.
+//! `cuGetProcAddress` and `cuGetExportTable`: the driver's own ways to its functions.
 
 use core::ffi::{c_char, c_void};
 
@@ -11,9 +11,9 @@ use crate::interpose::substitute;
 use crate::ordering::{elision, observers};
 use crate::process::bypass;
 
-/// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real
-/// one answers with the caller's version and flags, then its pointer is replaced; also when the
-/// answer is `cuGetProcAddress` itself.
+/// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real one
+/// runs with the caller's version and flags, then its pointer is replaced, also for `cuGetProcAddress`
+/// itself.
 pub fn proc_address(
     _function: &'static Function,
     words: &[usize],
@@ -35,8 +35,8 @@ pub fn proc_address(
     code
 }
 
-/// Tables that NVIDIA's own libraries ask for, and that submit no work past the functions we
-/// know: seen in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
+/// Tables that NVIDIA's own libraries request, and that submit no work except by functions we know: seen
+/// in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
 const KNOWN_TABLES: [u128; 9] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9,
     0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9,
@@ -49,8 +49,8 @@ const KNOWN_TABLES: [u128; 9] = [
     0x69A28E9F_2449_8B47_B030_C5DA330EA4E9,
 ];
 
-/// `cuGetExportTable(const void **table, const CUuuid *id)`: leads past every hook. Passed on,
-/// and from an unknown table on nothing is taken for granted.
+/// `cuGetExportTable(const void **table, const CUuuid *id)`: bypasses every hook. Passed on; after an
+/// unknown table nothing is taken for granted.
 pub fn export_table(
     _function: &'static Function,
     words: &[usize; 2],

@@ -1,5 +1,5 @@
-//! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (docs/ordering.md 7). Explicit pools,
-//! captures, and a default pool that the program configures are the driver's.
+//! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (docs/ordering.md 7). The driver
+//! serves explicit pools, captures, and a default pool that the program configures.
 
 use cachealloc_core::{Requester, StreamId};
 
@@ -146,7 +146,7 @@ fn served(
     )
 }
 
-/// What memory hooks hear, if there are any.
+/// Runs the call observed by memory hooks, if there are any.
 #[inline]
 fn observed(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
     if !bypass::is_fast_path() && bypass::is_on() { tell() } else { None }
@@ -162,7 +162,7 @@ fn captured(function: &'static Function, stream: StreamHandle) -> bool {
     captured
 }
 
-/// With `graph_pool`: memory of the capture's own. None: the driver serves it, by a memory node.
+/// With `graph_pool`: memory of the capture's own pool. None: the driver serves it, by a memory node.
 fn served_in_capture(
     thread: &Thread,
     stream: StreamHandle,
@@ -183,7 +183,7 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
         && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
 }
 
-/// Who serves this request; none if it is the driver's.
+/// The context and stream that serve this request. None: the driver does.
 fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
     let context = lookup::current().ok()?;
     let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
@@ -207,15 +207,15 @@ fn native(
     common::submit_to(function, false, captured, real)
 }
 
-/// In a capture the driver takes only memory of the graph. Our pointer must not reach it, so it
-/// judges a pointer of the same kind that is ours to lose, and its code and whatever it does to
-/// the capture are the program's (hazard 18).
+/// In a capture the driver frees only memory of the graph. Our pointer must not reach it, so it judges
+/// an expendable pointer of the same kind; its code, and its effect on the capture, are what the program
+/// gets (hazard 18).
 fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
     let Some(extent) = pagemap::extent_of(address) else { return SUCCESS };
     match native_wait::spend_sentinel(extent.context(), |pointer| {
         api::mem_free_async(pointer, stream)
     }) {
-        // It would have been accepted: the block waits for the capture to end.
+        // The driver would have accepted it: the block waits for the capture to end.
         SUCCESS => frees::parked(thread, address),
         code => code,
     }
