@@ -1,18 +1,18 @@
-//! Books: what the driver hands out and takes back by address or handle, and what we know of it.
+//! Books: what the driver provides and takes back by address or handle, and what we know about it.
 //!
-//! The driver may give an address or a handle to another thread before its call that took it back has
-//! returned here. Who forgets it only then, forgets what the other thread has. So all such
-//! knowledge is kept in books, which know one order:
-//! * What the driver gave is entered before the call returns to the program: no other thread has been
-//!   told of it.
-//! * What other threads may notice while the call is under way (a registration, which theirs collides
-//!   with) is entered before the driver's call as well, and stays if the driver agrees. A call that it
-//!   refuses takes out its own entry, and no other.
-//! * What is to end is out before the driver's call, and back if that is refused, unless the place has
-//!   been given to somebody meanwhile.
+//! The driver may give an address or a handle to another thread before the call that took it back has
+//! returned here. An entry forgotten only then may already be the other thread's. So all such knowledge
+//! is kept in books, which follow one order:
+//! * What the driver gave is entered before the call returns to the program: no other thread knows it
+//! yet.
+//! * What other threads may notice while the call is under way (a registration that theirs collides
+//! with) is entered before the driver's call as well, and stays if the driver agrees. A refused call
+//! removes its own entry and no other.
+//! * What is to end is removed before the driver's call and restored if that is refused, unless the
+//! place was reused meanwhile.
 //!
-//! What has a number that never comes back (the ids of contexts, streams and captures) is kept by that
-//! number, and needs no such order.
+//! What has a number that is never reused (the ids of contexts, streams and captures) is kept by that
+//! number and needs no such order.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ use crate::lock::lock;
 /// What is known of each place, by address or handle.
 pub struct Book<V> {
     pages: Mutex<Pages<V>>,
-    /// How many entries there are, for a look without the lock.
+    /// The number of entries, readable without the lock.
     count: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ pub struct Book<V> {
 pub struct Pages<V> {
     /// What the driver has given.
     pub given: BTreeMap<usize, V>,
-    /// What it is being asked for.
+    /// What the driver is being asked for.
     pub under_way: Vec<(usize, V)>,
 }
 
@@ -49,7 +49,7 @@ impl<V: Copy + PartialEq> Book<V> {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Looks at the entries.
+    /// Reads the entries.
     pub fn look<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
         body(&lock(&self.pages))
     }
@@ -62,12 +62,12 @@ impl<V: Copy + PartialEq> Book<V> {
         result
     }
 
-    /// The driver has given this. Answers what an end that nobody told us of has left there.
+    /// The driver has given this. Returns an older entry, whose end was not reported to us.
     pub fn enter(&self, place: usize, value: V) -> Option<V> {
         self.with(|pages| pages.given.insert(place, value))
     }
 
-    /// Runs the driver's call that gives this, and that other threads may notice before it returns.
+    /// Runs the driver's call that gives this and that other threads may notice before it returns.
     pub fn enter_by(&self, place: usize, value: V, call: impl FnOnce() -> CuResult) -> CuResult {
         let holds = rule_holds(Rule::RefusedEntryAlone);
         let before = self.with(|pages| {
@@ -77,7 +77,7 @@ impl<V: Copy + PartialEq> Book<V> {
         let code = call();
         self.with(|pages| {
             let own = |entry: &(usize, V)| *entry == (place, value);
-            // Equal entries of several threads are as good as each other.
+            // Equal entries of several threads are interchangeable.
             if let Some(index) = pages.under_way.iter().position(own) {
                 pages.under_way.swap_remove(index);
             }
@@ -90,7 +90,7 @@ impl<V: Copy + PartialEq> Book<V> {
         code
     }
 
-    /// Runs the driver's call that ends what is here.
+    /// Runs the driver's call that ends what is at this place.
     pub fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         if !rule_holds(Rule::OutBeforeDriver) {
             let code = call();

@@ -27,11 +27,11 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Where the call names the stream that it submits on, as `functions::StreamAt`.
+    /// Where the call names the stream it submits to, as `functions::StreamAt`.
     fn stream_at(&self) -> String {
         let submits = matches!(self.class, "submit" | "order" | "own");
         match self.submits_on {
-            // What may be captured; the legacy default stream never is.
+            // Where a capture is possible; never on the legacy default stream.
             "" | "legacy" | "ptds" => "Nowhere".into(),
             _ if !submits => "Nowhere".into(),
             "struct:CUlaunchConfig.hStream" => "Inside { argument: 0, offset: 32 }".into(),
@@ -63,16 +63,16 @@ fn main() {
     write("tables.rs", constants(&rows) + &table(&rows));
     write("exports.rs", exports(&rows));
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcachealloc.so");
-    // The library means its own definitions, also where the program or a library in front of us
-    // exports the same names.
+    // The library uses its own definitions, even if the program or an earlier library exports the same
+    // names.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // The driver keeps pointers to us, and threads end inside us: never unmapped, also where
-    // somebody opens and closes the library by hand.
+    // Never unmapped, even if the program opens and closes the library itself: the driver keeps pointers
+    // to us, and threads end inside us.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     glibc::link_against_old(Path::new(&out));
 }
 
-/// The last column is free text and may hold anything but a line break.
+/// The last column is free text that may contain anything but a line break.
 fn parse(line: &str) -> Row<'_> {
     let f: Vec<&str> = line.splitn(13, ',').collect();
     assert_eq!(f.len(), 13, "functions.csv: 13 columns wanted in {line:?}");
@@ -140,8 +140,8 @@ fn table(rows: &[Row]) -> String {
     code + "];\n"
 }
 
-/// `w` is any integer or pointer of at most eight bytes; `h` a 64-byte handle and `e` an EGL
-/// frame, both by value; `-` stands for an empty list.
+/// `w` is any integer or pointer of at most eight bytes; `h` a 64-byte handle and `e` an EGL frame, both
+/// by value; `-` is an empty list.
 fn exports(rows: &[Row]) -> String {
     let mut code = String::new();
     for row in rows.iter().filter(|row| row.hooked()) {

@@ -1,6 +1,6 @@
-//! Time, as the kernel has it. A library that is preloaded beside us may stand in front of the C library's
-//! clocks and show the program another time (libfaketime); what we wait for does not go by that. So the C
-//! library itself is asked, by its file, and the kernel before that is known.
+//! Time as the kernel counts it. A library preloaded beside us may interpose the C library's clocks and
+//! show the program another time (libfaketime), which our waits must not follow. So we call the C
+//! library's own function, found by its file, and the kernel before it is found.
 
 use core::ops::Add;
 use core::ptr::null_mut;
@@ -12,8 +12,8 @@ use crate::c_library::dlsym;
 type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 static GETTIME: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the C library's own function, which asks the kernel without a call. Outside of signal handlers,
-/// and behind the C library's constructor.
+/// Finds the C library's own function, which reads the clock without a system call. Call outside of
+/// signal handlers, and after the C library's constructor.
 pub fn find() {
     let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: C strings; the handle is of a library that is never unloaded.
@@ -31,12 +31,12 @@ pub fn now_ns() -> u64 {
     read_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// What to add to `now_ns` for the time of day, in nanoseconds since 1970.
+/// Add this to `now_ns` to get nanoseconds since 1970.
 pub fn epoch_offset_ns() -> u64 {
     read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
 }
 
-/// Nanoseconds of a clock; 0 where there is none of this number. For signal handlers, too.
+/// Nanoseconds of a clock; 0 if there is none of this number. Safe in signal handlers.
 pub fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let found = GETTIME.load(Ordering::Relaxed);
@@ -55,7 +55,7 @@ pub fn read_ns(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// As std's, which asks whatever stands in front.
+/// As std's, which reads the interposed clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Instant(u64);
 

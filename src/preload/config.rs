@@ -1,5 +1,5 @@
-//! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the
-//! parser and its messages are the core's.
+//! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the parser and
+//! its messages are in the crate of the options.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use cachealloc_options::{Config, Fill, LogLevel, Record};
 use crate::log::{self, Level};
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
-/// What every call asks about, in one byte; 0 until the settings are read, which is before CUDA starts.
+/// What every call needs, in one byte; 0 until the settings are read, before CUDA starts.
 static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
 const RECORDS: u8 = 1;
 const CONTENTS: u8 = 2;
@@ -24,13 +24,13 @@ pub fn records() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & RECORDS != 0
 }
 
-/// Whether what memory holds is our business: `fill` or `red_zone`.
+/// Whether we fill memory or guard it: `fill` or `red_zone`.
 #[inline(always)]
 pub fn minds_contents() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
 }
 
-/// Bytes to be kept behind each block.
+/// Bytes to keep free after each block.
 #[inline(always)]
 pub fn zone_bytes() -> u64 {
     if minds_contents() { get().red_zone_bytes } else { 0 }
@@ -42,19 +42,19 @@ pub fn limits() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & LIMITS != 0
 }
 
-/// A limit was set by a call: from now on it is asked for.
+/// A call has set a limit: from now on limits are checked.
 pub fn note_limit() {
     get();
     ASKED_OFTEN.fetch_or(LIMITS, Ordering::Relaxed);
 }
 
-/// Whether every request is the driver's (`fraction_of_gpu_memory_to_use:0`).
+/// Whether the driver serves every request (`fraction_of_gpu_memory_to_use:0`).
 #[inline(always)]
 pub fn caches_nothing() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
 }
 
-/// A program switches the recording on or off. Call after the settings were read.
+/// The program switches recording on or off. Call after the settings were read.
 pub fn set_records(on: bool) {
     if on {
         ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
@@ -63,7 +63,7 @@ pub fn set_records(on: bool) {
     }
 }
 
-/// The settings. The first call reads the environment and reports what is wrong there.
+/// The settings. The first call reads the environment and reports its errors.
 #[inline]
 pub fn get() -> &'static Config {
     match CONFIG.get() {
@@ -72,9 +72,8 @@ pub fn get() -> &'static Config {
     }
 }
 
-/// Whether the options `only` and `except` let us do anything in this program. Most settings name
-/// neither; finding that out allocates nothing, because this may run inside an allocator that
-/// initialises itself.
+/// Whether the options `only` and `except` include this program. Most settings name neither; checking
+/// that allocates nothing, because this may run inside an allocator that initializes itself.
 pub fn includes_this_program() -> bool {
     // SAFETY: C strings: constants, and a value of the environment.
     let names_programs = unsafe {
@@ -90,8 +89,8 @@ pub fn includes_this_program() -> bool {
     get().programs.include(&name)
 }
 
-/// What the environment said, for threads of ours: they may not read it themselves, for the program may
-/// change it at any time (`setenv`), and nothing keeps the two apart.
+/// The text of the environment, for threads of ours: they must not read it themselves, since the program
+/// may change it at any time (`setenv`) without synchronization.
 static TEXT: OnceLock<String> = OnceLock::new();
 static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
 const NO_RANK: u64 = u64::MAX;
@@ -101,13 +100,13 @@ pub fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
-/// Which process of its job this one is.
+/// The rank of this process in its job.
 pub fn rank() -> Option<u32> {
     u32::try_from(RANK.load(Ordering::Relaxed)).ok()
 }
 
-/// Reads what some launchers set late. Call in a thread of the program, inside a call of CUDA's that
-/// reads the environment itself.
+/// Reads what some launchers set late. Call in a thread of the program, inside a CUDA call that reads
+/// the environment itself.
 pub fn note_environment() {
     let rank = name::rank(|variable| std::env::var(variable).ok());
     RANK.store(rank.map_or(NO_RANK, u64::from), Ordering::Relaxed);
@@ -133,7 +132,7 @@ fn read() -> Config {
     ];
     let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
     ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
-    // Said at any level: a setting that is not in force must not go unnoticed.
+    // Printed at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     if config.help {
         log::raw(cachealloc_options::help().as_bytes());

@@ -1,5 +1,5 @@
-//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export holds no logic: it hands its
-//! arguments to one hook.
+//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: it
+//! passes its arguments to one hook.
 //!
 //! A hook is called as `hook(function, words, real)`: the row of the list, the arguments as
 //! machine words, and a closure that calls the real function with the program's own arguments.
@@ -40,7 +40,7 @@ macro_rules! export {
                 )
             };
             let function = &FUNCTIONS[id::$name];
-            // The words are written twice here, so that they lie in memory only while something captures.
+            // The words are written twice here, so that they are in memory only during a capture.
             if crate::ordering::captures::maybe() {
                 // SAFETY: as above.
                 unsafe { capture::submits(function, &[$($w),*]) };

@@ -1,18 +1,17 @@
-//! Whether the process has put itself under a filter for system calls since we began: one that opens or
-//! removes a file may then be killed for it. What this run does not need is left out then, in the threads of the
-//! program and in ours.
+//! Whether the process has installed a filter for system calls since we began: opening or removing a
+//! file may then be fatal. Inessential work is then skipped, in the program's threads and in ours.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The kernel's mode when we began; -1: we have not.
+/// The kernel's mode when we began; -1: not read yet.
 static MODE: AtomicI32 = AtomicI32::new(-1);
 
-/// Call before anything of ours opens a file.
+/// Call before any of our code opens a file.
 pub fn note() {
     MODE.store(mode(), Ordering::Relaxed);
 }
 
-/// For signal handlers, too.
+/// Safe in signal handlers.
 pub fn is_new() -> bool {
     let before = MODE.load(Ordering::Relaxed);
     before != -1 && before != mode()

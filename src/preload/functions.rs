@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-/// What a driver function means to us (column `class`; see `functions.csv`).
+/// The class of a driver function (column `class`; see `functions.csv`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     Own,
@@ -21,40 +21,40 @@ pub enum Class {
 pub enum StreamAt {
     Nowhere,
     Argument(u8),
-    /// In what an argument points to, at an offset in bytes.
+    /// In the memory an argument points to, at an offset in bytes.
     Inside {
         argument: u8,
         offset: u8,
     },
 }
 
-/// The address of one of our exports, of whatever signature.
+/// The address of one of our exports, of any signature.
 pub type Export = unsafe extern "C" fn();
 
 /// One row of the list.
 pub struct Function {
     pub id: usize,
-    /// Name in the export table of the driver.
+    /// Name in the driver's export table.
     pub symbol: &'static CStr,
-    /// Name under which `cuGetProcAddress` finds it.
+    /// Name by which `cuGetProcAddress` finds it.
     pub base: &'static str,
     /// Stream `NULL` is the calling thread's own default stream.
     pub per_thread: bool,
     pub class: Class,
-    /// The stream on which it puts something that a capture could take.
+    /// The stream to which it adds work that a capture could take.
     pub stream: StreamAt,
-    /// May fail with out of memory, and a second call after freeing is safe.
+    /// May fail with out of memory, and may be called again after freeing.
     pub oom_retry: bool,
     /// An asynchronous copy that reads or writes host memory.
     pub host_memory: bool,
     /// Ends the life of something that work in flight may use.
     pub teardown: bool,
-    /// Our symbol in front of it, if it has a hook.
+    /// Our symbol for it, if it has a hook.
     pub export: Option<Export>,
 }
 
 impl Function {
-    /// Whether a call puts work, or an order between works, into the driver (docs/ordering.md 6).
+    /// Whether a call submits work, or an order between works (docs/ordering.md 6).
     pub const fn submits(&self) -> bool {
         matches!(self.class, Class::Submit | Class::Order)
     }

@@ -1,21 +1,21 @@
-//! The library's heap: the program's `malloc`, but for the writer of snapshots, and where there is no
-//! memory.
+//! The library's heap: the program's `malloc`, except for the writer of snapshots, and except when
+//! memory runs out.
 //!
-//! Note [Heap]. Rust ends the process where an allocation fails, and there is no other way on stable
-//! Rust; natively the program would live on, for it looks at what its `malloc` answers. So an
-//! allocation of ours that the system refuses is served from a reserve, and the recording stops with a
-//! line: what is left then needs little. The lists that recording grows are grown by `try_reserve`.
+//! Note [Heap]. Rust aborts the process if an allocation fails, and stable Rust has no alternative;
+//! natively the program would continue, since it checks the result of `malloc`. So an allocation of ours
+//! that the system refuses is served from a reserve, and recording stops with a message: the rest needs
+//! little. Lists that recording grows are grown by `try_reserve`.
 //!
-//! The writer allocates without bounds: names of a large library take hundreds of megabytes. Where it gets
-//! no more, it *gives up*: it says so and sleeps for ever, with no lock of the program's in its hands; what
-//! it allocates under such a lock it has taken before (`Section`).
+//! The writer allocates without bounds: names of a large library take hundreds of megabytes. If it gets
+//! no more, it *gives up*: it reports that and sleeps for ever, holding no lock of the program; what it
+//! allocates under such a lock it has reserved before (`Section`).
 //!
 //! Its memory comes from the kernel and not from `malloc`: threads of the program may have been stopped
-//! inside `malloc` (`snapshots::stop`), or wait in a signal handler there, and the lock would be theirs.
-//! A block may be freed by any thread; the writer finds such blocks in a list. Blocks of the program's heap that
-//! the writer frees wait until it has nothing else to do.
+//! inside `malloc` (`snapshots::stop`), or wait there in a signal handler, and hold its lock. Any thread
+//! may free a block; the writer finds such blocks in a list. Blocks of the program's heap that the
+//! writer frees wait until it has nothing else to do.
 //!
-//! Each block has a head in front that says whose it is. Only the writer touches `OWN`.
+//! Each block has a head that says which heap it belongs to. Only the writer touches `OWN`.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
@@ -43,8 +43,8 @@ pub fn become_writer() {
     IS_WRITER.set(true);
 }
 
-/// Runs `body`, which allocates for the program's threads: what it makes they will grow and free, and where
-/// there is no memory it ends as theirs does.
+/// Runs `body`, which allocates for the program's threads: they will grow and free what it makes, and
+/// without memory it fails as they do.
 pub fn as_others<T>(body: impl FnOnce() -> T) -> T {
     let was_writer = IS_WRITER.replace(false);
     let result = body();

@@ -1,4 +1,4 @@
-//! Which process this is, and which others are: a number comes back, a number with its start does not.
+//! Identifies processes: a number is reused, a number with its start time is not.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -16,19 +16,18 @@ pub fn note_start() {
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Whether this is the process in which CUDA was started, and not a child of it. For signal
-/// handlers, too.
+/// Whether CUDA was started in this process, not in its parent. Safe in signal handlers.
 pub fn is_ours() -> bool {
     // SAFETY: asks the kernel for a number.
     STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
 }
 
-/// Whether CUDA was started in a process of which this one is a child: nothing of ours works here.
+/// Whether this is a child of the process in which CUDA was started: nothing of ours works here.
 pub fn is_foreign() -> bool {
     STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
 }
 
-/// Who a process is; by its number, or "self".
+/// The identity of a process, by its number or "self".
 pub fn owner_of(process: &str) -> io::Result<Owner> {
     let folder = Path::new("/proc").join(process);
     let stat = std::fs::read(folder.join("stat"))?;

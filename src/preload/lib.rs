@@ -1,26 +1,27 @@
 //! `libcachealloc.so`: preloaded into a CUDA program that was not recompiled.
 //!
-//! The route of a call (`src/README.md` tells the whole story): `interpose` hands our exports to the program, `functions`
-//! lists them, `hooks` turn C arguments into typed questions, the rooms (`cache`, `ordering`, `graphs` and so on) answer them
-//! with the pure allocator and the ordering rules of `cachealloc-core`, `record` remembers what happened, `driver` is the only
-//! place that calls the real `libcuda.so.1`. Raw C arguments end in `hooks`.
+//! The route of a call (`src/README.md` has all of it): `interpose` gives our exports to the program,
+//! `functions` lists them, `hooks` turn C arguments into typed calls, the rooms (`cache`, `ordering`,
+//! `graphs` and so on) serve them with the pure allocator and the ordering rules of `cachealloc-core`,
+//! `record` remembers what happened, `driver` is the only place that calls the real `libcuda.so.1`. Raw
+//! C arguments end in `hooks`.
 //!
 //! Locks, outermost first; a thread takes them only in this order:
 //!
 //! | lock | held during driver calls | protects |
 //! |---|---|---|
-//! | `OpenCapture::work` | yes | what one capture has and may use again; its end waits for it |
+//! | `OpenCapture::work` | yes | what one capture has and may reuse; its end waits for it |
 //! | `OpenCapture::names` | no | what the nodes of a capture name |
 //! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
 //! | `graphs::pool_life::ENDED` | yes | pools whose graph is gone |
-//! | `Context::door` | yes | the end of a context against whoever comes to it on no call of the program that means it |
-//! | `Context::idle` | yes | a turn of the scavenger, which takes none of the first two |
-//! | `Context::gate` | yes, the only one that others wait for | a barrier against the begin of a capture, and one barrier against another |
+//! | `Context::door` | yes | the end of a context against uses of it that no call of the program protects |
+//! | `Context::idle` | yes | a pass of the scavenger, which takes none of the first two |
+//! | `Context::gate` | yes, the only one that other threads wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `StreamFrees::order` | the record of one event | the order of stream-ordered frees |
 //! | `Context::arenas` | yes | what is mapped where |
 //! | `ordering::captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
-//! | `driver_memory::held_bytes::HELD` | no | what the driver serves the program itself, beside the limit |
+//! | `driver_memory::held_bytes::HELD` | no | what the driver serves the program directly, under the limit |
 //! | `books::Book::pages` | no | what the driver gave by address or handle |
 //! | a shard of `thread_cache` | no | a few blocks kept for the next allocation |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |

@@ -1,4 +1,4 @@
-//! How every mutex of ours is locked.
+//! How all our mutexes are locked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
-//! One line to stderr, written with a single `write(2)` and without allocating: it may be called
-//! from any hook, and a closed stderr is no error. Never stdout: that is the program's own.
+//! One line to stderr, written with a single `write(2)` and without allocating: any hook may call it,
+//! and a closed stderr is no error. Never stdout: that is the program's own.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::config;
 use crate::preserved::preserving_thread_state;
 
-/// How much is said; the option `log`.
+/// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Quiet = 0,
@@ -31,7 +31,7 @@ pub fn warns() -> bool {
 
 /// Something the user should act on.
 pub fn warn(message: fmt::Arguments) {
-    config::get(); // perhaps nobody has read the option `log` yet
+    config::get(); // the option `log` may not have been read yet
     if LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8 {
         line(message);
     }
@@ -54,19 +54,18 @@ pub fn line(message: fmt::Arguments) {
     raw(&line.bytes[..=line.used]);
 }
 
-/// True once stderr was found closed at the start: descriptor 2 is then whatever file the program
-/// opens next, and no place for messages.
+/// Set if stderr was found closed at the start: descriptor 2 is then whatever file the program opens
+/// next, not a place for messages.
 static STDERR_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Looks whether there is a stderr. Call at the first sign of CUDA.
+/// Checks whether stderr is open. Call at the first sign of CUDA.
 pub fn look_for_stderr() {
     // SAFETY: asks for a flag of a descriptor, open or not.
     let closed = unsafe { libc::fcntl(2, libc::F_GETFD) } == -1;
     STDERR_IS_CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Writes bytes to stderr as they are. Nobody can be told that it failed, and the program must not
-/// notice.
+/// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
 pub fn raw(bytes: &[u8]) {
     if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
         return;

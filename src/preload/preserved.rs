@@ -1,14 +1,15 @@
-//! Calls of the system in a thread of the program: whatever they lead to is ours, not the program's.
+//! Our system calls in a thread of the program: the program must not notice their effects.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
 
-/// Those that a write sends to its thread: to a pipe that nobody reads, or past the limit of a file.
+/// The signals that a write sends to its thread: to a pipe without a reader, or past the limit of a
+/// file.
 const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const CANCEL_DISABLE: c_int = 1;
 
-/// Runs `body` so that the thread is not cancelled meanwhile, and `errno` stays.
+/// Runs `body` without the thread being cancelled, and restores `errno`.
 pub fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: both are this thread's own and are put back.
     unsafe {
@@ -27,9 +28,8 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Runs `body` so that the program does not notice what it calls: `errno` stays, the signals of a
-/// failed write are swallowed, and the thread is not cancelled meanwhile, for that would unwind
-/// through frames of ours that cannot be.
+/// Runs `body` unnoticed by the program: `errno` is restored, the signals of a failed write are
+/// swallowed, and the thread is not cancelled meanwhile, since our frames cannot be unwound.
 pub fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
     // are initialised by the calls that fill them.
@@ -54,8 +54,8 @@ pub fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Takes a signal that waits now and did not before. By the kernel's call, because the C library's
-/// is none for a thread that is to be cancelled.
+/// Takes a signal that is pending now and was not before. By the system call, because the C library's
+/// function is a cancellation point.
 fn swallow(signal: c_int, before: &libc::sigset_t) {
     // SAFETY: as above; the kernel's sets are the first 8 bytes of the C library's.
     unsafe {

@@ -1,14 +1,14 @@
 //! Links the library against the C library of 2012 (glibc 2.17), whatever this machine has.
 //!
-//! A linker binds each reference to the newest version of a symbol that it sees: on Debian 12 the
-//! result would refuse to load on any system before glibc 2.34, only because `dlopen` moved from
-//! one file to another there. So the linker is shown stand-ins that know the old versions only.
-//! They hold names, no code, and nobody needs them afterwards.
+//! A linker binds each reference to the newest version of a symbol that it finds: on Debian 12 the
+//! result would not load on any system before glibc 2.34, only because `dlopen` moved to another file
+//! there. So the linker gets stand-ins with the old versions only. They contain names, no code, and are
+//! not needed afterwards.
 //!
-//! What is not listed below stays without a version and binds to what the system has, or to null
-//! where the reference is weak: std looks for `getrandom`, `gettid` and `statx` in that way and
-//! has another way without them. A test wants every other reference to be listed, and the loader
-//! refuses a version that does not exist, so the list cannot be wrong unnoticed.
+//! A symbol not listed below has no version and binds to what the system has, or to null if the
+//! reference is weak: std looks for `getrandom`, `gettid` and `statx` in that way and works without
+//! them. A test requires every other reference to be listed, and the loader refuses a version that does
+//! not exist, so an error in the list is noticed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,8 +76,8 @@ const LIBRARIES: [Library; 3] = [
     },
 ];
 
-/// Writes the stand-ins under `out` and makes the linker find them first. Where that is not
-/// possible the library is linked against this machine's C library, and that is said.
+/// Writes the stand-ins under `out` and makes the linker find them first. If that is impossible, the
+/// library is linked against this machine's C library, with a warning.
 pub fn link_against_old(out: &Path) {
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("gnu") {
         return;
@@ -98,8 +98,8 @@ fn write_all(folder: &Path) -> Result<(), String> {
     for library in &LIBRARIES {
         write!(files, "{} ", stand_in(folder, library, oldest)?.display()).unwrap();
     }
-    // `c_nonshared` holds what no C library exports: `atexit`, `pthread_atfork`. The loader is
-    // the real one: its only symbol of interest has had one version for ever.
+    // `c_nonshared` holds what no C library exports: `atexit`, `pthread_atfork`. The loader is the real
+    // one: its only symbol needed has always had the same version.
     let loader = match oldest {
         None => "ld-linux-x86-64.so.2",
         Some(_) => "ld-linux-aarch64.so.1",
@@ -108,7 +108,7 @@ fn write_all(folder: &Path) -> Result<(), String> {
     fs::write(folder.join("libc.so"), script).map_err(|error| error.to_string())
 }
 
-/// The first version of this architecture, where it is later than all in the lists.
+/// The first version of this architecture, if it is later than all in the lists.
 pub fn oldest() -> Result<Option<&'static str>, String> {
     match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => Ok(None),

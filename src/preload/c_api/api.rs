@@ -1,4 +1,4 @@
-//! What a program may ask of us by name (`include/cachealloc.h`), if it knows that we are there.
+//! The functions that a program may call by name (`include/cachealloc.h`) if it knows of this library.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use crate::process::{bypass, thread};
 use crate::snapshots::{recording, triggers};
 use crate::{identity, log};
 
-/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. 0, or an `errno`:
-/// `ENOTSUP` where the library is off, as in a child forked after CUDA was started.
+/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. Returns 0, or an
+/// `errno`: `ENOTSUP` if the library is off, as in a child forked after CUDA was started.
 ///
 /// # Safety
 ///
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
     }
 }
 
-/// Records so much from here on, by the words of the option `record`. 0 or an `errno`.
+/// Records this much from now on, by the words of the option `record`. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
     record_so(change)
 }
 
-/// The same with all parameters of PyTorch's `_record_memory_history`, by its words. 0 or an `errno`.
+/// The same with all parameters of PyTorch's `_record_memory_history`. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
@@ -116,13 +116,13 @@ pub extern "C" fn cachealloc_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// Whether there is anything to ask of us.
+/// Whether the library is active.
 pub fn is_on() -> bool {
     bypass::is_on() && !identity::is_foreign()
 }
 
-/// Runs `body` as a hook does: what it calls is not the program's doing, and a hook must not be entered
-/// twice. None: it panicked.
+/// Runs `body` as a hook does: its calls are not the program's, and a hook must not be entered twice.
+/// None: it panicked.
 pub fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
     thread::with(|thread| {
         let was_inside = thread.inside.replace(true);
@@ -132,7 +132,7 @@ pub fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
     })
 }
 
-/// The number behind an error, also where it was given a text.
+/// The error's `errno`, also if a text was added to it.
 fn errno_of(error: &std::io::Error) -> c_int {
     use std::io::ErrorKind;
     if let Some(number) = error.raw_os_error() {

@@ -1,5 +1,5 @@
-//! What a program may ask of us about its memory: to give back what is free, to keep a limit, to wait
-//! for another stream, and to tell its hooks (`include/cachealloc.h`).
+//! What a program may ask about its memory: to return what is free, to keep a limit, to wait for another
+//! stream, and to install hooks (`include/cachealloc.h`).
 
 use core::ffi::c_int;
 
@@ -9,7 +9,7 @@ use crate::driver_memory::limits;
 use crate::memory_hooks::{self, Table};
 use crate::trim::release;
 
-/// Gives all that is free back to the driver. Bytes, or a negative `errno`.
+/// Returns all free memory to the driver. Bytes, or a negative `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     if !is_on() {
@@ -22,7 +22,7 @@ pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     })
 }
 
-/// What the process may hold of a device from now on; 0: no limit. 0 or an `errno`.
+/// Limits what the process may hold of a device from now on; 0: no limit. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
     if !is_on() {
@@ -32,7 +32,7 @@ pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
     known.map_or(libc::EIO, |known| if known { 0 } else { libc::ENODEV })
 }
 
-/// The block is used on this stream too. 0 or an `errno`.
+/// The block is used on this stream too. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int {
     if !is_on() {
@@ -41,7 +41,7 @@ pub extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int
     as_hook(|| streams::note_use(address, stream)).unwrap_or(libc::EIO)
 }
 
-/// The calling thread's calls are told to this hook. 0 or an `errno`.
+/// This hook observes the calling thread's calls from now on. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
     as_hook(|| unsafe { memory_hooks::push(hook) }).unwrap_or(libc::EIO)
 }
 
-/// The calling thread's calls are not told to this hook any more. 0 or an `errno`.
+/// This hook no longer observes the calling thread's calls. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_hook_pop(hook: *const Table) -> c_int {
     as_hook(|| memory_hooks::pop(hook)).unwrap_or(libc::EIO)

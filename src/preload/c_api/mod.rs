@@ -1,4 +1,4 @@
-//! The functions that programs call by our own name.
+//! The functions that programs call by our name.
 
 pub mod api;
 pub mod memory_api;

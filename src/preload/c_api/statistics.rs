@@ -1,4 +1,4 @@
-//! The statistics, for a program that asks by name (`include/cachealloc.h`).
+//! The statistics, for a program that calls these functions by name (`include/cachealloc.h`).
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::copy_nonoverlapping;
@@ -14,7 +14,7 @@ use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, reading, report};
 use crate::{contexts, identity, record};
 
-/// One number of a device, by PyTorch's name. 0, or an `errno`.
+/// One number of a device, by PyTorch's name. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn cachealloc_stat(
     }
 }
 
-/// Everything, as JSON, with a zero byte at its end. Answers how many bytes that takes, the zero
-/// included, whether or not so many were there; 0 where there is nothing to say.
+/// Everything, as JSON with a terminating zero byte. Returns the bytes that takes, the zero included,
+/// whether or not they fit; 0 if there is nothing to report.
 ///
 /// # Safety
 ///
@@ -67,13 +67,13 @@ pub unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> us
     json.len() + 1
 }
 
-/// Every peak of a device becomes the current value. Device -1: of all.
+/// Every peak of a device becomes the current value. Device -1: all devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
     for_contexts(device, reading::reset_peaks)
 }
 
-/// Every total and counter of a device begins anew. Device -1: of all.
+/// Resets every total and counter of a device. Device -1: all devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
     for_contexts(device, |context| {
@@ -100,7 +100,7 @@ fn of_device(device: c_int) -> Option<Stats> {
     report.devices().contains(&device).then(|| report.of_device(device))
 }
 
-/// What is done here is not the program's doing, and a hook must not be entered twice.
+/// Calls made here are not the program's, and a hook must not be entered twice.
 fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     if bypass::is_off() || identity::is_foreign() {
         return Err(libc::ENOTSUP);
@@ -115,7 +115,7 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
 
 /// The whole report as JSON, for the program.
 fn report_json() -> Option<String> {
-    // Only what was recorded needs names.
+    // Only recorded stacks need names.
     let elsewhere = record::is_on() && writer::runs();
     let json = || report::json(Patience::Waits, false);
     if elsewhere { writer::run(json, triggers::SILENCE_IN_CALL_MAX) } else { Some(json()) }

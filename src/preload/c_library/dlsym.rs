@@ -1,15 +1,15 @@
 //! The real `dlsym`, behind the one that we export.
 //!
-//! Needed by every program, also before any constructor: no allocation, no lock.
+//! Every program needs it, even before any constructor: no allocation, no lock.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Null until it was looked for.
+/// Null until found.
 pub static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The real `dlsym` with us as the caller: `RTLD_NEXT` then means "behind this library".
+/// The real `dlsym` with this library as the caller: `RTLD_NEXT` means the libraries after it.
 pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let address = find();
     if address.is_null() {
@@ -21,7 +21,7 @@ pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     function(handle, name)
 }
 
-/// Where it is, or null.
+/// Its address, or null.
 pub fn find() -> *mut c_void {
     let known = REAL.load(Ordering::Relaxed);
     if !known.is_null() {

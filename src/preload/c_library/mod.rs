@@ -1,16 +1,17 @@
-//! The functions of the C library that we stand in front of, as they are found behind us.
+//! The C library's functions that we interpose.
 //!
-//! No lock, and no `Once` as redhook's `real!` has: a look-up takes the loader's lock, which is held
+//! No lock, and no `Once` as in redhook's `real!`: a look-up takes the loader's lock, which is held
 //! while a library's constructors run. A constructor that calls `sigaction` would wait for a thread
-//! inside the `Once`, and that thread for the loader. Whoever comes first, and whoever comes
-//! meanwhile, finds the same address; and a child forked meanwhile waits for nobody.
+//! inside the `Once`, and that thread for the loader. Threads that look up concurrently find the same
+//! address, and a child forked meanwhile waits for none.
 //!
-//! The look-up itself still waits for the loader, where natively the call would not. So the first
-//! call of any of them finds all of them. What is left: a constructor that joins a thread which makes
-//! the first such call of the process.
+//! The look-up itself still waits for the loader, where the native call would not. So the first call of
+//! any function finds all of them. What remains: a constructor that joins a thread which makes the first
+//! such call of the process.
 //!
-//! That may be before the C library's own constructor (`.preinit_array`, AddressSanitizer). No `dlopen` here:
-//! it would run that constructor then, without the program's arguments and environment.
+//! The first call may come before the C library's own constructor (`.preinit_array`, AddressSanitizer).
+//! No `dlopen` here: it would run that constructor then, without the program's arguments and
+//! environment.
 
 pub mod dlsym;
 
@@ -20,7 +21,8 @@ use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// One function, of the C signature `F`. The address comes first: the trampolines jump through it.
+/// One function, of the C signature `F`. The address is the first field: the trampolines jump through
+/// it.
 #[repr(C)]
 pub struct Real<F> {
     address: AtomicPtr<c_void>,
@@ -34,7 +36,7 @@ impl<F: Copy> Real<F> {
         Real { address: AtomicPtr::new(null_mut()), symbol, signature: PhantomData }
     }
 
-    /// The function; none in a C library that has none of this name.
+    /// The function; None if the C library has none of this name.
     #[inline]
     pub fn get(&self) -> Option<F> {
         let address = self.address();
@@ -42,7 +44,7 @@ impl<F: Copy> Real<F> {
         (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
     }
 
-    /// Where it is, or null.
+    /// Its address, or null.
     #[inline]
     pub fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
@@ -65,7 +67,7 @@ macro_rules! real_functions {
     ($($name:ident = $symbol:literal: $signature:ty,)*) => {
         $(pub static $name: Real<$signature> = Real::new($symbol);)*
 
-        /// Finds all of them now: later may be too late, in a signal handler for one.
+        /// Finds all of them now: in a signal handler, for example, it would be too late.
         #[cold]
         pub fn find_all() {
             $($name.find();)*

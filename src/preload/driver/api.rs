@@ -1,8 +1,8 @@
 //! Calls of the real driver. Never through our own exports: the addresses come from `table`.
 //!
-//! The caller must hand in handles that the driver gave out and that are alive; it gets the
-//! driver's own code. Every function is checked for presence where it is optional
-//! (`table::has`): an absent one answers `NOT_FOUND` and does nothing.
+//! The caller must pass handles that the driver gave out and that are alive; it gets the driver's own
+//! code. Optional functions are checked for presence (`table::has`): an absent one returns `NOT_FOUND`
+//! and does nothing.
 
 use crate::driver::sys::*;
 use crate::driver::table;
@@ -50,10 +50,10 @@ calls! {
     ipc_close_mem_handle = cuIpcCloseMemHandle(pointer: DevicePointer);
     mem_get_address_range =
         cuMemGetAddressRange_v2(base: &mut DevicePointer, bytes: &mut usize, at: DevicePointer);
-    /// `base` and `bytes` are the program's places, each null or valid.
+    /// `base` and `bytes` are written for the program, each null or valid.
     mem_get_address_range_into =
         cuMemGetAddressRange_v2(base: usize, bytes: usize, at: DevicePointer);
-    /// `handle` is the program's place.
+    /// `handle` is written for the program.
     mem_get_handle_for_address_range = cuMemGetHandleForAddressRange(
         handle: usize, at: DevicePointer, bytes: usize, kind: u32, flags: u64
     );
@@ -123,8 +123,8 @@ pub fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
     code
 }
 
-/// Whether a stream has an id that no other has: before driver 12.0 the handle of every thread's
-/// own default stream is the same, and handles are given out again.
+/// Whether stream ids are unique: before driver 12.0 the handle of every thread's own default stream is
+/// the same, and handles are reused.
 pub fn has_stream_ids() -> bool {
     table::has(id::cuStreamGetId)
 }
@@ -139,7 +139,7 @@ pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
     SUCCESS
 }
 
-/// The nodes of a graph, as many as `count` says; without `nodes`, how many there are.
+/// Writes up to `count` nodes of a graph; without `nodes`, returns their number in `count`.
 pub fn graph_get_nodes(
     graph: GraphHandle,
     nodes: Option<&mut [NodeHandle]>,
@@ -201,7 +201,7 @@ pub fn has_context_barrier() -> bool {
     table::has(id::cuCtxRecordEvent) && table::has(id::cuCtxWaitEvent)
 }
 
-/// Which calls of this thread captures forbid: the mode it is in.
+/// The thread's capture mode, which says which calls captures forbid.
 pub fn capture_mode() -> u32 {
     let mut mode = CAPTURE_MODE_RELAXED;
     let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
@@ -212,9 +212,9 @@ pub fn capture_mode() -> u32 {
     found
 }
 
-/// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail
-/// because of somebody's capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries
-/// and records on streams that do not capture), and restores the mode.
+/// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail because of
+/// a capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries and records on streams that
+/// do not capture), and restores the mode.
 pub fn relaxed<T>(body: impl FnOnce() -> T) -> T {
     let mut mode = CAPTURE_MODE_RELAXED;
     let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;

@@ -1,7 +1,7 @@
 //! Calls of the real driver about captures and their graphs. As `api`: present or `NOT_FOUND`.
 //!
-//! A driver that knows edge data (12.3) is asked for them. An older one has none; and one that would have
-//! to leave them out says so with an error.
+//! Edge data are requested from a driver that has them (12.3). An older one has none; a call without
+//! them that would lose some returns an error.
 
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -16,17 +16,17 @@ use crate::driver::sys::{
 use crate::driver::table;
 use crate::functions::id;
 
-/// What a stream captures into.
+/// The capture that a stream is in.
 #[derive(Clone, Debug)]
 pub struct Capturing {
     /// The driver's number for this capture.
     pub number: u64,
     pub graph: GraphHandle,
-    /// What the next node of the stream comes after.
+    /// The edges into the next node of the stream.
     pub terminals: Vec<Edge>,
 }
 
-/// None: the stream does not capture, its capture is dead, or the driver does not say.
+/// None: the stream does not capture, its capture is dead, or the driver cannot report it.
 pub fn capturing(stream: StreamHandle) -> Option<Capturing> {
     let (mut status, mut number, mut graph, mut count) = (CAPTURE_STATUS_NONE, 0, 0, 0);
     let (mut nodes, mut data): (*const NodeHandle, *const EdgeData) = (null(), null());
@@ -81,7 +81,7 @@ pub fn capturing(stream: StreamHandle) -> Option<Capturing> {
     Some(Capturing { number, graph, terminals })
 }
 
-/// Appends the edges into a node. False: the driver does not say.
+/// Appends the edges into a node. False: the driver cannot report them.
 pub fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     let mut count = 0;
     if dependencies(node, None, &mut count) != SUCCESS {
@@ -100,7 +100,7 @@ pub fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     true
 }
 
-/// What the next node of the stream comes after, from now on.
+/// Sets the edges into the next node of the stream.
 pub fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
     let nodes: Vec<NodeHandle> = terminals.iter().map(|edge| edge.from.0 as NodeHandle).collect();
     if table::has(id::cuStreamUpdateCaptureDependencies_v2) {
@@ -131,8 +131,8 @@ pub fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
     unsafe { function(stream, nodes.as_ptr(), nodes.len(), SET_CAPTURE_DEPENDENCIES) }
 }
 
-/// The graph, and all that is made from it, keeps `data` alive: `gone(data)` is called, from whatever
-/// thread, once none of them is left and all their launches are over. It may not call CUDA.
+/// The graph, and all that is made from it, keeps `data` alive: `gone(data)` is called, from any thread,
+/// once none of them is left and all their launches are over. It may not call CUDA.
 pub fn keep_with_graph(
     graph: GraphHandle,
     data: usize,
@@ -161,7 +161,7 @@ pub fn keep_with_graph(
     code
 }
 
-/// Whether this driver can say what a private pool needs to know (11.3 and later).
+/// Whether this driver reports what a private pool needs (11.3 and later).
 pub fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)
 }
@@ -207,7 +207,7 @@ fn edges(nodes: &[NodeHandle], data: Option<&[EdgeData]>) -> Vec<Edge> {
     nodes.iter().enumerate().map(edge).collect()
 }
 
-/// Ports of an early edge are not kept: such an edge cannot be written back.
+/// The ports of an early edge are not kept: such an edge cannot be written back.
 fn edge_data(edge: &Edge) -> Option<EdgeData> {
     (edge.kind == EdgeKind::Full).then(EdgeData::default)
 }

@@ -1,4 +1,4 @@
-//! The boundary to the real CUDA driver. Nothing here knows our allocator.
+//! The boundary to the real CUDA driver. Knows nothing about the allocator.
 
 pub mod api;
 pub mod graphs;

@@ -1,5 +1,5 @@
-//! What std expects from the C library and glibc 2.17 does not export: `stat64` and `fstat64`
-//! were inline functions before 2.33. Hidden, so that no other library ever finds them here.
+//! What std requires of the C library and glibc 2.17 does not export: `stat64` and `fstat64` were inline
+//! functions before 2.33. Hidden, so that no other library finds them here.
 //!
 //! On both architectures the kernel's `struct stat` is the C library's, so each is one system
 //! call; `syscall` sets `errno`.

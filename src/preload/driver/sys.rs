@@ -1,5 +1,5 @@
-//! ABI of the driver, only what we use. Results are plain integers, not an enum: a newer driver
-//! may return codes that no header of today names. Struct layouts come from `cudarc`.
+//! The part of the driver's ABI that we use. Results are plain integers, not an enum: a newer driver may
+//! return codes that no current header names. Struct layouts come from `cudarc`.
 
 pub use cudarc::driver::sys::CUlaunchConfig as LaunchConfig;
 
@@ -20,7 +20,7 @@ pub const PEER_ACCESS_NOT_ENABLED: CuResult = 705;
 
 /// `CUdeviceptr`.
 pub type DevicePointer = u64;
-/// `CUcontext`; zero means the current one where the driver says so.
+/// `CUcontext`; zero is the current one where the driver says so.
 pub type ContextHandle = usize;
 /// `CUstream`; 0 and 1 are the legacy default stream, 2 the calling thread's own.
 pub type StreamHandle = usize;
@@ -118,7 +118,7 @@ pub struct Memcpy3d {
     pub depth: usize,
 }
 
-/// `CUDA_RESOURCE_DESC`, as far as its kinds have an address there.
+/// `CUDA_RESOURCE_DESC`, for the kinds that contain an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ResourceDescription {
@@ -211,7 +211,7 @@ pub const POINTER_IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
 
 pub const LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 
-/// `CUlaunchAttribute`, with kinds and values of whatever driver.
+/// `CUlaunchAttribute`, with kinds and values of any driver version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LaunchAttribute {
@@ -233,7 +233,7 @@ pub struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
 /// Three plane pointers and nine 32-bit fields, padded (`cudaEGL.h`).
 const EGL_FRAME_WORDS: usize = 8;
 
-/// Codes that a free must show: those of a context that is lost, and "not from a callback".
+/// Errors that a free must return: those of a lost context, and "not from a callback".
 pub fn shows_in_free(code: CuResult) -> bool {
     matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
 }

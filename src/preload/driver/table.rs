@@ -1,13 +1,11 @@
 //! The real functions' addresses, found once when `libcuda.so.1` is in the process.
 //!
-//! Two ways lead in: by index (`real`), for our own calls and for forwarding, and by address
-//! (`known`), for pointers that the driver hands out. No two exports of the driver share an
-//! address (measured on driver 580), so a map from pointer to function is exact, whatever name,
-//! version and flags the program asked with.
+//! Found by index (`real`), for our own calls and for forwarding, and by address (`known`), for pointers
+//! that the driver returns. No two exports of the driver share an address (measured on driver 580), so a
+//! map from pointer to function is exact, whatever name, version and flags the program requested.
 //!
-//! No lock: a thread inside `dlopen` may hold the loader's lock and ask us from a constructor
-//! while another thread of ours waits for that lock. Whoever comes first, and whoever comes
-//! meanwhile, does the same idempotent work.
+//! No lock: a thread inside `dlopen` may hold the loader's lock and call us from a constructor while
+//! another thread of ours waits for that lock. Concurrent threads do the same idempotent work.
 
 use core::ffi::c_void;
 use core::mem::{size_of, transmute_copy};
@@ -37,7 +35,7 @@ pub fn has(id: usize) -> bool {
     !REAL[id].load(Ordering::Relaxed).is_null()
 }
 
-/// The real function, or one that answers `NOT_FOUND` where this driver has none.
+/// The real function, or one that returns `NOT_FOUND` if this driver has none.
 ///
 /// `F` must be the C signature of function `id`.
 #[inline(always)]
@@ -52,7 +50,7 @@ pub fn real<F: Copy>(id: usize) -> F {
     unsafe { transmute_copy(&address) }
 }
 
-/// A program linked against the driver calls our export before any door was used.
+/// A program linked against the driver calls our export before any look-up.
 #[cold]
 fn find_late(id: usize) -> *mut c_void {
     load();
@@ -81,7 +79,7 @@ pub fn known(address: *mut c_void) -> Option<&'static Function> {
     }
 }
 
-/// Looks the driver up if it is in the process. Returns whether it is known now.
+/// Finds the driver if it is in the process. Returns whether it is known now.
 pub fn load() -> bool {
     if is_loaded() {
         return true;

@@ -240,7 +240,7 @@ fn known(device: i32) -> Option<u64> {
 fn by_options(row: &Device, device: i32) -> u64 {
     let mut total_bytes = 0;
     if api::device_total_mem(&mut total_bytes, device) != SUCCESS {
-        return NO_LIMIT; // the driver says so itself, to whoever uses the device
+        return NO_LIMIT; // the driver itself reports it to any use of the device
     }
     let limit_bytes = config::get().limit.on(total_bytes as u64).unwrap_or(NO_LIMIT);
     let order = Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! What stands in front of each block, and where mappings come from.
+//! The head of each block, and the mappings it may lie in.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 pub(super) struct Head {
     pub(super) kind: u32,
     pub(super) class: u32,
-    /// Of a block in a section: the section.
+    /// The section of a block in one.
     pub(super) section: *mut SectionHead,
 }
 
@@ -20,7 +20,7 @@ pub(super) const SMALL: u32 = 3;
 pub(super) const LARGE: u32 = 4;
 pub(super) const IN_SECTION: u32 = 5;
 
-/// With the head. Larger blocks are mappings.
+/// Including the head. Larger blocks are mappings.
 pub(super) const SMALL_BYTES_MAX: usize = 64 << 10;
 pub(super) const FINE_BYTES_MAX: usize = 1 << 10;
 pub(super) const FINE_STEP: usize = 16;
@@ -29,19 +29,19 @@ pub(super) const FINE_COUNT: usize = FINE_BYTES_MAX / FINE_STEP;
 pub(super) const CLASSES_COUNT: usize = FINE_COUNT + 4 * 6;
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 pub(super) const RESERVE_BYTES: usize = 4 << 20;
-/// The writer takes so little from the reserve, too: it may hold a lock.
+/// The writer takes at most this from the reserve: it may hold a lock.
 pub(super) const LITTLE_BYTES_MAX: usize = 4096;
 
 thread_local! {
     pub(super) static IS_WRITER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the writer does where it gets no memory; it does not return.
+/// What the writer calls when it gets no memory; it does not return.
 pub(super) static GIVE_UP: AtomicPtr<()> = AtomicPtr::new(null_mut());
-/// What happens when a thread of the program got no memory for us: takes no lock and allocates nothing.
+/// Called when a thread of the program got no memory for us: takes no lock and allocates nothing.
 pub(super) static NOTE_SHORT: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// From the begin of what is allocated to the block.
+/// From the start of the allocation to the block.
 pub(super) fn offset(layout: Layout) -> usize {
     layout.align().max(HEAD_BYTES)
 }
@@ -71,7 +71,7 @@ pub(super) fn mapped_bytes(layout: Layout) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// The same mapping, of another size.
+/// The same mapping with another size.
 pub(super) fn resized(block: *mut u8, layout: Layout, wanted: Layout) -> Option<*mut u8> {
     let (before, after) = (mapped_bytes(layout), mapped_bytes(wanted));
     let base = block.wrapping_sub(offset(layout)).cast();
@@ -93,6 +93,6 @@ pub(super) struct SectionHead {
     pub(super) next: usize,
     pub(super) end: usize,
     pub(super) bytes: usize,
-    /// Blocks that are not freed, and 1 while it is open.
+    /// Live blocks, plus 1 while the section is open.
     pub(super) blocks: AtomicUsize,
 }

@@ -139,7 +139,7 @@ pub(super) fn free_small(block: *mut u8, class: usize) {
     }
 }
 
-/// What the writer frees of the program's heap waits, chained by the field of the head that is for sections.
+/// Blocks of the program's heap that the writer has freed, chained by the head's field for sections.
 static LATER: AtomicPtr<Head> = AtomicPtr::new(null_mut());
 
 pub(super) fn free_later(block: *mut u8) {
@@ -149,7 +149,7 @@ pub(super) fn free_later(block: *mut u8) {
     LATER.store(head, Ordering::Relaxed);
 }
 
-/// Gives back what the writer has freed of the program's heap. For the writer, where it may wait for
+/// Returns what the writer has freed of the program's heap. Only for the writer, when it may wait for
 /// `malloc`.
 pub fn shrink() {
     let mut next = LATER.swap(null_mut(), Ordering::Relaxed);

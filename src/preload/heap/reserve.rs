@@ -1,4 +1,4 @@
-//! What is left where the system has no memory: a few megabytes, each byte given out once.
+//! The reserve for when the system has no memory: a few megabytes, each byte given out once.
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
@@ -10,7 +10,7 @@ use super::head::*;
 struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
 // SAFETY: each byte is given out once.
 unsafe impl Sync for Reserve {}
-/// Addresses only, until it is needed.
+/// Only addresses until it is needed.
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static RESERVE_USED: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,5 +1,5 @@
-//! What the writer takes before it takes a lock of the program's: while a section is open, its allocations
-//! come from memory that is there.
+//! What the writer reserves before it takes a lock of the program: while a section is open, its
+//! allocations come from reserved memory.
 
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::head::*;
 use super::own::OWN;
 
-/// While it lives, the writer's allocations come from memory that is there.
+/// While this lives, the writer's allocations come from reserved memory.
 pub struct Section(*mut SectionHead);
 
 impl Section {
-    /// None: so much memory is not to be had. Only the writer needs one: others get an empty one.
+    /// None: there is not so much memory. Only the writer needs one: other threads get an empty one.
     pub fn open(bytes: usize) -> Option<Section> {
         if !IS_WRITER.get() {
             return Some(Section(null_mut()));

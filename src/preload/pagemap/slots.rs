@@ -177,7 +177,7 @@ pub fn fresh_buffer_id() -> u64 {
 fn next_buffer() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Ordering::Relaxed) & !FLAGS {
-        0 => next_buffer(), // that means "not asked yet"
+        0 => next_buffer(), // 0 means "not asked yet"
         number => number,
     }
 }

@@ -306,7 +306,7 @@ fn remove_orphans() {
         return;
     };
     if own.process_id != std::process::id() {
-        return; // of another namespace's /proc, in which numbers are others
+        return; // /proc belongs to another namespace, with other numbers
     }
     // SAFETY: asks the kernel for a number.
     let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });

@@ -70,7 +70,7 @@ pub fn is_stopped() -> bool {
 /// Requests that what is free now goes back as soon as all work with it is over. Waits for nothing.
 pub fn trim(device: Option<i32>) -> Result<(), i32> {
     if !table::has(id::cuMemFreeAsync) {
-        return Err(libc::ENOTSUP); // it could only be given back by a free that waits
+        return Err(libc::ENOTSUP); // only a free that waits could return it
     }
     contexts::all()
         .filter(|context| device.is_none_or(|device| context.device == device))
