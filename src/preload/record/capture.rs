@@ -1,7 +1,7 @@
-//! Where a call of the program comes from, as one number: its native and its Python frames,
-//! interned. Taken at the very begin of a hook, before any lock.
+//! The call stack of a call of the program as one number: its native and Python frames, interned. Taken
+//! at the very beginning of a hook, before any lock.
 //!
-//! The words of a stack: `cachealloc_history::lasting::Words`.
+//! The layout of a stack's words: `cachealloc_history::lasting::Words`.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_void};
@@ -18,16 +18,16 @@ use crate::record::{self, settings};
 
 const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;
-/// Enough to see which library asked, where native frames are not wanted.
+/// Enough to see which library allocated, if native frames are not wanted.
 const CATEGORY_FRAMES: usize = 12;
 
-/// The stack of an allocation; `NONE` where none is wanted.
+/// The stack of an allocation; `NONE` if none is wanted.
 #[inline]
 pub fn of_allocation() -> StackId {
     if record::is_on() { capture(StackContext::State) } else { StackId::NONE }
 }
 
-/// The stack of a free, where frees have their own.
+/// The stack of a free, if frees have their own.
 #[inline]
 pub fn of_free() -> StackId {
     if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
@@ -51,8 +51,8 @@ fn capture_of(kind: StackKind) -> StackId {
     SCRATCH.with_borrow_mut(|words| capture_into(words, kind))
 }
 
-/// Room for one stack. Not on the stack of the thread, which may be small, and where it would have to
-/// be cleared each time.
+/// Room for one stack. Not on the thread's stack, which may be small, and where it would have to be
+/// cleared each time.
 type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
@@ -76,7 +76,7 @@ pub fn words(stack: StackId) -> Option<Words> {
     take_apart(&record::stacks().words(stack))
 }
 
-/// Makes ready what is needed for a stack: where we lie ourselves, and whether there is a Python.
+/// Prepares what a stack needs: our own address range, and whether there is a Python.
 pub fn start(stacks: StackKind) {
     own_addresses();
     if stacks == StackKind::Native {
@@ -89,7 +89,7 @@ pub fn start(stacks: StackKind) {
     }
 }
 
-/// A symbol of the process, as any library of the program would find it.
+/// A symbol of the process, found as any library of the program would.
 fn global(name: &CStr) -> *const c_void {
     dlsym::real(libc::RTLD_DEFAULT, name.as_ptr())
 }

@@ -1,9 +1,9 @@
-//! Device memory that the driver serves itself and that is in none of our segments: virtual memory,
-//! pools, managed and pitched memory, arrays. Each allocation is told as a segment with one block, so
-//! that a snapshot shows *all* of the GPU's memory, and who asked for it.
+//! Device memory that the driver serves directly, outside our segments: virtual memory, pools, managed
+//! and pitched memory, arrays. Each allocation is recorded as a segment with one block, so that a
+//! snapshot shows *all* GPU memory and where it was allocated.
 //!
-//! What is told here is what the program's calls said. Calls past our hooks are not seen; where an
-//! address comes up again although its end was missed, the end is told then.
+//! Recorded from the program's calls. Calls that bypass our hooks are missed; if an address is allocated
+//! again whose end was missed, the end is recorded then.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub struct Allocation {
 }
 
 struct DriverMemory {
-    /// By address; they do not overlap.
+    /// By address, without overlaps.
     live: BTreeMap<u64, Allocation>,
     /// By device.
     devices: BTreeMap<i32, OfDevice>,
@@ -47,19 +47,19 @@ struct DriverMemory {
 #[derive(Default)]
 struct OfDevice {
     ring: Option<Ring>,
-    /// What is live, where that outlives the process.
+    /// A copy of `live` that outlives the process, if wanted.
     segments: Segments,
     owner: Option<Owner>,
 }
 
-/// What this adds to a snapshot.
+/// The contribution to a snapshot.
 pub struct Cut {
     pub segments: Vec<Segment>,
     /// By device: entries, and how many are missing.
     pub entries: Vec<(i32, Vec<Entry>, u64)>,
 }
 
-/// The driver gave this.
+/// The driver has provided this.
 pub fn allocated(allocation: Allocation) {
     if !settings::get().includes(allocation.device) {
         return;
@@ -75,8 +75,8 @@ pub fn allocated(allocation: Allocation) {
     memory.of(&allocation).segments.set_flags(address, IS_THERE | IS_BLOCK);
 }
 
-/// The program ends what begins at this address: call before the driver does, whose next owner of
-/// the address may be faster than we are. Answers what to restore where the driver refuses.
+/// The program ends the allocation at this address: call before the driver, after whose call another
+/// thread may get the address. Returns what to restore if the driver refuses.
 #[must_use]
 pub fn freed(address: u64) -> Option<Allocation> {
     let mut memory = lock(&HELD);
@@ -85,13 +85,13 @@ pub fn freed(address: u64) -> Option<Allocation> {
     Some(allocation)
 }
 
-/// As `freed`, for all that lies in this range.
+/// As `freed`, for everything in this range.
 #[must_use]
 pub fn freed_within(address: u64, bytes: u64) -> Vec<Allocation> {
     lock(&HELD).end_within(address, bytes)
 }
 
-/// Forgets everything: what is live is told anew only where it is made anew.
+/// Forgets everything: what is live is recorded again only if it is allocated again.
 pub fn forget() {
     let mut memory = lock(&HELD);
     memory.live.clear();
@@ -100,7 +100,7 @@ pub fn forget() {
     PHYSICAL.with(|physical| physical.given.clear());
 }
 
-/// Forgets what is of other devices than these.
+/// Forgets everything on devices not in `settings`.
 pub fn forget_others(settings: &Settings) {
     let mut memory = lock(&HELD);
     memory.live.retain(|_, allocation| settings.includes(allocation.device));
@@ -108,12 +108,12 @@ pub fn forget_others(settings: &Settings) {
     others.for_each(|(_, device)| device.forget());
 }
 
-/// Forgets the entries, and not what is live.
+/// Forgets the entries, but not what is live.
 pub fn forget_entries() {
     lock(&HELD).devices.values_mut().for_each(OfDevice::forget_entries);
 }
 
-/// A context is gone, and its memory with it.
+/// A context is gone with its memory.
 pub fn context_ended(context_id: u64) {
     let mut memory = lock(&HELD);
     let of_context = |allocation: &&Allocation| allocation.context_id == context_id;
@@ -129,17 +129,17 @@ pub fn physical_created(handle: u64, device: i32) {
     PHYSICAL.enter(handle as usize, device);
 }
 
-/// Runs the driver's call that takes the handle back; what is mapped stays.
+/// Runs the driver's call that takes the handle back; mappings stay.
 pub fn physical_released_by(handle: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     PHYSICAL.end_by(handle as usize, call)
 }
 
-/// The device of physical memory that this process made; none for what others made.
+/// The device of physical memory created by this process.
 pub fn device_of_physical(handle: u64) -> Option<i32> {
     PHYSICAL.look(|physical| physical.given.get(&(handle as usize)).copied())
 }
 
-/// How many bytes a cut takes, at most.
+/// An upper bound of the bytes that a cut takes.
 pub fn cut_bytes() -> usize {
     let memory = lock(&HELD);
     let rings = memory.devices.values().filter_map(|device| device.ring.as_ref());

@@ -1,8 +1,8 @@
-//! Who holds how many bytes, and who held how many when it was most: by stack, while it happens.
+//! How many bytes each stack holds, and held at the peak, counted as it happens.
 //!
-//! A peak is a moment for all stacks at once, and there may be many thousand of them: copying them
-//! at each new peak would make allocations slow. So a row keeps what it had at the latest peak only
-//! when it changes for the first time after it; until then what it has now is what it had.
+//! A peak is one moment for all stacks, of which there may be many thousands: copying them at each new
+//! peak would make allocations slow. So a row saves its peak value only when it first changes after the
+//! latest peak; until then its current value is the peak value.
 
 use cachealloc_history::StackId;
 
@@ -12,21 +12,21 @@ pub struct Holders {
     rows: Vec<Row>,
     bytes: u64,
     bytes_peak: u64,
-    /// How many peaks there were.
+    /// How many peaks there were so far.
     peaks_count: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Row {
     bytes: u64,
-    /// At the peak of this number.
+    /// The value at the peak of this number.
     bytes_at_peak: u64,
     peak: u64,
     allocations_count: u64,
     frees_count: u64,
 }
 
-/// What one stack holds, and held.
+/// What one stack holds and held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
     pub stack: StackId,
@@ -55,13 +55,13 @@ impl Holders {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// The peak is now.
+    /// Makes now the peak.
     pub fn reset_peak(&mut self) {
         self.bytes_peak = self.bytes;
         self.peaks_count += 1;
     }
 
-    /// Every stack that ever held something.
+    /// Every stack that ever held anything.
     pub fn all(&self) -> impl Iterator<Item = Held> {
         self.rows.iter().enumerate().filter_map(|(number, row)| {
             let at_peak = row.peak == self.peaks_count;
@@ -73,7 +73,7 @@ impl Holders {
         })
     }
 
-    /// The row, about to change. None: there is no memory for it.
+    /// The row that is about to change. None: there is no memory for it.
     fn row(&mut self, stack: StackId) -> Option<&mut Row> {
         let number = stack.0 as usize;
         if !super::grow_to(&mut self.rows, number) {

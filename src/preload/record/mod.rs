@@ -1,5 +1,5 @@
-//! From what happens in the runtime to history: stacks first, before any lock; then entries, under
-//! the lock that orders what they tell; names last, when a snapshot is written.
+//! Records the history: stacks first, before any lock; then entries, under the lock that orders the
+//! events; names last, when a snapshot is written.
 //!
 //! Uses the core's types and the crates of history and stacks. Never calls the driver.
 
@@ -18,7 +18,7 @@ use cachealloc_history::Stacks;
 
 use crate::{config, log};
 
-/// What all stacks together may take: 48 MiB, some 200,000 different stacks of 30 frames.
+/// The most that all stacks together may take: 48 MiB, some 200,000 different stacks of 30 frames.
 const STACK_WORDS_MAX: u64 = 6 << 20;
 
 static STACKS: OnceLock<Stacks> = OnceLock::new();
@@ -34,7 +34,7 @@ pub fn is_on_for(device: i32) -> bool {
     is_on() && settings::get().includes(device)
 }
 
-/// There is no memory for what recording needs: it ends here, and the program goes on. Called inside an
+/// Memory for recording has run out: recording ends here, and the program continues. Called inside an
 /// allocation: takes no lock and allocates nothing.
 pub fn stop_short() {
     if is_on() {
@@ -70,7 +70,7 @@ pub fn stacks() -> &'static Stacks {
     STACKS.get_or_init(|| Stacks::lasting(STACK_WORDS_MAX, &lasting::Pieces))
 }
 
-/// Some library may have been unloaded.
+/// A library may have been unloaded.
 pub fn note_unload() {
     if STACKS.get().is_some() {
         cachealloc_stacks::note_unload();

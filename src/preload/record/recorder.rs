@@ -1,6 +1,6 @@
-//! What happened to the memory of one context. Every entry is made under the lock of the context's
-//! allocator, right after the allocator changed: so the entries and the allocator's blocks are one
-//! consistent story whenever that is free. Its own lock is a leaf, free where the allocator's is held.
+//! The history of one context's memory. Every entry is made under the lock of the context's allocator,
+//! right after the allocator changed: so entries and blocks are consistent whenever that lock is free.
+//! Its own lock is a leaf, free whenever the allocator's is held.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ struct Recorded {
     /// From `begin` to `end`.
     on: bool,
     entries: Entries,
-    /// By number of the block: where it came from. Stale for blocks that are free.
+    /// The origin of each block, by its number. Stale for free blocks.
     blocks: Rows<BlockRow>,
     segments: Segments,
     holders: Holders,
@@ -43,11 +43,11 @@ struct Recorded {
 
 #[derive(Default)]
 struct Entries {
-    /// Where all that is recorded outlives the process.
+    /// Set if everything recorded is to outlive the process.
     owner: Option<Owner>,
     /// None before the first entry.
     ring: Option<Ring>,
-    /// When what is told now has happened, if that is over.
+    /// The time of the events being recorded, if they are past.
     at_ns: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ struct Entries {
 struct Origin {
     stack: StackId,
     stream: u64,
-    /// Of a block: kept here, because the three entries of its life must agree to the byte.
+    /// The block's bytes, kept here because the three entries of its life must agree exactly.
     requested_bytes: u64,
 }
 
@@ -73,14 +73,14 @@ pub struct Allocated {
 pub struct Freed {
     pub block: BlockId,
     pub address: u64,
-    /// Of the cache: with what lies behind the block.
+    /// As requested of the cache, including the slack after the block.
     pub requested_bytes: u64,
-    /// Where the free came from; `NONE`: the entry shows where the allocation came from.
+    /// The stack of the free; `NONE`: the entry shows that of the allocation.
     pub stack: StackId,
 }
 
 impl Recorder {
-    /// The segment that begins there arrived from the driver.
+    /// The segment at this address arrived from the driver.
     pub fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let Some(segment) = allocator.segment_around(base) else { return };
@@ -99,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// Memory has come behind addresses of an arena.
+    /// Memory was mapped at addresses of an arena.
     pub fn mapped(&self, allocator: &Allocator, mappings: &[Mapping], stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
@@ -112,7 +112,7 @@ impl Recorder {
         }
     }
 
-    /// Memory has left the allocator from behind addresses of an arena.
+    /// Memory was unmapped from addresses of an arena.
     pub fn unmapped(&self, allocator: &mut Allocator, mappings: &[Mapping]) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
@@ -140,8 +140,8 @@ impl Recorder {
         recorded.holders.allocated(stack, requested_bytes);
     }
 
-    /// The program freed a block, and anybody may have it. Call before the allocator's `free`, after
-    /// which the block's number may name another one.
+    /// The program freed a block that is free for any request. Call before the allocator's `free`, which
+    /// may reuse the block's number.
     pub fn freed(&self, allocator: &mut Allocator, freed: Freed) {
         self.note_free(allocator, freed, Action::Free);
     }
@@ -156,7 +156,7 @@ impl Recorder {
         self.recorded().map_or(StackId::NONE, |recorded| recorded.origin(block).stack)
     }
 
-    /// Pending frees may be over.
+    /// Pending frees may have completed.
     pub fn completed(&self, allocator: &mut Allocator) {
         if let Some(mut recorded) = self.recorded() {
             recorded.take_completed(allocator);
@@ -170,12 +170,12 @@ impl Recorder {
         recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
     }
 
-    /// Who holds how much, and held how much at the peak.
+    /// What each stack holds, and held at the peak.
     pub fn holders(&self) -> Vec<Held> {
         lock(&self.0).holders.all().collect()
     }
 
-    /// The peak is now.
+    /// Makes now the peak.
     pub fn reset_peak(&self) {
         lock(&self.0).holders.reset_peak();
     }
@@ -194,7 +194,7 @@ impl Recorder {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// None where nothing is recorded.
+    /// None if nothing is recorded.
     fn recorded(&self) -> Option<std::sync::MutexGuard<'_, Recorded>> {
         super::is_on().then(|| lock(&self.0)).filter(|recorded| recorded.on)
     }
@@ -239,7 +239,7 @@ impl Recorded {
         }
     }
 
-    /// Of a block whose row says where it came from.
+    /// Changes the state of a block that is recorded.
     fn set_state(&mut self, block: BlockId, state: u32) {
         if let Some(row) = self.blocks.get_mut(block.0 as usize) {
             row.state = state;
@@ -278,7 +278,7 @@ fn row_of(segment: &SegmentView, stack: StackId) -> SegmentRow {
     SegmentRow {
         address: segment.base.0,
         bytes: segment.bytes,
-        // What grew for one stream and what grew for another are one.
+        // Memory that grew for different streams has merged.
         stream: if segment.expandable { 0 } else { stream_of(segment.requester) },
         pool_id: segment.private.map_or(0, |private| private.0),
         stack,
@@ -286,19 +286,19 @@ fn row_of(segment: &SegmentView, stack: StackId) -> SegmentRow {
     }
 }
 
-/// Mappings that touch, as one.
+/// The mappings, with adjacent ones merged.
 fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
     let touching = mappings.chunk_by(|left, right| left.end() == right.base);
     touching.map(|range| (range[0].base.0, range.iter().map(|mapping| mapping.bytes).sum()))
 }
 
-/// As PyTorch: one where only live blocks are wanted.
+/// As PyTorch: one, if only live blocks are wanted.
 pub fn entries_max() -> usize {
     let settings = settings::get();
     if settings.level == Record::State { 1 } else { settings.entries_max }
 }
 
-/// How many entries somebody wants and this lacks.
+/// How many wanted entries the ring has dropped.
 pub fn missing_count(ring: &Ring) -> u64 {
     if settings::get().level == Record::State { 0 } else { ring.dropped_count() }
 }
@@ -309,7 +309,7 @@ pub fn shown(stack: StackId) -> StackId {
     if shown { stack } else { StackId::NONE }
 }
 
-/// 0 is the default stream, as PyTorch has it; a plain allocation belongs to none.
+/// 0 is the default stream, as in PyTorch; a plain allocation has no stream.
 fn stream_of(requester: Requester) -> u64 {
     match requester {
         Requester::Context => 0,

@@ -1,4 +1,4 @@
-//! Memory that came from the driver, by address, and the same as rows that outlive the process.
+//! Memory from the driver, by address, and the same as rows that outlive the process.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Segments {
 /// The rows that outlive the process.
 struct Lasting {
     rows: Rows<SegmentRow>,
-    /// By address: which row it is.
+    /// The row of each address.
     places: BTreeMap<u64, usize>,
     free: Vec<usize>,
 }
@@ -38,7 +38,7 @@ impl Segments {
         }
     }
 
-    /// The segment that begins there, which is gone now.
+    /// Removes the segment at this address, which is gone.
     pub fn remove(&mut self, address: u64) -> Option<SegmentRow> {
         let row = self.there.remove(&address)?;
         if let Some(lasting) = &mut self.lasting {
@@ -47,7 +47,7 @@ impl Segments {
         Some(row)
     }
 
-    /// A range has left; what is left of segments around it stays.
+    /// Removes a range; the rest of the segments around it stays.
     pub fn take_out(&mut self, address: u64, bytes: u64) {
         let touched = take_out(&mut self.there, address, bytes);
         if let Some(lasting) = &mut self.lasting {
@@ -80,8 +80,8 @@ impl Lasting {
         self.places.insert(row.address, place);
     }
 
-    /// What is left comes before the segment goes, the last part first: at any instruction, taking the range
-    /// out of what is there leads to the same.
+    /// Adds what is left before the segment is removed, the last part first: at any instruction,
+    /// removing the range from the rows gives the same result.
     fn replace(&mut self, address: u64, left: &[SegmentRow]) {
         let before = self.places.remove(&address);
         left.iter().rev().for_each(|row| self.insert(*row));

@@ -1,7 +1,7 @@
 //! What is recorded now: as the options say, until a call of the program (`include/cachealloc.h`) or an
-//! order of another process (`statistics/orders`) says otherwise.
+//! order of another process (`statistics/orders`) changes it.
 //!
-//! All of it is one word, so that a call that is just being recorded sees one state of it.
+//! All of it in one word, so that a call being recorded sees one consistent state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,11 +30,11 @@ const DEVICE_SHIFT: u32 = 56;
 const ALL_DEVICES: u8 = 0x7f;
 const _: () = assert!(ENTRIES_MAX <= u32::MAX as u64);
 
-/// Something that happened is not in the entries.
+/// Some events are missing from the entries.
 static IS_PARTIAL: AtomicBool = AtomicBool::new(false);
 
-/// The settings in force. The level is what was asked for: where memory ran out nothing is recorded all
-/// the same (`record::is_on`).
+/// The settings in force. The level is the one requested: if memory has run out, nothing is recorded
+/// nevertheless (`record::is_on`).
 #[inline]
 pub fn get() -> Settings {
     match WORD.load(Ordering::Relaxed) {
@@ -43,18 +43,18 @@ pub fn get() -> Settings {
     }
 }
 
-/// Puts these in force. What contexts have recorded is for the caller to look after.
+/// Puts these in force. The caller must adapt what contexts have recorded.
 pub fn set(settings: Settings) {
     WORD.store(packed(settings), Ordering::Relaxed);
     config::set_records(settings.level != Record::Off);
 }
 
-/// From here on the entries are not all that ever happened.
+/// From here on the entries are incomplete.
 pub fn note_partial() {
     IS_PARTIAL.store(true, Ordering::Relaxed);
 }
 
-/// Whether everything that ever happened was recorded.
+/// Whether every event was recorded.
 pub fn is_from_start() -> bool {
     get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
 }
@@ -62,7 +62,7 @@ pub fn is_from_start() -> bool {
 /// What is recorded now.
 pub fn now() -> Settings {
     let settings = get();
-    // Where memory ran out nothing is.
+    // If memory has run out, nothing is recorded.
     if crate::record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
 }
 

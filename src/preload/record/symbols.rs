@@ -1,6 +1,6 @@
-//! What stacks say, for the writer of a snapshot: addresses become frames, all at once and sorted by
-//! library, because looking into one library after the other a thousand times over takes a thousand
-//! times as long. What was found out once is kept for the next snapshot.
+//! Resolves stacks for the writer of a snapshot: addresses become frames, all at once and sorted by
+//! library, because visiting the libraries in turn for each address would take a thousand times as long.
+//! Results are kept for the next snapshot.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::record::capture;
 /// An address and the epoch in which it was on a stack.
 type Place = (u64, u32);
 
-/// What is known of addresses and Python frames so far.
+/// What is known about addresses and Python frames so far.
 #[derive(Default)]
 pub struct Names {
     native: HashMap<Place, Vec<Named>>,
     modules: HashMap<Place, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
-    /// The main program's file, whose memory is the application's own.
+    /// The main program's file, whose frames are the application's own.
     program: String,
-    /// By path, of the modules that have an address without a line: whoever reads the snapshot may
-    /// have the debug information that is not here.
+    /// By path, of the modules with an address that has no line: a reader of the snapshot may have the
+    /// debug information that is missing here.
     build_ids: BTreeMap<String, String>,
 }
 
@@ -36,7 +36,7 @@ struct Named {
 }
 
 impl Names {
-    /// Finds out whatever these stacks need. `sign_of_life` is called now and then.
+    /// Resolves everything these stacks need. `sign_of_life` is called now and then.
     pub fn prepare(
         &mut self,
         stacks: impl Iterator<Item = StackId>,
@@ -65,7 +65,7 @@ impl Names {
         self.find_program();
     }
 
-    /// Finds out which libraries are on these stacks, and nothing else: what `category` needs.
+    /// Resolves only the libraries of these stacks: what `category` needs.
     pub fn prepare_categories(&mut self, stacks: impl Iterator<Item = StackId>) {
         for words in stacks.filter_map(capture::words) {
             for &address in &words.native {
@@ -128,7 +128,7 @@ impl Describe for Names {
     }
 }
 
-/// So many that libraries are looked into once or twice, so few that a slow one shows life.
+/// Enough to visit each library only once or twice, few enough that a slow one shows signs of life.
 const PLACES_AT_ONCE: usize = 4096;
 
 fn named(symbol: Symbol) -> Named {

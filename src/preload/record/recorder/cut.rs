@@ -16,7 +16,7 @@ pub struct Cut {
 }
 
 impl Recorder {
-    /// How many bytes a cut takes, at most.
+    /// An upper bound of the bytes that a cut takes.
     pub fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
         let recorded = lock(&self.0);
         let segments = allocator.segments();
@@ -25,14 +25,14 @@ impl Recorder {
                 (segments + 1, blocks + allocator.blocks(segment.id).count())
             });
         let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
-        // A list that grows leaves what it was, and is up to twice as long as what is in it.
+        // A list that grows abandons its old memory, and is up to twice as long as its contents.
         segments_count * (6 * size_of::<history::Segment>() + 256)
             + blocks_count * 4 * size_of::<history::Block>()
             + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
     }
 
-    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: what
-    /// the program asked for, where nothing is recorded.
+    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: the bytes
+    /// the program requested, if nothing is recorded.
     pub fn cut(
         &self,
         allocator: &mut Allocator,
@@ -49,7 +49,7 @@ impl Recorder {
                 device: device as u32,
                 address: view.base.0,
                 bytes: view.bytes,
-                // What grew for one stream and what grew for another are one.
+                // Memory that grew for different streams has merged.
                 stream: if view.expandable { 0 } else { stream_of(view.requester) },
                 kind: match view.pool {
                     Pool::Small => history::PoolKind::Small,

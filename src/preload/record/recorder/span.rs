@@ -1,5 +1,4 @@
-//! From when to when a context is recorded: from what is there at the begin, until the recording or the
-//! context ends.
+//! The span in which a context is recorded: from its begin until the recording or the context ends.
 
 use cachealloc_core::{Allocator, BlockState, BlockView};
 use cachealloc_history::lasting::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT, PENDING};
@@ -13,8 +12,8 @@ use crate::record::recorder::{
 use crate::record::segments::Segments;
 
 impl Recorder {
-    /// Records from here on, from nothing. What the program holds by now was there before: it has no
-    /// entry, and its free is one without an allocation. `requested`: as in `cut`.
+    /// Starts to record with no entries. What the program holds by now has no entry, and its free
+    /// appears without an allocation. `requested`: as in `cut`.
     pub fn begin(
         &self,
         allocator: &mut Allocator,
@@ -65,8 +64,8 @@ impl Recorder {
         *recorded = Recorded { entries, ..Recorded::default() };
     }
 
-    /// Forgets the entries, and remembers where what is there came from. What is recorded already stays
-    /// recorded in its own way: entries to come are those of the settings to come.
+    /// Forgets the entries, and keeps the origin of what is live. Blocks recorded already keep their
+    /// entries as they are; new settings apply to later entries.
     pub fn forget_entries(&self, allocator: &mut Allocator) {
         let mut recorded = lock(&self.0);
         recorded.take_completed(allocator);
@@ -78,8 +77,8 @@ impl Recorder {
         lock(&self.0).on
     }
 
-    /// The context is gone with all its memory; the driver freed what was left. Told as of the moment
-    /// before the driver was asked to end it: since then another context may have been given the same.
+    /// The context is gone with all its memory; the driver freed what was left. Dated just before the
+    /// driver was asked to end it: since then another context may have got the same addresses.
     pub fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.entries.at_ns = Some(at_ns);
@@ -109,7 +108,7 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// Nothing yet, in memory that outlives the process where there is some.
+    /// Empty, in memory that outlives the process if there is any.
     fn lasting(owner: Option<Owner>) -> Recorded {
         Recorded {
             on: true,
