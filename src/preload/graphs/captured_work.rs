@@ -1,4 +1,4 @@
-//! What is known of the work of one capture: the streams that take part, and what may be used again.
+//! The work of one capture: the streams that take part, and what may be reused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,13 +12,13 @@ use crate::graphs::AllocationPoints;
 use crate::ordering::{LEDGER, early_start};
 use crate::process::thread::{self, Thread};
 
-/// Streams of all captures whose next kernel must not start early.
+/// Number of streams, in all captures, whose next kernel must not start early.
 pub static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What is known of a capture's work.
+/// The work of one capture.
 pub struct Work {
     pub over: bool,
-    /// In the order in which they joined.
+    /// In the order they joined.
     pub members: Vec<Member>,
     /// Streams whose next kernel must not start early.
     pub full_order: Vec<StreamHandle>,
@@ -26,13 +26,14 @@ pub struct Work {
     pub allocation_points: AllocationPoints,
 }
 
-/// A stream that takes part. Its id was asked before it captured: afterwards that would end the
+/// A stream that takes part. Its id was read before it captured: reading it afterwards would end the
 /// capture (900, measured).
 #[derive(Clone, Copy)]
 pub struct Member {
     pub handle: StreamHandle,
     pub id: u64,
-    /// The only thread and context to which the handle means this stream: a default stream of its own.
+    /// For a per-thread default stream: the only thread and context in which the handle means this
+    /// stream.
     owner: Option<(usize, &'static Context)>,
 }
 
@@ -42,7 +43,7 @@ impl Member {
         Member { handle, id, owner: if handle == STREAM_PER_THREAD { own() } else { None } }
     }
 
-    /// Whether the calling thread means this stream by this handle.
+    /// Whether this handle means this stream in the calling thread.
     pub fn is(&self, stream: StreamHandle) -> bool {
         let here = |context| contexts::known(0).is_some_and(|now| core::ptr::eq(now, context));
         let owned = self.owner.is_none_or(|(_, context)| here(context));
@@ -58,7 +59,7 @@ impl Member {
         self.owner.is_none_or(|(owner, _)| owner == thread::with(Thread::number))
     }
 
-    /// Where the handle means this stream. None: it does so nowhere in this thread.
+    /// Runs `ask` where the handle means this stream. None: nowhere in this thread.
     fn in_its_context<T>(&self, ask: impl Fn() -> T) -> Option<T> {
         let Some((_, context)) = self.owner else { return Some(ask()) };
         let mut answer = None;
@@ -83,17 +84,18 @@ impl Work {
         }
     }
 
-    /// Whether anything was handed out for this capture, so that something can be used again.
+    /// Whether anything was handed out in this capture, so that something can be reused.
     pub fn is_concerned(&self) -> bool {
         !self.allocation_points.is_empty()
             || self.reuse.waiting_count() != 0
             || self.reuse.has_reused()
     }
 
-    /// Looks at the capture as it is now, and does what keeps true what was found. None: not all of it
-    /// can be seen, and from now on nothing is used again. What was before stays in order all the same.
+    /// Runs `body` on the current graph of the capture, and then repairs what its results depend on.
+    /// None: part of the graph cannot be seen, and nothing is reused from now on. What was reused before
+    /// stays ordered.
     pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
-        // A function that we do not know may have done anything to it.
+        // A function we do not know may have changed it in any way.
         if !LEDGER.skipping.is_allowed() || !config::get().reuse_in_captures {
             self.reuse.turns_opaque();
         }

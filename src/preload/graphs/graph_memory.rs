@@ -1,15 +1,13 @@
-//! Memory of graphs: what their memory nodes need, which the driver takes at the first launch or
-//! upload.
+//! Memory of graphs: their memory nodes get it from the driver at the first launch or upload.
 //!
-//! One for which the device is too full keeps for good what it had got by then, and no trim
-//! gives that back (measured on driver 580, natively too). So room is made before, not after
-//! it has failed.
+//! A graph that finds the device too full keeps for good what it got by then, and no trim returns that
+//! (measured on driver 580, natively too). So room is made before the launch, not after it has failed.
 
 use crate::books::Book;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
 
-/// What an executable graph needs, and whether the driver has given it.
+/// What an executable graph needs, and whether the driver has provided it.
 #[derive(Clone, Copy, PartialEq)]
 struct Need {
     bytes: u64,
@@ -19,7 +17,7 @@ struct Need {
 /// Executable graphs with memory nodes.
 static NEEDS: Book<Need> = Book::new();
 
-/// The driver rounds what it takes.
+/// The driver rounds sizes up.
 const SLACK_BYTES: u64 = 64 << 20;
 
 /// Whether any executable graph has memory nodes.
@@ -45,7 +43,7 @@ pub fn end_by(executable: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     NEEDS.end_by(executable, call)
 }
 
-/// It was launched or uploaded: it has its memory.
+/// It was launched or uploaded, so it has its memory.
 pub fn launched(executable: usize) {
     NEEDS.with(|needs| {
         if let Some(need) = needs.given.get_mut(&executable) {
@@ -54,7 +52,7 @@ pub fn launched(executable: usize) {
     });
 }
 
-/// The driver gave back what no graph uses at the moment.
+/// The driver took back what no graph uses at the moment.
 pub fn trimmed() {
     NEEDS.with(|needs| needs.given.values_mut().for_each(|need| need.backed = false));
 }
@@ -70,7 +68,7 @@ pub fn lacks_room(executable: usize) -> bool {
     known && (free_bytes as u64) < bytes.saturating_add(SLACK_BYTES)
 }
 
-/// The sum over all memory nodes: more than needed where one node's memory serves another.
+/// The sum over all memory nodes: too much if nodes share memory.
 fn bytes_of(graph: GraphHandle) -> u64 {
     let mut count = 0;
     if api::graph_get_nodes(graph, None, &mut count) != SUCCESS || count == 0 {

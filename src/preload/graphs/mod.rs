@@ -1,4 +1,4 @@
-//! Captures and their memory. Here: what a capture remembers of its blocks.
+//! Captures and their memory. Here: what a capture remembers about its blocks.
 
 pub mod captured_work;
 pub mod graph_memory;
@@ -16,8 +16,8 @@ use cachealloc_core::order::reuse::AllocationPoint;
 
 use crate::contexts::Context;
 
-/// What is remembered of the blocks that a capture holds, by address, and of those that wait, by a number
-/// of the capture's: blocks of several contexts may have one.
+/// The allocation points of the blocks that a capture holds, by address, and the blocks that wait, by a
+/// number of the capture: block ids of different contexts may be equal.
 #[derive(Default)]
 pub struct AllocationPoints {
     held: BTreeMap<u64, (AllocationPoint, Option<u64>)>,

@@ -1,11 +1,13 @@
-//! What the nodes of a capture name: where their work may read and write when the graph is launched.
+//! What the nodes of a capture name: the memory their work may read and write when the graph is
+//! launched.
 //!
-//! Noted when work is submitted into a capture: every address among the bytes of a kernel's arguments, at
-//! any alignment, and every operand of a copy or a fill, leads to the block of ours around it, its end
-//! included where no other block begins, nor memory of the driver's own: a neighbour that is not meant would
-//! stay reserved. That finds a tensor map (`CUtensorMap`) as well, which begins with its address (measured). Of a function that is not
-//! known here, and of a kernel whose arguments are not, everything counts that the program holds of the
-//! capture's memory at that moment. What it has freed by then no later node can name.
+//! Noted when work is submitted into a capture. Every address among the bytes of a kernel's arguments,
+//! at any alignment, and every operand of a copy or a fill names the block of ours around it; its end
+//! counts too, unless another block or memory of the driver begins there, since a neighbour that is not
+//! meant would stay reserved. This also finds a tensor map (`CUtensorMap`), which begins with its
+//! address (measured). For an unknown function, or a kernel with unknown arguments, everything counts
+//! that the program holds of the capture's memory at that moment. No later node can name what was freed
+//! by then.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -22,9 +24,9 @@ use crate::pagemap::{self, Place};
 
 #[derive(Default)]
 pub struct Names {
-    /// Apart from each other: end by begin.
+    /// Disjoint, each end by its begin.
     ranges: BTreeMap<u64, u64>,
-    /// The blocks that were named since the last `take_blocks`.
+    /// The blocks named since the last `take_blocks`.
     blocks: Vec<u64>,
 }
 
@@ -43,7 +45,7 @@ impl Names {
         self.last_end(begin, end).is_some()
     }
 
-    /// Where the last range ends that names any of these addresses.
+    /// The end of the last range that names any of these addresses.
     pub fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
         let (_, to) = self.ranges.range(..end).next_back()?;
         (*to > begin).then_some(*to)
@@ -54,7 +56,7 @@ impl Names {
         self.ranges.range(..=address).next_back().map(|(from, to)| (*from, *to))
     }
 
-    /// The block that the program holds around this address, else the one that ends there.
+    /// Adds the block that the program holds around this address, else the one that ends there.
     fn add_address(&mut self, address: u64) {
         let ends = || block_around(address.checked_sub(1)?);
         let mut blocks = [block_around(address), ends()];
@@ -73,11 +75,11 @@ impl Names {
         core::mem::take(&mut self.blocks)
     }
 
-    /// What the nodes of this submission name. False: that is not known.
+    /// Adds what the nodes of this submission name. False: that is not known.
     ///
     /// # Safety
     ///
-    /// `words` are what the program hands to this function.
+    /// `words` are the program's arguments of this function.
     pub unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
         match function.base {
             "cuEventRecord" | "cuEventRecordWithFlags" | "cuStreamWaitEvent" => true,
@@ -87,7 +89,7 @@ impl Names {
             | "cuMemcpyPeerAsync" | "cuMemsetD8Async" | "cuMemsetD16Async" | "cuMemsetD32Async"
             | "cuMemsetD2D8Async" | "cuMemsetD2D16Async" | "cuMemsetD2D32Async"
             | "cuMemFreeAsync" => {
-                // Sizes and values are taken for addresses as well, which does no harm.
+                // Sizes and values are treated as addresses too, which is harmless.
                 words.iter().for_each(|word| self.add_address(*word as u64));
                 true
             }
@@ -122,7 +124,7 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
     held.then_some((view.address.0, view.address.0 + view.bytes))
 }
 
-/// Whether the program has memory here that is none of ours.
+/// Whether the program has memory here that is not ours.
 fn is_the_driver_s(address: u64) -> bool {
     let mut mapped = 0;
     pagemap::extent_of(address).is_none()

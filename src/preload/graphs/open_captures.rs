@@ -1,15 +1,15 @@
-//! The captures that are open: who began them, which streams take part, and what they may use again.
+//! The open captures: which thread began them, which streams take part, and what they may reuse.
 //!
-//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in, in whatever
-//! mode, and whatever mode the thread has changed to meanwhile (Note [Threads of a capture] in
-//! `participants`); and whatever context is current: natively such a call ends the capture, or its memory
-//! is for captured work on streams of that context, which has joined. So a capture has memory in each.
-//! A thread that takes part in none belongs to a global capture of another thread on streams of the
-//! current context, unless its own mode says otherwise: natively its call would end that capture, so no
-//! program that works natively makes it. All other calls are as if nothing captured.
+//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in, whatever
+//! its mode, even if the thread has changed its mode meanwhile (Note [Threads of a capture] in
+//! `participants`), and whatever context is current: natively such a call ends the capture, or its
+//! memory is for captured work on streams of that context, which has joined. So a capture has memory in
+//! each. A thread that takes part in none belongs to a global capture of another thread on streams of
+//! the current context, unless its own mode says otherwise: natively its call would end that capture, so
+//! no program that works natively makes it. All other calls are served as if no stream captured.
 //!
-//! A capture's lock is held from the first question about it to the last change: its end waits for
-//! that, so that nobody asks about a graph that the program has got.
+//! A capture's lock is held from the first query about it to the last change. Its end waits for the
+//! lock, so a graph that the program has received is not queried.
 
 use core::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -38,14 +38,14 @@ pub struct OpenCapture {
     /// The thread that began it.
     thread: usize,
     pub threads: Mutex<Threads>,
-    /// When it began, as `participants` counts.
+    /// When it began, in moments of `participants`.
     pub begun_at: u64,
     mode: u32,
     /// The driver's number for it.
     number: u64,
     pub graph: GraphHandle,
     context: &'static Context,
-    /// When it began, in each context that there was, by id.
+    /// The mark of its begin in each context that existed, by id.
     begun: Vec<(u64, IdleMark)>,
     /// Its memory, the newest last.
     pools: Mutex<Vec<OwnPool>>,
@@ -58,8 +58,8 @@ pub struct OpenCapture {
 struct OwnPool {
     context: &'static Context,
     pool: PrivatePool,
-    /// It serves what comes after `Work::reuse` has turned opaque: nothing in it was ever found to be
-    /// free again.
+    /// It serves requests after `Work::reuse` has turned opaque: nothing in it was ever found to be free
+    /// again.
     sealed: bool,
 }
 
@@ -91,7 +91,7 @@ pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mo
     lock(&OPEN).push(Arc::new(capture));
 }
 
-/// Runs the real End of the capture that began on this stream; nobody asks about it meanwhile.
+/// Runs the real End of the capture that began on this stream; no query about it runs meanwhile.
 pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
     let origin = |capture: &&Arc<OpenCapture>| capture.origin.is(stream);
     let capture = lock(&OPEN).iter().find(origin).cloned();
@@ -106,7 +106,7 @@ pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Only captures that began on these streams still run.
+/// Drops all captures that did not begin on these streams.
 pub fn keep(runs: impl Fn(u64) -> bool) {
     lock(&OPEN).retain(|capture| runs(capture.origin.id));
 }
@@ -133,7 +133,7 @@ pub fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
     lock(&OPEN).iter().find(|capture| capture.number == number).cloned()
 }
 
-/// The open capture that this stream takes part in, and the stream there.
+/// The open capture that this stream takes part in, and its record there.
 pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
     let captures = lock(&OPEN).clone();
     captures.into_iter().find_map(|capture| {
@@ -142,33 +142,33 @@ pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
     })
 }
 
-/// The open capture with this memory.
+/// The open capture that owns this memory.
 pub fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
     let has = |capture: &&Arc<OpenCapture>| lock(&capture.pools).iter().any(|own| own.pool == pool);
     lock(&OPEN).iter().find(has).cloned()
 }
 
-/// A stream is about to wait for an event, and may join a capture by that.
+/// A stream is about to wait for an event, and may thereby join a capture.
 pub fn may_join(stream: StreamHandle) -> Option<Member> {
     let mut id = 0;
     let free = !lock(&OPEN).is_empty() && !captures::is_capturing(stream);
     (free && api::stream_get_id(stream, &mut id) == SUCCESS).then(|| Member::new(stream, id))
 }
 
-/// It has waited, or was not destroyed.
+/// The stream has waited, or was not destroyed.
 pub fn waited(member: Member) {
     let Some(Capturing { number, .. }) = member.now() else { return };
     let Some(capture) = of_number(number) else { return };
     thread::with(|thread| participants::takes_part(thread, &capture));
     let Some(mut work) = capture.enter() else { return };
     work.members.push(member);
-    // What was used again before must come before what this stream captures.
+    // What was reused must come before what this stream captures.
     if work.is_concerned() {
         work.look(|_| ());
     }
 }
 
-/// A stream is about to be destroyed; answers what it was in its capture.
+/// A stream is about to be destroyed. Returns its record in its capture.
 pub fn leaves(stream: StreamHandle) -> Option<Member> {
     let (capture, member) = of_stream(stream)?;
     let mut work = capture.enter()?;
@@ -179,7 +179,7 @@ pub fn leaves(stream: StreamHandle) -> Option<Member> {
     Some(member)
 }
 
-/// Somebody changes nodes or edges by hand, in this graph or in one that is not known.
+/// Nodes or edges are changed by hand, in this graph or an unknown one.
 pub fn edited(graph: Option<GraphHandle>) {
     let captures = lock(&OPEN).clone();
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
@@ -192,8 +192,8 @@ pub fn edited(graph: Option<GraphHandle>) {
     }
 }
 
-/// The program has set what this stream's next node comes after. What was used again before must
-/// come before that, too.
+/// The program has set the dependencies of this stream's next node. What was reused must come before
+/// that node, too.
 pub fn terminals_set(stream: StreamHandle) {
     let Some((capture, _)) = of_stream(stream) else { return };
     let Some(mut work) = capture.enter() else { return };
@@ -217,7 +217,7 @@ pub fn takes_full_order(stream: StreamHandle) -> bool {
 }
 
 impl OpenCapture {
-    /// For a call that belongs to it. None: it has ended, or died.
+    /// For a call that belongs to it. None: it has ended or died.
     pub fn enter(&self) -> Option<MutexGuard<'_, Work>> {
         let work = lock(&self.work);
         (!work.over && self.is_active()).then_some(work)
@@ -235,7 +235,7 @@ impl OpenCapture {
         if let Some(own) = newest.filter(|own| own.sealed || !opaque) {
             return own.pool;
         }
-        // What a context that came later has was never idle before.
+        // Memory of a later context was never idle before the capture.
         let begun = self.begun.iter().find(|(id, _)| *id == context.id);
         let begun = begun.map_or(IdleMark::NEVER, |(_, mark)| *mark);
         let pool = pools::open(context, begun, |note, gone| self.keep_with_graph(note, gone));
@@ -243,13 +243,13 @@ impl OpenCapture {
         pool
     }
 
-    /// Whether natively an allocation of this thread is made at once, and is no part of the capture.
+    /// Whether natively an allocation of this thread is made at once and not as part of the capture.
     pub fn lets_allocate(&self, thread: &Thread) -> bool {
         let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
         self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
     }
 
-    /// A node may name whatever the program holds of its memory.
+    /// A node may name anything the program holds of its memory.
     pub fn name_all(&self) {
         let pools = lock(&self.pools).clone();
         let mut names = lock(&self.names);
@@ -259,7 +259,7 @@ impl OpenCapture {
         }
     }
 
-    /// It has ended: what its graph does not use is everybody's.
+    /// It has ended: what its graph does not use becomes ordinary memory.
     fn let_go(&self) {
         let pools = lock(&self.pools).clone();
         let names = lock(&self.names);
@@ -272,7 +272,7 @@ impl OpenCapture {
         }
     }
 
-    /// Has `gone(data)` called when the graph and all that is made from it are gone.
+    /// Requests a call of `gone(data)` when the graph and all that is made from it are gone.
     fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
         graphs::keep_with_graph(self.graph, data, gone) == SUCCESS
     }

@@ -1,13 +1,13 @@
 //! The threads of a capture.
 //!
-//! Note [Threads of a capture]. A capture is of the thread that began it, and of every thread that submits
-//! work into it, whatever its mode: a framework's backward pass runs in a thread of its own, which
-//! allocates, launches and frees. Such a thread takes part from its first submission to the end of the
-//! capture, and what it has allocated since the begin and still holds joins then
-//! (`core::joined`): a node may name it. What it has freed before was ordinary memory, and no node that
-//! comes can name it. So does what any other thread has allocated since the begin, when a node names it.
+//! Note [Threads of a capture]. A capture belongs to the thread that began it and to every thread that
+//! submits work into it, whatever its mode: a framework's backward pass runs in a thread of its own,
+//! which allocates, launches and frees. Such a thread takes part from its first submission to the end of
+//! the capture. What it has allocated since the begin and still holds joins then (`core::joined`): a
+//! node may name it. What it freed before was ordinary memory, which no later node can name. What any
+//! other thread has allocated since the begin joins when a node names it.
 //!
-//! Of several captures that a thread takes part in, its allocations belong to the one that it has begun or
+//! If a thread takes part in several captures, its allocations belong to the one it has begun or
 //! submitted into last.
 
 use std::collections::BTreeMap;
@@ -29,11 +29,11 @@ use crate::process::thread::Thread;
 #[derive(Default)]
 pub struct Threads(Vec<(usize, u64)>);
 
-/// What was allocated while something captured, by threads that took part in nothing: the thread's
-/// number and the moment, by address. What has gone since is found out when it matters.
+/// What threads that took part in nothing allocated while a stream captured: thread and moment, by
+/// address. Blocks freed since are recognized when it matters.
 static OUTSIDE: Mutex<BTreeMap<u64, (usize, u64)>> = Mutex::new(BTreeMap::new());
 
-/// Later than all moments before.
+/// A moment later than all before.
 pub fn moment() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -44,12 +44,12 @@ impl Threads {
         Threads(vec![(begun_by, moment())])
     }
 
-    /// When this thread took part last. None: it does not.
+    /// When this thread last took part. None: it does not.
     pub fn last(&self, thread: usize) -> Option<u64> {
         self.0.iter().find(|(known, _)| *known == thread).map(|(_, last)| *last)
     }
 
-    /// This thread takes part now. Whether it did not before.
+    /// This thread takes part now. Returns whether it did not before.
     fn note(&mut self, thread: usize) -> bool {
         let now = moment();
         match self.0.iter_mut().find(|(known, _)| *known == thread) {
@@ -65,12 +65,12 @@ impl Threads {
     }
 }
 
-/// A thread that takes part in nothing was given this block by `cuMemAlloc`.
+/// A thread that takes part in nothing got this block from `cuMemAlloc`.
 pub fn allocated_outside(thread: &Thread, address: u64) {
     lock(&OUTSIDE).insert(address, (thread.number(), moment()));
 }
 
-/// Nothing captures any more.
+/// No stream captures any more.
 pub fn forget() {
     lock(&OUTSIDE).clear();
 }
@@ -79,9 +79,9 @@ pub fn forget() {
 ///
 /// # Safety
 ///
-/// `words` are what the program hands to this function.
+/// `words` are the program's arguments of this function.
 pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle, words: &[usize]) {
-    // The legacy default stream, which never captures; to ask it may kill a capture.
+    // The legacy default stream never captures; querying it may kill a capture.
     if stream <= STREAM_LEGACY {
         return;
     }
@@ -108,7 +108,7 @@ pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle
     joins.into_iter().for_each(|address| join(&capture, address));
 }
 
-/// This thread has submitted into the capture, or does so now.
+/// This thread submits into the capture, or has done so.
 pub fn takes_part(thread: &Thread, capture: &OpenCapture) {
     if !rule_holds(Rule::CaptureThreadsJoin) {
         return;
@@ -131,7 +131,7 @@ fn join(capture: &OpenCapture, address: u64) {
     let Some(extent) = pagemap::extent_of(address) else { return };
     let context: &'static Context = extent.context();
     let pool = capture.pool(&work, context);
-    // Before the block is looked at: who frees it now either sees this, or was first.
+    // Before the block is checked: a concurrent free either sees this or came first.
     extent.note_private(true);
     let mut allocator = lock(&context.allocator);
     if let Place::Block(block) = pagemap::place(address)

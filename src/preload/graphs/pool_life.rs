@@ -1,19 +1,19 @@
 //! How long a private pool lives: until its graph, and all that was made from it, is gone.
 //!
-//! The graph keeps a user object for us, and so does whatever is made from the graph: clones, executables,
-//! graphs that have it as a child or as the body of a conditional node (measured), launches in flight. An
-//! executable that is updated from another graph exchanges its objects for those of that graph. When the
-//! last reference goes, the driver calls us, from a thread of its own, where nothing of the driver may be
-//! called: so a note is left.
+//! The graph keeps a user object for us, and so does whatever is made from the graph: clones,
+//! executables, graphs that have it as a child or as the body of a conditional node (measured), launches
+//! in flight. An executable updated from another graph exchanges its objects for those of that graph.
+//! When the last reference goes, the driver calls us, from a thread of its own, which may call nothing
+//! of the driver: so it leaves a note.
 //!
-//! Whoever wants memory next finds the note. From then on frees into the pool are ordinary ones. The launches
-//! are over (unless an executable was updated), so where each free of a block came behind all work with
-//! it, the pool's memory is everybody's. Else an event behind all work so far is recorded, and it is once
-//! that is complete: not while something captures. Never a barrier, and never a wait: natively nobody
-//! waits here.
+//! The next request for memory reads the note. From then on frees into the pool are ordinary frees. The
+//! launches are over (unless an executable was updated), so if each free of a block came behind all work
+//! with it, the pool's memory is ordinary memory. Otherwise an event is recorded behind all work so far,
+//! and the memory is ordinary once that is complete; not during a capture. Never a barrier and never a
+//! wait: natively nothing waits here.
 //!
-//! A capture that dies takes its graph with it, so it ends like any other. Where there is no user object
-//! the pool is kept for ever: a graph that is launched must find its memory.
+//! A capture that dies destroys its graph, so it ends like any other. Without user objects the pool is
+//! kept for ever: a graph that is launched must find its memory.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ use crate::ordering::{barrier, captures, native_wait};
 use crate::process::thread;
 use crate::statistics::waits::Wait;
 
-/// A pool without a graph.
+/// A pool whose graph is gone.
 struct Ended {
     pool: PrivatePool,
     context: &'static Context,
@@ -46,7 +46,7 @@ static ENDED_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether an executable was ever updated.
 static UPDATED: AtomicBool = AtomicBool::new(false);
 
-/// Gives everybody the memory of graphs that are gone. Waits for nothing.
+/// Makes the memory of graphs that are gone ordinary memory. Waits for nothing.
 #[inline]
 pub fn reap() {
     if pools::has_notes() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
@@ -60,13 +60,13 @@ pub fn graph_ended() {
     reap();
 }
 
-/// As `reap`, for a request that finds no memory: right after a graph was destroyed its note is still on
-/// its way. No work is waited for.
+/// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still
+/// be on its way. Waits for no work.
 #[cold]
 pub fn reap_late() {
     /// The driver's thread takes 41 us (measured) on a processor of its own; on a machine with more
     /// threads than processors it may get none for 100 ms. Paid only by a request that would fail, and
-    /// once for each graph that something keeps.
+    /// once for each graph that is kept alive.
     const NOTE_WAIT_MAX: Duration = Duration::from_millis(500);
     if pools::is_note_due() {
         let begun = Instant::now();
@@ -107,11 +107,11 @@ impl Ended {
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
                 self.event = recorded.ok().map(|(event, _, _)| event);
-                // Somebody may have begun a capture since.
+                // A capture may have begun since.
                 let over = |event: &EventRef| api::relaxed(|| event.query()) == SUCCESS;
                 self.event.as_ref().is_some_and(over)
             }
-            // An old driver has nothing but waits.
+            // An old driver has only waits.
             None => {
                 !captures::any()
                     && native_wait::wait_natively(self.context, Wait::BarrierFailed) == SUCCESS
@@ -125,13 +125,13 @@ impl Ended {
     }
 }
 
-/// Whether nothing of the program's can still use the pool's memory, now that the launches are over.
+/// Whether no work of the program can still use the pool's memory, now that the launches are over.
 fn is_over(context: &Context, pool: PrivatePool) -> bool {
     let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::SettledPoolEndsAtOnce);
     over && !pools::has_put_off(pool) && lock(&context.allocator).is_over(pool)
 }
 
-/// An executable has changed its graph: what it had may be gone before a launch with that is over.
+/// An executable has changed its graph: its old objects may be gone before a launch with them is over.
 pub fn executable_updated() {
     UPDATED.store(true, Ordering::Relaxed);
 }

@@ -1,5 +1,6 @@
-//! Private pools: made for a capture, and everybody's when its graph is gone (`pool_life`). The driver
-//! says when, from a thread of its own, where nothing of the driver may be called: so a note is left.
+//! Private pools: created for a capture, and ordinary memory once its graph is gone (`pool_life`). The
+//! driver reports that from a thread of its own, which may call nothing of the driver: so it leaves a
+//! note.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -18,23 +19,23 @@ use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
 use crate::record::recorder::Freed;
 
-/// What the driver hands back when the graph is gone.
+/// What the driver passes back when the graph is gone.
 struct Note {
     pool: PrivatePool,
     context: &'static Context,
     next: *mut Note,
 }
 
-/// The notes that nobody has read.
+/// The notes not read yet.
 static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
 static NOTE_IS_DUE: AtomicBool = AtomicBool::new(false);
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Blocks that go when their pool ends.
+/// Blocks that are freed when their pool ends.
 static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
-/// A new pool for a capture, which began at this moment of the context. `keep`: has the capture's graph call
-/// that function with that note when it is gone; false: it cannot.
+/// A new pool for a capture that began at this moment of the context. `keep`: makes the capture's graph
+/// call that function with that note when it is gone; false: it cannot.
 pub fn open(
     context: &'static Context,
     begun: IdleMark,
@@ -46,8 +47,8 @@ pub fn open(
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
     let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
     if !api::relaxed(|| keep(note as usize, graph_is_gone)) {
-        // Perhaps the driver has called us already: the note is not ours any more.
-        log::info(format_args!("a graph keeps nothing: memory of its capture stays reserved"));
+        // The driver may have called already: the note is not ours any more.
+        log::info(format_args!("cannot attach to a graph: memory of its capture stays reserved"));
     }
     pool
 }
@@ -73,12 +74,12 @@ pub fn note_graph_ended() {
     }
 }
 
-/// Whether a graph was destroyed, and perhaps not all notes that come of it were left.
+/// Whether a graph was destroyed and some of its notes may still be missing.
 pub fn is_note_due() -> bool {
     NOTE_IS_DUE.load(Ordering::Relaxed)
 }
 
-/// Those that were due do not come: something keeps the graph.
+/// The missing notes will not come: something keeps the graph.
 pub fn no_note_is_due() {
     NOTE_IS_DUE.store(false, Ordering::Relaxed);
 }
@@ -87,7 +88,7 @@ pub fn has_notes() -> bool {
     !LEFT.load(Ordering::Relaxed).is_null()
 }
 
-/// Reads all notes that were left so far.
+/// Reads all notes left so far.
 pub fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
     let mut note = LEFT.swap(null_mut(), Ordering::Acquire);
     while !note.is_null() {
@@ -112,7 +113,7 @@ pub fn free_at_end(pool: PrivatePool, address: u64) {
     }
 }
 
-/// The memory of the pool is everybody's.
+/// The memory of the pool becomes ordinary memory.
 pub fn close(context: &'static Context, pool: PrivatePool) {
     let mut freed = lock(&FREED_AT_END);
     let here: Vec<u64> = freed.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
@@ -135,14 +136,14 @@ pub fn close(context: &'static Context, pool: PrivatePool) {
     opened(context, &mut allocator);
 }
 
-/// The capture of this pool has ended. What no node of its graph names is everybody's.
+/// The capture of this pool has ended. What no node of its graph names becomes ordinary memory.
 pub fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
     let mut allocator = lock(&context.allocator);
     allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
     opened(context, &mut allocator);
 }
 
-/// Memory of a pool has become everybody's.
+/// Memory of a pool has become ordinary memory.
 pub fn opened(context: &'static Context, allocator: &mut Allocator) {
     for segment in allocator.segments() {
         let extent = pagemap::extent_of(segment.base.0);

@@ -1,32 +1,32 @@
-//! Memory for captures: `cuMemAlloc` and `cuMemFree` in a capture, where natively they end it.
+//! Memory for captures: `cuMemAlloc` and `cuMemFree` in a capture, which they natively end.
 //!
-//! Note [Captured memory]. What a capture is given must be safe twice: now, because the program may
-//! use it at once, outside of the capture; and in every launch, which runs behind whatever was
-//! ordered before it.
+//! Note [Captured memory]. Memory given to a capture must be safe twice: now, because the program may
+//! use it at once, outside of the capture; and in every launch, which runs behind whatever was ordered
+//! before it.
 //!
-//! Now: it is fresh from the driver, or a segment that was free for anyone, so behind the barrier of its
-//! last free; or it was freed in this capture by a free that has waited (`native_wait`), as natively a
-//! free in a relaxed capture does.
+//! Now: it is fresh from the driver, or a segment that was free for any request and so behind the
+//! barrier of its last free; or it was freed in this capture by a free that has waited (`native_wait`),
+//! as natively a free in a relaxed capture does.
 //!
-//! In every launch: nobody else has the segment from now until the graph is gone (`core::private`), so
-//! a launch meets work of this graph only. One launch of a graph waits for the one before; and inside
-//! of a launch the graph orders a later user behind the earlier ones, or the block waits
-//! (`core::order::reuse`). Work from before the segment was the capture's stands before a barrier
+//! In every launch: the segment is reserved for the capture until the graph is gone (`core::private`),
+//! so a launch meets only work of this graph. A launch of a graph waits for the previous one; inside a
+//! launch the graph orders a later user behind the earlier ones, or the block waits
+//! (`core::order::reuse`). Work from before the segment joined the capture is ordered before a barrier
 //! that every launch comes behind, as all work of the context does.
 //!
-//! Not all of it stays so. Where natively the allocation is made at once (`OpenCapture::lets_allocate`), what
-//! was freed and no node names (`names`) is ordinary memory: in every launch nobody uses it, and now its free
-//! has waited, or waits for a stream as any. What natively would have ended the capture counts as named by
-//! its birth.
+//! Not all of it stays so. If natively the allocation is made at once (`OpenCapture::lets_allocate`),
+//! what was freed and no node names (`names`) is ordinary memory: no launch uses it, and its free has
+//! waited, or waits for a stream as any other. What natively would have ended the capture counts as
+//! named from its allocation on.
 //!
-//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). For what it has
-//! no memory, the cache gives a part of a segment of everybody's. What then is left fails, even if an
-//! allocation of the driver's own might have served: whoever frees that could only call the real
-//! `cuMemFree`, which ends the capture.
+//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). If it has no
+//! memory, the cache gives a part of an ordinary segment. Whatever is then left fails, even if the
+//! driver's own allocation might have succeeded: freeing that would take the real `cuMemFree`, which
+//! ends the capture.
 //!
 //! Note [Memory that comes back]. Of `cuMemAllocAsync` in a capture each launch of the graph is an
 //! allocation of its own, which the program may free after the launch. With `graph_pool` it is the same
-//! block each time, and the next launch uses it whether or not it was freed. So such a free is noted,
+//! block each time, and the next launch uses it whether or not it was freed. So such a free is recorded,
 //! and done when the graph is gone.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ use crate::process::thread::Thread;
 use crate::record::capture as stacks;
 use crate::record::recorder::Freed;
 
-/// `cuMemAlloc` while something captures. None: the call is none of a capture's.
+/// `cuMemAlloc` during a capture. None: the call does not belong to a capture.
 #[cold]
 pub fn allocate(
     thread: &Thread,
@@ -61,7 +61,7 @@ pub fn allocate(
     serve(thread, &capture, context, bytes, None)
 }
 
-/// `cuMemAllocAsync` on a stream that captures.
+/// `cuMemAllocAsync` on a capturing stream.
 #[cold]
 pub fn allocate_on(
     thread: &Thread,
@@ -73,19 +73,19 @@ pub fn allocate_on(
     serve(thread, &capture, context, bytes, Some(member))
 }
 
-/// Behind what the program has ordered the free of a block.
+/// What the program has ordered the free of a block behind.
 #[derive(Clone, Copy)]
 pub enum Behind {
-    /// All that was captured before it; and the host has waited for all that was not.
+    /// Everything captured before it; and the host has waited for everything not captured.
     Everything,
-    /// The captured work of a stream; nothing that was not captured may have used the block.
+    /// The captured work of a stream; no uncaptured work may have used the block.
     Stream(StreamHandle),
     /// Work outside of the capture, which no launch comes behind.
     Other,
 }
 
-/// The program has freed a block of a private pool, and nobody holds it any more. `ready`: who might have
-/// it if the pool has ended.
+/// The program has freed a block of a private pool. `ready`: what the block waits for if the pool has
+/// ended.
 #[cold]
 pub fn free(
     thread: &Thread,
@@ -131,20 +131,20 @@ pub fn free(
     }
 }
 
-/// Whether a capture, or a graph, may use this block. Others' may lie in the same segment.
+/// Whether a capture or a graph may use this block. Other blocks of the segment may be ordinary.
 #[inline]
 pub fn have(block: &LiveBlock) -> bool {
     let pool = || lock(&block.context().allocator).private_pool_of(block.block);
     block.extent.is_private() && (!rule_holds(Rule::PrivateByBlock) || pool().is_some())
 }
 
-/// The same of a block that is about to be freed on a stream that does not capture, and leaves its pool
-/// where it may.
+/// The same for a block about to be freed on a stream that does not capture, which leaves its pool if it
+/// may.
 pub fn keep(block: &LiveBlock) -> bool {
     have(block) && !leaves(block.context(), block)
 }
 
-/// What no node names by then is memory like any, and waits for that stream alone.
+/// What no node names by then is ordinary memory, and waits for that stream alone.
 #[cold]
 fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     let pool = lock(&context.allocator).private_pool_of(block.block);
@@ -162,7 +162,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     true
 }
 
-/// See Note [Memory that comes back]: whether a free of this block is to wait for the end of its graph.
+/// See Note [Memory that comes back]: whether a free of this block has to wait for the end of its graph.
 #[inline]
 pub fn comes_back(block: &LiveBlock) -> bool {
     block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)
@@ -178,7 +178,7 @@ fn is_launched(block: &LiveBlock) -> bool {
     true
 }
 
-/// For whom this free of a capture's block comes in order. None: it is not made in the capture.
+/// What this free of a capture's block is ordered behind. None: it is not made in the capture.
 fn of_free(
     thread: &Thread,
     context: &Context,
@@ -230,7 +230,7 @@ fn serve(
     {
         block.extent.note_private(true);
         remember(&mut work, address, member.map(|member| member.id));
-        // What natively there is only as a part of the graph is the graph's, named or not.
+        // What natively exists only as part of the graph belongs to the graph, named or not.
         if member.is_some() || !capture.lets_allocate(thread) {
             lock(&capture.names).add(address, address + block.bytes);
         }
@@ -238,8 +238,8 @@ fn serve(
     Some(served)
 }
 
-/// The driver has no memory, and the cache no whole segment for it: a part of one. What was freed since the
-/// capture began is memory like any only where natively the allocation is made `at_once`.
+/// The driver has no memory, and the cache no whole segment: takes a part of one. What was freed since
+/// the capture began is ordinary memory only if natively the allocation is made `at_once`.
 fn part_of_cache(
     capture: &OpenCapture,
     context: &'static Context,
@@ -257,7 +257,7 @@ fn part_of_cache(
     Some(blocks::hand_out(context, &mut allocator, part, call))
 }
 
-/// Gives the pools back what the graph orders by now.
+/// Returns to the pools what the graph orders by now.
 fn find_free(work: &mut Work) {
     if work.reuse.waiting_count() == 0 {
         return;
