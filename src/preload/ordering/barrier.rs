@@ -1,8 +1,9 @@
-//! The context-wide barrier (docs/ordering.md 2): what a native `cuMemFree` orders, without its wait.
+//! The context-wide barrier (docs/ordering.md 2): orders what a native `cuMemFree` orders, without its
+//! wait.
 //!
-//! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` puts all later work
-//! behind it. Both kill a capture of the context, so they run under `Context::gate`, and only while
-//! nothing captures.
+//! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` orders all later work behind
+//! it. Both kill a capture of the context, so they run under `Context::gate`, and only while no stream
+//! captures.
 
 use std::sync::MutexGuard;
 
@@ -22,21 +23,21 @@ use crate::statistics::waits::{self, Wait};
 
 /// Why there is no barrier.
 pub enum Refused {
-    /// A stream of the process captures: settle instead.
+    /// A stream of the process captures: wait natively instead.
     Capturing,
-    /// A real free may hold the context: a barrier would stand still.
+    /// A real free may hold the context: a barrier would block.
     Held,
     /// The driver's code.
     Failed(CuResult),
 }
 
-/// A barrier that is in.
+/// A barrier that was made.
 pub struct Passed {
     pub seen: SeenAll,
     pub event: EventRef,
-    /// Tags made before it are dropped once it may be leaned on.
+    /// Tags made before it are dropped once the barrier is in the ledger.
     mark: Option<TagMark>,
-    /// The process stopped being exclusive meanwhile: wait before anything is published.
+    /// The process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,
 }
 
@@ -48,12 +49,12 @@ pub enum Ordered {
     SharedWith { number: BarrierNumber, event: EventRef, wait_first: bool },
 }
 
-/// Orders all later work of the context behind all work so far, by a barrier of this free or of
-/// another thread that came later. Publishes nothing: that is the caller's, and only afterwards.
+/// Orders all later work of the context behind all work so far, by a barrier of this free or a later one
+/// of another thread. Publishes nothing: the caller does, and only afterwards.
 ///
 /// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
-/// (measured); so they go one at a time, and whoever waited for its turn finds that the one before
-/// has done its work.
+/// (measured); so they run one at a time, and a thread that waited often finds that the previous barrier
+/// covers its free.
 pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
     let since = context.covers.pending_barriers.taken();
     let own_event = fresh_event(thread, context)?;
@@ -62,29 +63,29 @@ pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refu
     if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
         drop(gate);
         own_event.keep(thread);
-        // Noted by its maker before this look, as order D3 of the core wants it.
+        // Recorded by the barrier's thread before this check, as order D3 of the core requires.
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
         return Ok(Ordered::SharedWith { number, event, wait_first });
     }
     make(context, own_event).map(Ordered::By)
 }
 
-/// Puts a barrier of this free's own in: one that the caller will wait for.
+/// Makes a barrier for this free alone, which the caller will wait for.
 pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
     make(context, event)
 }
 
-/// With the gate held.
+/// Call with the gate held.
 fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     let (event, seen, mark) = record_inside(context, event)?;
     let code = api::ctx_wait_event(context.handle, event.handle());
     if code != SUCCESS {
         return Err(Refused::Failed(code));
     }
-    // Filed and noted before the cover passes: who skips a barrier because of this one finds it
-    // here (order D3 of the core).
+    // Filed and recorded before the cover is published: a free that skips its barrier because of this
+    // one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
@@ -97,8 +98,8 @@ fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
 
 type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
-/// Records all work of the context into an event, and orders nothing. Not where green contexts exist:
-/// the memory is the primary one's and theirs, and the event is of one of them.
+/// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
+/// they share the primary context's memory, and the event belongs to only one of them.
 pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
@@ -109,8 +110,8 @@ pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Re
     record_inside(context, event)
 }
 
-/// Taken before the gate: while another thread's native free holds the context, the driver makes no
-/// event, and nobody who wants to begin a capture shall wait for that (hazard 32).
+/// Taken before the gate: while another thread's native free holds the context, the driver creates no
+/// event, and the begin of a capture must not wait for that (hazard 32).
 fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
     context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
 }
@@ -124,7 +125,7 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
     }
 }
 
-/// One barrier, or one begin of a capture, at a time.
+/// Admits one barrier, or one begin of a capture, at a time.
 #[inline(always)]
 fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
     widen(Rule::BarrierGivesWay);
@@ -139,9 +140,9 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
     Ok(gate)
 }
 
-/// Waits on the host for a barrier that is in (mode `strict`, or the host could look).
+/// Waits on the host for a barrier that was made (mode `strict`, or visible work).
 pub fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
-    // Somebody may have begun a capture since the gate was passed.
+    // A capture may have begun since the gate was passed.
     let code = waits::timed(reason, || api::relaxed(|| passed.event.synchronize()));
     if code == SUCCESS {
         context.covers.waited(passed.seen);

@@ -1,10 +1,10 @@
-//! Which streams capture now (docs/ordering.md 5). While there is one, no barrier is made anywhere.
+//! The capturing streams (docs/ordering.md 5). While there is one, no barrier is made anywhere.
 //!
-//! Any thread may ask the driver whether a stream of the set still captures, but not everything
-//! may be asked at any time. While Begin or End runs, the answer would be of before or after it,
-//! and the driver reads what End is taking apart: such a stream counts as capturing, unasked. The
-//! calling thread's own default stream has one handle for all threads: its answer means something
-//! in the thread that began, while that context is current; to all others it captures.
+//! Any thread may ask the driver whether a stream of the set still captures, but not at any time. While
+//! Begin or End runs, the result would be of before or after it, and the driver reads what End is taking
+//! apart: such a stream counts as capturing, without a query. A per-thread default stream has one handle
+//! in all threads: a query is meaningful only in the thread that began the capture, with its context
+//! current; for all other threads the stream counts as capturing.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct Set {
     captures: Captures,
     /// Streams on which a thread is inside Begin or End.
     changing: Vec<StreamHandle>,
-    /// Who began the captures of per-thread default streams: stream id, thread number.
+    /// The threads that began captures of per-thread default streams: stream id, thread number.
     owners: Vec<(u64, usize)>,
 }
 
@@ -35,46 +35,48 @@ static SET: Mutex<Set> =
 /// False only while the set is empty.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// How often the set became empty, or ceased to be.
+/// How often the set became empty or non-empty.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Whether some stream captures. Asks the driver anew about each: a capture may have ended by an
-/// error that nobody told us of.
+/// Whether a stream captures. Queries the driver for each: a capture may have ended by an error that was
+/// not reported to us.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Acquire) && still_any()
 }
 
-/// As `any`, without asking: may be true for a while after the last capture ended.
+/// As `any` without a query: may stay true for a while after the last capture ended.
 #[inline]
 pub fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// The thread is about to submit, while something captures; the stream, if one is named.
+/// The thread is about to submit during a capture, on this stream if one is named.
 pub fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
     thread.submits_on.set(stream.map(|stream| (CHANGES.load(Ordering::Acquire), stream)));
 }
 
-/// Whether the submission that this thread makes is known to be none of a capture's. Something captures.
-/// If it has all the time since the note, that is of this call: each one makes it then.
+/// Whether the submission being made by this thread certainly belongs to no capture. Call during a
+/// capture. If a stream has captured ever since the note, the note is of this call: each call makes one
+/// then.
 pub fn is_beside(thread: &Thread) -> bool {
     let Some((changes, stream)) = thread.submits_on.get() else { return false };
-    // The legacy default stream never captures; to ask it may end a capture.
+    // The legacy default stream never captures; querying it may end a capture.
     let legacy = || stream <= STREAM_LEGACY;
     changes == CHANGES.load(Ordering::Acquire) && (legacy() || !is_capturing(stream))
 }
 
-/// The real Begin of a capture, in this mode; None: of a kind that is given no memory. Call inside the exclusive gate.
+/// The real Begin of a capture in this mode; None: of a kind that gets no memory. Call with the gate
+/// held.
 pub fn begin(
     stream: StreamHandle,
     context: &'static Context,
     mode: Option<u32>,
     real: impl FnOnce() -> CuResult,
 ) -> CuResult {
-    // One that captures already keeps its capture, and must not be asked for its id.
+    // A stream that captures already keeps its capture, and its id must not be read.
     let capture = if is_capturing(stream) { None } else { identify(stream, context.id) };
-    // Where the driver did not say, the capture must be known all the same.
+    // If the driver has no id, the capture must be recorded all the same.
     let capture = capture.or_else(|| unidentified(stream, context.id));
     let _changing = Changing::new(stream, capture);
     let code = real();
@@ -92,8 +94,8 @@ pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     })
 }
 
-/// The real end of a stream, whose capture goes with it, if the driver agrees. Found by its handle before
-/// that may mean another stream; asking one that captures for its id ends the capture (900, measured).
+/// The real end of a stream, which ends its capture, if the driver agrees. Found by its handle before
+/// that may mean another stream; reading the id of a capturing stream ends the capture (900, measured).
 pub fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     let set = lock(&SET);
     let captures = |capture: &&Capture| capture.stream_handle == stream as u64;
@@ -122,7 +124,7 @@ fn stream_destroyed(id: u64) {
     set.publish();
 }
 
-/// The thread's own default stream goes with it, and what it captured.
+/// The thread's default stream ends with it, and its capture.
 pub fn thread_ended(thread: &Thread) {
     if !maybe() {
         return;
@@ -142,8 +144,8 @@ pub fn context_destroyed(context: &Context) {
     set.publish();
 }
 
-/// Whether this stream captures (`true` also where the driver will not say). Of the program's own
-/// stream, in a call that means it; of others `any` asks.
+/// Whether this stream captures (`true` also if the driver does not say). For the stream of a call of
+/// the program; `any` queries the others.
 pub fn is_capturing(stream: StreamHandle) -> bool {
     let mut status = CAPTURE_STATUS_NONE;
     api::stream_is_capturing(stream, &mut status) != SUCCESS || status != CAPTURE_STATUS_NONE
@@ -191,7 +193,7 @@ fn may_ask(owners: &[(u64, usize)], capture: &Capture) -> bool {
     owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number) && here())
 }
 
-/// Begin or End is under way on a stream.
+/// Begin or End is under way on this stream.
 struct Changing(StreamHandle);
 
 impl Changing {
@@ -221,7 +223,7 @@ impl Drop for Changing {
     }
 }
 
-/// A stream without an id of the driver's, and not in the set yet.
+/// A stream without an id from the driver that is not in the set yet.
 fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     /// Above every id.
     const BY_HANDLE: u64 = 1 << 63;
@@ -230,8 +232,8 @@ fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     (!known).then_some(Capture { stream_id: BY_HANDLE | stream_handle, stream_handle, context_id })
 }
 
-/// Asked before the capture begins; see `destroy`. `None`: the stream cannot be told
-/// apart, and its capture is watched by nobody (the real call will fail).
+/// Called before the capture begins; see `destroy`. `None`: the stream cannot be identified, and its
+/// capture is not tracked (the real call will fail).
 fn identify(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     let mut stream_id = 0;
     (api::stream_get_id(stream, &mut stream_id) == SUCCESS).then_some(Capture {

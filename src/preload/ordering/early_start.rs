@@ -1,21 +1,21 @@
 //! Programmatic early starts (hazard 7): a kernel launched with that attribute may begin while its
-//! predecessor on the stream still runs. A block that the stream gets again in stream order is
-//! protected by nothing but that order: it would be written in its earlier life. So the first such
-//! launch of a stream behind a reuse loses the attribute, and what follows it may start early.
+//! predecessor on the stream still runs. Only stream order protects a block that the stream gets again
+//! in stream order: the kernel would write into the block's earlier life. So the first such launch of a
+//! stream after a reuse loses the attribute, and the next ones may start early.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::lock::lock;
 
-/// Some block went back to the cache in stream order: from here on launches are looked at.
+/// Some block returned to the cache in stream order: launches are checked from here on.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Ids of the streams without a reuse since a launch in full order. Forgetting one is safe.
 static CLEAN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static CLEAN_COUNT: AtomicUsize = AtomicUsize::new(0);
 const CLEAN_MAX: usize = 1024;
 
-/// Whether a launch with the attribute must ask `allowed`.
+/// Whether a launch with the attribute must call `allowed`.
 #[inline]
 pub fn watched() -> bool {
     WATCHED.load(Ordering::Acquire)
@@ -29,7 +29,7 @@ pub fn block_freed() {
     }
 }
 
-/// A stream was given a block, perhaps one that it freed itself.
+/// A stream got a block, perhaps one that it freed itself.
 #[inline]
 pub fn block_given(stream_id: u64) {
     if CLEAN_COUNT.load(Ordering::Acquire) != 0 {
@@ -39,8 +39,8 @@ pub fn block_given(stream_id: u64) {
     }
 }
 
-/// Whether a launch on this stream may start early. If not, it must be launched in full order, and
-/// the next ones may.
+/// Whether a launch on this stream may start early. If not, it must be launched in full order, and the
+/// next ones may start early.
 pub fn allowed(stream_id: u64) -> bool {
     let mut clean = lock(&CLEAN);
     if clean.contains(&stream_id) {

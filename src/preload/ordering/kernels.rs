@@ -1,6 +1,6 @@
-//! What a kernel is given: argument sizes by kernel, and the search for addresses of pinned memory
-//! among the argument bytes (docs/ordering.md 4). Only done while pinned memory is alive, and only until
-//! the first find: from then on every kernel counts as visible.
+//! A kernel's arguments: their sizes by kernel, and the search for addresses of pinned memory among
+//! their bytes (docs/ordering.md 4). Only while pinned memory is alive, and only until the first find:
+//! from then on every kernel counts as visible.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -24,28 +24,28 @@ const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
 
-/// What the driver told of one kernel. Never deallocated: another thread may be reading it while
+/// What the driver reports about one kernel. Never deallocated: another thread may be reading it while
 /// its module is unloaded.
 struct Kernel {
     handle: usize,
-    /// Argument sizes; `None` where the driver does not tell them.
+    /// Argument sizes; `None` if the driver does not report them.
     sizes: Option<Box<[usize]>>,
 }
 
-/// All kernels asked about.
+/// All kernels looked up so far.
 static KERNELS: Mutex<Option<HashMap<usize, &'static Kernel>>> = Mutex::new(None);
-/// The kernels of the last launches, by their handles' low bits, for a look without the lock.
+/// The kernels of the last launches, by their handles' low bits, readable without the lock.
 static RECENT: [AtomicPtr<Kernel>; RECENT_COUNT] =
     [const { AtomicPtr::new(null_mut()) }; RECENT_COUNT];
 const RECENT_COUNT: usize = 1024;
 /// Handles are addresses of objects at least this large.
 const HANDLE_SHIFT: u32 = 6;
 
-/// Looks through the arguments of one launch.
+/// Searches the arguments of one launch.
 ///
 /// # Safety
 ///
-/// `params` and `extra` are null or what the program hands to the launch of `kernel`.
+/// `params` and `extra` are null or the program's arguments of a launch of `kernel`.
 pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
     if !rule_holds(Rule::ArgumentsAreScanned) {
         return;
@@ -62,7 +62,7 @@ pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *c
     }
 }
 
-/// A module was unloaded: its handles may be given out again.
+/// A module was unloaded: its handles may be reused.
 pub fn forget_all() {
     let mut kernels = lock(&KERNELS);
     *kernels = None;
@@ -98,7 +98,7 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
     hit.then_some(VisibleCause::PinnedArgument)
 }
 
-/// The sizes of all arguments of a kernel. None where the driver does not tell them.
+/// The sizes of all arguments of a kernel. None: the driver does not report them.
 pub fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
     find(kernel).sizes.as_deref()
 }
@@ -129,8 +129,8 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
 
 type Ask = fn(usize, usize, &mut usize, &mut usize) -> CuResult;
 
-/// The sizes of all arguments. The driver answers an error behind the last one; that the first
-/// question fails too may mean "no arguments" or "not that kind of handle".
+/// The sizes of all arguments. The driver returns an error after the last one; an error at the first may
+/// mean "no arguments" or "not such a handle".
 fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
     let mut sizes = Vec::new();
     for index in 0..ARGUMENTS_MAX {

@@ -1,5 +1,5 @@
-//! What a free has to wait for, and what may look past its barrier. Here: what there is of it in every
-//! context, and once for the process.
+//! What a free has to wait for, and which observers its barrier does not order. Here: the state of every
+//! context, and of the process.
 
 pub mod barrier;
 pub mod captures;
@@ -22,10 +22,10 @@ use crate::contexts::events::EventRef;
 use crate::driver::sys::DevicePointer;
 use crate::lock::lock;
 
-/// What was submitted, what the host may look at, and who shares the device with us.
+/// What was submitted, what the host may see, and which observers exist.
 pub static LEDGER: Ledger = Ledger::new();
 
-/// Where a rule is broken, time for another thread to show it.
+/// In tests that break a rule, gives another thread time to expose it.
 #[inline(always)]
 pub fn widen(rule: Rule) {
     if !rule_holds(rule) {
@@ -40,37 +40,37 @@ pub struct LastBarrier(Mutex<Last>);
 #[derive(Default)]
 struct Last {
     barrier: Option<(BarrierNumber, EventRef)>,
-    /// Barriers put in so far.
+    /// Number of barriers made so far.
     count: u64,
 }
 
 impl LastBarrier {
-    /// The event whose completion pays barrier `number` and all before it.
+    /// The event whose completion completes barrier `number` and all before it.
     pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
         self.since(number).map(|(_, event)| event)
     }
 
-    /// The barrier of this number or a later one, and its event.
+    /// The barrier of this number, or a later one, and its event.
     fn since(&self, number: BarrierNumber) -> Option<(BarrierNumber, EventRef)> {
         lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
-    /// The newest event, of whatever number.
+    /// The newest event, whatever its number.
     pub fn newest(&self) -> Option<EventRef> {
         lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
     }
 
-    /// How many barriers were put in. 0 while another thread is at it: for the table at exit.
+    /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
     pub fn count(&self) -> u64 {
         self.0.try_lock().map_or(0, |last| last.count)
     }
 
-    /// The context is about to end, and nobody may wait for its events any more.
+    /// The context is about to end: its events must not be waited for any more.
     pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
         lock(&self.0).barrier.take()
     }
 
-    /// It did not end after all: what `forget` answered still stands.
+    /// It did not end after all: restores what `forget` returned.
     pub fn remember(&self, number: BarrierNumber, event: EventRef) {
         lock(&self.0).keep(number, event);
     }

@@ -1,6 +1,6 @@
-//! Waiting exactly as the native call does (docs/ordering.md 3): a sentinel of ours is freed by the real
-//! `cuMemFree`. Right for everything: captures, old drivers, several contexts. It reports what the
-//! program's own free would have reported.
+//! Waits exactly as the native call does (docs/ordering.md 3), by freeing a sentinel of ours with the
+//! real `cuMemFree`. Right in every case: captures, old drivers, several contexts. It returns the errors
+//! that the program's own free would have returned.
 
 use crate::cache::stream_frees;
 use crate::contexts::Context;
@@ -14,13 +14,13 @@ use crate::trim::release;
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
 pub const SENTINEL_BYTES: usize = 512;
-/// Kept for a moment when nothing can be allocated.
+/// Reserve for when nothing can be allocated.
 const SENTINELS_KEPT: usize = 4;
 
-/// Waits for all work of the context, as the program's own free would, and outside our locks.
+/// Waits for all work of the context, as the program's own free would. Call without a lock of ours.
 pub fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     let seen = LEDGER.before_barrier(&context.covers);
-    // In bypass the core may be in pieces, and nobody is served from it any more.
+    // In bypass the core may be inconsistent, and serves nothing any more.
     let mark = if bypass::is_on() { stream_frees::mark(context) } else { None };
     let code = api::relaxed(|| context.enter(&mut || free_sentinel(context, reason)));
     if code == SUCCESS {
@@ -32,7 +32,7 @@ pub fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     code
 }
 
-/// The next sentinel is allocated before one is freed, so that the reserve never runs dry by use.
+/// The next sentinel is allocated before one is freed, so that the reserve is never used up.
 fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     match next_sentinel(context) {
         Some(pointer) => waits::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
@@ -49,13 +49,13 @@ fn next_sentinel(context: &Context) -> Option<DevicePointer> {
     kept.pop()
 }
 
-/// A small allocation of the driver's own that nobody has used becomes a sentinel.
+/// A small, unused allocation of the driver becomes a sentinel.
 pub fn keep(context: &Context, pointer: DevicePointer) {
     lock(&context.sentinels.0).push(pointer);
 }
 
-/// A full card: any real free waits, so an empty segment serves; else, with no capture that it
-/// could kill, the plain synchronisation; else another free that waits.
+/// The device is full: frees an empty segment, since any real free waits; else synchronizes, if that can
+/// kill no capture; else uses another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     if bypass::is_on() && release::one_by_waiting(context) {
         return SUCCESS;
@@ -66,7 +66,7 @@ fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     waits::timed(reason, api::ctx_synchronize)
 }
 
-/// The end of pinned memory waits for the device as well (measured), and the memory is the host's.
+/// The end of pinned memory waits for the device as well (measured), and needs only host memory.
 fn free_pinned_page() -> CuResult {
     const PAGE_BYTES: usize = 4096;
     let mut page = 0;
@@ -76,8 +76,8 @@ fn free_pinned_page() -> CuResult {
     }
 }
 
-/// Lets the driver have a sentinel in place of a block of ours, and answers its code. The sentinel
-/// is kept if the driver refuses it.
+/// Lets the driver free a sentinel in place of a block of ours, and returns its code. If the driver
+/// refuses, the sentinel is kept.
 pub fn spend_sentinel(
     context: &'static Context,
     spend: impl FnOnce(DevicePointer) -> CuResult,

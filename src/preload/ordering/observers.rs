@@ -1,5 +1,5 @@
-//! Who could reach the memory past the barriers of its context (docs/ordering.md 3), and what
-//! the host could see (4). Each first sight waits for the pending barriers before the call goes on.
+//! Observers: what reaches the memory past the barriers of its context (docs/ordering.md 3), and what
+//! the host can see (4). Each first observation waits for the pending barriers before the call proceeds.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,24 +16,24 @@ use crate::ordering::{LEDGER, elision, pending};
 use crate::statistics::waits::Wait;
 use crate::{contexts, log};
 
-/// Whether submissions must say whose context they are in: more than one may submit.
+/// Whether submissions must be attributed to contexts: more than one context may submit.
 static WATCH: AtomicBool = AtomicBool::new(true);
-/// Contexts that were made or retained, and are alive.
+/// Contexts that were made or retained and are alive.
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
-/// How many, for a look without the lock.
+/// Their number, readable without the lock.
 static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A context of the program. By id: the handle is given out again before the call that ended the context has
+/// A context of the program. By id: the handle is reused before the call that ended the context has
 /// returned.
 #[derive(Clone, Copy)]
 pub struct Seen {
     pub id: u64,
     pub handle: ContextHandle,
-    /// The device whose primary context it is; None: it is of the program's own making.
+    /// The device whose primary context it is; None: the program created it.
     pub primary_of: Option<i32>,
 }
 
-/// An observer shows. Returns when no barrier is pending that it could look past.
+/// Records an observer. Returns when no barrier is pending that it could see past.
 pub fn show(agent: Observer) {
     let mut waited = false;
     while LEDGER.note_observer(agent) {
@@ -45,7 +45,7 @@ pub fn show(agent: Observer) {
     }
 }
 
-/// Every kernel may write what the host reads from now on.
+/// From now on every kernel may write what the host reads.
 pub fn visible(cause: VisibleCause) {
     if LEDGER.note_visible(cause) {
         log::info(format_args!(
@@ -73,11 +73,11 @@ fn watch_submission_slowly() {
     }
 }
 
-/// Whether a stream was made while submissions were not watched.
+/// Whether a stream was created while submissions were not watched.
 static STREAMS: AtomicBool = AtomicBool::new(false);
 
-/// A stream is about to be made in the current context. Copies, fills and launches work on it also
-/// while another context is current (measured), so it counts as a submission of its own context.
+/// A stream is about to be created in the current context. Copies, fills and launches work on it even
+/// while another context is current (measured), so it counts as a submission of its context.
 pub fn watch_stream() {
     STREAMS.store(true, Ordering::Release);
     watch_submission();
@@ -94,7 +94,7 @@ pub fn note_context(context: Seen) {
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
         return;
     }
-    // What was submitted unwatched belongs to the first one.
+    // Unwatched submissions belong to the first context.
     let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
     let second = unwatched && LEDGER.exclusive.submits(seen[0].id);
     WATCH.store(true, Ordering::Release);
@@ -104,12 +104,12 @@ pub fn note_context(context: Seen) {
     }
 }
 
-/// All contexts that were made or retained, and are alive.
+/// All contexts that were made or retained and are alive.
 pub fn contexts_seen() -> Vec<Seen> {
     lock(&SEEN).clone()
 }
 
-/// Whether `cuCtxCreate` made it.
+/// Whether `cuCtxCreate` created it.
 pub fn is_explicit(id: u64) -> bool {
     lock(&SEEN).iter().any(|seen| seen.id == id && seen.primary_of.is_none())
 }
@@ -121,7 +121,7 @@ pub fn forget_context(id: u64) {
     SEEN_COUNT.store(seen.len(), Ordering::Release);
 }
 
-/// After `cuInit`: what the devices and the process tell at once.
+/// After `cuInit`: records what the devices and the process reveal at once.
 pub fn inspect_devices() {
     let mut count = 0;
     if api::device_get_count(&mut count) != SUCCESS {
@@ -146,8 +146,8 @@ pub fn inspect_devices() {
     inspect_libraries();
 }
 
-/// With one device there is only one context, until a second one is made. Every CUDA runtime of the
-/// process starts the driver: what was seen by then stays.
+/// With one device there is only one context until a second is created. Every CUDA runtime of the
+/// process starts the driver: what was observed by then stays.
 fn watch_no_more(devices_count: i32) {
     static FIRST: AtomicBool = AtomicBool::new(true);
     let seen = lock(&SEEN);
@@ -157,9 +157,9 @@ fn watch_no_more(devices_count: i32) {
     }
 }
 
-/// Libraries that hand device memory to other hardware, each with the device file without which
-/// it cannot, by the begin of its name: PyTorch and NCCL load some of them on every machine. EFA and
-/// RoCE are behind ibverbs.
+/// Libraries that give device memory to other hardware, each with the device file without which it
+/// cannot, by the beginning of its name: PyTorch and NCCL load some of them on every machine. EFA and
+/// RoCE use ibverbs.
 const RDMA: [(&str, &str); 7] = [
     ("libibverbs.so", "/dev/infiniband"),
     ("libcufile.so", "/dev/nvidia-fs"),
@@ -176,8 +176,8 @@ const RDMA: [(&str, &str); 7] = [
 /// Libraries that submit work past our hooks.
 const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvid.so"];
 
-/// Looks through the loaded objects if any came since the last look. Called where memory is
-/// reserved and at the start: such a library works on memory that it was given.
+/// Checks the loaded objects if any were loaded since the last check. Called at the start and where
+/// memory is reserved: such a library works on memory that it was given.
 pub fn inspect_libraries() {
     if !loaded_objects_changed() {
         return;
@@ -191,7 +191,7 @@ pub fn inspect_libraries() {
     }
 }
 
-/// Whether there is a device file whose name begins so; where we may not look, there is.
+/// Whether a device file's name begins so; also true if we may not list the folder.
 fn exists(path: &str) -> bool {
     let (folder, begin) = path.rsplit_once('/').unwrap_or(("/", path));
     let Ok(entries) = std::fs::read_dir(folder) else { return true };
@@ -224,7 +224,7 @@ fn is_loaded(library: &str) -> bool {
     found
 }
 
-/// Visits the loaded objects until `visit` answers true.
+/// Visits the loaded objects until `visit` returns true.
 fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe extern "C" fn callback(
         info: *mut libc::dl_phdr_info,
@@ -241,7 +241,7 @@ fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
 }
 
-/// The contexts that a caller may need to tell apart.
+/// How many contexts a caller may need to distinguish.
 pub fn context_count() -> usize {
     contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))
 }

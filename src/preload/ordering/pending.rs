@@ -1,15 +1,15 @@
-//! What later calls owe to a free that made a barrier and did not wait (docs/ordering.md 4).
-//! They wait for the free's own event, never for "now" (hazard 29).
+//! Pending barriers: what later calls wait for after a free that made a barrier and did not wait
+//! (docs/ordering.md 4). They wait for the free's own event, never for "now" (hazard 29).
 //!
-//! Note [Whose debt]. Natively the free has waited when it returns, and whoever has heard of that, in
-//! whatever thread, leans on it. Whether a thread has heard we cannot see; so
-//! * the thread of the free itself pays when it asks: it has heard;
-//! * the debts of a thread that has ended are everybody's: such a thread is joined, and where it is
-//!   not, its free has returned all the same;
-//! * for the frees of other threads that live, a query that answers "not ready" waits as long as
-//!   `PATIENCE` lasts, and then answers so. It may be the poll of a loop that feeds the very kernel, by
+//! Note [Which frees to wait for]. Natively the free has waited when it returns, and any thread that
+//! knows of its return, by whatever means, relies on that. Which threads know we cannot see; so
+//! * the thread of the free itself waits in its queries: it knows;
+//! * the pending barriers of a thread that has ended concern every thread: the ended thread was joined,
+//!   and if not, its free has returned all the same;
+//! * for the frees of other, living threads, a query that would return "not ready" waits as long as
+//!   `PATIENCE` lasts, and then returns so. It may be the poll of a loop that feeds the very kernel, by
 //!   means that we do not see (natively the free has not returned then), so it must not wait for ever.
-//!   While a free is inside its own wait, none of that context has to be waited for: that one has not
+//!   While a free is inside its own wait, nothing of that context has to be waited for: that free has not
 //!   returned.
 
 use core::ptr::null;
@@ -31,7 +31,7 @@ use crate::process::own_thread;
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
 
-/// A debt whose thread has ended.
+/// A pending barrier whose thread has ended.
 #[derive(Clone)]
 struct Left {
     context_id: u64,
@@ -39,12 +39,12 @@ struct Left {
     event: EventRef,
 }
 
-/// The newest of each context: it stands for those before it.
+/// The newest of each context, which includes those before it.
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 static LEFT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How long queries wait for the frees of other threads, all together: so long, and this share of the
-/// time besides. A program that polls loses no more by it.
+/// How long queries wait for the frees of other threads, all together: this long, plus this share of the
+/// elapsed time. A program that polls loses no more.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_PART: u32 = 50;
 const LOOK_EVERY: Duration = Duration::from_micros(20);
@@ -52,16 +52,16 @@ static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// This thread's free made barrier `number`.
 pub fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
-    let mut debt = TrackedBarrier::new();
-    debt.track(context.id, number);
-    thread.tracked.set(debt);
+    let mut tracked = TrackedBarrier::new();
+    tracked.track(context.id, number);
+    thread.tracked.set(tracked);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
         None => thread::watch(),
     }
 }
 
-/// This thread's free skipped its barrier and leans on the last one, if that is still pending.
+/// This thread's free skipped its barrier and relies on the last one, if that is still pending.
 #[inline]
 pub fn share_barrier(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
@@ -95,7 +95,7 @@ pub fn wait_own(thread: &Thread) -> bool {
 }
 
 fn pay_debt(context: &Context, number: BarrierNumber, event: &EventRef) {
-    // Another thread may have waited for it since the query was answered: that answer is stale.
+    // Another thread may have waited for it since the query: then its result is stale.
     if !context.covers.pending_barriers.is_pending(number) {
         return;
     }
@@ -110,15 +110,15 @@ pub fn wait_for_left() -> bool {
     if LEFT_COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
-    // They stay while we wait: another thread asks too.
+    // Kept in the list while we wait: another thread may query too.
     let left = lock(&LEFT).clone();
     for Left { context_id, number, event } in &left {
         if let Some(context) = contexts::find(*context_id) {
             pay_debt(context, *number, event);
         }
     }
-    let is_paid = |debt: &Left| left.iter().any(|paid| paid.is_as_late_as(debt));
-    change_left(|all| all.retain(|debt| !is_paid(debt)));
+    let is_over = |one: &Left| left.iter().any(|waited| waited.is_as_late_as(one));
+    change_left(|all| all.retain(|one| !is_over(one)));
     !left.is_empty()
 }
 
@@ -163,12 +163,12 @@ fn patience_left() -> Duration {
 /// The context is gone.
 pub fn context_ended(context_id: u64) {
     if LEFT_COUNT.load(Ordering::Acquire) != 0 {
-        change_left(|all| all.retain(|debt| debt.context_id != context_id));
+        change_left(|all| all.retain(|left| left.context_id != context_id));
     }
 }
 
-/// Waits for the last barrier of every context: something that earlier work may use is about to
-/// end, or somebody beyond the barriers is about to look.
+/// Waits for the last barrier of every context: something that earlier work may use is about to end, or
+/// an observer beyond the barriers is about to appear.
 pub fn wait_all(reason: Wait) {
     let broken = match reason {
         Wait::Teardown => !rule_holds(Rule::TeardownPays),
@@ -188,7 +188,7 @@ pub fn wait(context: &Context, reason: Wait) {
     if context.last_barrier.event(number).is_none() {
         return;
     }
-    // Who ends the context has taken the barrier out of the books before.
+    // The end of a context has taken the barrier away before.
     let Some(_open) = context.stay_open() else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
     if !rule_holds(Rule::DebtWaitsForItsFree) {
@@ -200,10 +200,11 @@ pub fn wait(context: &Context, reason: Wait) {
     }
 }
 
-/// The process ends. Natively each free had waited, and with it came out what kernels print; now the
-/// last barriers, and in mode `relaxed` the last free, are waited for in its place. Asked again and again: the wait ends when a fault has
-/// ended the work, and after a time that no kernel needs which ends at all. One that never ends had
-/// natively held up the free; but a program that leaves from a signal handler leaves, too.
+/// The process ends. Natively each free would have waited and flushed what kernels print; now the last
+/// barriers, and in mode `relaxed` the last free, are waited for instead. Polls: the wait ends when a
+/// fault has ended the work, and after a time that no kernel needs which ends at all. A kernel that
+/// never ends would natively have blocked the free; but a program that exits from a signal handler exits
+/// natively, too.
 pub fn wait_at_end() {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
     let _ = LEDGER.note_observer(Observer::ProcessEnd);
@@ -223,7 +224,7 @@ fn end_behind(event: &EventRef, until: Instant) {
     while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
         own_thread::sleep(END_WAIT_STEP);
     }
-    // Returns at once, and lets the text of kernels out (measured); a question does not.
+    // Returns at once, and flushes the output of kernels (measured); a query does not.
     if api::relaxed(|| event.query()) == SUCCESS {
         let _ = api::relaxed(|| event.synchronize());
     }
@@ -232,18 +233,18 @@ fn end_behind(event: &EventRef, until: Instant) {
 const END_WAIT_MAX: Duration = Duration::from_secs(60);
 const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
-/// The thread ends, and its debt is everybody's.
+/// The thread ends: its pending barriers concern every thread.
 pub fn thread_ended(thread: &Thread) {
     let owed = thread.tracked.replace(TrackedBarrier::new()).tracked();
     let event = replace_event(thread, null());
     if let (Some((context_id, number)), Some(event)) = (owed, event)
         && rule_holds(Rule::DebtOutlivesThread)
     {
-        let debt = Left { context_id, number, event };
+        let own = Left { context_id, number, event };
         change_left(|all| {
-            if !all.iter().any(|other| other.is_as_late_as(&debt)) {
-                all.retain(|other| !debt.is_as_late_as(other));
-                all.push(debt);
+            if !all.iter().any(|other| other.is_as_late_as(&own)) {
+                all.retain(|other| !own.is_as_late_as(other));
+                all.push(own);
             }
         });
     }
@@ -253,7 +254,7 @@ pub fn thread_ended(thread: &Thread) {
 }
 
 impl Left {
-    /// Who has waited for this has waited for the other.
+    /// Whether a wait for this includes a wait for the other.
     fn is_as_late_as(&self, other: &Left) -> bool {
         self.context_id == other.context_id && self.number >= other.number
     }

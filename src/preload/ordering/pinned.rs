@@ -1,12 +1,12 @@
-//! Host memory that the device can reach: pinned, registered. A copy or a kernel argument that
-//! names it makes work visible to the host (docs/ordering.md 4).
+//! Host memory that the device can reach: pinned or registered. A copy or a kernel argument that names
+//! it makes work visible to the host (docs/ordering.md 4).
 //!
-//! A copy says what it touches. A kernel is given an address *from which* it reaches the memory: one
-//! past the end (reverse iterators), or, where arrays count from 1, some elements before the start.
-//! So an argument names a range from a page before it to a page behind it. That costs nothing: other
-//! memory that lies so near is that of the next allocation, and where it begins at our end no look
-//! at the address tells the two apart anyway. A base further away (the second dimension of an array
-//! that counts from 1) is not recognised.
+//! A copy names what it touches. A kernel gets an address *from which* it reaches the memory: one past
+//! the end (reverse iterators), or, if arrays count from 1, some elements before the start. So an
+//! argument names a range from a page before it to a page behind it. That costs nothing: other memory
+//! that near is the next allocation, and if that begins at our end, the address alone cannot distinguish
+//! them anyway. A base further away (the second dimension of an array that counts from 1) is not
+//! recognized.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,9 +18,9 @@ use crate::driver::sys::CuResult;
 /// How far from a range an address may be and still name it.
 const MARGIN_BYTES: usize = 4096;
 
-/// Start of each range, and its end.
+/// The start of each range, and its end.
 static RANGES: Book<usize> = Book::new();
-/// Bounds of all ranges that ever were, for a look without the lock; empty while there is none.
+/// Bounds of all ranges so far, readable without the lock; empty while there is none.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,14 +39,14 @@ pub fn touches(first: usize, last: usize) -> bool {
         && meets(first, last, 0)
 }
 
-/// Whether work that is given this address may reach pinned memory by it.
+/// Whether work with this address may reach pinned memory by it.
 #[inline]
 pub fn is_named_by(address: usize) -> bool {
     any() && Bounds::now().may_name(address) && names_exactly(address)
 }
 
-/// Whether the bytes, at whatever place among them, hold an address that names pinned memory. A
-/// packed struct holds it at any.
+/// Whether the bytes contain, at any offset, an address that names pinned memory. A packed struct may
+/// have it at any.
 ///
 /// # Safety
 ///
@@ -66,7 +66,8 @@ pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
     if !any_byte {
         return (0..places).step_by(WORD_BYTES).any(names);
     }
-    // Some kernels get thousands of bytes: only where the byte stands that all addresses share.
+    // Some kernels have thousands of bytes of arguments: then only checks offsets at which the byte
+    // common to all addresses occurs.
     if places > LOOKED_THROUGH_MAX
         && let Some(byte) = bounds.common_byte()
     {
@@ -78,12 +79,12 @@ pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
 }
 
 const WORD_BYTES: usize = size_of::<usize>();
-/// So many places are looked at one by one in no more time than a search takes.
+/// Checking this many offsets one by one takes no longer than a search.
 const LOOKED_THROUGH_MAX: usize = 64;
-/// The byte of an address, counted from its lowest, that is the same in all memory of one kind.
+/// The byte of an address, from the lowest, that is equal in all memory of one kind.
 const COMMON_BYTE: usize = 5;
 
-/// Where this byte stands.
+/// The offsets of this byte.
 fn places_of(byte: u8, mut bytes: &[u8]) -> impl Iterator<Item = usize> {
     let mut passed = 0;
     core::iter::from_fn(move || {
@@ -115,8 +116,8 @@ impl Bounds {
         Bounds { first, bytes: last.saturating_sub(first) }
     }
 
-    /// What `COMMON_BYTE` is in every address that may name something. Not zero: arguments are full
-    /// of that.
+    /// The value of `COMMON_BYTE` in every address that may name something. Not zero: arguments are full
+    /// of zeros.
     #[inline]
     fn common_byte(self) -> Option<u8> {
         let high = |address: usize| address >> (COMMON_BYTE * 8);
@@ -138,25 +139,25 @@ fn names_exactly(address: usize) -> bool {
     }
 }
 
-/// The driver has given this range.
+/// The driver has provided this range.
 pub fn given(start: usize, bytes: usize) {
     let end = widen_bounds(start, bytes);
     RANGES.enter(start, end);
 }
 
 /// Runs the driver's call that registers this range. The device can reach it as soon as the call is
-/// under way, and who registers it too and is refused knows that it can.
+/// under way, and another thread whose registration is refused for that knows it can.
 pub fn registered_by(start: usize, bytes: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     let end = widen_bounds(start, bytes);
     RANGES.enter_by(start, end, call)
 }
 
-/// Runs the driver's call that ends the range which starts here.
+/// Runs the driver's call that ends the range starting here.
 pub fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     RANGES.end_by(start, call)
 }
 
-/// Before the range can be found. Answers its end.
+/// Call before the range can be found. Returns its end.
 fn widen_bounds(start: usize, bytes: usize) -> usize {
     let end = start.saturating_add(bytes);
     LOWEST.fetch_min(start, Ordering::Relaxed);
@@ -164,7 +165,7 @@ fn widen_bounds(start: usize, bytes: usize) -> usize {
     end
 }
 
-/// Whether the addresses meet a range that has grown by so much at both ends. The ranges are apart.
+/// Whether the addresses touch a range widened by `margin` at both ends. The ranges are disjoint.
 fn meets(first: usize, last: usize, margin: usize) -> bool {
     let reaches = |end: usize| match margin {
         0 => first < end,

@@ -1,4 +1,4 @@
-//! What is put into the driver stands in the ledger, whether the program did it or we did for it.
+//! Counts in the ledger whatever is submitted to the driver, by the program or by us.
 
 use cachealloc_core::rules::Rule;
 
@@ -6,8 +6,8 @@ use crate::driver::sys::CuResult;
 use crate::ordering::{LEDGER, observers, widen};
 use crate::process::thread::{self, Thread};
 
-/// `call` puts work, or an order between works, into the driver. `look`: the host could see its
-/// effect without synchronising.
+/// `call` submits work, or an order between works. `look`: the host could see its effect without
+/// synchronizing.
 #[inline(always)]
 pub fn counted(look: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     observers::watch_submission();
