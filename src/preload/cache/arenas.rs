@@ -1,10 +1,10 @@
-//! Memory behind the addresses of arenas (`expandable_segments`): what the core's Note [Arenas] asks
+//! Memory behind the addresses of arenas (`expandable_segments`): what the core's Note [Arenas] requires
 //! of the driver. One range of addresses for each pool of a context, reserved when the first request
 //! misses; memory comes and goes in mappings, each of one physical allocation.
 //!
-//! Unmapping does not wait for work that still uses the memory (measured), so we do: for the newest
-//! barrier, behind which all frees of unmapped blocks lie. A program would have waited for the same
-//! in those frees natively.
+//! Unmapping does not wait for work that still uses the memory (measured), so we wait: for the newest
+//! barrier, behind which all frees of unmapped blocks are. Natively a program would have waited for the
+//! same in those frees.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, IdleMark, Mapping, Pool};
@@ -21,11 +21,11 @@ use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
 use crate::{config, log, pagemap};
 
-/// Of a device's memory: holes between blocks take addresses too.
+/// Times a device's memory: holes between blocks take addresses too.
 const LARGE_ARENA_FACTOR: u64 = 2;
 
-/// Reserves the addresses, once for each context. Call before the context's first miss is polled,
-/// with `Context::growth` held.
+/// Reserves the addresses, once for each context. Call before the context's first miss is polled, with
+/// `Context::growth` held.
 pub fn prepare(context: &'static Context) {
     if !config::get().policy.expandable_segments {
         return;
@@ -39,7 +39,7 @@ pub fn prepare(context: &'static Context) {
     }
 }
 
-/// All or nothing. `OUT_OF_MEMORY` is for the core to deal with.
+/// All or nothing. The core handles `OUT_OF_MEMORY`.
 pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     let mut state = lock(&context.arenas.0);
     let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
@@ -49,9 +49,9 @@ pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     code
 }
 
-/// Takes the memory from behind these addresses, which have left the allocator. `keep`: for the
-/// request in progress, which maps it elsewhere and then calls `drop_spare`. The code is that of work
-/// that failed meanwhile; then the memory is left where it is, and never used again.
+/// Unmaps these addresses, which have left the allocator. `keep`: for the request in progress, which
+/// maps the memory elsewhere and then calls `drop_spare`. The result reports work that failed meanwhile;
+/// then the memory stays mapped and is never used again.
 pub fn unmap(
     context: &Context,
     mappings: &[Mapping],
@@ -70,7 +70,7 @@ pub fn unmap(
     SUCCESS
 }
 
-/// Behind the newest barrier lie all frees of what is unmapped.
+/// The newest barrier is behind all frees of what is unmapped.
 fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
@@ -79,10 +79,10 @@ fn wait_for_frees(context: &Context) -> CuResult {
     }
 }
 
-/// Takes the memory from behind what is idle since the mark, and answers how much that was. The
-/// barriers of its frees must be complete.
+/// Unmaps what is idle since the mark, and returns its bytes. The barriers of its frees must be
+/// complete.
 pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
-    // Before the core says what goes: nobody maps there again until nothing is there.
+    // Before the core chooses: no thread maps there until it is unmapped.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
@@ -106,9 +106,9 @@ pub fn drop_spare(context: &Context) {
     }
 }
 
-/// Takes the memory from behind all free blocks of the context, and answers how much that was.
+/// Unmaps all free blocks of the context, and returns their bytes.
 pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
-    // Outside of the lock: others may map meanwhile.
+    // Without the lock: other threads may map meanwhile.
     let code = wait_for_frees(context);
     if code != SUCCESS {
         return (code, 0);
@@ -122,7 +122,7 @@ pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
         let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
         (mappings, departure)
     };
-    // Once more, for what was freed in between.
+    // Again, for what was freed in between.
     let code = if mappings.is_empty() { SUCCESS } else { wait_for_frees(context) };
     if code != SUCCESS {
         return (code, 0);
@@ -143,8 +143,8 @@ pub fn context_ended(context: &Context) {
     }
 }
 
-/// Work on this device may reach the context's memory from now on. The driver's own allocations
-/// follow `cuCtxEnablePeerAccess` by themselves. Access is never taken back: who leans on a fault?
+/// Work on this device may reach the context's memory from now on. The driver's own allocations follow
+/// `cuCtxEnablePeerAccess` by themselves. Access is never removed: no program relies on a fault.
 pub fn admit_peer(context: &Context, peer_device: i32) {
     let mut state = lock(&context.arenas.0);
     if peer_device == context.device || state.peers.contains(&peer_device) {
@@ -160,7 +160,7 @@ pub fn admit_peer(context: &Context, peer_device: i32) {
 }
 
 impl Mapped {
-    /// Memory whose work is over.
+    /// For memory whose work is over.
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
         counters::add(Count::SegmentsReleased, mappings.len() as u64);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
@@ -220,7 +220,7 @@ impl Mapped {
         code
     }
 
-    /// What was kept back for other sizes goes first.
+    /// Spare memory of other sizes is released first.
     fn create(&mut self, device: i32, bytes: u64) -> Result<Physical, CuResult> {
         let mut created = create(device, bytes);
         while created == Err(OUT_OF_MEMORY)
@@ -281,7 +281,7 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
     Ok(())
 }
 
-/// Once more if the driver refuses: what stays mapped is lost. False: it is.
+/// Repeated once if the driver refuses: what stays mapped is lost. False: it is lost.
 fn unmap_range(range: &[Mapping]) -> bool {
     let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
     let base = range[0].base.0;
@@ -301,7 +301,7 @@ fn create(device: i32, bytes: u64) -> Result<Physical, CuResult> {
     }
 }
 
-/// As `unmap_range`. What is lost goes on to count.
+/// Repeated like `unmap_range`. What is lost continues to count.
 fn release(physical: Physical) {
     if (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS) {
         limits::give_back(physical.device, physical.bytes);

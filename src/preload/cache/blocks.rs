@@ -1,5 +1,5 @@
-//! A block changes hands between the program, the lists of the thread cache and the core: pagemap, statistics
-//! and history follow here and nowhere else.
+//! Moves blocks between the program, the thread caches and the core. Pagemap, statistics and history are
+//! updated here and nowhere else.
 
 use std::sync::atomic::Ordering;
 
@@ -15,16 +15,16 @@ use crate::lock::lock;
 use crate::pagemap::{self, Kind};
 use crate::record::recorder::{Allocated, Freed};
 
-/// Who asks, and from where in the program.
+/// Which request this is, and from where in the program.
 #[derive(Clone, Copy)]
 pub struct Call {
     pub requester: Requester,
-    /// Of a stream that asks.
+    /// The stream of a stream-ordered request.
     pub stream: StreamHandle,
     pub stack: StackId,
 }
 
-/// Returns every held block to the core, where it merges with its neighbours.
+/// Returns every cached block to the core, where it merges with its neighbours.
 pub fn empty_lists(context: &Context) {
     take_back_all(context, &mut lock(&context.allocator));
 }
@@ -35,14 +35,14 @@ pub fn take_back_all(context: &Context, allocator: &mut Allocator) {
     note_allocated(context, allocator);
 }
 
-/// A held block merges into the core. The slot first: its next owner writes it under this lock.
+/// A cached block merges into the core. The slot first: its next owner writes it under this lock.
 pub fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
     context.correction.left_list(allocator, held.id());
     pagemap::vacate(held.address);
     free_block(allocator, held.id(), Ready::Anyone);
 }
 
-/// A block that no list keeps goes to the core.
+/// A block that enters no thread cache goes to the core.
 pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
     pagemap::vacate(freed.address);
@@ -65,7 +65,7 @@ pub fn note_allocated(context: &Context, allocator: &Allocator) {
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
 }
 
-/// The block becomes the program's, under the core's lock.
+/// Gives the block to the program, under the core's lock.
 pub fn hand_out(
     context: &Context,
     allocator: &mut Allocator,
@@ -76,8 +76,8 @@ pub fn hand_out(
     hand_out_told(context, allocator, block, call)
 }
 
-/// The core has taken the block for a request. Under the same lock, though the program gets it later:
-/// whoever looks meanwhile finds it in use.
+/// The core has taken the block for a request. Recorded under the same lock, though the program gets it
+/// later: a concurrent reader finds it in use.
 pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     let allocated = Allocated {
@@ -89,7 +89,7 @@ pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, ca
     context.recorder.allocated(allocator, allocated, call.requester, call.stack);
 }
 
-/// As `hand_out`, of a block that was told of.
+/// As `hand_out`, for a block already recorded by `tell`.
 pub fn hand_out_told(
     context: &Context,
     allocator: &mut Allocator,
@@ -98,7 +98,7 @@ pub fn hand_out_told(
 ) -> u64 {
     let kind = kind_of(call.requester);
     let address = block.address;
-    // A tag named the event until now, under this lock.
+    // Until now a tag referred to the event, under this lock.
     if let Some(event) = block.behind {
         events::hold(event);
     }
@@ -109,9 +109,9 @@ pub fn hand_out_told(
     block.address.0
 }
 
-/// Keeps the peak of what the program holds: what the core counts, less what the lists hold. Only
-/// while the core counts more than the peak so far can there be a new one; the lists, a cache line
-/// each, are looked at only then.
+/// Updates the peak of what the program holds: the core's count minus what is in the thread caches. Only
+/// if the core's count exceeds the peak so far can there be a new one; the thread caches, a cache line
+/// each, are read only then.
 #[inline]
 pub fn note_peak(context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! What memory holds when the program gets it (`fill`), and whether the program wrote past its end
-//! (`red_zone`): help with bugs that caching hides. Natively fresh memory is often zero, and an overrun
-//! hits nobody.
+//! What memory contains when the program gets it (`fill`), and whether the program wrote past its end
+//! (`red_zone`): exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun
+//! does no harm.
 //!
-//! Both work on a stream of our own and wait for it. That stream is one of the context, so its work
-//! comes behind the barrier of the free before; it waits for no later work of the program. What the
-//! program asks for in the order of a stream is filled on that stream: a submission like its own.
+//! Both work on a stream of ours and wait for it. That stream belongs to the context, so its work comes
+//! behind the barrier of the free before; it waits for no later work of the program. Memory requested in
+//! stream order is filled on that stream, by a submission like the program's own.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ const POISON: u8 = 0xff;
 const ZONE: u8 = 0xa5;
 const FRAMES_SHOWN: usize = 8;
 
-/// The program is about to get these bytes. `stream`: the stream that it asked on, if any; else they
+/// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
 /// are ready when this returns. Failure changes nothing: the contents are a help, not a promise.
 #[inline]
 pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
@@ -33,7 +33,7 @@ pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Opti
     }
 }
 
-/// As `prepare`, of memory that the driver served itself: there is no room behind it.
+/// As `prepare`, for memory from the driver: it has no red zone.
 #[inline]
 pub fn fill(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
     write(context, address, bytes, 0, stream);
@@ -68,8 +68,8 @@ fn write(
     }
 }
 
-/// A block that the program freed, with nothing of its earlier work still under way in front of our
-/// stream. `stack`: where it was allocated, if that is known.
+/// Checks a block that the program freed; all its earlier work must be ordered before our stream.
+/// `stack`: where it was allocated, if known.
 #[cold]
 pub fn look_behind(context: &'static Context, address: u64, bytes: u64, stack: StackId) {
     let mut zone = vec![ZONE; config::zone_bytes() as usize];

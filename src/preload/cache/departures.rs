@@ -1,12 +1,12 @@
-//! Memory that has left a cache and is not the device's again: on its way, whoever sent it.
+//! Memory that has left a cache and is not the device's again: on its way, whichever thread sent it.
 //!
-//! What is on its way serves nobody: no cache has it, and the driver has not got it. A thread that lacks
-//! memory in this moment would fail though natively the memory is free. So memory sets out under the
-//! lock of the allocator that it leaves, and whoever finds too little waits until nothing is on its way
-//! any more, and tries again as long as something has arrived since it was asked.
+//! What is on its way serves no request: no cache has it, nor does the driver. A thread that lacks
+//! memory at that moment would fail though natively the memory is free. So memory departs under the lock
+//! of its allocator; a request that finds too little waits until nothing is on its way, and retries as
+//! long as memory has arrived since its last attempt.
 //!
-//! Nobody waits for work of the program here that has not been waited for natively: segments go back
-//! behind barriers of frees. And not for ever: a thread of ours may have been stopped.
+//! This waits for no work of the program that would not have been waited for natively: segments go back
+//! behind the barriers of frees. And not for ever: a thread of ours may have been stopped.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::driver::sys::SUCCESS;
 use crate::process::own_thread;
 use crate::statistics::waits::{self, Wait};
 
-/// Nobody waits longer for memory to be back; it comes in any case.
+/// The longest wait for memory to arrive; it arrives in any case.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 /// Two devices that share a row wait for each other's memory too.
@@ -26,12 +26,12 @@ const ROWS: usize = 64;
 
 /// How much is on its way to each device.
 static UNDER_WAY: [AtomicU32; ROWS] = [const { AtomicU32::new(0) }; ROWS];
-/// How often memory has arrived, anywhere.
+/// How often memory has arrived, on any device.
 static ARRIVALS: AtomicU64 = AtomicU64::new(0);
 /// Threads that wait.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Some memory on its way; it has arrived when this is dropped.
+/// Memory on its way; it has arrived when this is dropped.
 #[must_use]
 #[derive(Debug)]
 pub struct Departure {
@@ -39,7 +39,8 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// Call under the lock of the allocator that it leaves: who finds nothing there any more finds this.
+    /// Call under the lock of the allocator that it leaves: a request that does not find it there finds
+    /// this.
     pub fn to(device: i32) -> Departure {
         let row = device as usize % ROWS;
         UNDER_WAY[row].fetch_add(1, Ordering::AcqRel);
@@ -54,20 +55,20 @@ impl Drop for Departure {
     }
 }
 
-/// How often memory has arrived so far. Read it before the driver is asked: if it has changed when the
-/// driver has refused, another try may be served.
+/// How often memory has arrived so far. Read it before asking the driver: if it has changed when the
+/// driver has refused, another attempt may succeed.
 #[inline]
 pub fn arrivals() -> u64 {
     ARRIVALS.load(Ordering::Acquire)
 }
 
-/// Whether somebody waits for memory to arrive.
+/// Whether a thread waits for memory to arrive.
 pub fn is_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// Waits until all that is on its way to this device is there, and answers `arrivals`. Not while memory
-/// of the caller's own is.
+/// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
+/// caller's own memory is on its way.
 pub fn awaited(device: i32) -> u64 {
     let under_way = &UNDER_WAY[device as usize % ROWS];
     if under_way.load(Ordering::Acquire) != 0 && rule_holds(Rule::RoomIsAwaited) {

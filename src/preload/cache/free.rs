@@ -1,7 +1,7 @@
-//! A free: claim the block, find out what the contract asks for, do that, publish.
+//! A free: claim the block, determine what the contract requires, do that, publish.
 //!
-//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's wait is
-//! in. Another thread may take it the moment it is published.
+//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's wait
+//! was submitted. Another thread may take it the moment it is published.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ use crate::record::capture;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
 
-/// `cuMemFree` of an address. `None`: not ours, the driver knows.
+/// `cuMemFree` of an address. `None`: not ours, the driver decides.
 #[inline]
 pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     let claimed = Free::claim(thread, address)?;
@@ -50,7 +50,7 @@ pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
 pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
-    // Nothing that is asked of the driver for this free would tell.
+    // None of the driver calls for this free would report it.
     if let Some(code) = thread.refused_inside_callback() {
         return Some(code);
     }
@@ -68,8 +68,8 @@ pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<
     ))
 }
 
-/// `cuMemFreeAsync` in a capture that the driver would have accepted: nobody gets the block before
-/// a barrier behind the capture's end.
+/// `cuMemFreeAsync` in a capture, which the driver would have accepted: the block is not reused before a
+/// barrier behind the capture's end.
 pub fn parked(thread: &Thread, address: u64) -> CuResult {
     match Free::claim(thread, address) {
         Some(Ok(free)) => free.park_for_barrier(),
@@ -77,7 +77,7 @@ pub fn parked(thread: &Thread, address: u64) -> CuResult {
     }
 }
 
-/// `cuMemFreeAsync` on a stream that captures, of a block that its capture was given. None: of no such
+/// `cuMemFreeAsync` on a capturing stream, of a block that was given to its capture. None: of any other
 /// block.
 pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
     let Place::Block(block) = pagemap::place(address) else { return None };
@@ -100,8 +100,8 @@ pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option
     Some(SUCCESS)
 }
 
-/// Bypass: the block is taken from the program and never used again. The wait stays: the program
-/// may lean on it.
+/// Bypass: takes the block from the program and never reuses it. The wait stays: the program may rely on
+/// it.
 pub fn without_reuse(address: u64) -> Option<CuResult> {
     match pagemap::place(address) {
         Place::Elsewhere => None,
@@ -110,7 +110,7 @@ pub fn without_reuse(address: u64) -> Option<CuResult> {
     }
 }
 
-/// One free on its way: the block is claimed, and nobody else has it.
+/// One free in progress: it has claimed the block.
 pub(super) struct Free<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
@@ -118,7 +118,7 @@ pub(super) struct Free<'a> {
     pub(super) stack: StackId,
 }
 
-/// Counts a free that waits, for as long as it lives: an allocation that would fail waits for it.
+/// Counts a waiting free while it lives: an allocation that would fail waits for it.
 struct InProgress<'a>(&'a AtomicU32);
 
 impl Drop for InProgress<'_> {
@@ -128,8 +128,8 @@ impl Drop for InProgress<'_> {
 }
 
 impl<'a> Free<'a> {
-    /// `None`: in no segment of ours. `Err`: no block that the program holds starts there, or
-    /// another thread's free of the same block was first.
+    /// `None`: in none of our segments. `Err`: no block that the program holds starts there, or another
+    /// thread freed it first.
     #[inline]
     fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
         let refused = || Some(Err(thread.refused_inside_callback().unwrap_or(INVALID_VALUE)));
@@ -145,7 +145,7 @@ impl<'a> Free<'a> {
         Some(Ok(Free { thread, context: block.context(), block, stack }))
     }
 
-    /// The program has it from the default pool of the device, as it sees it.
+    /// To the program, the block is from the default pool of the device.
     #[inline]
     fn is_of_default_pool(&self) -> bool {
         self.block.kind == Kind::Stream && !self.is_private()
@@ -165,7 +165,7 @@ impl<'a> Free<'a> {
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
-            // What was written behind the block can be seen only once all work with it is over.
+            // Writes behind the block can be checked only once all work with it is over.
             Route::ParkOnEvent if config::zone_bytes() != 0 => {
                 self.behind_waited_barrier(Wait::Strict)
             }
@@ -211,7 +211,7 @@ impl<'a> Free<'a> {
         SUCCESS
     }
 
-    /// Puts a barrier in, waits for it on the host, and publishes.
+    /// Makes a barrier, waits for it on the host, and publishes.
     fn behind_waited_barrier(&self, reason: Wait) -> CuResult {
         match barrier::put(self.thread, self.context) {
             Ok(passed) => self.wait_for(&passed, reason),
@@ -226,7 +226,7 @@ impl<'a> Free<'a> {
         self.waited(code, reason)
     }
 
-    /// A wait that failed for no reason of the context's tells nothing: wait the other way.
+    /// A wait that failed for a reason not of the context's proves nothing: wait the other way.
     fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
         if code == SUCCESS || sys::shows_in_free(code) {
             self.conclude(code)
@@ -235,7 +235,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// There is no barrier.
+    /// No barrier was possible.
     fn refused(&self, refused: Refused) -> CuResult {
         match refused {
             Refused::Capturing => self.wait_natively(Wait::Capture),
@@ -258,10 +258,10 @@ impl<'a> Free<'a> {
             SUCCESS => self.publish(),
             // Inside a host function of a stream: natively nothing is freed either.
             NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
-            // The driver refused its own free: the program may try again.
+            // The driver refused its own free: the program may retry.
             _ if !sys::shows_in_free(code) => self.block.give_back(),
-            // A sticky error: natively the memory is lost with the context. Nothing is published,
-            // so nothing that faulted work still touches is handed out.
+            // A sticky error: natively the memory is lost with the context. Nothing is published, so no
+            // memory that faulted work still touches is reused.
             _ => counters::count(Count::Quarantined),
         }
         code
@@ -276,7 +276,7 @@ impl<'a> Free<'a> {
                     return SUCCESS;
                 }
                 stream_frees::free(self.context, self.freed(), ready, Some(event.clone()));
-                // After the core has the tag: what it does not name is dropped from the list.
+                // After the core has the tag: the list drops what the core does not refer to.
                 stream_frees::note_plain_free(self.context, event);
                 SUCCESS
             }
@@ -292,8 +292,8 @@ impl<'a> Free<'a> {
     pub(super) fn park_for_barrier(&self) -> CuResult {
         if self.is_private() {
             let Free { thread, context, .. } = *self;
-            // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other
-            // memory this free is one behind a stream of its own.
+            // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other memory
+            // this free is one behind a stream of its own.
             let captured = self.block.kind == Kind::Stream;
             let behind = if captured { Behind::Everything } else { Behind::Other };
             private_pools::free(thread, context, self.freed(), Ready::NextBarrier, behind);
@@ -303,7 +303,7 @@ impl<'a> Free<'a> {
         SUCCESS
     }
 
-    /// Stream-ordered memory, freed by `cuMemFree` where no event can be had.
+    /// Stream-ordered memory, freed by `cuMemFree` when no event is available.
     fn park_assumed(&self) -> CuResult {
         if self.is_private() {
             return self.park_for_barrier();
@@ -312,7 +312,7 @@ impl<'a> Free<'a> {
         SUCCESS
     }
 
-    /// None where others get nothing of it: the free of a private pool's block may wait for the
+    /// None if no other request can use the block: the free of a private pool's block may wait for the
     /// capture, and that for the allocation.
     fn in_progress(&self) -> Option<InProgress<'static>> {
         if self.is_private() {
@@ -331,7 +331,7 @@ pub(super) fn facts(context: &Context) -> Facts {
         context_id: context.id,
         capturing: captures::any(),
         barrier_calls: api::has_context_barrier(),
-        // Not known beforehand: the driver's own calls say so with NOT_PERMITTED.
+        // Not known beforehand: the driver's own calls report it by NOT_PERMITTED.
         in_driver_callback: false,
     };
     let mut facts = LEDGER.facts(&context.covers, situation);

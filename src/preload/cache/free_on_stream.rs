@@ -1,5 +1,5 @@
-//! A free in the order of a stream: the block is the stream's at once, and everybody's when the work
-//! before the free is over. Never a wait where natively there is none.
+//! A free in stream order: the block is free for the stream at once, and for any request when the work
+//! before the free is over. Never waits where natively there is no wait.
 
 use cachealloc_core::order::{StreamRoute, free_on_stream};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -20,8 +20,8 @@ impl Free<'_> {
         if private_pools::comes_back(&self.block) {
             return self.put_off();
         }
-        // A default stream is one of the current context: without one the driver refuses.
-        // Nor does it free on a stream that is not there.
+        // A default stream belongs to the current context: without one the driver refuses. Nor does it
+        // free on a stream that does not exist.
         let mut id = 0;
         if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
             let code = api::stream_get_id(stream, &mut id);
@@ -31,12 +31,12 @@ impl Free<'_> {
             }
         }
         let facts = facts(self.context);
-        // In a plain process no other context has anything to wait for.
+        // In an exclusive process no other context has anything to wait for.
         let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
         match free_on_stream(&facts, elsewhere) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
-            // Of a capture: that must know.
+            // A capture must know about its block.
             StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
                 return self.park_for_barrier();
             }
@@ -45,7 +45,7 @@ impl Free<'_> {
         SUCCESS
     }
 
-    /// Free for the stream at once, for others when an event recorded there now is complete.
+    /// Free for the stream at once, for other streams when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
         if config::zone_bytes() != 0 {
             waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
@@ -54,7 +54,7 @@ impl Free<'_> {
         if !rule_holds(Rule::StreamIsThere) {
             api::stream_get_id(stream, &mut id);
         }
-        // An event belongs to the context of the stream that it is recorded on.
+        // An event belongs to the context of the stream on which it is recorded.
         let owner = self.owner_of(stream);
         let here = core::ptr::eq(owner, self.context);
         if self.is_on_other_streams() && here {
@@ -88,8 +88,8 @@ impl Free<'_> {
         streams::context_of(stream).unwrap_or(self.context)
     }
 
-    /// A shortage that no native free has. Behind the next barrier of its context a block is safe as well;
-    /// of a stream of another context that says nothing, and only a wait does.
+    /// A shortage that a native free does not have. Behind the next barrier of its context a block is
+    /// safe as well; for a stream of another context that proves nothing, and only a wait helps.
     fn without_event(&self, stream: StreamHandle, here: bool) -> CuResult {
         if here {
             return self.park_for_barrier();
@@ -102,8 +102,8 @@ impl Free<'_> {
         self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
     }
 
-    /// An event behind all work of the context covers the stream of the free and all others. Never a
-    /// wait: natively this free has none.
+    /// An event behind all work of the context covers the stream of the free and all others. Never
+    /// waits: natively this free does not.
     fn park_behind_all(&self) -> CuResult {
         let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
             return self.park_for_barrier();

@@ -72,7 +72,7 @@ fn miss(
 ) -> Result<u64, CuResult> {
     pool_life::reap();
     let mut growth = Growth::new(thread, context, &request);
-    // No device gives this: the cache is not emptied for it.
+    // No device can satisfy this: the cache is not emptied for it.
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
@@ -161,8 +161,8 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
     }
 }
 
-/// Makes a stream wait for these events, as the driver does natively, and answers one recorded behind
-/// that. `known`: of so many, those that there still are.
+/// Makes a stream wait for these events, as the driver does natively, and returns one recorded behind
+/// them. `known`: those of the events that still exist.
 fn behind(
     thread: &Thread,
     context: &'static Context,
@@ -187,7 +187,7 @@ fn behind(
     (ordered == SUCCESS).then_some(own)
 }
 
-/// The driver has none: what other threads are about to give back may do.
+/// The driver has none: memory that other threads are about to return may do.
 fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
     arenas::drop_spare(context);

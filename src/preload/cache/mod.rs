@@ -1,5 +1,5 @@
-//! Allocations and frees: from the cache, and from the driver where the cache has nothing. Here: what
-//! every context has of it besides its lists and its core.
+//! Allocations and frees: from the cache, and from the driver if the cache has nothing. Here: what every
+//! context keeps for them besides its thread caches and its core.
 
 pub mod alloc;
 pub mod arenas;
@@ -39,29 +39,29 @@ pub struct StreamFrees {
     /// Some tag has no event: it waits for a barrier.
     parked: AtomicBool,
     events: Mutex<Vec<EventRef>>,
-    /// With more events than this, a free lets go of those that no tag names any more.
+    /// Above this number of events, a free drops those that no tag refers to.
     tidy_above: AtomicUsize,
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
     plain_frees: Mutex<Vec<EventRef>>,
-    /// The last of them, over or not.
+    /// The last of them, complete or not.
     last_plain_free: Mutex<Option<EventRef>>,
-    /// Held from the record of a tag's event until the core has the tag: where two blocks of one
-    /// stream coalesce, the core keeps the event of the later free, which must be the later record.
+    /// Held from the record of a tag's event until the core has the tag: if two blocks of one stream
+    /// coalesce, the core keeps the event of the later free, which must be the later record.
     order: Mutex<()>,
-    /// What nothing uses any more if the program is right (`free_assumed`).
+    /// What no work uses any more if the program is right (`free_assumed`).
     assumed: Mutex<Vec<Assumed>>,
     /// An event behind all work before a mark, recorded for the tags that have none.
     parked_behind: Mutex<Option<(TagMark, EventRef)>>,
 }
 
 impl StreamFrees {
-    /// Behind the last free that natively would have waited lies what kernels had printed by then.
+    /// The last free that natively would have waited; what kernels had printed by then comes before it.
     pub fn last_plain_free(&self) -> Option<EventRef> {
         lock(&self.last_plain_free).clone()
     }
 }
 
-/// A wait that natively there is none of.
+/// A wait that natively does not exist.
 struct Assumed {
     waiting: Waiting,
     /// What the block had been handed out behind.
@@ -77,11 +77,11 @@ struct Mapped {
     asked: bool,
     /// Where they begin, and how long they are.
     ranges: Vec<(u64, u64)>,
-    /// What is behind each mapping, by address.
+    /// The physical memory of each mapping, by address.
     handles: BTreeMap<u64, Physical>,
     /// Unmapped for the request in progress, which needs it elsewhere.
     spare: Vec<Physical>,
-    /// And on its way, for all others.
+    /// Marks it as on its way, for all other requests.
     spare_departure: Option<Departure>,
     /// Devices besides the context's own that may reach the memory.
     peers: Vec<i32>,

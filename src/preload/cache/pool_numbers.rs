@@ -1,9 +1,9 @@
-//! What the default pool of a device shows of the memory that we serve in its place: used, reserved,
-//! and the highest of both. Programs size their pools by them (hazard 45).
+//! What the default pool of a device reports about the memory that we serve in its place: used,
+//! reserved, and the peak of both. Programs size their pools by them (hazard 45).
 //!
-//! Imitated as measured: used is what was requested, and a free that is not in the order of a stream
-//! leaves it as it was; reserved comes in chunks, and what is above the release threshold goes with
-//! the next synchronisation. Nothing tells us of that, so an answer is as of one.
+//! Imitated as measured: used is what was requested, and a free that is not in stream order leaves it
+//! unchanged; reserved comes in chunks, and what exceeds the release threshold goes with the next
+//! synchronization. No call reports that to us, so a value is as of such a moment.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -16,18 +16,18 @@ const SHARDS: usize = 32;
 /// What threads in one shard may count as used without using it.
 const SPARE_BYTES_MAX: u64 = 2 << 20;
 
-/// Of one context. One thread counts in a lane of its own, as the marks of the core do; the others
-/// leave what they free counted, as spare, for their next request: a pair adds nothing that
-/// another core must see.
+/// Of one context. One thread counts in a lane of its own, like the marks of the core; the others leave
+/// what they free counted, as spare, for their next request: an allocation and its free then add nothing
+/// that another core must see.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct PoolNumbers {
     spare: [Spare; SHARDS],
     own_bytes: AtomicI64,
-    /// With what is spare.
+    /// Including what is spare.
     shared_bytes: AtomicI64,
     used_bytes_peak: AtomicU64,
-    /// Of the used ones, those that came back by a free in no order of a stream.
+    /// The part of the used bytes that was freed in no stream order.
     plainly_freed_bytes: AtomicU64,
     reserved_bytes: AtomicU64,
     reserved_bytes_peak: AtomicU64,
@@ -98,14 +98,14 @@ impl PoolNumbers {
         }
     }
 
-    /// Reserved is no more than this, or what is in use.
+    /// Reserved is at most this, or what is in use.
     pub fn keep_at_most(&self, bytes: u64) {
         let in_use = self.used().saturating_sub(self.plainly_freed_bytes.load(Relaxed));
         let kept = self.reserved_bytes.load(Relaxed).min(bytes);
         self.reserved_bytes.store(kept.max(chunks(in_use)), Relaxed);
     }
 
-    /// The number as of now. `threshold_bytes`: what the pool keeps of free memory.
+    /// The value as of now. `threshold_bytes`: how much free memory the pool keeps.
     pub fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
         self.keep_at_most(threshold_bytes);
         match number {
@@ -132,7 +132,7 @@ impl PoolNumbers {
         &self.spare[thread.number() % SHARDS]
     }
 
-    /// Unless what seems to be more is spare.
+    /// Unless the apparent excess is spare.
     #[cold]
     fn grow(&self) {
         let used = self.used();

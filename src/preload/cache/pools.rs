@@ -1,6 +1,6 @@
-//! Whose the default pool of a device is (docs/ordering.md 7). Requests to it are served from the cache
-//! until the program does more with the pool than ask it, trim it and set its release threshold, or a
-//! second context exists: from then on new requests are native, and blocks already served stay ours.
+//! Whether the cache serves the default pool of a device (docs/ordering.md 7). It does until the program
+//! does more with the pool than query it, trim it and set its release threshold, or a second context
+//! exists: from then on new requests are native, and blocks already served stay ours.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ const DEVICES_MAX: usize = 64;
 
 /// Bit n: the default pool of device n is the program's.
 static NATIVE: AtomicU64 = AtomicU64::new(0);
-/// The handles of the default pools, as far as they were needed.
+/// The handles of the default pools used so far.
 static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
 
 /// Whether requests to the default pool of this device are served from the cache.
@@ -60,13 +60,13 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
     })
 }
 
-/// Of all contexts of the device. `threshold_bytes`: what the pool keeps of free memory.
+/// Of all contexts of the device. `threshold_bytes`: how much free memory the pool keeps.
 pub fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.map(|context| context.pool_numbers.value(number, threshold_bytes)).sum()
 }
 
-/// The program forgets the highest number so far, or trims the pool.
+/// The program resets the peaks, or trims the pool.
 pub fn change_numbers(device: i32, change: impl Fn(&PoolNumbers)) {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.for_each(|context| change(&context.pool_numbers));

@@ -20,7 +20,7 @@ impl Free<'_> {
             return self.publish_past_lists();
         }
         self.look_behind();
-        // An entry is made under the lock of what it tells.
+        // An entry is made under the lock that orders its event.
         let mut recording = record::is_on().then(|| lock(&self.context.allocator));
         if let Some(allocator) = &mut recording {
             self.context.recorder.freed(allocator, self.freed());

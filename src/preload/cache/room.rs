@@ -1,4 +1,4 @@
-//! Whether a request of the cache that was refused is worth another try.
+//! Whether a refused request of the cache should be retried.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::contexts::Context;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::trim::release;
 
-/// Others may take what has come back for one request, again and again.
+/// Other threads may take what was given back for one request, repeatedly.
 pub const TRIES_MAX: usize = 64;
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -30,8 +30,8 @@ impl Room {
         Room { arrivals: departures::arrivals(), streams_awaited: false }
     }
 
-    /// Natively a request fails only if its memory is in use while it is made. So it is made again as
-    /// long as memory has come back since, from whichever cache, at whose request ever.
+    /// Natively a request fails only if its memory is in use while it is made. So it is retried as long
+    /// as memory has come back since, from any cache, at any request.
     pub fn has_come(
         &mut self,
         context: &'static Context,

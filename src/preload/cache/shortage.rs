@@ -10,10 +10,10 @@ use crate::driver::sys::SUCCESS;
 use crate::snapshots::triggers;
 use crate::{log, record};
 
-/// Some programs find out by failing what there is.
+/// Some programs measure free memory by failed requests.
 const REPORTS_MAX: u32 = 3;
 
-/// What viewers can tell from its neighbours: a program may ask for anything.
+/// The largest number that viewers represent exactly: a program may request anything.
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
 /// A request of this size is about to fail. Call without any lock of ours.
@@ -24,7 +24,7 @@ pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     let (mut free, mut total) = (0, 0);
     let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
     if code != SUCCESS {
-        return; // the context is beyond help, and the program will hear of that
+        return; // the context is lost, which later calls will report
     }
     {
         let _in_order = crate::lock::lock(&context.allocator);

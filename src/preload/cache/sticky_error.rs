@@ -1,8 +1,8 @@
-//! Contexts that are lost: work in them failed in a way that no later call recovers from. Natively an
-//! allocation there fails with the same code; from the cache it would succeed.
+//! Lost contexts: work in them failed in a way from which no later call recovers. Natively an allocation
+//! there fails with the same code; from the cache it would succeed.
 //!
-//! The program has heard of it by some call of its own. That call may have been about another context
-//! than the current one, so the driver has the last word at every allocation.
+//! A call of the program has returned the error, perhaps for another context than the current one, so
+//! every allocation asks the driver.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::driver::sys::{self, CuResult, NOT_PERMITTED, SUCCESS};
 use crate::ordering::native_wait::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
-/// A call of the program answered with this code. Call where our own driver calls are heard by nobody.
+/// A call of the program returned this code. Call where our own driver calls are not observed.
 pub fn note() {
     let Ok(context) = lookup::current() else { return };
     if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
@@ -20,13 +20,13 @@ pub fn note() {
     }
 }
 
-/// Whether a code says that a context is lost.
+/// Whether a code means that a context is lost.
 pub fn is_told_by(code: CuResult) -> bool {
     code != NOT_PERMITTED && sys::shows_in_free(code)
 }
 
-/// What natively an allocation in this context, the current one, would say if that is no success.
-/// Asks the driver, and waits for no work: a malloc natively does not either (hazard 10).
+/// The error that an allocation in this context, the current one, would natively return, if any. Asks
+/// the driver, and waits for no work: a malloc natively does not either (hazard 10).
 #[cold]
 pub fn code(context: &Context) -> Option<CuResult> {
     if !context.has_sticky_error.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Stream-ordered frees (docs/ordering.md 7): which events the blocks of a context wait for.
 //!
-//! The core keeps the tags and names events by number; here are the driver's events behind those
-//! numbers, and the questions that drop tags again: "is it complete?" on a miss, and every barrier.
+//! The core keeps the tags and refers to events by number; here are the driver's events with those
+//! numbers, and what drops tags again: a query on a miss, and every barrier.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::process::thread;
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
 
-/// A kernel may wait for what the program does after a request that fails.
+/// A kernel may wait for what the program does after a failed request.
 const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
 
@@ -31,9 +31,9 @@ pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRe
     free_waiting(context, freed, ready, event, false);
 }
 
-/// As `free`, of stream-ordered memory by `cuMemFree`. Natively the driver assumes that all work with the
-/// memory is over, and has it back at once. Whoever frees too early harms himself there only where
-/// memory is short; so it waits here too while there is other memory, and no longer
+/// As `free`, for stream-ordered memory by `cuMemFree`. Natively the driver assumes that all work with
+/// the memory is over, and reuses it at once. A program that frees too early suffers natively only when
+/// memory is short; so the block waits here too while there is other memory, and no longer
 /// (`assume_over`).
 pub fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
     free_waiting(context, freed, ready, event, true);
@@ -49,7 +49,7 @@ fn free_waiting(
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
     }
-    // The event is listed under the core's lock: `tidy` drops what the core does not name.
+    // The event is listed under the core's lock: `tidy` drops what the core does not refer to.
     let mut allocator = lock(&context.allocator);
     let ready = allocator.ready_if_freed(freed.block, ready);
     match event {
@@ -70,8 +70,8 @@ fn free_waiting(
     tidy_seldom(context, &mut allocator);
 }
 
-/// A program that takes every block back on its own stream never asks about events: without this,
-/// each free would need a fresh one. Seldom enough to cost nothing a free.
+/// A program that takes every block back on its own stream never queries events: without this, each free
+/// would need a fresh one. Rare enough to cost nothing per free.
 fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     let listed = || lock(&context.stream_frees.events).len();
     let above = context.stream_frees.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
@@ -87,8 +87,8 @@ pub fn note_plain_free(context: &Context, event: EventRef) {
     lock(&context.stream_frees.plain_frees).push(event);
 }
 
-/// Waits for the blocks whose frees would natively have waited: natively their memory would be
-/// there. Never for a block that was freed on a stream (hazard 31).
+/// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
+/// Never for a block that was freed on a stream (hazard 31).
 pub fn wait_for_plain_frees(context: &'static Context) {
     let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     for event in &events {
@@ -99,10 +99,10 @@ pub fn wait_for_plain_frees(context: &'static Context) {
     }
 }
 
-/// Memory is short: what `cuMemFree` of stream-ordered memory has freed waits no longer, except for what
-/// natively it would wait for as well.
+/// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would
+/// natively wait for as well.
 pub fn assume_over(context: &'static Context) {
-    // With `fill` the library has written there itself, and that may not be over.
+    // With `fill` the library itself has written there, and that may not be over.
     if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
         return;
     }
@@ -126,9 +126,9 @@ pub fn assume_over(context: &'static Context) {
     query(context);
 }
 
-/// Natively a stream-ordered request takes all that other streams have freed, wherever it lies; here only
-/// what lies side by side. The rest must come back to the driver first: so this waits for those
-/// streams, if they have enough, for a while. True: they are done.
+/// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
+/// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
+/// if they have enough, for a while. True: they are done.
 pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = |allocator: &cachealloc_core::Allocator| allocator.freed_on_streams_bytes();
     if freed(&lock(&context.allocator)) < bytes || !rule_holds(Rule::PiecesAreAwaited) {
@@ -148,7 +148,7 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     }) == SUCCESS
 }
 
-/// The stream of a request could not be put behind the tags of the block that it had got.
+/// The stream of a request could not be made to wait for the tags of its block.
 pub fn order_failed(context: &Context, request: &mut Request) {
     let mut allocator = lock(&context.allocator);
     allocator.order_failed(request);
@@ -167,7 +167,7 @@ pub fn mark(context: &Context) -> Option<TagMark> {
     any.then(|| lock(&context.allocator).mark())
 }
 
-/// The barrier that `mark` was taken for is in.
+/// The barrier of `mark` was made.
 pub fn barrier_passed(context: &Context, mark: TagMark) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
@@ -175,7 +175,7 @@ pub fn barrier_passed(context: &Context, mark: TagMark) {
     tidy(context, &mut allocator);
 }
 
-/// Asks the driver which tags are over, oldest first, and drops those. Never waits.
+/// Queries which tags are complete, oldest first, and drops those. Never waits.
 pub fn query(context: &'static Context) {
     if !context.stream_frees.any.load(Ordering::Acquire) {
         return;
@@ -193,7 +193,7 @@ pub fn query(context: &'static Context) {
     tidy(context, &mut allocator);
 }
 
-/// What the blocks wait for that are freed and not free. Asks the driver what is over; never waits.
+/// What freed but not reusable blocks wait for. Queries what is complete; never waits.
 pub fn pending(context: &'static Context) -> Vec<EventRef> {
     query(context);
     let parked_behind = lock(&context.stream_frees.parked_behind).clone();
@@ -202,9 +202,9 @@ pub fn pending(context: &'static Context) -> Vec<EventRef> {
     pending
 }
 
-/// Gives parked blocks an event that is complete when all work so far is, and answers their mark
-/// once it is. No wait, and no order between streams: a malloc must not order what it natively
-/// does not (hazards 9 and 31).
+/// Gives parked blocks an event that is complete when all work so far is, and returns their mark once it
+/// is. No wait, and no order between streams: a malloc must not order what it natively does not (hazards
+/// 9 and 31).
 fn parked_mark(context: &'static Context) -> Option<TagMark> {
     if !context.stream_frees.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
         return None;
@@ -223,7 +223,7 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
     Some(mark)
 }
 
-/// Lets go of events that no tag names any more.
+/// Drops events that no tag refers to.
 fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     if !allocator.has_tags() {
         context.stream_frees.any.store(false, Ordering::Release);
@@ -238,7 +238,7 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     }
 }
 
-/// The driver's events behind these numbers, as far as they are still known.
+/// The driver's events with these numbers, as far as still known.
 pub fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
     let events = lock(&context.stream_frees.events);
     let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);

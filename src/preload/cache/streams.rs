@@ -1,5 +1,6 @@
-//! Streams that a block is used on besides the one that frees it: the program says so
-//! (`cachealloc_record_stream`). Only a stream-ordered free asks: any other covers every stream.
+//! Streams that use a block besides the one that frees it: the program reports them
+//! (`cachealloc_record_stream`). Only a stream-ordered free needs them: any other free covers every
+//! stream.
 
 use core::ffi::c_int;
 
@@ -9,7 +10,7 @@ use crate::driver::sys::{ContextHandle, SUCCESS, StreamHandle};
 use crate::ordering::captures;
 use crate::pagemap::{self, Place};
 
-/// The block at this address is used on this stream. 0 or an `errno`.
+/// The block at this address is used on this stream. Returns 0 or an `errno`.
 pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
     let block = match pagemap::place(address) {
         Place::Block(block) => block,

@@ -1,17 +1,17 @@
-//! A few blocks per thread that were just freed, kept for the next allocation of the same size:
-//! the pair `cudaMalloc`, `cudaFree` in a loop meets no shared lock.
+//! A few recently freed blocks per thread, kept for the next allocation of the same size: `cudaMalloc`
+//! and `cudaFree` in a loop take no shared lock.
 //!
-//! A held block is free for anyone (its barrier is in); the core still counts it as allocated.
-//! A held block does not merge with its neighbours, and taking it is not always the choice that
-//! the core would make; both cost memory (0.5 % on real traces). So a block is held only once a
-//! thread has asked for the same size several times in a row, and a list does not outlive its use:
-//! an allocation that finds nothing in its list returns the list to the core first, and the core then
-//! chooses as if there were no list. Lists belong to shards, not to threads, so that any thread can
-//! empty all of them: before the cache grows, before memory goes back, and under pressure. A shard
-//! that is busy is passed by, never waited for, except to empty it or to read its statistics.
+//! A cached block is free for any request (its barrier was made); the core still counts it as allocated.
+//! A cached block does not merge with its neighbours, and taking it is not always the choice that the
+//! core would make; both cost memory (0.5 % on real traces). So a block is cached only once a thread has
+//! requested the same size several times in a row, and a list does not outlive its use: an allocation
+//! that finds nothing in its list returns the list to the core first, which then chooses as if there
+//! were no list. Lists belong to shards, not to threads, so that any thread can empty all of them:
+//! before the cache grows, before memory goes back, and under pressure. A busy shard is skipped, never
+//! waited for, except to empty it or to read its statistics.
 //!
 //! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
-//! else; what that makes in bytes is worked out when the size changes, or when somebody asks.
+//! else; the bytes are computed when the size changes, or on request.
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -32,11 +32,11 @@ pub use tally::{PoolTally, Tally};
 
 const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;
-/// Requests of one size in a row before blocks of that size are held.
+/// Requests of one size in a row before blocks of that size are cached.
 const STREAK_MIN: u32 = 8;
-/// An owner that does not run needs about as long to come back.
+/// About the time that a descheduled owner needs to come back.
 const PAUSE: Duration = Duration::from_micros(1);
-/// Where waiting is forbidden: its owner needs a shard for some nanoseconds, or was interrupted.
+/// Where waiting is forbidden: the owner needs a shard for some nanoseconds, or was interrupted.
 const TRIES_MAX: u32 = 1000;
 
 /// A block in a list.
@@ -51,7 +51,7 @@ pub struct CachedBlock {
 #[derive(Default)]
 pub struct ListsSeen([u64; SHARDS]);
 
-/// The lists of one context, on pages of their own: `bury` gives them back.
+/// The lists of one context, on pages of their own: `context_ended` returns them.
 #[repr(align(4096))]
 pub struct ThreadCache {
     shards: [Shard; SHARDS],
@@ -61,9 +61,9 @@ pub struct ThreadCache {
 #[repr(align(128))]
 struct Shard {
     busy: AtomicBool,
-    /// Written by whoever has the shard; anybody may read them, a little late.
+    /// Written only while the shard is owned; readers may see an older value.
     held_count: AtomicU32,
-    /// The size of the last requests, and of every held block.
+    /// The size of the last requests, and of every cached block.
     wanted_bytes: AtomicU64,
     list: UnsafeCell<List>,
 }
@@ -78,7 +78,7 @@ struct List {
     past: Option<Box<Tally>>,
 }
 
-/// A held block; its size is the list's.
+/// A cached block; its size is the list's.
 #[derive(Clone, Copy, Default)]
 struct Place {
     address: u64,
@@ -117,8 +117,8 @@ impl Default for ThreadCache {
 }
 
 impl ThreadCache {
-    /// A held block of exactly this size, if this thread's list has one, for a request of so many
-    /// bytes.
+    /// A cached block of exactly this size, if this thread's list has one, for a request of
+    /// `requested_bytes`.
     #[inline]
     pub fn take(&self, thread: &Thread, bytes: u64, requested_bytes: u64) -> Option<CachedBlock> {
         let shard = self.shard(thread);
@@ -135,8 +135,8 @@ impl ThreadCache {
         })?
     }
 
-    /// Keeps a block of the size that this thread asks for again and again. `Err` returns what must
-    /// go to the core instead: this block, or the oldest one of a full list.
+    /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
+    /// the core instead: this block, or the oldest one of a full list.
     #[inline]
     pub fn put(
         &self,
@@ -167,12 +167,12 @@ impl ThreadCache {
             .unwrap_or(Err(held))
     }
 
-    /// Takes every held block out.
+    /// Takes out every cached block.
     pub fn empty(&self, mut each: impl FnMut(CachedBlock)) {
         self.shards.iter().for_each(|shard| shard.empty(&mut each));
     }
 
-    /// Takes out what those lists hold that have served nobody since the last call with `seen`.
+    /// Takes out the blocks of lists that have served no request since the last call with `seen`.
     pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
         for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
             let hits = shard.with(|list| list.past_hits() + list.present.hits);
@@ -182,7 +182,7 @@ impl ThreadCache {
         }
     }
 
-    /// Takes out what this thread's list holds.
+    /// Takes out the blocks of this thread's list.
     pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
         self.shard(thread).empty(&mut each);
     }
@@ -192,16 +192,16 @@ impl ThreadCache {
         self.shards.iter().map(Shard::held_bytes).sum()
     }
 
-    /// What the core does not know; without what is in a shard whose owner was stopped. Call under
-    /// the core's lock.
+    /// What the core does not know, except for a shard whose owner was stopped. Call under the core's
+    /// lock.
     pub fn tally(&self, patience: Patience) -> Tally {
         let mut tally = Tally::default();
         self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
         tally
     }
 
-    /// Takes every held block out, adds what was counted to `tally`, and counts anew. Call under the
-    /// core's lock.
+    /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
+    /// under the core's lock.
     pub fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in &self.shards {
             let mut held = Vec::new();
@@ -216,8 +216,8 @@ impl ThreadCache {
         }
     }
 
-    /// The context is gone, and its lists are empty: what they take goes. A program that still is in one
-    /// finds it empty: all zeros are a list.
+    /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
+    /// empty list: all zeros are one.
     pub fn context_ended(&self) {
         self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
         // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
@@ -254,12 +254,12 @@ impl Shard {
         }
     }
 
-    /// The list had nothing for this request, and is about to be emptied. It changes its size only
-    /// where it is empty, so that all its blocks have one.
+    /// The list had no block for this request, and is about to be emptied. It changes its size only
+    /// while empty, so that all its blocks have one size.
     fn note_request(&self, list: &mut List, bytes: u64) {
         let wanted = self.wanted_bytes.load(Ordering::Relaxed);
         if bytes == wanted {
-            // With red zones no block is held: what was requested would not be what the core knows.
+            // With red zones no block is cached: the requested size would differ from the core's.
             list.streak += u32::from(config::zone_bytes() == 0);
             return;
         }
@@ -334,9 +334,9 @@ impl Shard {
     }
 }
 
-/// After so many tries.
+/// Pauses after so many tries.
 fn pause(tries: u32) {
-    // Asleep, not yielding: under a real-time policy a thread gives way only to its equals, and its owner
-    // may be none.
+    // Asleep, not yielding: under a real-time policy a thread yields only to its equals, and the owner
+    // may not be one.
     if tries.is_multiple_of(64) { own_thread::sleep(PAUSE) } else { spin_loop() }
 }

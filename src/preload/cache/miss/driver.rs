@@ -1,9 +1,9 @@
-//! Where the cache cannot grow: the driver's own allocation for a request, and its own answer.
+//! When the cache cannot grow: the driver's own allocation for a request, and its result.
 
 use super::*;
 
-/// Everything of this context has gone back. The other contexts of the device may hold more; after
-/// that the driver itself is asked for exactly what the program asked for, and its answer counts.
+/// Everything of this context has gone back. The other contexts of the device may hold more; then the
+/// driver is asked for exactly what the program requested, and its result counts.
 pub(super) fn last_resort(
     growth: &mut Growth,
     request: &Request,
@@ -18,7 +18,7 @@ pub(super) fn last_resort(
     ask_driver(growth, request, call)
 }
 
-/// The driver's own allocation and its own answer; not ours to free.
+/// The driver's own allocation and result; not ours to free.
 pub(super) fn ask_driver(
     growth: &mut Growth,
     request: &Request,

@@ -4,8 +4,8 @@ use std::sync::MutexGuard;
 
 use super::*;
 
-/// The lock of a miss, let go while memory hooks hear that the driver is asked: they may allocate, or
-/// wait for a thread that does. A request stands that anything happens between two of its steps.
+/// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
+/// allocate, or wait for a thread that does. A request tolerates any event between two of its steps.
 pub(super) struct Growth<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
@@ -19,16 +19,16 @@ impl<'a> Growth<'a> {
         context: &'static Context,
         request: &Request,
     ) -> Growth<'a> {
-        // In a capture they hear of what the program asks, not of what the driver is asked: the
+        // In a capture they observe only the program's request, not what the driver is asked for: the
         // capture's lock is held.
         let observed = memory_hooks::observed_call(thread).filter(|_| request.private().is_none());
         Growth { thread, context, observed, guard: Some(lock(&context.growth)) }
     }
 
-    /// Err: the context has ended meanwhile, and all that belonged to it.
+    /// Err: the context has ended meanwhile with all that belonged to it.
     fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
         let Some(call) = self.observed else { return Ok(()) };
-        // What was unmapped for this request would be on its way as long as they take.
+        // Memory unmapped for this request would be on its way as long as the callbacks take.
         arenas::drop_spare(self.context);
         self.guard = None;
         tell(call);
@@ -36,18 +36,18 @@ impl<'a> Growth<'a> {
         if self.context.is_dead() { Err(CONTEXT_IS_DESTROYED) } else { Ok(()) }
     }
 
-    /// So many bytes will be asked for.
+    /// About to ask the driver for this many bytes.
     pub(super) fn before(&mut self, bytes: u64) -> Result<(), CuResult> {
         self.tell(|hooks| hooks.before_driver(bytes))
     }
 
-    /// They came to this address; 0: they did not.
+    /// They arrived at this address; 0: they did not.
     pub(super) fn after(&mut self, bytes: u64, address: u64) -> Result<(), CuResult> {
         self.tell(|hooks| hooks.after_driver(bytes, address))
     }
 }
 
-/// Asks the driver for memory in an arena and tells the request how it went.
+/// Asks the driver for memory in an arena and gives the request the result.
 pub(super) fn map(
     growth: &mut Growth,
     request: &mut Request,
@@ -72,7 +72,7 @@ pub(super) fn map(
             growth.after(bytes, 0)?;
             return Err(code);
         }
-        // Whatever the driver has against it: natively no such call is made, and there is more to try.
+        // Whatever the driver's reason: natively no such call is made, and there is more to try.
         _ => {
             no_memory(context, request);
             growth.after(bytes, 0)?;
@@ -81,7 +81,7 @@ pub(super) fn map(
     Ok(())
 }
 
-/// Asks the driver for a segment and tells the request how it went.
+/// Asks the driver for a segment and gives the request the result.
 pub(super) fn grow(
     growth: &mut Growth,
     request: &mut Request,
@@ -115,7 +115,7 @@ fn reserve(
         Ok(base) => {
             claim.keep();
             if record::is_on() {
-                // Of a context that has ended, and whose end is not told yet.
+                // Left from a context that has ended, whose end is not recorded yet.
                 drop(driver_memory::freed_within(base, bytes));
             }
             let mut allocator = lock(&context.allocator);
@@ -134,7 +134,7 @@ fn reserve(
     }
 }
 
-/// The request has its block with the memory that came.
+/// The request has its block in the new memory.
 fn tell_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
     if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
         tell(context, allocator, &block, call);
@@ -151,8 +151,8 @@ fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
         return Err(code);
     }
     let refused = if pagemap::forget_lost(context, base, bytes) {
-        bypass::begin(format_args!("a segment at {base:#x} was freed past the library"));
-        INVALID_VALUE // ends this miss: from now on the hook asks the driver itself
+        bypass::begin(format_args!("a segment at {base:#x} was freed without passing the library"));
+        INVALID_VALUE // ends this miss: from now on the hook calls the driver directly
     } else if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
         OUT_OF_MEMORY
     } else {

@@ -1,10 +1,10 @@
-//! What the lists add to the statistics: the core counts a held block as allocated all the time.
+//! What thread caches add to the statistics: the core counts a cached block as allocated all the time.
 
 use cachealloc_core::Pool;
 
 use crate::config;
 
-/// What went through a list.
+/// What passed through a list.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Passes {
     pub(super) hits: u64,
@@ -12,7 +12,7 @@ pub(super) struct Passes {
     pub(super) requested_put: u64,
 }
 
-/// What the core does not know, because it counts a held block as allocated all the time.
+/// What the core does not know, because it counts a cached block as allocated all the time.
 #[derive(Clone, Copy, Default)]
 pub struct Tally {
     pub small: PoolTally,
@@ -24,10 +24,10 @@ pub struct Tally {
 #[derive(Clone, Copy, Default)]
 pub struct PoolTally {
     pub hits: u64,
-    /// Bytes of these blocks, and what was requested of them.
+    /// Bytes of these blocks, and their requested bytes.
     pub hit_bytes: u64,
     pub requested_taken: u64,
-    /// What had been requested of the blocks that came into a list.
+    /// What had been requested of the blocks that entered a list.
     pub requested_put: u64,
     pub held: u64,
     pub held_bytes: u64,
@@ -46,7 +46,7 @@ impl Tally {
         self.oversize_held += other.oversize_held;
     }
 
-    /// What went through a list of blocks of this size, and what lies there.
+    /// What passed through a list of blocks of this size, and what is in it.
     pub(super) fn add_passes(&mut self, bytes: u64, passes: &Passes, held: u64) {
         let policy = &config::get().policy;
         let more = PoolTally {
