@@ -4,12 +4,12 @@
 //! returned here. An entry forgotten only then may already be the other thread's. So all such knowledge
 //! is kept in books, which follow one order:
 //! * What the driver gave is entered before the call returns to the program: no other thread knows it
-//! yet.
+//!   yet.
 //! * What other threads may notice while the call is under way (a registration that theirs collides
-//! with) is entered before the driver's call as well, and stays if the driver agrees. A refused call
-//! removes its own entry and no other.
+//!   with) is entered before the driver's call as well, and stays if the driver agrees. A refused call
+//!   removes its own entry and no other.
 //! * What is to end is removed before the driver's call and restored if that is refused, unless the
-//! place was reused meanwhile.
+//!   place was reused meanwhile.
 //!
 //! What has a number that is never reused (the ids of contexts, streams and captures) is kept by that
 //! number and needs no such order.
