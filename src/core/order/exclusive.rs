@@ -76,11 +76,11 @@ impl Exclusive {
 
     /// Notes an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
     /// before the first `settled` gets true, not only the first: none may go on unwaited.
-    pub fn observe(&self, agent: Observer) -> bool {
-        if agent == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
+    pub fn observe(&self, observer: Observer) -> bool {
+        if observer == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
             return false;
         }
-        let bit = 1 << agent as u32;
+        let bit = 1 << observer as u32;
         let before = self.observed.load(SeqCst);
         if before & bit != 0 && before & SETTLED != 0 {
             return false;
@@ -91,7 +91,7 @@ impl Exclusive {
     /// Every barrier pending at some moment after `observe` is complete. From here on frees wait
     /// themselves, so that no later observer finds a pending barrier on a published block.
     pub fn waited(&self) {
-        debug_assert!(self.observed.load(SeqCst) != 0, "settled without an agent");
+        debug_assert!(self.observed.load(SeqCst) != 0, "settled without an observer");
         self.observed.fetch_or(SETTLED, SeqCst);
     }
 
@@ -128,8 +128,8 @@ impl Exclusive {
     }
 
     /// Whether this observer has shown.
-    pub fn has_observed(&self, agent: Observer) -> bool {
-        self.observers() & 1 << agent as u32 != 0
+    pub fn has_observed(&self, observer: Observer) -> bool {
+        self.observers() & 1 << observer as u32 != 0
     }
 
     /// Which observers have shown, for the report: bit n is the observer number n.
@@ -148,4 +148,4 @@ impl Default for Exclusive {
 const NO_CONTEXT: u64 = u64::MAX;
 const SETTLED: u32 = 1 << 31;
 
-const _: () = assert!((Observer::ProcessEnd as u32) < 31, "one bit for each agent");
+const _: () = assert!((Observer::ProcessEnd as u32) < 31, "one bit for each observer");

@@ -30,7 +30,7 @@ use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::marks::{Cover, Lane, Marks, Seen};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
 use crate::order::route::{Facts, Mode};
-use crate::order::visible::{Skipping, Visible, VisibleCause};
+use crate::order::visible::{Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
 /// What the whole process shares.
@@ -45,7 +45,7 @@ pub struct Ledger {
     /// Whether every kernel counts as visible to the host.
     pub visible: Visible,
     /// Whether the marks see every submission.
-    pub skipping: Skipping,
+    pub elision: Elision,
 }
 
 /// What each context has.
@@ -101,7 +101,7 @@ impl Ledger {
             looked_at: Marks::new(),
             exclusive: Exclusive::new(),
             visible: Visible::new(),
-            skipping: Skipping::new(),
+            elision: Elision::new(),
         }
     }
 
@@ -160,8 +160,8 @@ impl Ledger {
 
     /// An observer shows. True as in `submits`.
     #[must_use]
-    pub fn note_observer(&self, agent: Observer) -> bool {
-        self.exclusive.observe(agent)
+    pub fn note_observer(&self, observer: Observer) -> bool {
+        self.exclusive.observe(observer)
     }
 
     /// What the route of a free is decided on. Call inside the free, once.
@@ -181,7 +181,7 @@ impl Ledger {
             ordered_quiet,
             waited_quiet,
             look_quiet,
-            skipping: self.skipping.is_allowed(),
+            elision: self.elision.is_allowed(),
         }
     }
 

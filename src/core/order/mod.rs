@@ -40,7 +40,7 @@ pub use pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 pub use route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-pub use visible::{BlindSpot, Skipping, Visible, VisibleCause};
+pub use visible::{BlindSpot, Elision, Visible, VisibleCause};
 
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,7 @@ pub struct Facts {
     /// Everything the host could see has been waited for by the host.
     pub look_quiet: bool,
     /// The marks see every submission.
-    pub skipping: bool,
+    pub elision: bool,
 }
 
 /// What a `cuMemFree` must do.
@@ -86,7 +86,7 @@ pub fn free_context_block(facts: &Facts) -> Route {
         return Route::ParkForBarrier;
     }
     // Whatever the mode, and whoever else could reach the memory: a native free would not wait.
-    if facts.skipping && facts.waited_quiet {
+    if facts.elision && facts.waited_quiet {
         return Route::Publish;
     }
     match facts.mode {
@@ -141,11 +141,11 @@ fn ordered(facts: &Facts) -> Route {
         return Route::WaitNatively;
     }
     // Where submissions pass unseen, "nothing visible in flight" is not known either.
-    let look_quiet = facts.look_quiet && facts.skipping || !rule_holds(Rule::LookWaits);
+    let look_quiet = facts.look_quiet && facts.elision || !rule_holds(Rule::LookWaits);
     if !look_quiet {
         return Route::BarrierThenWait;
     }
-    if facts.skipping && facts.ordered_quiet || !rule_holds(Rule::BarrierOnFree) {
+    if facts.elision && facts.ordered_quiet || !rule_holds(Rule::BarrierOnFree) {
         return Route::Publish;
     }
     Route::Barrier
@@ -156,7 +156,7 @@ fn ordered(facts: &Facts) -> Route {
 /// `relaxed` none is made, and in `strict` each is also waited for.
 fn nothing_in_use(facts: &Facts) -> bool {
     let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
-    facts.skipping && (facts.waited_quiet || ordered)
+    facts.elision && (facts.waited_quiet || ordered)
 }
 
 fn can_barrier(facts: &Facts) -> bool {

@@ -84,18 +84,18 @@ impl Visible {
 
 /// Sticky: whether skipping is still allowed.
 #[derive(Debug, Default)]
-pub struct Skipping(AtomicU32);
+pub struct Elision(AtomicU32);
 
-impl Skipping {
+impl Elision {
     /// Skipping is allowed.
-    pub const fn new() -> Skipping {
-        Skipping(AtomicU32::new(0))
+    pub const fn new() -> Elision {
+        Elision(AtomicU32::new(0))
     }
 
     /// In a given state, for tests that explore states.
     #[cfg(test)]
-    pub(crate) fn at(causes: u32) -> Skipping {
-        Skipping(AtomicU32::new(causes))
+    pub(crate) fn at(causes: u32) -> Elision {
+        Elision(AtomicU32::new(causes))
     }
 
     /// Ends skipping for good; true the first time. Call before the first unseen submission could

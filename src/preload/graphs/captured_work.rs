@@ -96,7 +96,7 @@ impl Work {
     /// stays ordered.
     pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
         // A function we do not know may have changed it in any way.
-        if !LEDGER.skipping.is_allowed() || !config::get().reuse_in_captures {
+        if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
             self.reuse.turns_opaque();
         }
         if self.reuse.is_opaque() && !self.reuse.has_reused() {

@@ -11,7 +11,7 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::agents::shown;
+use crate::hooks::observers::shown;
 use crate::hooks::{beside, common, guarded, pointer};
 use crate::ipc::exports;
 use crate::ipc::imports::{self, Closing};

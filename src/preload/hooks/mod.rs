@@ -4,7 +4,6 @@
 //! A hook gets the row of the list (`function`), the arguments as machine words in the order of the
 //! driver's header, and `real`, which calls the driver with the program's arguments.
 
-pub mod agents;
 pub mod capture;
 pub mod common;
 pub mod context;
@@ -17,6 +16,7 @@ pub mod ipc;
 pub mod launch;
 pub mod memory;
 pub mod module;
+pub mod observers;
 pub mod pointer;
 pub mod pool;
 pub mod query;

@@ -13,13 +13,13 @@ use crate::process::bypass;
 #[inline]
 pub fn shown(
     function: &'static Function,
-    agent: Observer,
+    observer: Observer,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_on() {
         return real();
     }
-    beside(function, || observers::show(agent));
+    beside(function, || observers::show(observer));
     common::pass(function, &[], real)
 }
 

@@ -6,7 +6,7 @@ use cachealloc_core::order::Observer;
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::functions::Function;
-use crate::hooks::{agents as agent_hooks, beside, common, driver_memory_limit, guarded};
+use crate::hooks::{beside, common, driver_memory_limit, guarded, observers as observer_hooks};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::observers;
@@ -184,7 +184,7 @@ pub fn range_handle(
             return code;
         }
     }
-    agent_hooks::address_handle(function, words, real)
+    observer_hooks::address_handle(function, words, real)
 }
 
 /// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary memory

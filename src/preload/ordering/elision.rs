@@ -12,7 +12,7 @@ pub fn end(why: &str) {
 
 /// As `end`, with the cause recorded for the report.
 pub fn note(cause: BlindSpot, why: &str) {
-    if LEDGER.skipping.ends(cause) {
+    if LEDGER.elision.ends(cause) {
         log::info(format_args!("{why}: every free makes a barrier and waits from now on"));
     }
 }

@@ -34,13 +34,15 @@ pub struct Seen {
 }
 
 /// Records an observer. Returns when no barrier is pending that it could see past.
-pub fn show(agent: Observer) {
+pub fn show(observer: Observer) {
     let mut waited = false;
-    while LEDGER.note_observer(agent) {
+    while LEDGER.note_observer(observer) {
         pending::wait_all(Wait::Observer);
         LEDGER.exclusive.waited();
         if !core::mem::replace(&mut waited, true) {
-            log::info(format_args!("{agent:?} seen: frees wait like the native call from now on"));
+            log::info(format_args!(
+                "{observer:?} seen: frees wait like the native call from now on"
+            ));
         }
     }
 }

@@ -71,7 +71,7 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     let causes = [
         ("observers seen", LEDGER.exclusive.observers() & !(1 << Observer::ProcessEnd as u32)),
         ("kernels visible to the host, causes", LEDGER.visible.causes()),
-        ("elision ended, causes", LEDGER.skipping.causes()),
+        ("elision ended, causes", LEDGER.elision.causes()),
     ];
     for (name, bits) in causes.into_iter().filter(|(_, bits)| *bits != 0) {
         row(out, name, "", format_args!("{bits:#x}"))?;

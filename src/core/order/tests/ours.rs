@@ -10,7 +10,7 @@ use crate::order::pending::{PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-use crate::order::visible::{BlindSpot, Skipping, Visible, VisibleCause};
+use crate::order::visible::{BlindSpot, Elision, Visible, VisibleCause};
 
 /// What the program could see that it natively could not.
 pub type Violation = &'static str;
@@ -19,7 +19,7 @@ pub type Violation = &'static str;
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub mode: Mode,
-    pub skipping: bool,
+    pub elision: bool,
     pub barrier_calls: bool,
 }
 
@@ -91,8 +91,8 @@ impl Ours {
             over: 0,
             places: 0,
         };
-        if !setting.skipping {
-            ours.ledger.skipping.ends(BlindSpot::UnknownFunction);
+        if !setting.elision {
+            ours.ledger.elision.ends(BlindSpot::UnknownFunction);
         }
         ours
     }
@@ -117,7 +117,7 @@ impl Ours {
                 looked_at: marks(&self.ledger.looked_at),
                 exclusive: Exclusive::at(shown, submitter),
                 visible: Visible::at(self.ledger.visible.causes()),
-                skipping: Skipping::at(self.ledger.skipping.causes()),
+                elision: Elision::at(self.ledger.elision.causes()),
             },
             covers: [covers(&self.covers[0]), covers(&self.covers[1])],
             captures: self.captures.clone(),
@@ -130,7 +130,7 @@ impl Ours {
     }
 
     pub fn sees_everything(&self) -> bool {
-        self.ledger.skipping.is_allowed()
+        self.ledger.elision.is_allowed()
     }
 
     pub fn causes(&self) -> u32 {

@@ -13,12 +13,12 @@ use crate::order::route::Mode;
 
 /// How our rules can be run; the first is what most programs meet.
 pub const SETTINGS: [Setting; 6] = [
-    Setting { mode: Mode::Ordered, skipping: true, barrier_calls: true },
-    Setting { mode: Mode::Ordered, skipping: false, barrier_calls: true },
-    Setting { mode: Mode::Ordered, skipping: true, barrier_calls: false },
-    Setting { mode: Mode::Strict, skipping: true, barrier_calls: true },
-    Setting { mode: Mode::Relaxed, skipping: true, barrier_calls: true },
-    Setting { mode: Mode::Relaxed, skipping: true, barrier_calls: false },
+    Setting { mode: Mode::Ordered, elision: true, barrier_calls: true },
+    Setting { mode: Mode::Ordered, elision: false, barrier_calls: true },
+    Setting { mode: Mode::Ordered, elision: true, barrier_calls: false },
+    Setting { mode: Mode::Strict, elision: true, barrier_calls: true },
+    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: true },
+    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: false },
 ];
 
 /// An alphabet, and what every program over it starts with.

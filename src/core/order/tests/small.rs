@@ -10,7 +10,7 @@ use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-use crate::order::visible::{BlindSpot, Skipping, VisibleCause};
+use crate::order::visible::{BlindSpot, Elision, VisibleCause};
 
 fn all_facts() -> Vec<Facts> {
     let mut all = Vec::new();
@@ -26,7 +26,7 @@ fn all_facts() -> Vec<Facts> {
                 ordered_quiet: bit(4),
                 waited_quiet: bit(5),
                 look_quiet: bit(6),
-                skipping: bit(7),
+                elision: bit(7),
             });
         }
     }
@@ -63,10 +63,10 @@ fn routes_respect_every_fact() {
         if !facts.exclusive || facts.mode == Mode::Relaxed {
             assert!(!barrier, "{facts:?}");
         }
-        if facts.mode == Mode::Strict || !facts.look_quiet || !facts.skipping {
+        if facts.mode == Mode::Strict || !facts.look_quiet || !facts.elision {
             assert_ne!(plainly, Route::Barrier, "{facts:?}");
         }
-        if !facts.skipping {
+        if !facts.elision {
             assert_ne!(plainly, Route::Publish, "{facts:?}");
             assert_ne!(async_plainly, Route::Publish, "{facts:?}");
             assert_ne!(on_stream, StreamRoute::Publish, "{facts:?}");
@@ -195,10 +195,10 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
 #[test]
 fn skipping_ends_once() {
     let _whole = whole();
-    let skipping = Skipping::new();
-    assert!(skipping.is_allowed());
-    assert!(skipping.ends(BlindSpot::UnknownExportTable));
-    assert!(!skipping.ends(BlindSpot::UnknownExportTable));
-    assert!(!skipping.ends(BlindSpot::UnknownFunction), "it had ended");
-    assert!(!skipping.is_allowed());
+    let elision = Elision::new();
+    assert!(elision.is_allowed());
+    assert!(elision.ends(BlindSpot::UnknownExportTable));
+    assert!(!elision.ends(BlindSpot::UnknownExportTable));
+    assert!(!elision.ends(BlindSpot::UnknownFunction), "it had ended");
+    assert!(!elision.is_allowed());
 }

@@ -334,7 +334,7 @@ impl Thread {
             ordered_quiet,
             waited_quiet,
             look_quiet,
-            skipping: true,
+            elision: true,
         }
     }
 
