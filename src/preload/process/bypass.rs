@@ -1,11 +1,11 @@
-//! The states in which we do less. One word, read first in every hook.
+//! The states in which the library does less. One word, read first in every hook.
 //!
-//! * *off*: `CACHEALLOC=0`, or a child forked after CUDA was started: everything passes through.
-//! * *bypass*: something of ours failed, or the driver lacks what we need. Allocations go to the
-//!   driver; frees of our blocks are accepted and the blocks are never used again; all else passes.
+//! * *off*: `CACHEALLOC=0`, or a child forked after CUDA was started: every call is passed to the driver.
+//! * *bypass*: something of ours failed, or the driver lacks what we need. Allocations go to the driver;
+//!   frees of our blocks are accepted and the blocks are never reused; all else is passed on.
 //!
-//! The same word counts the memory hooks of the process above the state: where there is none, a call
-//! that would tell them something pays for that with the test it makes anyway.
+//! The same word counts the memory hooks of the process above the state: without one, the hooks of
+//! driver functions pay only for the test they make anyway.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,9 +19,9 @@ const OFF: u32 = 3;
 /// The part of the word that is the state.
 const STATE_MASK: u32 = 0xff;
 const MEMORY_HOOK: u32 = STATE_MASK + 1;
-/// Above them, once a context was lost.
+/// A flag above the count: a context was lost.
 const CLOSER: u32 = 1 << 31;
-/// And while something captures.
+/// A flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
 
 static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -32,8 +32,8 @@ pub fn is_on() -> bool {
     WORD.load(Ordering::Relaxed) == ON || is_on_slowly()
 }
 
-/// Whether hooks should do their work, and there is nothing unusual: no memory hook that wants to hear
-/// of it, no lost context, no capture.
+/// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
+/// no capture.
 #[inline(always)]
 pub fn is_fast_path() -> bool {
     WORD.load(Ordering::Relaxed) == ON
@@ -49,13 +49,13 @@ pub fn remove_memory_hook() {
     WORD.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
 }
 
-/// From here on every call goes the way of those that a memory hook hears: one of them may have to
-/// ask more than usual.
+/// From here on every call takes the path of observed calls, which may have to ask the driver for more
+/// than usual.
 pub fn leave_fast_path() {
     WORD.fetch_or(CLOSER, Ordering::Relaxed);
 }
 
-/// Something captures, or nothing does any more.
+/// A stream captures, or none does any more.
 pub fn note_captures(any: bool) {
     match any {
         true => WORD.fetch_or(CAPTURING, Ordering::Relaxed),
@@ -63,13 +63,13 @@ pub fn note_captures(any: bool) {
     };
 }
 
-/// Whether everything passes through untouched.
+/// Whether every call is passed to the driver unchanged.
 #[inline]
 pub fn is_off() -> bool {
     state() == OFF
 }
 
-/// Ends caching for the rest of the process and says why, once.
+/// Ends caching for the rest of the process and reports the reason, once.
 #[cold]
 pub fn begin(reason: fmt::Arguments) {
     let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
@@ -78,7 +78,7 @@ pub fn begin(reason: fmt::Arguments) {
     }
 }
 
-/// Everything passes from here on: for a forked child.
+/// Passes every call to the driver from here on: for a forked child.
 pub fn turn_off() {
     WORD.store(OFF, Ordering::Relaxed);
 }
@@ -88,9 +88,9 @@ fn is_on_slowly() -> bool {
     state() == ON
 }
 
-/// compute-sanitizer sees allocations by the driver's own calls: behind a cache, an overrun into a
-/// neighbour or a use after free is no error to it. Whoever starts it wants to find those. The variable
-/// is what it sets for its children (seen with 13.0).
+/// compute-sanitizer sees allocations by the driver's own calls: with a cache, an overrun into a
+/// neighbour or a use after free is no error to it, and those are what it is run for. It sets the
+/// variable for its children (seen with 13.0).
 fn under_memory_checker() -> bool {
     // SAFETY: a constant C string.
     let checked = unsafe { !libc::getenv(c"NV_SANITIZER_INJECTION_PORT_BASE".as_ptr()).is_null() };
@@ -111,9 +111,9 @@ unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
 
-/// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a
-/// driver function, perhaps before any constructor ran, and once more when CUDA starts if the C library
-/// had no environment yet. `getenv` allocates nothing. A program may be left out by name as well.
+/// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a driver
+/// function, perhaps before any constructor has run, and again when CUDA starts if the C library had no
+/// environment yet. `getenv` allocates nothing. Programs may be excluded by name as well.
 #[cold]
 fn read_switch() -> u32 {
     // SAFETY: the C library's own pointer, read as a word.

@@ -1,4 +1,4 @@
-//! Manners in a foreign process: fork, exit, threads that end.
+//! What a library must respect in a foreign process: fork, exit, threads that end.
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,14 @@ use crate::{c_library, clock, config, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// CUDA was started in this process. Only from here on do we leave traces in it: before, the
-/// library is as good as absent, and a child forked earlier is a process of its own (hazard 24).
+/// CUDA was started in this process. Only from here on do we leave traces in it: before, the library is
+/// as good as absent, and a child forked earlier is independent (hazard 24).
 pub fn started() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
     identity::note_start();
-    // A program may leave in a signal handler, where looking for a symbol is not safe.
+    // A program may exit in a signal handler, where resolving a symbol is not safe.
     c_library::find_all();
     clock::find();
     say_panics();
@@ -49,9 +49,9 @@ pub fn started() {
     lookup::when_first_seen(context_seen);
 }
 
-/// The loader runs this at the end of every process: behind all that the program registered by
-/// `atexit`, and behind the destructors of its globals, which may still free memory. So it is behind
-/// the driver's own end, too: nothing from here on may call the driver.
+/// The loader runs this at the end of every process: after everything the program registered by
+/// `atexit`, and after the destructors of its globals, which may still free memory. So it is after the
+/// driver's own end, too: nothing from here on may call the driver.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
@@ -60,8 +60,8 @@ extern "C" fn at_end() {
     exits();
 }
 
-/// A context is there, and with the first one the driver's own handlers of the end: ours, which come later,
-/// run before.
+/// The first context has made the driver register its handlers of the end: ours, registered later, run
+/// before them.
 fn context_seen() {
     triggers::start();
     static MET: AtomicBool = AtomicBool::new(false);
@@ -74,15 +74,15 @@ fn context_seen() {
     }
 }
 
-/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed
-/// on untouched; locks that another thread held are never looked at again.
+/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed on
+/// unchanged; locks that another thread held are never touched again.
 extern "C" fn in_forked_child() {
     bypass::turn_off();
     // The rings may be our parent's (`record::lasting`).
     config::set_records(false);
 }
 
-/// A panic of ours is one line. What std says of it reads the environment, in whatever thread.
+/// Prints our panics as one line. std's own message reads the environment, in any thread.
 fn say_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));
@@ -99,7 +99,7 @@ extern "C" fn thread_ends(_: *mut c_void) {
 }
 
 unsafe extern "C" {
-    /// Not in the `libc` crate; glibc has it since 2.10.
+    /// Not in the `libc` crate; in glibc since 2.10.
     fn at_quick_exit(function: extern "C" fn()) -> core::ffi::c_int;
 }
 
@@ -111,13 +111,13 @@ extern "C" fn at_end_of_frees() {
     frees_end();
 }
 
-/// What frees have left to later calls is done now.
+/// Does now what frees have left to later calls.
 fn frees_end() {
     if !identity::is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
         return;
     }
     thread::with(|thread| {
-        // Inside a hook, which a signal has interrupted: whatever we asked could wait for that.
+        // Inside a hook that a signal has interrupted, a driver call could wait for that hook.
         if !thread.inside.replace(true) {
             let _ = std::panic::catch_unwind(pending::wait_at_end);
             thread.inside.set(false);
@@ -134,7 +134,7 @@ pub fn exits_at_once() {
 }
 
 /// Whether this thread may be in a signal handler, which may have interrupted the driver: its signal is
-/// blocked meanwhile. Threads that block signals for other reasons are taken for such.
+/// blocked meanwhile. Threads that block signals for other reasons count as well.
 fn may_be_in_handler() -> bool {
     // SAFETY: the set is ours, and written by the first call.
     unsafe {
@@ -146,11 +146,11 @@ fn may_be_in_handler() -> bool {
     }
 }
 
-/// As many as Linux has.
+/// The number of signals on Linux.
 const SIGNALS: i32 = 64;
 
-/// The process ends, by whatever way: says what was asked for. Not in a child between `vfork` and
-/// `exec`, which ends by `_exit` too and shares our memory.
+/// The process ends, in any way: prints what was requested. Not in a child between `vfork` and `exec`,
+/// which also ends by `_exit` and shares our memory.
 pub fn exits() {
     if !process::is_end_watched() {
         return;
@@ -159,7 +159,7 @@ pub fn exits() {
         return;
     }
     while process::ends_by() != 0 {
-        // This thread goes on for a moment only (`stop`), and comes too late.
+        // This thread runs only for a moment (`stop`), which is too short.
         own_thread::sleep(Duration::from_millis(100));
     }
     if !bypass::is_off() {

@@ -1,5 +1,5 @@
-//! What a process is to us: its threads, its forks and its end; and when to step aside. Here: what is known
-//! of its end.
+//! The process: its threads, its forks and its end, and the states in which we step aside. Here: what is
+//! known about its end.
 
 pub mod bypass;
 pub mod lifetime;
@@ -14,7 +14,7 @@ static END_IS_WATCHED: AtomicBool = AtomicBool::new(false);
 /// The signal by which the process ends; 0: none.
 static ENDS_BY: AtomicI32 = AtomicI32::new(0);
 
-/// The end of this process has something to say.
+/// Something is to be reported when the process ends.
 pub fn watch_end() {
     END_IS_WATCHED.store(true, Ordering::Relaxed);
 }
@@ -28,7 +28,7 @@ pub fn end_by(signal: i32) -> bool {
     ENDS_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// The signal by which the process ends; 0: none. For handlers, too.
+/// The signal by which the process ends; 0: none. Safe in handlers.
 pub fn ends_by() -> i32 {
     ENDS_BY.load(Ordering::SeqCst)
 }

@@ -1,7 +1,7 @@
 //! Threads of ours in a foreign process.
 //!
-//! By the C library's own calls: std's thread allocates in the new thread, which costs a process an
-//! arena of the heap. Every signal stays with the program's own threads.
+//! Made by the C library's own calls: std's thread allocates in the new thread, which costs a process
+//! another heap arena. All signals stay with the program's threads.
 
 use core::ffi::c_void;
 use core::mem::zeroed;
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use crate::process::thread;
 
-/// Enough for names of functions at any nesting that symbolising meets, and for the driver. What is
-/// not touched costs addresses only.
+/// Enough to symbolize names of functions at any nesting, and for the driver. Untouched pages cost only
+/// addresses.
 const STACK_BYTES: usize = 2 << 20;
 
 /// What a thread of ours does.
 pub struct Body {
-    /// At first, before any signal can reach it.
+    /// Runs first, before any signal can arrive.
     pub begin: fn(),
-    /// For ever.
+    /// Runs for ever.
     pub go_on: fn(),
 }
 
-/// Starts a thread. False: there is none.
+/// Starts a thread. False: that failed.
 pub fn start(body: &'static Body) -> bool {
     // SAFETY: a complete description of the thread, which gets what lives for ever.
     unsafe {
@@ -42,23 +42,23 @@ pub fn start(body: &'static Body) -> bool {
 }
 
 extern "C" fn work(body: *mut c_void) -> *mut c_void {
-    // SAFETY: names the calling thread, for whoever looks at the process's threads.
+    // SAFETY: names the calling thread, for tools that list threads.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
     // SAFETY: `start` gave it.
     let body = unsafe { &*body.cast::<Body>() };
     (body.begin)();
     set_mask(!GLIBC_SIGNALS);
-    // What this thread does is not the program's doing.
+    // Calls of this thread are not the program's.
     thread::with(|thread| thread.inside.set(true));
     (body.go_on)();
     null_mut()
 }
 
-/// 32 and 33, by which glibc has every thread change its user. What waits for it would wait for us.
+/// 32 and 33, by which glibc makes every thread change its user. Blocking them would block that call.
 const GLIBC_SIGNALS: u64 = 1 << 31 | 1 << 32;
 
-/// Sets the thread's mask and answers the one before. By the kernel's call: the C library's leaves its own
-/// signals out.
+/// Sets the thread's mask and returns the previous one. By the system call: the C library's function
+/// omits its own signals.
 pub fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: the calling thread's own mask; sets are 8 bytes for the kernel.
@@ -68,7 +68,7 @@ pub fn set_mask(mask: u64) -> u64 {
     before
 }
 
-/// Sleeps while the word has this value, and no longer than this.
+/// Sleeps while the word has this value, at most this long.
 pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
     let time = no_longer.map(timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
@@ -81,22 +81,21 @@ pub fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// Wakes who sleeps on the word. For signal handlers, too.
+/// Wakes one thread that sleeps on the word. Safe in signal handlers.
 pub fn wake(word: &AtomicU32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: wakes whoever sleeps on a word of ours.
+    // SAFETY: wakes threads that sleep on a word of ours.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
 }
 
-/// Wakes all who sleep on the word. For signal handlers, too.
+/// Wakes all threads that sleep on the word. Safe in signal handlers.
 pub fn wake_all(word: &AtomicU32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
 }
 
-/// By the kernel's call: in the C library's, a thread that is to be cancelled ends. A signal may
-/// shorten it.
+/// By the system call: the C library's function is a cancellation point. A signal may shorten it.
 pub fn sleep(time: Duration) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: a plain sleep.

@@ -10,27 +10,27 @@ use crate::process::{own_thread, silence};
 
 /// A thread that was stopped while it held a lock of ours keeps it.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// After so long, its holder may be a thread that was stopped (`snapshots::stop`).
+/// After this time, the lock's holder may be a stopped thread (`snapshots::stop`).
 const LOCK_WAIT_USUAL: Duration = Duration::from_millis(1);
 
 /// The writer waits for a lock that another thread has held for long.
 static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
-/// The other threads of the program are being stopped, or are.
+/// The other threads of the program are stopped or being stopped.
 static OTHERS_STOP: AtomicBool = AtomicBool::new(false);
 
-/// How long to wait for others.
+/// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// As long as it takes: they do not hold these locks for long.
+    /// As long as it takes: these locks are held only briefly.
     Waits,
-    /// Some seconds: a thread may have been stopped with a lock, and the end of the process waits.
+    /// Some seconds: a stopped thread may hold the lock, and the end of the process waits.
     GivesUp,
-    /// Not at all: the thread that holds a lock may be the one that asks, in a signal handler.
+    /// Not at all: in a signal handler, the calling thread itself may hold the lock.
     Never,
 }
 
 impl Patience {
-    /// The lock; `None` where patience ends first.
+    /// The lock; `None` if patience ends first.
     pub fn lock<T>(self, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         match self {
             Patience::Waits => Some(lock(mutex)),
@@ -44,12 +44,12 @@ impl Patience {
     }
 }
 
-/// Whether the writer waits for a lock for long. For signal handlers, too.
+/// Whether the writer has waited for a lock for long. Safe in signal handlers.
 pub fn lacks_a_lock() -> bool {
     LACKS_A_LOCK.load(Ordering::Acquire)
 }
 
-/// From now on holders of locks run only for moments (`snapshots::stop`). For signal handlers, too.
+/// From now on holders of locks run only for moments (`snapshots::stop`). Safe in signal handlers.
 pub fn others_stop() {
     OTHERS_STOP.store(true, Ordering::SeqCst);
 }
@@ -69,8 +69,8 @@ fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_,
                     LACKS_A_LOCK.store(true, Ordering::Release);
                 }
                 if OTHERS_STOP.load(Ordering::SeqCst) && !tries.is_multiple_of(64) {
-                    // Its holder goes on for a moment only, and may want it again. Asleep at times: under a
-                    // real-time policy a thread gives way only to its equals.
+                    // The holder runs only for a moment, and may want the lock again. Sleeps at times:
+                    // under a real-time policy a thread yields only to its equals.
                     std::thread::yield_now();
                 } else {
                     own_thread::sleep(Duration::from_micros(50));

@@ -1,10 +1,10 @@
-//! Whether the writer still gets on, as those see it who wait for it.
+//! Whether the writer makes progress, as seen by threads that wait for it.
 //!
-//! Wall clock says nothing: on a machine with a hundred processes that all write, each stands still for
-//! seconds. So what counts is what the writer does: its signs of life, and the processor time that it
-//! takes. Where neither moves, the kernel says whether it sleeps, or would run if it had a processor.
+//! Wall-clock time does not show that: on a machine with a hundred processes that all write, each stands
+//! still for seconds. So what counts is the writer's signs of life and its processor time. If neither
+//! advances, the kernel reports whether it sleeps or lacks a processor.
 //!
-//! For signal handlers, too: system calls, nothing else.
+//! Safe in signal handlers: system calls, nothing else.
 
 use core::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use crate::clock::{self, now_ns};
 use crate::filter;
 
-/// No step of the writer takes so much processor time.
+/// No step of the writer takes this much processor time.
 const STEP_CPU_MAX_NS: u64 = 60_000_000_000;
-/// No disk takes so long.
+/// No disk takes this long.
 const DISK_MAX_NS: u64 = 60_000_000_000;
-/// Before, the kernel is not asked why.
+/// The kernel is not asked earlier.
 const LOOK_AFTER_NS: u64 = 20_000_000;
 
 static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
@@ -34,17 +34,17 @@ pub fn writer_number() -> i32 {
     WRITER.load(Ordering::SeqCst)
 }
 
-/// A step of the writer is done: it gets on.
+/// The writer has completed a step.
 pub fn sign_of_life() {
     SIGNS_OF_LIFE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What one who waits has seen of the writer.
+/// The writer's progress as seen by one waiting thread.
 pub struct Silence {
     signs: usize,
     cpu_ns: u64,
     cpu_at_sign_ns: u64,
-    /// When it last did something.
+    /// When it last made progress.
     moved_ns: u64,
     since_ns: u64,
 }
@@ -57,7 +57,7 @@ impl Silence {
         Silence { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, moved_ns: now, since_ns: now }
     }
 
-    /// For how long the writer has slept by now.
+    /// How long the writer has slept by now.
     pub fn look(&mut self) -> Duration {
         let (now, cpu_ns) = (now_ns(), cpu_ns());
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Silence {
         Duration::ZERO
     }
 
-    /// Whether the writer lacks nothing but a processor, or an answer of the disk within a time.
+    /// Whether the writer lacks only a processor, or a result of the disk within a time.
     fn waits_for_no_thread(&self, now: u64) -> bool {
         match state() {
             Some(b'R') => true,
@@ -88,16 +88,16 @@ impl Silence {
 fn cpu_ns() -> u64 {
     // The kernel's number of the clock of a thread: `CPUCLOCK_SCHED` and `CPUCLOCK_PERTHREAD_MASK`.
     let clock = !writer_number() << 3 | 6;
-    // Where there is no such thread it stays zero.
+    // Zero if there is no such thread.
     clock::read_ns(clock)
 }
 
-/// Whether the writer sleeps because somebody else has to do something, and not for a disk.
+/// Whether the writer sleeps until another thread does something, and not for a disk.
 pub fn is_asleep() -> bool {
     state() == Some(b'S')
 }
 
-/// The kernel's letter for what the writer does.
+/// The kernel's letter for the writer's state.
 fn state() -> Option<u8> {
     if filter::is_new() {
         return None;
@@ -108,7 +108,7 @@ fn state() -> Option<u8> {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }
-    // The kernel knows a thread by its number without leading zeros.
+    // In /proc the number of a thread has no leading zeros.
     let zeros = path[16..25].iter().take_while(|digit| **digit == b'0').count();
     path.copy_within(16 + zeros.., 16);
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return None };
@@ -125,7 +125,7 @@ fn state() -> Option<u8> {
         read
     };
     let text = &text[..usize::try_from(read).unwrap_or(0)];
-    // Behind the name, which may contain anything.
+    // After the name, which may contain anything.
     let end = text.iter().rposition(|byte| *byte == b')');
     end.and_then(|end| text.get(end + 2)).copied()
 }

@@ -1,6 +1,6 @@
-//! What we keep for each thread of the program, in one piece: a hook looks it up once and hands it
-//! down. Constant at first and without a destructor, so that a thread's first use allocates
-//! nothing; `process` gives back what a thread still holds when it ends.
+//! Our state of each thread of the program: a hook looks it up once and passes it on. Constant at first
+//! and without a destructor, so that a thread's first use allocates nothing; `process` releases what a
+//! thread still holds when it ends.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -16,23 +16,23 @@ use crate::driver::sys::{CuResult, NOT_PERMITTED, StreamHandle};
 
 /// The calling thread.
 pub struct Thread {
-    /// Set while this thread is inside a hook: what the driver or a tool calls meanwhile passes
-    /// through, so that no lock of ours is taken twice.
+    /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
+    /// passed on, so that no lock of ours is taken twice.
     pub inside: Cell<bool>,
-    /// Set while a memory hook runs in this thread: it does not hear of its own calls.
+    /// Set while a memory hook runs in this thread: its own calls are not observed.
     pub in_memory_hook: Cell<bool>,
-    /// The call that memory hooks hear of, if this thread is in one.
+    /// The call being observed by memory hooks, if any.
     pub observed_call: Cell<*const c_void>,
-    /// The stream of its last submission while something captured (`captures::note_submission`).
+    /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
     number: Cell<u32>,
-    /// It is one of the program's: the driver's own thread, which runs host functions, is not.
+    /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
     lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub tracked: Cell<TrackedBarrier>,
     pub tracked_event: Cell<*const Event>,
-    /// An event that nobody refers to, kept for this thread's next barrier.
+    /// An unreferenced event, kept for this thread's next barrier.
     pub spare_event: Cell<*const Event>,
 }
 
@@ -59,11 +59,11 @@ pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     THREAD.with(body)
 }
 
-/// The key whose destructor runs when a thread ends; `NO_KEY` where there is none.
+/// The key whose destructor runs when a thread ends; `NO_KEY` if there is none.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
-/// `ends` runs at the end of each thread that `watch` was called in. Call once.
+/// `ends` runs at the end of each thread that called `watch`. Call once.
 pub fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     let mut key = 0;
     // SAFETY: the function has the wanted signature and lives as long as the library.
@@ -72,7 +72,7 @@ pub fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     }
 }
 
-/// This thread holds something that is given back when it ends.
+/// This thread holds something to be released when it ends.
 pub fn watch() {
     let key = THREAD_KEY.load(Ordering::Acquire);
     if key != NO_KEY {
@@ -82,8 +82,7 @@ pub fn watch() {
 }
 
 impl Thread {
-    /// In which lane this thread counts its submissions: the first thread that submits has one of
-    /// its own.
+    /// The lane in which this thread counts its submissions: the first thread that submits has its own.
     #[inline]
     pub fn lane(&self) -> Lane {
         self.lane.get().unwrap_or_else(|| self.choose_lane())
@@ -98,7 +97,7 @@ impl Thread {
     }
 
     /// The driver's code if this thread is inside a host function of a stream, where nearly every call
-    /// is refused (measured). Asked of the driver until this thread proves to be the program's.
+    /// is refused (measured). Queried from the driver until this thread is known to be the program's.
     #[inline]
     pub fn refused_inside_callback(&self) -> Option<CuResult> {
         if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }

@@ -210,7 +210,7 @@ pub fn ring() {
         return;
     }
     let bell = page.wrapping_add(BELL_OFFSET);
-    // SAFETY: the kernel adds 1 to the word and wakes who sleeps on it; where it cannot, it says so.
+    // SAFETY: the kernel adds 1 to the word and wakes threads that sleep on it; if it cannot, it returns an error.
     let ring =
         || unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAKE_OP, 1, 0, bell, ADD_1) };
     if ring() == -1
@@ -228,7 +228,7 @@ const ADD_1: u32 = 1 << 28 | 1 << 12;
 
 fn wake(offset: usize) {
     let word = PAGE.load(Ordering::SeqCst).wrapping_add(offset);
-    // SAFETY: wakes whoever sleeps on a word.
+    // SAFETY: wakes threads that sleep on a word.
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
 }
 
