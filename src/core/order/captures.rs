@@ -1,16 +1,16 @@
-//! The streams that capture now, in the whole process: while there is one, no barrier is made.
+//! The capturing streams of the whole process: while there is one, no barrier is made.
 //!
-//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the
-//! begin calls on its origin stream and ends with End (successful or not), with its stream, or
-//! with its context. Because End may happen where we do not see it, the runtime asks the driver
-//! again (`cuStreamIsCapturing`) for each entry whenever the set decides something.
+//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the begin
+//! calls on its origin stream and ends with End (successful or not), with its stream, or with its
+//! context. Because End may happen unseen, the runtime queries the driver (`cuStreamIsCapturing`) for
+//! each entry whenever the set decides something.
 //!
 //! * C1: entries are told apart by stream id; handles are used again for other streams.
 //! * C2: the set is never smaller than the truth: an entry is made before the real Begin, however many
 //!   there are.
 //!
-//! The set is guarded by the runtime's lock. For the quick question "any at all?" the runtime
-//! mirrors `is_empty` into an atomic under that lock.
+//! The runtime's lock guards the set. For the quick question "any at all?" the runtime mirrors
+//! `is_empty` into an atomic under that lock.
 
 use alloc::vec::Vec;
 
@@ -19,18 +19,18 @@ use alloc::vec::Vec;
 pub struct Capture {
     /// `cuStreamGetId`.
     pub stream_id: u64,
-    /// The handle to ask the driver with.
+    /// The handle for queries of the driver.
     pub stream_handle: u64,
     /// `cuCtxGetId` of the stream's context.
     pub context_id: u64,
 }
 
-/// What `begin` found.
+/// The result of `begin`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     /// The entry is new. If the real Begin fails, `end` it.
     New,
-    /// The stream was there: the real Begin will fail, and the first capture goes on. Keep it.
+    /// The stream was in the set: the real Begin will fail, and the first capture goes on. Keep it.
     Already,
 }
 
@@ -69,13 +69,13 @@ impl Captures {
         self.end(stream_id)
     }
 
-    /// The context was destroyed with all its streams. Answers how many captures went with it.
+    /// The context was destroyed with all its streams. Returns how many captures ended with it.
     pub fn context_destroyed(&mut self, context_id: u64) -> usize {
         self.drop_where(|entry| entry.context_id == context_id)
     }
 
-    /// Drops every capture that is over. `still` asks the driver; when the driver will not say
-    /// (an error such as 906), it must answer true. Answers how many were dropped.
+    /// Drops every capture that is over. `still` queries the driver; if the driver does not say (an
+    /// error such as 906), it must return true. Returns how many were dropped.
     pub fn keep(&mut self, mut still: impl FnMut(&Capture) -> bool) -> usize {
         self.drop_where(|entry| !still(entry))
     }
@@ -85,7 +85,7 @@ impl Captures {
         self.entries.is_empty()
     }
 
-    /// The entries, for the driver to be asked outside of the lock.
+    /// The entries, for queries of the driver outside of the lock.
     pub fn iter(&self) -> impl Iterator<Item = &Capture> {
         self.entries.iter()
     }

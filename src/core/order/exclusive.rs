@@ -1,27 +1,27 @@
-//! Is the memory exclusive to the work of one context? Then a barrier of the context may stand in for the
-//! wait of a native free.
+//! Whether the memory is exclusive to the work of one context. Then a barrier of the context may stand
+//! in for the wait of a native free.
 //!
-//! A barrier orders the later work of its own context, and nothing else. As soon as anything but
-//! one context's work can reach the memory (a second context, a peer, another process, a network
-//! card), only a real wait does. That is for good: what was once shown cannot be taken back.
+//! A barrier orders the later work of its own context, and nothing else. As soon as anything but one
+//! context's work can reach the memory (a second context, a peer, another process, a network card), only
+//! a real wait does. That is permanent: an observer cannot be undone.
 //!
 //! Note [Showing an observer]. Blocks were handed out behind barriers that may still be pending. The
-//! call that shows an observer therefore
-//!   1. calls `observe`; while that answers true:
+//! call that reveals an observer therefore
+//!   1. calls `observe`; while that returns true:
 //!   2. waits for the pending barriers of every context (`PendingBarriers::pending`),
 //!   3. calls `waited`,
 //!   4. and only then forwards the real call.
 //!
-//! A free that found the process exclusive reads it *again* after its barrier is in and noted as
+//! A free that found the process exclusive reads it *again* after its barrier was made and noted as
 //! pending, before it publishes (`Ledger::barrier_is_in`). Of the two threads one sees the other:
-//! either the shower finds the barrier pending, or the free finds the process not exclusive and waits.
+//! either that call finds the barrier pending, or the free finds the process not exclusive and waits.
 //! That holds in one total order of steps only, hence `SeqCst`.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use crate::rules::{Rule, rule_holds};
 
-/// Who could reach the memory past the barriers of its context.
+/// What may reach the memory past the barriers of its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Observer {
@@ -45,21 +45,21 @@ pub enum Observer {
     GreenContext,
     /// The driver has no barrier calls (older than 12.5).
     NoBarrierCalls,
-    /// The process ends: nothing that a free leaves to later calls comes any more.
+    /// The process ends: later calls, to which a free might leave its wait, no longer come.
     ProcessEnd,
 }
 
-/// Sticky: plain until an observer shows.
+/// Sticky: exclusive until an observer appears.
 #[derive(Debug)]
 pub struct Exclusive {
-    /// Bit n: the observer number n has shown. `SETTLED`: the waits of the note are done.
+    /// Bit n: observer number n has appeared. `SETTLED`: the waits of the note are done.
     observed: AtomicU32,
     /// The one context that has submitted; `NO_CONTEXT` before the first submission.
     submitter: AtomicU64,
 }
 
 impl Exclusive {
-    /// Nobody has submitted, no observer has shown.
+    /// No submission, no observer yet.
     pub const fn new() -> Exclusive {
         Exclusive { observed: AtomicU32::new(0), submitter: AtomicU64::new(NO_CONTEXT) }
     }
@@ -74,8 +74,8 @@ impl Exclusive {
         submitter == NO_CONTEXT || submitter == context_id || !rule_holds(Rule::PlainContextOnly)
     }
 
-    /// Notes an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
-    /// before the first `settled` gets true, not only the first: none may go on unwaited.
+    /// Records an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
+    /// before the first `waited` gets true, not only the first: none may continue without a wait.
     pub fn observe(&self, observer: Observer) -> bool {
         if observer == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
             return false;
@@ -95,12 +95,13 @@ impl Exclusive {
         self.observed.fetch_or(SETTLED, SeqCst);
     }
 
-    /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a
-    /// second context.
+    /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a second
+    /// context.
     #[inline]
     pub fn submits(&self, context_id: u64) -> bool {
         debug_assert!(context_id != NO_CONTEXT, "a context id that means none");
-        // The own id, once there, stays while the context lives: this read may be as old as it likes.
+        // The context's own id, once stored, stays while the context lives: this read may be arbitrarily
+        // old.
         if self.submitter.load(Relaxed) == context_id {
             return false;
         }
@@ -111,7 +112,7 @@ impl Exclusive {
         }
     }
 
-    /// The context is gone, and all its work is over: another one may be the only one now.
+    /// The context is gone, and all its work is over: another one may now be the only one.
     pub fn ended(&self, context_id: u64) {
         let _ = self.submitter.compare_exchange(context_id, NO_CONTEXT, SeqCst, SeqCst);
     }
@@ -127,12 +128,12 @@ impl Exclusive {
         (self.observed.load(SeqCst), self.submitter.load(SeqCst))
     }
 
-    /// Whether this observer has shown.
+    /// Whether this observer has appeared.
     pub fn has_observed(&self, observer: Observer) -> bool {
         self.observers() & 1 << observer as u32 != 0
     }
 
-    /// Which observers have shown, for the report: bit n is the observer number n.
+    /// Which observers have appeared, for the report: bit n is observer number n.
     pub fn observers(&self) -> u32 {
         self.observed.load(SeqCst) & !SETTLED
     }

@@ -1,19 +1,19 @@
-//! The ledger: the parts of this module put together in the only order that is sound.
+//! The ledger combines the parts of this module in the only sound order.
 //!
 //! One `Ledger` per process, one `Covers` per context. A submission:
 //!
 //! ```text
-//! if ledger.submits(context, visible) { wait for Covers::pending of all; ledger.settled() }
+//! if ledger.submits(context, visible) { wait for Covers::pending of all; exclusive.waited() }
 //! real call
 //! ledger.submitted(visible)
 //! ```
 //!
 //! A free of a context block (the lock against captures is held from before `facts` reads
-//! `capturing` until the wait is in):
+//! `capturing` until the wait is submitted):
 //!
 //! ```text
 //! facts = ledger.facts(covers, situation)
-//! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it leans on
+//! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
 //! Barrier, BarrierThenWait =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
 //!     record, wait; the runtime files the event under seen.number()
@@ -33,12 +33,12 @@ use crate::order::route::{Facts, Mode};
 use crate::order::visible::{Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
-/// What the whole process shares.
+/// The state shared by the whole process.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Everything submitted.
     pub submitted: Marks,
-    /// What of it the host could see without synchronising.
+    /// What of it the host could see without synchronizing.
     pub looked_at: Marks,
     /// Whether a barrier may stand in for a wait.
     pub exclusive: Exclusive,
@@ -48,14 +48,14 @@ pub struct Ledger {
     pub elision: Elision,
 }
 
-/// What each context has.
+/// The state of each context.
 #[derive(Debug, Default)]
 pub struct Covers {
-    /// Behind a barrier whose wait is in.
+    /// Everything behind a barrier whose wait was submitted.
     pub ordered: Cover,
-    /// Waited for by the host.
+    /// Everything the host has waited for.
     pub waited: Cover,
-    /// Waited for by the host, of what it could see.
+    /// Everything the host has waited for, of what it could see.
     pub looked: Cover,
     /// The barriers by number, and which are complete.
     pub pending_barriers: PendingBarriers,
@@ -84,12 +84,12 @@ pub struct SeenAll {
     number: BarrierNumber,
 }
 
-/// What a free does once its barrier is in.
+/// What a free does once its barrier was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterBarrier {
-    /// All later work that can reach the block stands behind the barrier.
+    /// All later work that can reach the block is behind the barrier.
     MayPublish,
-    /// An observer has shown meanwhile: wait for the barrier's event before publishing.
+    /// An observer has appeared meanwhile: wait for the barrier's event before publishing.
     WaitFirst,
 }
 
@@ -105,9 +105,9 @@ impl Ledger {
         }
     }
 
-    /// Before the real call of class submit or order. `look`: the host could see its effect
-    /// without synchronising, by what the call is; a kernel passes `every_kernel()` or better.
-    /// True: first wait for the pending barriers of every context, then `plain.settled()`.
+    /// Before the real call of class submit or order. `look`: the host could see its effect without
+    /// synchronizing, by what the call is; a kernel passes `every_kernel()` or better. True: first wait
+    /// for the pending barriers of every context, then call `exclusive.waited()`.
     #[inline]
     #[must_use]
     pub fn submits(&self, context_id: u64, look: bool) -> bool {
@@ -116,8 +116,8 @@ impl Ledger {
         wait_first
     }
 
-    /// The marks of `submits` alone, where only one context can submit or the caller has asked
-    /// `plain.submits` itself.
+    /// The marks of `submits` alone, if only one context can submit or the caller has called
+    /// `exclusive.submits` itself.
     #[inline]
     pub fn begin(&self, look: bool, lane: Lane) {
         if look {
@@ -158,17 +158,17 @@ impl Ledger {
         first
     }
 
-    /// An observer shows. True as in `submits`.
+    /// Records an observer. True as in `submits`.
     #[must_use]
     pub fn note_observer(&self, observer: Observer) -> bool {
         self.exclusive.observe(observer)
     }
 
-    /// What the route of a free is decided on. Call inside the free, once.
+    /// The facts that decide the route of a free. Call inside the free, once.
     pub fn facts(&self, covers: &Covers, situation: Situation) -> Facts {
-        // The marks before the observers: a barrier of another thread that the marks lean on is then
-        // noted before this thread finds the process exclusive, and whoever shows an observer after that
-        // finds the barrier pending. The other way round both could miss it.
+        // The marks before the observers: if the marks rely on another thread's barrier, that barrier is
+        // recorded before this thread finds the process exclusive, and a later observer finds it
+        // pending. In the other order both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
         let look_quiet = self.looked_at.quiet_since(&covers.looked);
@@ -194,8 +194,9 @@ impl Ledger {
         }
     }
 
-    /// After the barrier's wait is in and its event is filed, before the block is published.
-    /// Noted, then covered, then asked for observers: the order of D3 and Note [Showing an observer].
+    /// After the barrier's wait was submitted and its event is filed, before the block is published.
+    /// Recorded, then covered, then checked for observers: the order of D3 and Note [Showing an
+    /// observer].
     #[must_use]
     pub fn barrier_is_in(&self, covers: &Covers, seen: SeenAll, context_id: u64) -> AfterBarrier {
         covers.pending_barriers.note(seen.number);
@@ -218,8 +219,8 @@ impl Covers {
         }
     }
 
-    /// The host has waited for everything in this context that was submitted before `seen` was
-    /// read. What is over is ordered as well, and its debts are paid.
+    /// The host has waited for everything in this context that was submitted before `seen` was read.
+    /// What is over is ordered as well, and its barriers are complete.
     pub fn waited(&self, seen: SeenAll) {
         self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
@@ -227,7 +228,7 @@ impl Covers {
         self.looked.passed(seen.looked_at);
     }
 
-    /// The barrier that a skipping free leans on, for `TrackedBarrier::track`; also what a teardown
+    /// The barrier on which a free without one relies, for `TrackedBarrier::track`; also what a teardown
     /// waits for.
     pub fn pending(&self) -> Option<BarrierNumber> {
         self.pending_barriers.pending()
@@ -241,7 +242,7 @@ impl SeenAll {
         (self.submitted.parts(), self.looked_at.parts(), self.number.0)
     }
 
-    /// Of the barrier that is recorded after these reads.
+    /// The number of the barrier that is recorded after these reads.
     pub fn number(&self) -> BarrierNumber {
         self.number
     }

@@ -1,27 +1,27 @@
 //! The ordering rules: what a free must do so that the program can see no difference.
 //!
-//! Natively `cuMemFree` waits for all earlier work of its context. Programs lean on that wait in
-//! three ways: their memory is not reused while in use, streams are ordered by it, and what the
-//! host reads afterwards is finished. A free that only caches breaks all three. The rules here say
-//! which of them a free has to keep by a barrier or by a wait, and when there is nothing to keep.
+//! Natively `cuMemFree` waits for all earlier work of its context. Programs rely on that wait in three
+//! ways: their memory is not reused while in use, streams are ordered by it, and what the host reads
+//! afterwards is finished. A free that only caches breaks all three. The rules here say which of them a
+//! free has to keep by a barrier or by a wait, and when there is nothing to keep.
 //!
-//! Everything is pure bookkeeping with numbers: the runtime asks the driver, tells what it
-//! learned, and does what the answer says. In reading order:
+//! Everything is pure bookkeeping with numbers: the runtime queries the driver, reports the results
+//! here, and does what the functions return. In reading order:
 //!
 //! * `marks`: was anything submitted since the last barrier, or the last wait?
-//! * `plain`: may a barrier replace the wait at all in this process?
+//! * `exclusive`: may a barrier replace the wait at all in this process?
 //! * `visible`: may the host see results without synchronising; do we see every submission?
 //! * `route`: the decision for one free.
-//! * `pending`: what later calls still owe to an earlier free that did not wait.
+//! * `pending`: what later calls wait for after a free that did not wait.
 //! * `captures`: which streams capture now; barriers would kill their captures.
-//! * `reuse`: which freed blocks a capture may use again.
-//! * `ledger`: the parts above, put together in the only order that is sound.
+//! * `reuse`: which freed blocks a capture may reuse.
+//! * `ledger`: the parts above, combined in the only sound order.
 //!
 //! Orders: every atomic operation of this module is `SeqCst`. On x86 that costs nothing (a locked
 //! instruction is one either way, a load is a plain load), on others little beside a driver call.
 //! It buys two things: the exhaustive tests in `tests/interleave.rs` explore one total order of
 //! steps, which then *is* the memory model of this code; and a mark stands before the submission
-//! that follows it even for an observer who learns of the submission from the device.
+//! that follows it even for an observer that learns of the submission from the device.
 
 pub mod captures;
 pub mod exclusive;

@@ -1,14 +1,14 @@
-//! PendingBarriers: what later calls owe to a free that made a barrier and did not wait.
+//! Pending barriers: what later calls wait for after a free that made a barrier and did not wait.
 //!
 //! Natively the work before a free is over when the free returns, and some calls need that: to
 //! destroy what the work used, to ask an event or a stream whether it is done. They wait for the
 //! *free's* barrier, never for "now": work submitted after the free may run for ever.
 //!
 //! Barriers have numbers; the runtime maps a number to its event.
-//! * D1: a number is taken (`take`) before its barrier is recorded, and noted once it is in.
+//! * D1: a number is taken (`take`) before its barrier is recorded, and noted once it was made.
 //! * D2: hence the event of number n completes only after all work submitted before any number up
 //!   to n was taken, whatever the order of the records: n complete means all up to n are.
-//! * D3: noted before the `Cover` passes: who skips its barrier finds here the one it leans on.
+//! * D3: noted before the `Cover` passes: a free that skips its barrier finds here the one it relies on.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -56,16 +56,16 @@ impl PendingBarriers {
         BarrierNumber(self.taken.fetch_add(1, SeqCst) + 1)
     }
 
-    /// How many numbers have been taken. Read inside a free: a barrier with a greater number is
-    /// recorded later than that, and stands behind everything that the free must stand behind.
+    /// How many numbers have been taken. Read inside a free: a barrier with a greater number is recorded
+    /// later than that, and is behind everything that the free must be behind.
     #[inline]
     pub fn taken(&self) -> u64 {
         self.taken.load(SeqCst)
     }
 
-    /// A barrier that is in and whose number was taken after `taken` was read: the free need not
-    /// make one of its own. Barriers of many threads at once are slow in the driver; this way they
-    /// share. See `tests/sharing.rs`.
+    /// A barrier that was made, and whose number was taken after `taken` was read: the free need not
+    /// make its own. Barriers of many threads at once are slow in the driver; this way they share. See
+    /// `tests/sharing.rs`.
     #[inline]
     pub fn in_since(&self, taken: u64) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
@@ -73,22 +73,22 @@ impl PendingBarriers {
         later.then_some(BarrierNumber(noted))
     }
 
-    /// The barrier is in, and the runtime knows its event under this number. A barrier that
-    /// failed is never noted.
+    /// The barrier was made, and the runtime knows its event by this number. A barrier that failed is
+    /// never noted.
     pub fn note(&self, number: BarrierNumber) {
         debug_assert!(number.0 >= 1, "a number that was not taken");
         debug_assert!(number.0 <= self.taken.load(SeqCst), "D1: noted before it was taken");
         self.noted.fetch_max(number.0, SeqCst);
     }
 
-    /// The event of this barrier is complete. Also: a wait for everything returned (the context's
-    /// synchronisation, a native free) that began when this number was the pending one.
+    /// The event of this barrier is complete. Or: a wait for everything has returned (the context's
+    /// synchronization, a native free) that began when this number was the pending one.
     pub fn complete(&self, number: BarrierNumber) {
         self.complete.fetch_max(number.0, SeqCst);
     }
 
-    /// The last barrier, unless known to be complete: what a teardown waits for, and what the
-    /// call waits for that shows an observer.
+    /// The last barrier, unless known to be complete: a teardown, and a call that reveals an observer,
+    /// wait for it.
     #[inline]
     pub fn pending(&self) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
@@ -102,24 +102,24 @@ impl PendingBarriers {
     }
 }
 
-/// Per thread: the barrier of this thread's last free. A query that answers "not ready" waits for
+/// Per thread: the barrier of this thread's last free. A query that would return "not ready" waits for
 /// it and asks again.
 ///
-/// Other threads do not: their query may be the poll of a loop that feeds the very kernel which
-/// this thread's free would have waited for. One slot is enough: barriers without a wait are made
-/// in a plain process only, and there only in the one context that submits.
+/// Other threads do not: their query may be the poll of a loop that feeds the very kernel which this
+/// thread's free would have waited for. One slot is enough: barriers without a wait are made only in an
+/// exclusive process, and there only in the one context that submits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrackedBarrier {
     owed: Option<(u64, BarrierNumber)>,
 }
 
 impl TrackedBarrier {
-    /// Nothing owed.
+    /// No pending barrier.
     pub const fn new() -> TrackedBarrier {
         TrackedBarrier { owed: None }
     }
 
-    /// This thread's free made the barrier, or skipped its own and leans on this one.
+    /// This thread's free made the barrier, or skipped its own and relies on this one.
     pub fn track(&mut self, context_id: u64, number: BarrierNumber) {
         self.owed = Some((context_id, number));
     }

@@ -1,21 +1,21 @@
 //! The decision for one free: what must happen before the block may be handed out again.
 //!
-//! | the program freed | ordered, plain | not exclusive, or a capture runs | strict | relaxed |
+//! | the program freed | ordered, exclusive | not exclusive, or a capture runs | strict | relaxed |
 //! |---|---|---|---|---|
-//! | a context block by `cuMemFree` | barrier; wait if the host could look | settle | wait | park |
+//! | a context block by `cuMemFree` | barrier; wait if visible to the host | native wait | wait | park |
 //! | an async block by `cuMemFree` | park | park | park | park |
 //! | any block by `cuMemFreeAsync` | tag | tag | tag | tag |
 //!
-//! And in every cell: publish at once if the marks prove that there is nothing to wait for.
-//! Without the barrier calls, and during a capture, every wait is a settle, in `relaxed` too: no
-//! context event can be made there to park on.
+//! And in every cell: publish at once if the marks prove that there is nothing to wait for. Without the
+//! barrier calls, and during a capture, every wait is a native wait, in `relaxed` too: no context event
+//! can be made there to park on.
 
 use crate::rules::{Rule, rule_holds};
 
-/// Which of the promises of a native free are kept.
+/// Which guarantees of a native free are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// All three, with a barrier in place of the wait wherever no one can tell.
+    /// All three, by a barrier instead of a wait wherever that cannot be noticed.
     #[default]
     Ordered,
     /// All three, by a wait in every free.
@@ -24,21 +24,21 @@ pub enum Mode {
     Relaxed,
 }
 
-/// What the runtime knows at the start of a free. Read once, then decided on: the marks must have
-/// been read inside the free (`Ledger::facts`).
+/// What the runtime knows at the start of a free. Read once: the marks must have been read inside the
+/// free (`Ledger::facts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
-    /// Which promises are kept.
+    /// Which guarantees are kept.
     pub mode: Mode,
     /// A barrier may stand in for the wait (`Exclusive::is_exclusive` of the block's context).
     pub exclusive: bool,
-    /// Somewhere in the process a stream captures (`Captures::is_empty` is false).
+    /// A stream of the process captures (`Captures::is_empty` is false).
     pub capturing: bool,
-    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (on a
-    /// green context they may not: false there).
+    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (false on a
+    /// green context, where they may not).
     pub barrier_calls: bool,
-    /// No driver call is legal here: a callback of ours, run by the driver. The program's own free
-    /// inside a host function is not meant: it gets the driver's 800 from the ordinary route.
+    /// No driver call is legal here: a callback of ours, run by the driver. Not the program's own free
+    /// inside a host function: that gets the driver's 800 from the ordinary route.
     pub in_driver_callback: bool,
     /// Everything submitted is behind a barrier of the block's context.
     pub ordered_quiet: bool,
@@ -53,7 +53,7 @@ pub struct Facts {
 /// What a `cuMemFree` must do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Nothing: the block is free for anyone at once.
+    /// Nothing: the block is free for any request at once.
     Publish,
     /// Barrier of the block's context, then publish.
     Barrier,
@@ -63,29 +63,29 @@ pub enum Route {
     WaitNatively,
     /// Record a context event, do not wait; publish once it is complete.
     ParkOnEvent,
-    /// No driver call now. The first ordinary call that may records one context event for all
-    /// that is parked so, and *no wait*: a barrier would order streams where natively nothing
-    /// does. A wait for the whole context that starts after this does as well.
+    /// No driver call now. The first ordinary call that may records one context event for everything
+    /// parked this way, and *no wait*: a barrier would order streams that natively are not ordered. A
+    /// wait for the whole context that starts after this has the same effect.
     ParkForBarrier,
 }
 
 /// What a `cuMemFreeAsync` must do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamRoute {
-    /// Nothing: the block is free for anyone at once.
+    /// Nothing: the block is free for any request at once.
     Publish,
-    /// Free for its stream at once, for others once an event recorded there now is complete.
+    /// Free for its stream at once, for other requests once an event recorded there now is complete.
     Tag,
     /// As `Route::ParkForBarrier`.
     ParkForBarrier,
 }
 
-/// `cuMemFree` of a block that `cuMemAlloc` made: natively a wait for the context's earlier work.
+/// `cuMemFree` of a block made by `cuMemAlloc`: natively a wait for the context's earlier work.
 pub fn free_context_block(facts: &Facts) -> Route {
     if facts.in_driver_callback {
         return Route::ParkForBarrier;
     }
-    // Whatever the mode, and whoever else could reach the memory: a native free would not wait.
+    // Whatever the mode and the observers: a native free would not wait.
     if facts.elision && facts.waited_quiet {
         return Route::Publish;
     }
@@ -99,8 +99,8 @@ pub fn free_context_block(facts: &Facts) -> Route {
     }
 }
 
-/// `cuMemFree` of a block that `cuMemAllocAsync` made: natively no wait, in no mode. A barrier
-/// would make other streams wait for work that natively they need not wait for.
+/// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would make
+/// other streams wait for work that natively they need not wait for.
 pub fn free_async_block_plainly(facts: &Facts) -> Route {
     if !rule_holds(Rule::PlainFreeOfAsyncParks) {
         return free_context_block(facts);
@@ -111,17 +111,16 @@ pub fn free_async_block_plainly(facts: &Facts) -> Route {
     if nothing_in_use(facts) {
         return Route::Publish;
     }
-    // Without a context event there is no way to learn of the end but a wait, and a wait is what
-    // this call must not do.
+    // Without a context event only a wait reveals the end, and this call must not wait.
     if can_record(facts) { Route::ParkOnEvent } else { Route::ParkForBarrier }
 }
 
-/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the stream is
-/// one of another context than the block.
+/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the stream
+/// belongs to another context than the block.
 ///
 /// A capture elsewhere does not matter: an event recorded on a stream that does not capture is harmless
-/// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the driver
-/// refuses the program's own call.
+/// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the
+/// driver refuses the program's own call.
 pub fn free_on_stream(facts: &Facts, elsewhere: bool) -> StreamRoute {
     if facts.in_driver_callback {
         return StreamRoute::ParkForBarrier;
@@ -140,7 +139,7 @@ fn ordered(facts: &Facts) -> Route {
     if !can_barrier(facts) {
         return Route::WaitNatively;
     }
-    // Where submissions pass unseen, "nothing visible in flight" is not known either.
+    // If submissions are unseen, "nothing visible in flight" is not known either.
     let look_quiet = facts.look_quiet && facts.elision || !rule_holds(Rule::LookWaits);
     if !look_quiet {
         return Route::BarrierThenWait;
@@ -151,9 +150,9 @@ fn ordered(facts: &Facts) -> Route {
     Route::Barrier
 }
 
-/// Nothing in flight can use the block, or all of it stands before everything to come: then no
-/// event is needed to tell when the block is free. A barrier proves this in `ordered` only; in
-/// `relaxed` none is made, and in `strict` each is also waited for.
+/// Nothing in flight can use the block, or all of it is ordered before everything to come: then no event
+/// is needed to determine when the block is free. A barrier proves this in `ordered` only; in `relaxed`
+/// none is made, and in `strict` each is also waited for.
 fn nothing_in_use(facts: &Facts) -> bool {
     let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
     facts.elision && (facts.waited_quiet || ordered)
@@ -163,7 +162,7 @@ fn can_barrier(facts: &Facts) -> bool {
     facts.exclusive && can_record(facts)
 }
 
-/// A context event completes on the host, so it says the truth in a process that is not exclusive too.
+/// A context event completes on the host, so it is correct in a process that is not exclusive too.
 fn can_record(facts: &Facts) -> bool {
     facts.barrier_calls && !captures_forbid(facts)
 }

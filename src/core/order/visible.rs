@@ -1,12 +1,12 @@
-//! What makes work visible to the host, and what we know that we do not see. Both are sticky.
+//! What makes work visible to the host, and which submissions we cannot see. Both are sticky.
 //!
-//! Most work is invisible until the host synchronises. Some is visible at once because of what it
-//! is (a copy with pinned memory, a host function, a graph launch): the runtime marks that call in
-//! the visible marks. After one of the causes here, *every* kernel may write what the host reads,
-//! and every kernel is marked so.
+//! Most work is invisible until the host synchronizes. Some is visible at once because of what it is (a
+//! copy with pinned memory, a host function, a graph launch): the runtime counts that call in the
+//! visible marks. After one of the causes here, *every* kernel may write what the host reads, and every
+//! kernel is counted so.
 //!
-//! When we know that work is submitted past our hooks, the marks prove nothing any more: no
-//! barrier may be skipped, and no free may take "nothing visible in flight" for an answer.
+//! Once work is submitted past our hooks, the marks prove nothing any more: no barrier may be skipped,
+//! and no free may rely on "nothing visible in flight".
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -30,19 +30,19 @@ pub enum VisibleCause {
     PageableAccess,
     /// `CONCURRENT_MANAGED_ACCESS` is 0.
     NoConcurrentManaged,
-    /// The argument sizes of a kernel could not be learned.
+    /// The argument sizes of a kernel are unknown.
     UnknownArguments,
-    /// A texture, a surface or a tensor map leads to pinned memory, or to what is not known.
+    /// A texture, a surface or a tensor map leads to pinned memory, or to unknown memory.
     BehindObject,
 }
 
-/// Why there may be submissions that no hook of ours sees.
+/// Why there may be submissions that none of our hooks sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum BlindSpot {
-    /// A driver function that our list does not know was called.
+    /// A driver function that is not in our list was called.
     UnknownFunction,
-    /// An export table that we do not know was handed out.
+    /// An unknown export table was handed out.
     UnknownExportTable,
     /// A library that submits past our hooks (OptiX, NVENC, NVDEC) is loaded.
     BypassingLibrary,
@@ -64,8 +64,8 @@ impl Visible {
         Visible(AtomicU32::new(causes))
     }
 
-    /// Notes a cause; true if it is the first one. Call before the real call that is the cause
-    /// (and before the launch, for an argument), then see `Ledger::note_visible`.
+    /// Notes a cause; true if it is the first one. Call before the real call that is the cause (and
+    /// before the launch, for an argument), then see `Ledger::note_visible`.
     pub fn note(&self, cause: VisibleCause) -> bool {
         note(&self.0, cause as u32)
     }
@@ -76,18 +76,18 @@ impl Visible {
         self.0.load(SeqCst) != 0 && rule_holds(Rule::VisibleIsSticky)
     }
 
-    /// Which causes have shown, for the report: bit n is the cause number n.
+    /// Which causes have occurred, for the report: bit n is cause number n.
     pub fn causes(&self) -> u32 {
         self.0.load(SeqCst)
     }
 }
 
-/// Sticky: whether skipping is still allowed.
+/// Sticky: whether barriers may still be skipped.
 #[derive(Debug, Default)]
 pub struct Elision(AtomicU32);
 
 impl Elision {
-    /// Skipping is allowed.
+    /// Barriers may be skipped.
     pub const fn new() -> Elision {
         Elision(AtomicU32::new(0))
     }
@@ -98,8 +98,8 @@ impl Elision {
         Elision(AtomicU32::new(causes))
     }
 
-    /// Ends skipping for good; true the first time. Call before the first unseen submission could
-    /// happen: before the unknown function is forwarded, before the table is handed out.
+    /// Ends elision for good; true the first time. Call before the first unseen submission could happen:
+    /// before the unknown function is forwarded, before the table is handed out.
     pub fn ends(&self, cause: BlindSpot) -> bool {
         note(&self.0, cause as u32)
     }
@@ -110,7 +110,7 @@ impl Elision {
         self.0.load(SeqCst) == 0
     }
 
-    /// Which causes have shown, for the report: bit n is the cause number n.
+    /// Which causes have occurred, for the report: bit n is cause number n.
     pub fn causes(&self) -> u32 {
         self.0.load(SeqCst)
     }
@@ -118,7 +118,7 @@ impl Elision {
 
 /// Sets a sticky bit; true if it is the first of all.
 fn note(bits: &AtomicU32, number: u32) -> bool {
-    // Asked by every kernel launch with a pinned argument: no write once it is known.
+    // Called by every kernel launch with a pinned argument: no write once it is set.
     let bit = 1 << number;
     bits.load(SeqCst) & bit == 0 && bits.fetch_or(bit, SeqCst) == 0
 }

@@ -1,4 +1,4 @@
-//! What is remembered of one block: while it is handed out, and after its free.
+//! What is remembered about one block: while it is handed out, and after its free.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ pub(super) struct Markers {
     unknown: bool,
 }
 
-/// What has to be remembered of a block from being handed out to its free.
+/// What has to be remembered about a block from its allocation to its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocationPoint {
     /// Nodes with a smaller number were captured before.
@@ -43,8 +43,8 @@ impl Markers {
         self.nodes.iter().copied()
     }
 
-    /// Adds all that a block may be in use by behind these terminals, if it was handed out when
-    /// there were so many nodes (U1, U2).
+    /// Adds every node behind these terminals that may use a block allocated when there were
+    /// `nodes_count` nodes (U1, U2).
     pub(super) fn note(&mut self, reach: &Reach, nodes_count: u32) {
         let room = MARKERS_COUNT_MAX + 1;
         let terminals = reach.terminals().filter(|number| *number >= nodes_count);

@@ -1,4 +1,4 @@
-//! What is done to a stream so that what was proven stays true (U5, U6).
+//! Changes to a stream that keep true what was proven (U5, U6).
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use super::nodes::{Edge, EdgeKind};
 use super::{Look, Reuse, Stream};
 use crate::rules::{Rule, rule_holds};
 
-/// What is to be done to a stream of the capture.
+/// A change to a stream of the capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mend {
     /// Nothing.
@@ -18,10 +18,10 @@ pub enum Mend {
 }
 
 impl Look<'_> {
-    /// What is to be done to this stream.
+    /// The change that this stream needs.
     ///
-    /// Set, not added: a side stream that was joined would else gather a terminal with each reuse. And
-    /// all as ordinary edges: the next node does not start early anyway.
+    /// Set, not added: a joined side stream would otherwise gather a terminal with each reuse. And all
+    /// as ordinary edges: the next node does not start early anyway.
     pub fn mend(&self, stream_id: u64) -> Mend {
         let reuse = &*self.reuse;
         let Some(stream) = reuse.find(stream_id) else { return Mend::Nothing };
@@ -43,7 +43,7 @@ impl Look<'_> {
         }
         missing.sort_unstable();
         missing.dedup();
-        // What is complete when a marker is says nothing more.
+        // Nodes that are complete whenever a marker is add nothing.
         let says_more =
             |number: &u32| !everywhere.is_complete(*number) && !here.is_complete(*number);
         let kept = reach
@@ -56,7 +56,7 @@ impl Look<'_> {
 }
 
 impl Reuse {
-    /// Nothing is known of what comes before the terminals.
+    /// Used if nothing is known about what comes before the terminals.
     fn mend_blindly(&self, stream: &Stream) -> Mend {
         let proven = self.proven.terminals().chain(stream.proven.terminals());
         let proven: Vec<Edge> = proven.map(|number| self.full_edge(number)).collect();

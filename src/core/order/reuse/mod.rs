@@ -1,12 +1,12 @@
-//! Reuse of memory inside one capture: when may a block that was freed be handed out again, so that
-//! no replay of the graph lets its new user meet an old one?
+//! Reuse of memory inside one capture: when may a freed block be handed out again, so that in no replay
+//! of the graph its new user overlaps an old one?
 //!
-//! A capture runs nothing, so no event can tell. But the graph says what comes before what. When a
-//! block is freed, *markers* are noted: nodes such that all its users are complete when they are.
-//! It may be used again where every marker is complete before anything captured from now on starts:
-//! on one stream, if that is so behind this stream's terminals; anywhere, if it is so behind those
-//! of every stream of the capture. Terminals are what the next node of a stream hangs on
-//! (`cuStreamGetCaptureInfo`); it hangs on all of them, so one of them behind a marker is enough.
+//! A capture runs nothing, so no event can show that. But the graph shows what comes before what. When a
+//! block is freed, *markers* are recorded: nodes such that all its users are complete when they are. It
+//! may be reused where every marker is complete before anything captured from now on starts: on one
+//! stream, if that holds behind this stream's terminals; anywhere, if it holds behind those of every
+//! stream of the capture. Terminals are what the next node of a stream depends on
+//! (`cuStreamGetCaptureInfo`); it depends on all of them, so one of them behind a marker is enough.
 //!
 //! * U1: the markers of a free are all terminals of the stream that it was made on; of every stream,
 //!   where it was made on none (`cuMemFree`). Not those captured before the block was handed out.
@@ -24,17 +24,17 @@
 //!   Not so one that has only waited so far (`Look::waited`): a branch is about to begin there, which
 //!   would lose its place beside the others.
 //!
-//! What cannot be proven waits for the end of the capture. Nothing here adds a node: an empty node
-//! on a stream that was joined before would be a branch that nobody joins, and EndCapture fails.
+//! What cannot be proven waits for the end of the capture. Nothing here adds a node: an empty node on a
+//! stream that was joined before would be an unjoined branch, and EndCapture fails.
 //!
 //! What the runtime does, one thread at a time for each capture. A *look* shows all streams of the
-//! capture, in the order in which they joined, `ready` brings blocks, and what `mend` says of every
-//! stream is done before the next call of the program:
+//! capture, in the order they joined; `ready` returns blocks; and what `mend` returns for every stream
+//! is done before the next call of the program:
 //!
 //! ```text
 //! look       look = reuse.look(); look.stream(..) for all
 //! allocate   look; look.ready(): these blocks are free, for a stream or for anyone; mend all;
-//!            look.birth(stream that the block was free for, or None), kept with the block
+//!            look.allocation_point(stream that the block was free for, or None), kept with the block
 //! free       look; look.freed(block, ..)
 //! a stream waits for a captured event, or its terminals are set
 //!            look before and after; look.waited(stream) if it waited; mend all
@@ -69,7 +69,7 @@ use crate::types::BlockId;
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     nodes: Nodes,
-    /// In the order in which they became part of the capture.
+    /// In the order they became part of the capture.
     streams: Vec<Stream>,
     /// Terminals that no stream has any more (U3).
     dropped: Reach,
@@ -77,7 +77,7 @@ pub struct Reuse {
     proven: Reach,
     waiting: Waiting,
     opaque: bool,
-    /// The graph cannot be searched: the driver does not say, or it is too large. Opaque as well.
+    /// The graph cannot be searched: the driver does not report it, or it is too large. Opaque as well.
     blind: bool,
     looks_count: u64,
 }
@@ -85,14 +85,14 @@ pub struct Reuse {
 #[derive(Clone, Debug)]
 struct Stream {
     id: u64,
-    /// As shown last.
+    /// As last shown.
     terminals: Vec<Edge>,
     reach: Reach,
     /// Markers that were proven for this stream (U5).
     proven: Reach,
-    /// Blocks to look at again when a node is complete for this stream.
+    /// Blocks to check again when a node is complete for this stream.
     watched: BTreeMap<u32, BTreeSet<BlockId>>,
-    /// And when it captures something.
+    /// Blocks to check again when it captures something.
     watched_branch: BTreeSet<BlockId>,
     /// It has waited, and captured nothing since, if all its terminals have smaller numbers (U8).
     branch_from: u32,
@@ -127,18 +127,18 @@ impl Reuse {
         Look { reuse: self }
     }
 
-    /// There may be nodes behind no stream's terminals, or edges that we do not know (U7).
+    /// There may be nodes behind no stream's terminals, or unknown edges (U7).
     pub fn turns_opaque(&mut self) {
         self.opaque = rule_holds(Rule::CaptureOpaqueWaits);
     }
 
-    /// Whether nothing is reused any more. Streams are still to be shown and mended: what was handed
-    /// out before has to stay true.
+    /// Whether nothing is reused any more. Streams must still be shown and mended: what was handed out
+    /// before has to stay valid.
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
 
-    /// Whether anything was handed out again: only then has a stream ever to be mended.
+    /// Whether anything was handed out again: only then may a stream need mending.
     pub fn has_reused(&self) -> bool {
         let proven = |reach: &Reach| reach.terminals().next().is_some();
         proven(&self.proven) || self.streams.iter().any(|stream| proven(&stream.proven))
@@ -149,7 +149,7 @@ impl Reuse {
         self.waiting.count()
     }
 
-    /// The stream is no part of the capture any more. It was shown just before. `ask` is as in
+    /// The stream is no longer part of the capture. It was shown just before. `ask` is as in
     /// `Look::stream`.
     pub fn leaves(&mut self, stream_id: u64, mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool) {
         if let Some(index) = self.streams.iter().position(|stream| stream.id == stream_id) {
@@ -178,7 +178,7 @@ impl Reuse {
         self.opaque = true;
     }
 
-    /// Whether the look that is under way shows the capture whole.
+    /// Whether the current look shows the whole capture.
     fn is_whole(&self) -> bool {
         let whole = self.streams.iter().all(|stream| stream.shown == self.looks_count);
         whole && !self.opaque
@@ -188,7 +188,7 @@ impl Reuse {
         self.streams.iter().find(|stream| stream.id == stream_id)
     }
 
-    /// The streams that a scope is about.
+    /// The streams of a scope.
     fn scoped(&self, scope: Scope) -> impl Iterator<Item = &Stream> + Clone {
         self.streams.iter().filter(move |stream| match scope {
             Scope::Stream(id) => stream.id == id,
@@ -198,8 +198,8 @@ impl Reuse {
 }
 
 impl Look<'_> {
-    /// Shows a stream: its terminals now, with what their edges promise. `ask` appends the edges
-    /// into a node; false if the driver will not say, which makes the capture opaque.
+    /// Shows a stream: its terminals now, with what their edges promise. `ask` appends the edges into a
+    /// node; false if the driver does not report them, which makes the capture opaque.
     pub fn stream(
         &mut self,
         stream_id: u64,
@@ -221,7 +221,7 @@ impl Look<'_> {
         }
         let before: Vec<u32> = stream.reach.terminals().collect();
         let advance = stream.reach.advance(&mut reuse.nodes, terminals, &mut ask);
-        // It has become part of the capture by waiting. The first has not, but no stream is older (U8).
+        // It joined the capture by a wait. The first stream did not, but none is older (U8).
         if known.is_none() {
             stream.branch_from = reuse.nodes.count();
         }
@@ -232,8 +232,8 @@ impl Look<'_> {
         }
     }
 
-    /// This stream has just waited for an event: what it captures next is a branch of its own. One
-    /// that is shown for the first time need not be named.
+    /// This stream has just waited for an event: what it captures next is a separate branch. A stream
+    /// shown for the first time need not be named.
     pub fn waited(&mut self, stream_id: u64) {
         let count = self.reuse.nodes.count();
         let mut streams = self.reuse.streams.iter_mut();
@@ -242,8 +242,8 @@ impl Look<'_> {
         }
     }
 
-    /// What is to be remembered of a block that is handed out now. `free_for` is the stream in whose
-    /// order it was free; None if it was free for anyone, or is fresh memory.
+    /// What has to be remembered about a block that is allocated now. `free_for` is the stream in whose
+    /// order it was free; None if it was free for any request, or is fresh memory.
     pub fn allocation_point(&self, free_for: Option<u64>) -> AllocationPoint {
         let reuse = &*self.reuse;
         if !reuse.is_whole() {
@@ -251,7 +251,7 @@ impl Look<'_> {
         }
         let mut earlier = Markers::none();
         if let Some(stream) = free_for.filter(|_| rule_holds(Rule::CaptureReuseIsMarked)) {
-            // A stream that has left cannot have been asked to hand out a block.
+            // A stream that has left cannot have requested a block.
             let stream = reuse.find(stream);
             earlier =
                 stream.map_or(Markers::unknown(), |stream| stream.reach.terminals().collect());
@@ -259,7 +259,7 @@ impl Look<'_> {
         AllocationPoint { nodes_count: reuse.nodes.count(), earlier }
     }
 
-    /// A block is freed, and waits. `home` is a stream that may have it again before others may.
+    /// A block is freed, and waits. `home` is a stream that may reuse it before others.
     pub fn freed(
         &mut self,
         block: BlockId,

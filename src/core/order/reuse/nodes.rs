@@ -1,7 +1,7 @@
-//! The graph of a running capture, as far as it was asked for: nodes by number, and their edges.
+//! The known part of the graph of a running capture: nodes by number, and their edges.
 //!
-//! * N1: a node is asked for its edges once. They never change while it is captured: a node is made
-//!   with all its edges. Who changes them by hand makes the capture opaque (`reuse`).
+//! * N1: a node's edges are queried once. They never change while it is captured: a node is made
+//!   with all its edges. Changing them by hand makes the capture opaque (`reuse`).
 //! * N2: numbers are given as nodes become known, so they say nothing of the graph's order but this:
 //!   a node that is not known yet has a number above all that are.
 //! * N3: there are never more than `NODES_COUNT_MAX`; after that the capture is opaque as well.
@@ -21,12 +21,12 @@ pub enum EdgeKind {
     Full,
     /// The node before has started: a programmatic edge.
     Early,
-    /// Nothing: an edge whose data the driver will not give, or that we do not know.
+    /// Nothing: an edge whose data is unknown or not reported by the driver.
     Unknown,
 }
 
-/// An edge, named by the node it comes from: into a node, or from a terminal of a stream into
-/// whatever the stream captures next.
+/// An edge, named by the node it comes from: into a node, or from a terminal of a stream into the
+/// stream's next node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Edge {
     /// The node before.
@@ -36,8 +36,8 @@ pub struct Edge {
 }
 
 impl EdgeKind {
-    /// From `CUgraphEdgeData`: port of the node before, port of the node behind, type. All zero is
-    /// an ordinary edge. Any bytes that are not known promise nothing.
+    /// From `CUgraphEdgeData`: port of the node before, port of the node behind, type. All zero is an
+    /// ordinary edge. Unknown bytes promise nothing.
     pub fn from_data(from_port: u8, to_port: u8, kind: u8) -> EdgeKind {
         match (from_port, to_port, kind) {
             (0, 0, 0) => EdgeKind::Full,
@@ -47,10 +47,10 @@ impl EdgeKind {
     }
 }
 
-/// Nodes of one capture that are looked at: what 100,000 nodes need is about 5 MB.
+/// Nodes of one capture that are examined: 100,000 nodes need about 5 MB.
 pub const NODES_COUNT_MAX: usize = 1 << 20;
 
-/// The driver does not say what comes before a node, or there are too many nodes.
+/// The driver does not report what comes before a node, or there are too many nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotKnown;
 
@@ -58,7 +58,7 @@ pub(crate) struct NotKnown;
 pub(crate) struct Nodes {
     numbers: BTreeMap<Node, u32>,
     handles: Vec<Node>,
-    /// For each node, where in `edges` those into it are; None if nobody has asked.
+    /// For each node, the range in `edges` of the edges into it; None if not queried yet.
     spans: Vec<Option<(u32, u32)>>,
     edges: Vec<(u32, EdgeKind)>,
     answer: Vec<Edge>,

@@ -1,5 +1,5 @@
-//! What is over, and what has begun, when the next node of a stream starts: the nodes behind its
-//! terminals, found by a walk against the edges that is never made twice.
+//! What is complete, and what has started, when the next node of a stream starts: the nodes behind its
+//! terminals, found by a walk against the edges that is never repeated.
 //!
 //! * R1: a node *has started* if an ordinary or an early edge leads from it to a terminal or to a
 //!   node that has started, or if it is a terminal itself.
@@ -8,7 +8,7 @@
 //! * R3: a node is *loose* if an edge that is not ordinary leads from it to a node behind the
 //!   terminals. It may run on when those behind it are complete.
 //! * R4: what was found stays true while the terminals only advance: every terminal of before is
-//!   one now, or before one. That is looked at each time, and if it fails, all is forgotten.
+//!   one now, or before one. That is checked each time, and if it fails, all is forgotten.
 //!
 //! A terminal itself is complete for the next node only if that one is not started early, which the
 //! caller decides: terminals count as started, no more.
@@ -25,15 +25,15 @@ use crate::rules::{Rule, rule_holds};
 const SEEN: u8 = 1;
 const STARTED: u8 = 2;
 const COMPLETE: u8 = 4;
-/// Was a terminal, and the walk from the new ones has not met it yet.
+/// Was a terminal, and the walk from the new ones has not reached it yet.
 const UNMET: u8 = 8;
-/// Somebody wants to know when it is complete.
+/// To be reported when it is complete.
 const WATCHED: u8 = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     terminals: Vec<(u32, EdgeKind)>,
-    /// What is known of each node, by number.
+    /// What is known about each node, by number.
     flags: Vec<u8>,
     loose: BTreeSet<u32>,
     /// Nodes whose edges are still to be followed, and whether they have started.
@@ -46,7 +46,7 @@ pub(crate) struct Reach {
 /// How the terminals have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advance {
-    /// As R4 wants it.
+    /// As R4 requires.
     Forward,
     /// Some terminal was dropped.
     Elsewhere,
@@ -84,8 +84,8 @@ impl Reach {
         Ok(Advance::Elsewhere)
     }
 
-    /// One terminal more, unless it is complete when the others are. Those that are complete when it
-    /// is are none any more.
+    /// Adds a terminal, unless it is complete whenever the others are. Those that are complete whenever
+    /// it is are removed.
     pub(crate) fn add(
         &mut self,
         nodes: &mut Nodes,
@@ -120,7 +120,7 @@ impl Reach {
         has(&self.flags, number, COMPLETE)
     }
 
-    /// Has the node told by `take_news` when it is complete for a next node that starts in full order.
+    /// Makes `take_news` report the node when it is complete for a next node that starts in full order.
     pub(crate) fn watch(&mut self, number: u32) {
         let index = number as usize;
         if index >= self.flags.len() {

@@ -1,8 +1,8 @@
 //! Freed blocks that wait for their markers.
 //!
-//! A capture may free as many blocks as it has nodes, and ask for as many: asking for each block at
-//! each allocation would be quadratic. So a block that may not be used yet *watches* what stands
-//! in its way: a node that is not complete for a stream. It is looked at again when it is.
+//! A capture may free as many blocks as it has nodes, and request as many: checking each block at each
+//! allocation would be quadratic. So a block that may not be reused yet *watches* its obstacle, a node
+//! that is not complete for a stream. It is checked again when that is complete.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,11 +22,11 @@ pub(super) struct Waiting {
 #[derive(Clone, Debug)]
 struct Freed {
     markers: Markers,
-    /// Streams that may have it before others may.
+    /// Streams that may have it before others.
     streams: [Option<u64>; 2],
 }
 
-/// What stands in the way of a block.
+/// Why a block cannot be reused yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Obstacle {
     /// For a stream, a node is not complete.
@@ -51,8 +51,8 @@ impl Waiting {
 }
 
 impl Look<'_> {
-    /// The blocks that have become free, and for whom; they wait no more. What that rests on is kept
-    /// true by `mend`. `ask` as in `stream`.
+    /// The blocks that have become free, and for which scope; they no longer wait. `mend` keeps true
+    /// what that relies on. `ask` as in `stream`.
     pub fn ready(
         &mut self,
         mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,
@@ -86,8 +86,8 @@ impl Look<'_> {
         ready
     }
 
-    /// Whether all that is free in the order of this stream is free for anyone by now, because the
-    /// stream was joined; if so, that is kept true by `mend`. `ask` as in `stream`.
+    /// Whether everything free in the order of this stream is now free for any stream, because the
+    /// stream was joined; if so, `mend` keeps that true. `ask` as in `stream`.
     pub fn is_joined(
         &mut self,
         stream_id: u64,
@@ -105,13 +105,13 @@ impl Look<'_> {
 }
 
 impl Reuse {
-    /// Whether some block is free although nobody was told.
+    /// Whether some block is free but was not reported.
     #[cfg(test)]
     pub(crate) fn overlooks(&self) -> bool {
         self.is_whole() && self.waiting.blocks.values().any(|freed| self.scope_of(freed).is_ok())
     }
 
-    /// For whom a block is free, or what stands in the way.
+    /// For which scope a block is free, or its obstacles.
     fn scope_of(&self, freed: &Freed) -> Result<Scope, Vec<Obstacle>> {
         let mut obstacles = match self.obstacles_everywhere(&freed.markers) {
             Ok(()) => return Ok(Scope::Everywhere),
@@ -144,7 +144,7 @@ impl Reuse {
                 continue;
             }
             let mut obstacles = alloc::vec![stream.lacks(number)];
-            // Most streams are joined by the one that the capture began on.
+            // Most streams are joined by the one on which the capture began.
             obstacles.extend(proven.first().and_then(|older| stream.ahead_of(older)));
             return Err(obstacles);
         }
@@ -169,7 +169,7 @@ impl Reuse {
         }
     }
 
-    /// These markers are complete for all that is captured from now on in this scope.
+    /// These markers are complete for everything captured from now on in this scope.
     fn prove(
         &mut self,
         markers: &Markers,
@@ -199,12 +199,12 @@ impl Stream {
         Obstacle::Node { stream_id: self.id, number }
     }
 
-    /// It has waited, and captured nothing since; or nothing at all (U8).
+    /// It has waited and captured nothing since, or captured nothing at all (U8).
     fn is_at_branch(&self) -> bool {
         self.reach.terminals().all(|number| number < self.branch_from)
     }
 
-    /// What keeps this stream from being behind an older one; None if it is.
+    /// What keeps this stream from being behind an older one; None if it is behind.
     fn ahead_of(&self, older: &Stream) -> Option<Obstacle> {
         if self.is_at_branch() {
             return Some(Obstacle::Branch { stream_id: self.id });

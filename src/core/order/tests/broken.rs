@@ -6,7 +6,7 @@ use super::threads::{self, Careful};
 use super::{std, with_broken};
 use crate::rules::Rule;
 
-/// Who must find it.
+/// Which tests must find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Finder {
     Interleave,

@@ -180,7 +180,7 @@ fn counters_hold() {
     assert!(outcome.paths > 1_000_000, "explored too little: {outcome:?}");
 }
 
-/// Each of these was somebody's first idea (hazards 11 and 26).
+/// Plausible but wrong variants (hazards 11 and 26).
 #[test]
 fn careless_versions_are_caught() {
     let _whole = whole();

@@ -23,7 +23,7 @@ pub fn context_of(stream: usize) -> usize {
     usize::from(stream == ELSEWHERE)
 }
 
-/// Who waits for what. Natively and under our rules the same calls build it up; only frees differ.
+/// What waits for what. Natively and under our rules the same calls build it up; only frees differ.
 #[derive(Clone, Copy, Default)]
 pub struct Order {
     pub works: usize,
@@ -84,7 +84,7 @@ impl Order {
     }
 }
 
-/// Who has read and written some bytes.
+/// Which work has read and written some bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Bytes {
     pub readers: Set,

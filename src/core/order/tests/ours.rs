@@ -60,7 +60,7 @@ pub struct Ours {
     recorded: [Set; WORKS_MAX],
     pinned: Bytes,
     texture: Bytes,
-    /// What is over in fact, though nobody waited.
+    /// What is over in fact, though nothing waited for it.
     over: Set,
     /// Items that are no work: the places of allocations and frees in their streams.
     places: Set,

@@ -141,7 +141,7 @@ fn debts_end_with_a_later_barrier() {
 fn plain_ends_for_good_and_everyone_waits_until_settled() {
     let _whole = whole();
     let exclusive = Exclusive::new();
-    assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nobody has submitted");
+    assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nothing was submitted");
     assert!(!exclusive.submits(1));
     assert!(exclusive.is_exclusive(1));
     assert!(!exclusive.is_exclusive(2), "its work would be ordered by the other's barriers");

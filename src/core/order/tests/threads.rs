@@ -411,7 +411,7 @@ fn careless_versions_are_caught() {
     let in_order = |once_in| Careful { once_in, ..OURS };
     use OnceIn::*;
     let careless = [
-        ("who shows an agent does not wait", Careful { shower_waits: false, ..OURS }),
+        ("a call that reveals an observer does not wait", Careful { shower_waits: false, ..OURS }),
         ("a free does not ask again", in_order([Note, Cover, DoNotAsk])),
         ("asked before the barrier is noted", in_order([AskAgain, Note, Cover])),
         ("covered before the barrier is noted", in_order([Cover, Note, AskAgain])),

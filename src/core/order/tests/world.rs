@@ -88,7 +88,7 @@ pub enum Op {
     Recreate {
         stream: usize,
     },
-    /// All work submitted so far is over; nobody is told.
+    /// All work submitted so far is over; that is not reported.
     TimePasses,
 }
 
@@ -283,7 +283,7 @@ impl World {
         self.vars[var].ok_or(Stop::Invalid)
     }
 
-    /// Submits an item on both sides; answers (item, before) of each.
+    /// Submits an item on both sides; returns (item, before) of each.
     fn submit(&mut self, stream: usize, look: bool) -> Result<[(Set, Set); 2], Stop> {
         let native = self.native.order.submit(stream);
         let context = super::native::context_of(stream);

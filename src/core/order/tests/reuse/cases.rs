@@ -105,7 +105,7 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     case.wait(S1, S2);
     case.kernel(S1);
     assert_eq!(case.ready(), [Scope::Everywhere]);
-    // Whoever gets x may use it on stream 2 as well, so that one is put behind the free.
+    // The next user of x may use it on stream 2 as well, so that one is put behind the free.
     let [first, second] = case.mends();
     assert_eq!(first, Mend::Nothing);
     let Mend::Set(edges) = second else { panic!("stream 2 is not mended: {second:?}") };

@@ -143,7 +143,7 @@ const THEMES: [Theme; 9] = [
             free(P),
             kernel(0, P),
             kernel(0, Q),
-            // No launch makes such an edge, but who sets terminals may.
+            // No launch makes such an edge, but setting terminals may.
             Op::SetBy { stream: 0, event: E, promise: Promise::NONE },
             record(E, 0),
             record(F, 0),

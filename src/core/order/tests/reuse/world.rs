@@ -255,7 +255,7 @@ impl World {
         self.both(|graph| graph.streams[stream].take().map(|_| ()))?;
         let (id, graph) = (self.ids[stream], &self.ours);
         self.reuse.leaves(id, |node, edges| graph.ask(node, edges));
-        // What was freed in its order is for nobody.
+        // What was freed in its order cannot be reused.
         self.free.retain(|(_, of)| *of != Some(id));
         self.ids[stream] += STREAMS as u64;
         self.in_order[stream] = false;
