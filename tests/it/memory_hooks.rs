@@ -91,7 +91,7 @@ fn stream_ordered_memory_is_told() {
     );
 }
 
-/// Nobody hears of the second free: nobody has heard of what it frees.
+/// The second free is not observed: nor was the allocation that it frees.
 #[test]
 fn an_address_that_is_given_out_again_is_other_memory() {
     hears(
@@ -267,7 +267,7 @@ fn a_bad_plugin_is_reported() {
     says(with_plugin(&driver).output().ok(), "it exports no cachealloc_hook_table");
     let other = plugin("hook-of-another-version", &["-DFROM_ANOTHER_VERSION"]);
     let ran = with_plugin(&other).output().ok();
-    assert!(ran.stderr.contains("is of no known version"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("has an unknown version"), "{}", ran.stderr);
     assert!(ran.stdout.contains("heard 0 0 0 0 0 0"), "{}", ran.stdout);
 }
 

@@ -113,6 +113,6 @@ fn nothing_is_cached_under_compute_sanitizer() {
     let conf = "stats_on_exit:stderr,log:info";
     let run = Run::program(env!("CARGO_BIN_EXE_hello")).conf(conf);
     let ran = run.env("NV_SANITIZER_INJECTION_PORT_BASE", "49152").output().ok();
-    assert!(ran.stderr.contains("compute-sanitizer is at work"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("compute-sanitizer is active"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("allocations served"), "{}", ran.stderr);
 }

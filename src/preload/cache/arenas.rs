@@ -155,7 +155,9 @@ pub fn admit_peer(context: &Context, peer_device: i32) {
     let handles = state.handles.iter();
     let codes = handles.map(|(base, physical)| set_access(*base, physical.bytes, &accesses));
     if let Some(code) = codes.max().filter(|code| *code != SUCCESS) {
-        log::warn(format_args!("expandable_segments: device {peer_device} has no access ({code})"));
+        log::warn(format_args!(
+            "expandable_segments: cannot give device {peer_device} access ({code})"
+        ));
     }
 }
 

@@ -145,7 +145,7 @@ fn open_inside(
         return Err(code);
     }
     if !lies_in_mapping(base, inside) {
-        log::warn(format_args!("{}: {inside:?} is not in what was opened", function.base));
+        log::warn(format_args!("{}: {inside:?} is outside of the opened mapping", function.base));
         api::ipc_close_mem_handle(base);
         return Err(INVALID_VALUE);
     }

@@ -150,7 +150,7 @@ fn leave_if_default(function: &'static Function, pool: PoolHandle) {
     }
     let leave = || {
         if let Some(device) = pools::device_of_default(pool) {
-            pools::leave(device, "the program works with the default pool");
+            pools::leave(device, "the program uses the default pool itself");
         }
         0
     };

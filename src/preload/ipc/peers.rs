@@ -101,7 +101,7 @@ fn open_to(guest: &'static Context, owner: i32) {
             // The program enabled it first.
             PEER_ACCESS_ALREADY_ENABLED => {}
             code => log::warn(format_args!(
-                "device {}: memory of its pool stays closed to device {} ({code})",
+                "device {}: cannot open memory of its pool to device {} ({code})",
                 owner, guest.device
             )),
         }

@@ -54,13 +54,13 @@ pub fn load(run: impl FnOnce(&mut dyn FnMut())) {
     let Some(path) = &config::get().hook else { return };
     run(&mut || match open(path) {
         Ok(hook) => HOOK.store(Box::into_raw(Box::new(hook)), Ordering::Release),
-        Err(problem) => log::line(format_args!("hook:{path}: {problem}; it is ignored")),
+        Err(problem) => log::line(format_args!("hook:{path}: {problem}; ignored")),
     });
     bypass::remove_memory_hook();
 }
 
 fn open(path: &str) -> Result<Hook, String> {
-    let name = CString::new(path).map_err(|_| "no path of a file".to_string())?;
+    let name = CString::new(path).map_err(|_| "not a path".to_string())?;
     // SAFETY: the user named the library, and wants its constructors to run.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
@@ -74,7 +74,7 @@ fn open(path: &str) -> Result<Hook, String> {
     // SAFETY: what it exports under this name is such a table; its name is null or a C string.
     unsafe {
         let Some(copy) = Table::read(table.cast()) else {
-            return Err("its cachealloc_hook_table is of no known version".to_string());
+            return Err("its cachealloc_hook_table has an unknown version".to_string());
         };
         Ok(Hook::new(copy, copy.name(), table.cast()))
     }

@@ -189,7 +189,10 @@ pub fn inspect_libraries() {
     }
     if BYPASSING.iter().any(|library| is_loaded(library)) {
         visible(VisibleCause::UnknownArguments);
-        elision::note(BlindSpot::BypassingLibrary, "a library that submits past us is loaded");
+        elision::note(
+            BlindSpot::BypassingLibrary,
+            "a library that submits work past our hooks is loaded",
+        );
     }
 }
 

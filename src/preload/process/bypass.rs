@@ -95,7 +95,7 @@ fn under_memory_checker() -> bool {
     // SAFETY: a constant C string.
     let checked = unsafe { !libc::getenv(c"NV_SANITIZER_INJECTION_PORT_BASE".as_ptr()).is_null() };
     if checked {
-        log::info(format_args!("compute-sanitizer is at work: caching is off"));
+        log::info(format_args!("compute-sanitizer is active: caching is off"));
     }
     checked
 }

@@ -87,7 +87,7 @@ fn say_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));
         let text = panic.payload_as_str().unwrap_or("");
-        log::line(format_args!("a bug of ours at {}:{}: {text}", place.0, place.1));
+        log::line(format_args!("internal error at {}:{}: {text}", place.0, place.1));
     }));
 }
 

@@ -39,11 +39,11 @@ pub fn is_on_for(device: i32) -> bool {
 pub fn stop_short() {
     if is_on() {
         config::set_records(false);
-        let what = "there is no snapshot at exit: this process gets no more memory";
+        let what = "no snapshot is written at exit: out of host memory";
         if lasting::keep() {
             let process = std::process::id();
             log::warn(format_args!(
-                "recording has stopped, and {what}; cachealloc recover {process} makes one"
+                "recording has stopped, and {what}; cachealloc recover {process} writes one"
             ));
         } else {
             log::warn(format_args!("recording has stopped, and {what}"));

@@ -37,7 +37,7 @@ counters! {
         RefusedByLimit = "requests refused because of the limit",
         AsyncNative = "stream-ordered requests left to the driver",
         BlocksExported = "blocks exported to other processes",
-        BlocksImported = "blocks of other processes, inside their segments",
+        BlocksImported = "blocks imported from other processes",
     }
 }
 

@@ -39,7 +39,7 @@ pub fn reports(patience: Patience) -> Vec<ContextReport> {
     let report = |context| {
         let report = report(context, patience);
         if report.is_none() {
-            log::warn(format_args!("statistics: a context is busy, and left out"));
+            log::warn(format_args!("statistics: a busy context is left out"));
         }
         report
     };
