@@ -143,6 +143,8 @@ rules! {
     GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.
     OwnWorkCounts = "own_work_counts",
+    /// No free in the order of a stream waits to look behind its block.
+    ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.
     CallbackIsAsked = "callback_is_asked",
     /// What is served in place of the default pool counts in its numbers.

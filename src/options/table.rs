@@ -260,8 +260,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("bytes", "a number of bytes from 0 to 1048576"),
         "0",
         to!(red_zone_bytes, |value| number(value, 0..=1 << 20)),
-        "keep so many bytes behind each block, and report at its free if the program wrote there \
-         (every free waits for that check)",
+        "keep so many bytes behind each block, and report if the program wrote there: at its free, which \
+         waits for that check, or, for a free in stream order, at a later free or at exit",
     ),
     row(
         "only",

@@ -22,7 +22,7 @@ int main(int count, char **arguments) {
     *(void **)&range = dlsym(driver, "cuMemGetAddressRange_v2");
     *(void **)&cuMemAllocAsync = dlsym(driver, "cuMemAllocAsync");
     *(void **)&cuMemFreeAsync = dlsym(driver, "cuMemFreeAsync");
-    ordered = count > 1 && !strcmp(arguments[1], "async");
+    ordered = count > 1 && !strcmp(arguments[count - 1], "async");
     for (int round = 0; round < 20; round++) {  // the later ones from a lookaside list
         unsigned char bytes[1000];
         Pointer pointer = made_here(sizeof bytes), base;

@@ -111,6 +111,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::GreenIsEnteredByPrimary,
     Rule::ElsewhereOutlastsBarrier,
     Rule::StreamElsewhereTags,
+    Rule::ZonesAreCopied,
     Rule::PrivateByBlock,
     Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,

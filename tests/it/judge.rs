@@ -59,6 +59,7 @@ fn programs_differ_without_their_rule() {
         (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
         (Rule::ElsewhereOutlastsBarrier, "freed_on_a_stream_elsewhere"),
         (Rule::StreamElsewhereTags, "used_on_a_stream_elsewhere"),
+        (Rule::ZonesAreCopied, "zone_behind_a_kernel_that_waits"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();

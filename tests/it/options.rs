@@ -100,10 +100,13 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
         let conf = format!("{settings},free_mode:{mode}");
         let sound = Run::c("contents.c").conf(&conf).output().ok();
         assert_eq!(sound.stderr, "", "{mode}");
-        let overrun = Run::c("contents.c").arg("5").conf(&conf).output().ok();
-        let said = &overrun.stderr;
-        assert!(said.contains("5 bytes behind a block of 1000 bytes"), "{mode}: {said}");
-        assert!(said.contains("made_here"), "{mode}: {said}");
+        for order in ["", "async"] {
+            let overrun = Run::c("contents.c").args("5").args(order).conf(&conf).output().ok();
+            let said = &overrun.stderr;
+            let what = "5 bytes behind a block of 1000 bytes";
+            assert!(said.contains(what), "{mode} {order}: {said}");
+            assert!(said.contains("made_here"), "{mode} {order}: {said}");
+        }
     }
 }
 

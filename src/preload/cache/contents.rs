@@ -1,28 +1,23 @@
-//! What memory contains when the program gets it (`fill`), and whether the program wrote past its end
-//! (`red_zone`): exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun
-//! does no harm.
+//! What memory contains when the program gets it (`fill`), and behind it (`red_zone`, see `zones.rs`):
+//! exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun does no harm.
 //!
-//! Both work on a stream of ours and wait for it. That stream belongs to the context, so its work comes
+//! It is written on a stream of ours, and waited for. That stream belongs to the context, so its work comes
 //! behind the barrier of the free before; it waits for no later work of the program. Memory requested in
 //! stream order is filled on that stream, by a submission like the program's own.
 
-use std::fmt::Write as _;
-
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_history::{Describe, StackId};
 use cachealloc_options::Fill;
 
+use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::submissions;
-use crate::snapshots::contents;
-use crate::{config, log};
 
 const POISON: u8 = 0xff;
-const ZONE: u8 = 0xa5;
-const FRAMES_SHOWN: usize = 8;
+/// What a red zone holds.
+pub const ZONE: u8 = 0xa5;
 
 /// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
 /// are ready when this returns. Failure changes nothing: the contents are a help, not a promise.
@@ -68,35 +63,8 @@ fn write(
     }
 }
 
-/// Checks a block that the program freed; all its earlier work must be ordered before our stream.
-/// `stack`: where it was allocated, if known.
-#[cold]
-pub fn look_behind(context: &'static Context, address: u64, bytes: u64, stack: StackId) {
-    let mut zone = vec![ZONE; config::zone_bytes() as usize];
-    let copy = |stream| {
-        api::memcpy_dtoh_async(zone.as_mut_ptr() as usize, address + bytes, zone.len(), stream)
-    };
-    if on_own_stream(context, copy) != SUCCESS {
-        return;
-    }
-    let Some(first) = zone.iter().position(|byte| *byte != ZONE) else { return };
-    let count = zone.iter().filter(|byte| **byte != ZONE).count();
-    let mut text = format!(
-        "cachealloc: red zone: {count} bytes behind a block of {bytes} bytes at {address:#x} were \
-         written, the first one {first} bytes behind its end\n"
-    );
-    if stack.is_none() {
-        text += "  where it was allocated is not known: add record:state\n";
-    }
-    contents::with_names([stack], |names| {
-        for frame in names.frames(stack).iter().take(FRAMES_SHOWN) {
-            let _ = writeln!(text, "  {}  {}:{}", frame.name, frame.filename, frame.line);
-        }
-    });
-    log::raw(text.as_bytes());
-}
-
-fn on_own_stream(
+/// Work on our stream, and a wait for it.
+pub fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,
 ) -> CuResult {

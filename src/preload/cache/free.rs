@@ -166,7 +166,7 @@ impl<'a> Free<'a> {
         };
         match route {
             // Writes behind the block can be checked only once all work with it is over.
-            Route::ParkOnEvent if config::zone_bytes() != 0 => {
+            Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
                 self.behind_waited_barrier(Wait::Strict)
             }
             Route::Publish => {
@@ -270,6 +270,7 @@ impl<'a> Free<'a> {
     fn park_on_event(&self) -> CuResult {
         match barrier::record(self.thread, self.context) {
             Ok((event, _, _)) => {
+                let event = self.with_zone_copied(event);
                 let ready = Ready::After { event: event.id() };
                 if self.block.kind == Kind::Stream {
                     stream_frees::free_assumed(self.context, self.freed(), ready, Some(event));

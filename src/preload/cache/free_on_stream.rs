@@ -6,8 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
 
 use crate::cache::free::{Free, facts};
-use crate::cache::{stream_frees, streams};
-use crate::config;
+use crate::cache::{stream_frees, streams, zones};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle};
@@ -47,7 +46,7 @@ impl Free<'_> {
 
     /// Free for the stream at once, for other streams when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
-        if config::zone_bytes() != 0 {
+        if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
             waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
             self.look_behind();
         }
@@ -63,6 +62,8 @@ impl Free<'_> {
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
             return self.without_event(stream, here);
         };
+        let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
+        let copied = if copies { zones::copy(self.context, self.zone(), stream) } else { None };
         let in_order = stream_frees::in_order(self.context);
         let code = api::relaxed(|| api::event_record(event.handle(), stream));
         if code == OUT_OF_MEMORY {
@@ -72,6 +73,9 @@ impl Free<'_> {
         if code != SUCCESS {
             self.block.give_back();
             return code;
+        }
+        if let Some(copied) = copied {
+            zones::look_after(self.context, copied, event.clone());
         }
         let ready = match here {
             true if api::has_stream_ids() => {
@@ -108,6 +112,7 @@ impl Free<'_> {
         let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
             return self.park_for_barrier();
         };
+        let event = self.with_zone_copied(event);
         let ready = Ready::After { event: event.id() };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         SUCCESS

@@ -19,6 +19,7 @@ pub mod sticky_error;
 pub mod stream_frees;
 pub mod streams;
 pub mod thread_cache;
+pub mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -92,6 +93,17 @@ struct Physical {
     device: i32,
     handle: u64,
     bytes: u64,
+}
+
+/// What was freed and not looked at (`zones.rs`).
+#[derive(Default)]
+pub struct Zones {
+    /// Each is over with its event.
+    copies: Mutex<Vec<(zones::Copied, EventRef)>>,
+    /// Host memory for more of them.
+    places: Mutex<Vec<usize>>,
+    /// 0 before its first use.
+    stream: Mutex<StreamHandle>,
 }
 
 /// The stream on which contents are written and read; 0 before its first use.

@@ -4,7 +4,8 @@ use cachealloc_core::Ready;
 
 use crate::cache::free::Free;
 use crate::cache::thread_cache::CachedBlock;
-use crate::cache::{blocks, contents};
+use crate::cache::{blocks, zones};
+use crate::contexts::events::EventRef;
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::graphs::private_pools::{self, Behind};
 use crate::lock::lock;
@@ -64,12 +65,29 @@ impl Free<'_> {
         blocks::note_allocated(self.context, &allocator);
     }
 
+    #[inline]
     pub(super) fn look_behind(&self) {
-        if config::zone_bytes() != 0 {
-            let stack = self.context.recorder.stack_of(self.block.block);
-            let LiveBlock { address, requested_bytes, .. } = self.block;
-            contents::look_behind(self.context, address, requested_bytes, stack);
+        if self.has_zone() {
+            zones::look(self.context, self.zone());
         }
+    }
+
+    #[inline]
+    pub(super) fn has_zone(&self) -> bool {
+        config::zone_bytes() != 0
+    }
+
+    #[cold]
+    pub(super) fn zone(&self) -> zones::Freed {
+        let stack = self.context.recorder.stack_of(self.block.block);
+        let LiveBlock { address, requested_bytes, .. } = self.block;
+        zones::Freed { address, bytes: requested_bytes, stack }
+    }
+
+    /// What is complete when this event is, and the zone of the block copied.
+    pub(super) fn with_zone_copied(&self, event: EventRef) -> EventRef {
+        let copied = || zones::copy_behind(self.thread, self.context, self.zone(), &event);
+        if self.has_zone() { copied().unwrap_or(event) } else { event }
     }
 
     pub(super) fn freed(&self) -> Freed {

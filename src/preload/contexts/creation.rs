@@ -9,7 +9,7 @@ use cachealloc_core::{Allocator, Policy};
 
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
-use crate::cache::{Arenas, ContentsStream, StreamFrees};
+use crate::cache::{Arenas, ContentsStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
 use crate::contexts::{self, Context, Home};
@@ -42,6 +42,7 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
         sentinels: Sentinels::default(),
         pool_numbers: PoolNumbers::default(),
         contents_stream: ContentsStream::default(),
+        zones: Zones::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),
         idle: Idle::default(),

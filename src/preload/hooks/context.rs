@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::order::{BarrierNumber, Observer};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::arenas;
+use crate::cache::{arenas, zones};
 use crate::config;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context, Home, end, lookup};
@@ -204,6 +204,7 @@ struct Ending {
 impl Ending {
     fn begin(context: &'static Context) -> Ending {
         let held_off = context.idle.hold_off();
+        zones::look_at_copies(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::StatsOnExit;
 
+use crate::cache::zones;
 use crate::contexts::lookup;
 use crate::ordering::{captures, pending};
 use crate::process::patience::Patience;
@@ -119,7 +120,10 @@ fn frees_end() {
     thread::with(|thread| {
         // Inside a hook that a signal has interrupted, a driver call could wait for that hook.
         if !thread.inside.replace(true) {
-            let _ = std::panic::catch_unwind(pending::wait_at_end);
+            let _ = std::panic::catch_unwind(|| {
+                pending::wait_at_end();
+                zones::look_at_end();
+            });
             thread.inside.set(false);
         }
     });

@@ -247,13 +247,15 @@ fn shrink_to(
 /// Programs from files: each must be valid, and the same under the library.
 pub fn check(arguments: &Arguments) -> Result<bool, String> {
     let machine = arguments.machine()?;
-    let mut confs = arguments.texts("conf");
-    if confs.is_empty() {
-        confs = ALWAYS.iter().chain(&NOW_AND_THEN[..1]).map(|conf| conf.to_string()).collect();
-    }
+    let wanted = arguments.texts("conf");
     let mut good = true;
     for file in arguments.files() {
         let program = Program::read_file(file)?;
+        let mut confs = wanted.clone();
+        if confs.is_empty() {
+            confs = ALWAYS.iter().chain(&NOW_AND_THEN[..1]).map(|conf| conf.to_string()).collect();
+            confs.extend(under(file));
+        }
         let baseline = match machine.baseline(&program, true) {
             Ok(baseline) => baseline,
             Err(why) => {
@@ -271,6 +273,13 @@ pub fn check(arguments: &Arguments) -> Result<bool, String> {
     }
     let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
     Ok(good)
+}
+
+/// The settings that a kept program says it differed under.
+fn under(file: &str) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let (conf, _) = text.strip_prefix("# under ")?.split_once(": ")?;
+    Some(conf.to_string())
 }
 
 /// Each function of the driver that programs of these seeds call, once.

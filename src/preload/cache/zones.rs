@@ -1,0 +1,184 @@
+//! What the program wrote behind its blocks (`red_zone`), looked at when they are freed.
+//!
+//! Where the free waits, all work with the block is over by then. A free in the order of a stream waits for
+//! nothing, and the block may be handed out again before that stream is there. So the zone is copied to the
+//! host in the same order, and looked at when the copy is over.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use cachealloc_history::{Describe, StackId};
+
+use crate::cache::contents::{self, ZONE};
+use crate::clock::Instant;
+use crate::contexts::events::EventRef;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::lock::lock;
+use crate::process::own_thread;
+use crate::process::thread::Thread;
+use crate::snapshots;
+use crate::{config, log};
+
+const FRAMES_SHOWN: usize = 8;
+const END_WAIT_MAX: Duration = Duration::from_millis(100);
+const END_WAIT_STEP: Duration = Duration::from_micros(100);
+/// Of host memory, taken from the driver at once.
+const PLACES_BYTES: usize = 64 << 10;
+/// A stream of any context may copy there.
+const PORTABLE: u32 = 1;
+
+/// A block that the program freed.
+#[derive(Clone, Copy)]
+pub struct Freed {
+    pub address: u64,
+    pub bytes: u64,
+    /// Where it was allocated, if that is known.
+    pub stack: StackId,
+}
+
+/// The zone of a block, on its way to a place in host memory.
+pub struct Copied {
+    freed: Freed,
+    place: usize,
+}
+
+/// The block's work is over, or stands in front of our stream.
+#[cold]
+pub fn look(context: &'static Context, freed: Freed) {
+    look_at_copies(context);
+    let mut zone = vec![ZONE; config::zone_bytes() as usize];
+    let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
+    if contents::on_own_stream(context, copy) == SUCCESS {
+        report(freed, &zone);
+    }
+}
+
+/// Copies the zone as the stream has it by then. None: nothing will be known of it.
+#[cold]
+pub fn copy(context: &'static Context, freed: Freed, stream: StreamHandle) -> Option<Copied> {
+    look_at_copies(context);
+    let place = place(context)?;
+    if api::relaxed(|| copy_to(place, freed, stream)) != SUCCESS {
+        lock(&context.zones.places).push(place);
+        return None;
+    }
+    Some(Copied { freed, place })
+}
+
+/// The copy is over with this event. One for which there is none keeps its place.
+pub fn look_after(context: &Context, copied: Copied, event: EventRef) {
+    lock(&context.zones.copies).push((copied, event));
+}
+
+/// Copies the zone behind an event, on a stream of its own, and answers the event behind that: nobody
+/// may have the block before.
+#[cold]
+pub fn copy_behind(
+    thread: &Thread,
+    context: &'static Context,
+    freed: Freed,
+    event: &EventRef,
+) -> Option<EventRef> {
+    let behind = context.events.take(thread, |body| context.enter(body)).ok()?;
+    let mut copied = None;
+    let copy = || {
+        let stream = own_stream(context);
+        let waits = stream != 0 && api::stream_wait_event(stream, event.handle(), 0) == SUCCESS;
+        copied = if waits { copy(context, freed, stream) } else { None };
+        match copied {
+            Some(_) => api::event_record(behind.handle(), stream),
+            None => SUCCESS,
+        }
+    };
+    let code = api::relaxed(|| context.enter(&mut { copy }));
+    let copied = copied.filter(|_| code == SUCCESS)?;
+    look_after(context, copied, behind.clone());
+    Some(behind)
+}
+
+/// Looks at what has come. Waits for nothing.
+pub fn look_at_copies(context: &Context) {
+    if context.is_dead() {
+        return;
+    }
+    let copies = core::mem::take(&mut *lock(&context.zones.copies));
+    for (copied, event) in copies {
+        if api::relaxed(|| event.query()) != SUCCESS {
+            look_after(context, copied, event);
+            continue;
+        }
+        let bytes = config::zone_bytes() as usize;
+        // SAFETY: a place of so many bytes that nobody else has; the copy into it is over.
+        let zone = unsafe { core::slice::from_raw_parts(copied.place as *const u8, bytes) };
+        report(copied.freed, zone);
+        lock(&context.zones.places).push(copied.place);
+    }
+}
+
+/// The process ends: what does not come for a while is not looked at.
+pub fn look_at_end() {
+    if config::zone_bytes() == 0 {
+        return;
+    }
+    let until = Instant::now() + END_WAIT_MAX;
+    for context in contexts::all() {
+        let Some(_open) = context.keep_open() else { continue };
+        look_at_copies(context);
+        while !lock(&context.zones.copies).is_empty() && Instant::now() < until {
+            own_thread::sleep(END_WAIT_STEP);
+            look_at_copies(context);
+        }
+    }
+}
+
+fn copy_to(place: usize, freed: Freed, stream: StreamHandle) -> CuResult {
+    let bytes = config::zone_bytes() as usize;
+    api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream)
+}
+
+/// The stream of copies that no stream of the program's stands for; 0 where there is none.
+fn own_stream(context: &Context) -> StreamHandle {
+    let mut stream = lock(&context.zones.stream);
+    let mut made = 0;
+    if *stream == 0 && api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
+        *stream = made;
+    }
+    *stream
+}
+
+/// Host memory for one zone.
+fn place(context: &Context) -> Option<usize> {
+    if let Some(place) = lock(&context.zones.places).pop() {
+        return Some(place);
+    }
+    let bytes = config::zone_bytes() as usize;
+    let (mut first, count) = (0, (PLACES_BYTES / bytes).max(1));
+    let take = || api::mem_host_alloc(&mut first, count * bytes, PORTABLE);
+    let code = api::relaxed(|| context.enter(&mut { take }));
+    if code != SUCCESS {
+        return None;
+    }
+    lock(&context.zones.places).extend((1..count).map(|number| first + number * bytes));
+    Some(first)
+}
+
+fn report(freed: Freed, zone: &[u8]) {
+    let Some(first) = zone.iter().position(|byte| *byte != ZONE) else { return };
+    let count = zone.iter().filter(|byte| **byte != ZONE).count();
+    let Freed { address, bytes, stack } = freed;
+    let mut text = format!(
+        "cachealloc: red zone: {count} bytes behind a block of {bytes} bytes at {address:#x} were \
+         written, the first one {first} bytes behind its end\n"
+    );
+    if stack.is_none() {
+        text += "  where it was allocated is not known: add record:state\n";
+    }
+    snapshots::contents::with_names([stack], |names| {
+        for frame in names.frames(stack).iter().take(FRAMES_SHOWN) {
+            let _ = writeln!(text, "  {}  {}:{}", frame.name, frame.filename, frame.line);
+        }
+    });
+    log::raw(text.as_bytes());
+}
