@@ -220,9 +220,24 @@ impl<'a> Worker<'a> {
 
     fn free_plainly(&mut self, index: usize) -> Outcome {
         let block = self.blocks.swap_remove(index);
+        if block.ordered {
+            // The driver assumes that all work with it is over.
+            self.wait_for(&block.touched)?;
+        }
         self.driver.free(block.address)?;
         if self.program.frees_wait && !block.ordered {
             self.streams.host_waited_for_all();
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, clock: &Clock) -> Outcome {
+        for stream in 0..clock.len() {
+            if self.streams.host()[stream] < clock[stream] {
+                self.driver.synchronize_stream(self.streams.handles[stream])?;
+                let waited = self.streams.past(stream);
+                self.streams.host_waited(&waited);
+            }
         }
         Ok(())
     }
