@@ -1,6 +1,6 @@
 //! Several contexts: made, used beside each other, destroyed, reset.
 
-use super::maker::{Maker, TEMPORARY};
+use super::maker::{Maker, SIZES, TEMPORARY};
 use super::model::{ThreadModel, empty, held};
 use crate::grammar::Op;
 
@@ -128,6 +128,51 @@ impl Maker {
         }
         self.say(Op::CtxSet, &[0]);
         self.say(Op::CtxDestroy, &[slot]);
+    }
+
+    /// Memory of one context is used and freed on a stream of another, and wanted again by its own, which
+    /// waits for its own work alone.
+    pub fn free_elsewhere(&mut self) {
+        let (slots, home) = (held(&self.model.ctxs), self.ctx());
+        let other = self.dice.pick(&slots);
+        if other == home || self.captures_open > 0 {
+            return;
+        }
+        let bytes = self.dice.pick(&SIZES);
+        let Some(slot) = self.allocate_as(bytes, Op::Alloc) else { return };
+        self.set_ctx(other);
+        let stream = self.any_stream();
+        self.fill_on(slot, stream);
+        let waits_first = self.dice.chance(50);
+        if waits_first {
+            self.wait_at(home, other);
+        }
+        self.free_async(slot, stream);
+        if !waits_first {
+            self.wait_at(home, other);
+        }
+        self.set_ctx(home);
+        if let Some(slot) = self.allocate_as(bytes, Op::Alloc) {
+            let stream = self.any_stream();
+            self.fill_on(slot, stream);
+        }
+    }
+
+    /// A wait for all work of one context, or a free there, with another one current before and after.
+    fn wait_at(&mut self, ctx: usize, current: usize) {
+        self.set_ctx(ctx);
+        if self.dice.chance(50) {
+            let known = self.model.order.host.clone();
+            self.free_a_temporary();
+            if self.leaning == 0 {
+                self.model.order.host = known;
+            }
+        } else {
+            self.say(Op::CtxSync, &[]);
+            let id = self.ctx_id(ctx);
+            self.model.order.waited_for_context(id);
+        }
+        self.set_ctx(current);
     }
 
     /// Another context for a moment.

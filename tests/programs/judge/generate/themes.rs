@@ -94,6 +94,13 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "own_devices", lines: 500, memory_mb: 512, devices: 2, leaning: 0, threads: 3,
+        actions: actions![
+            create_context 4, use_context 14, destroy_context 2, push_context 3, free_elsewhere 3, allocate 14, free_any 14,
+            fill 18, copy 16, read 6, switch_thread 6, change_streams 2, wait 2, simple_graph 1, launch_graph 2, drop_graph 1,
+        ],
+    },
+    Theme {
         name: "text", lines: 80, memory_mb: 1024, devices: 1, leaning: 60, threads: 2,
         actions: actions![
             say_something 10, allocate 4, free_any 4, fill 4, switch_thread 2,
