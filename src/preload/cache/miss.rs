@@ -192,7 +192,7 @@ fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
     arenas::drop_spare(context);
     departures::awaited(context.device);
-    pool_life::reap_late();
+    pool_life::reap_late(context);
     stream_frees::wait_for_plain_frees(context);
     stream_frees::assume_over(context);
     empty_lists(context);

@@ -40,6 +40,7 @@ calls! {
     event_synchronize = cuEventSynchronize(event: EventHandle);
     event_record = cuEventRecord(event: EventHandle, stream: StreamHandle);
     stream_create = cuStreamCreate(stream: &mut StreamHandle, flags: u32);
+    stream_destroy = cuStreamDestroy_v2(stream: StreamHandle);
     stream_wait_event = cuStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: u32);
     stream_query = cuStreamQuery(stream: StreamHandle);
     stream_synchronize = cuStreamSynchronize(stream: StreamHandle);
@@ -97,6 +98,12 @@ calls! {
     device_primary_ctx_release = cuDevicePrimaryCtxRelease_v2(device: i32);
     func_get_param_info =
         cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+    graph_create = cuGraphCreate(graph: &mut GraphHandle, flags: u32);
+    graph_destroy = cuGraphDestroy(graph: GraphHandle);
+    graph_instantiate =
+        cuGraphInstantiateWithFlags(executable: &mut usize, graph: GraphHandle, flags: u64);
+    graph_launch = cuGraphLaunch(executable: usize, stream: StreamHandle);
+    graph_exec_destroy = cuGraphExecDestroy(executable: usize);
     graph_node_get_type = cuGraphNodeGetType(node: NodeHandle, kind: &mut u32);
     graph_child_graph = cuGraphChildGraphNodeGetGraph(node: NodeHandle, child: &mut GraphHandle);
     /// `kinds` and `data` are the program's arrays of `count` entries.

@@ -13,7 +13,7 @@ use crate::driver::sys::{
     GraphHandle, NOT_FOUND, NodeHandle, SET_CAPTURE_DEPENDENCIES, SUCCESS, StreamHandle,
     USER_OBJECT_NO_DESTRUCTOR_SYNC,
 };
-use crate::driver::table;
+use crate::driver::{api, table};
 use crate::functions::id;
 
 /// The capture that a stream is in.
@@ -161,7 +161,30 @@ pub fn keep_with_graph(
     code
 }
 
-/// Whether this driver reports what a private pool needs (11.3 and later).
+/// Launches a graph without nodes and destroys it; `gone(data)` is called once that launch is over.
+pub fn launch_empty(
+    stream: StreamHandle,
+    data: usize,
+    gone: extern "C" fn(*mut c_void),
+) -> CuResult {
+    let (mut graph, mut executable) = (0, 0);
+    let mut code = api::graph_create(&mut graph, 0);
+    if code != SUCCESS {
+        return code;
+    }
+    code = keep_with_graph(graph, data, gone);
+    if code == SUCCESS {
+        code = api::graph_instantiate(&mut executable, graph, 0);
+    }
+    if code == SUCCESS {
+        code = api::graph_launch(executable, stream);
+        api::graph_exec_destroy(executable);
+    }
+    api::graph_destroy(graph);
+    code
+}
+
+/// Whether this driver can say what a private pool needs to know (11.3 and later).
 pub fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)
 }

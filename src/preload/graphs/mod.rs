@@ -3,6 +3,7 @@
 pub mod captured_work;
 pub mod graph_memory;
 pub mod names;
+pub mod note_fence;
 pub mod open_captures;
 pub mod participants;
 pub mod pool_life;

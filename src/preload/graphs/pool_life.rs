@@ -17,17 +17,15 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use cachealloc_core::PrivatePool;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::SUCCESS;
-use crate::graphs::pools;
+use crate::graphs::{note_fence, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
 use crate::process::thread;
@@ -60,23 +58,11 @@ pub fn graph_ended() {
     reap();
 }
 
-/// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still
-/// be on its way. Waits for no work.
+/// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
+/// on its way. No work is waited for.
 #[cold]
-pub fn reap_late() {
-    /// The driver's thread takes 41 us (measured) on a processor of its own; on a machine with more
-    /// threads than processors it may get none for 100 ms. Paid only by a request that would fail, and
-    /// once for each graph that is kept alive.
-    const NOTE_WAIT_MAX: Duration = Duration::from_millis(500);
-    if pools::is_note_due() {
-        let begun = Instant::now();
-        while !pools::has_notes() && begun.elapsed() < NOTE_WAIT_MAX {
-            crate::process::own_thread::sleep(Duration::from_micros(20));
-        }
-        if !pools::has_notes() {
-            pools::no_note_is_due();
-        }
-    }
+pub fn reap_late(context: &Context) {
+    note_fence::pass(context);
     reap();
 }
 

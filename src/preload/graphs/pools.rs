@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
@@ -14,6 +14,7 @@ use crate::cache::blocks;
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::graphs::names::Names;
+use crate::graphs::note_fence;
 use crate::lock::lock;
 use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
@@ -28,7 +29,6 @@ struct Note {
 
 /// The notes not read yet.
 static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
-static NOTE_IS_DUE: AtomicBool = AtomicBool::new(false);
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -67,21 +67,11 @@ extern "C" fn graph_is_gone(note: *mut c_void) {
     }
 }
 
-/// A graph was destroyed.
+/// A graph or an executable was destroyed: perhaps one that keeps memory, of which a note is due.
 pub fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
-        NOTE_IS_DUE.store(true, Ordering::Relaxed);
+        note_fence::graph_ended();
     }
-}
-
-/// Whether a graph was destroyed and some of its notes may still be missing.
-pub fn is_note_due() -> bool {
-    NOTE_IS_DUE.load(Ordering::Relaxed)
-}
-
-/// The missing notes will not come: something keeps the graph.
-pub fn no_note_is_due() {
-    NOTE_IS_DUE.store(false, Ordering::Relaxed);
 }
 
 pub fn has_notes() -> bool {

@@ -224,7 +224,6 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 
 /// Returns every wholly free segment of every context on this device (`None`: on every device).
 pub fn everything_free(device: Option<i32>) -> CuResult {
-    pool_life::reap_late();
     give_back(device, |allocator| allocator.release_free()).0
 }
 
@@ -248,7 +247,7 @@ fn give_back(
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open() else { continue };
-        pool_life::reap();
+        pool_life::reap_late(context);
         stream_frees::query(context);
         stream_frees::wait_for_plain_frees(context);
         stream_frees::assume_over(context);
