@@ -67,9 +67,10 @@ impl Process {
         Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&end)))
     }
 
-    /// Whether a live file with this inode is mapped into it. None: that cannot be seen from here.
+    /// Whether a live file with this inode is mapped into it. None: that cannot be seen from here, or it ends
+    /// and has no memory any longer.
     pub fn maps_page(self, inode: u64) -> Option<bool> {
-        let maps = fs::read(self.folder().join("maps")).ok()?;
+        let maps = fs::read(self.folder().join("maps")).ok().filter(|maps| !maps.is_empty())?;
         let maps = String::from_utf8_lossy(&maps);
         let mut pages = maps.lines().filter(|line| line.contains(NAME_BEGIN));
         let inode = inode.to_string();
