@@ -34,8 +34,8 @@ check: ## formatting and lints, warnings denied
 
 test: check library core-test command-test record-test report-test sim-test black-box-test ## everything that needs no GPU; what CI runs
 
-core-test: ## the allocator and the ordering rules, exhaustively on small programs; options and statistics
-	cargo test -q $(CHECKED) -p cachealloc-core -p cachealloc-options -p cachealloc-statistics
+core-test: ## the allocator and the ordering rules, exhaustively on small programs; options, statistics, texts
+	cargo test -q $(CHECKED) -p cachealloc-core -p cachealloc-options -p cachealloc-statistics -p cachealloc-text
 	cargo test -q $(CHECKED) -p cachealloc-core --features break-rules
 
 command-test: ## the command's own parts, and what it makes of snapshots; the black-box tests run it as people do

@@ -32,7 +32,6 @@ pub mod symbols;
 
 // In the words of other tools.
 pub mod export;
-pub mod json;
 
 // Several files at once.
 mod difference;

@@ -62,11 +62,6 @@ impl By {
             By::Temporary => totals.temporary_count,
         }
     }
-
-    /// Of what the weights are a number.
-    pub fn is_bytes(self) -> bool {
-        matches!(self, By::Live | By::Peak | By::Allocated)
-    }
 }
 
 impl Totals {

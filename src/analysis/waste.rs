@@ -1,10 +1,10 @@
 //! Memory that may be held for nothing, under the names of DrGPUM, as far as allocations and frees tell.
 //!
-//! What they do not tell is who reads and writes memory. So a [leak](Pattern::Leak) and a [temporary
+//! They do not tell which memory is read and written. So a [leak](Pattern::Leak) and a [temporary
 //! allocation](Pattern::Temporary) are facts, and [early allocation](Pattern::Early) and [late
 //! deallocation](Pattern::Late) are where to look: the block was held at the peak, and came or went
 //! with many others, which is how one writes a program that allocates before it needs and frees
-//! after it needed. The rest of DrGPUM's patterns ([`NEEDS_ACCESSES`]) cannot be known from a snapshot.
+//! after it needed. The rest of DrGPUM's patterns, as dead writes, cannot be known from a snapshot.
 
 use crate::lives::{Life, Lives, Moment};
 use crate::model::{Action, Device};
@@ -23,17 +23,6 @@ pub enum Pattern {
     /// Could be freed earlier, if it is last used before the peak.
     Late,
 }
-
-/// What nobody can say who does not see the program's reads and writes.
-pub const NEEDS_ACCESSES: [&str; 7] = [
-    "unused allocation",
-    "redundant allocation",
-    "temporary idleness",
-    "dead write",
-    "overallocation",
-    "non-uniform access frequency",
-    "structured access",
-];
 
 impl Pattern {
     pub const ALL: [Pattern; 4] =

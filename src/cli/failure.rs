@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io::Write;
 use std::process::ExitCode;
 
-use cachealloc_analysis::names::{cut, plain};
+use cachealloc_text::{cut, plain};
 
 /// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest matters more.
 pub fn say(what: fmt::Arguments) {

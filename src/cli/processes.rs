@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cachealloc_analysis::names::{cut, plain};
 use cachealloc_statistics::page::{NAME_BEGIN, Owner, inner_number, start_of};
+use cachealloc_text::{cut, plain};
 
 /// More of a command line says nothing to anybody.
 const COMMAND_LETTERS_MAX: usize = 1000;

@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use cachealloc_analysis::names::{cut, plain};
+use cachealloc_text::{cut, plain};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Names of files come from anywhere.

@@ -121,11 +121,6 @@ impl Allocator {
         self.tags.events_oldest_first().for_each(visit);
     }
 
-    /// The number of events that freed blocks wait for may be large; this says whether any.
-    pub fn has_events_pending(&self) -> bool {
-        self.tags.have_events()
-    }
-
     /// Whether any freed block has a tag, with an event or without: a barrier has something to drop.
     pub fn has_tags(&self) -> bool {
         self.tags.blocks_count() != 0

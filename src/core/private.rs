@@ -123,12 +123,6 @@ impl Allocator {
         self.private.remove(&id);
     }
 
-    /// Bytes of the segments of all private pools.
-    pub fn private_bytes(&self) -> u64 {
-        let private = self.segments.iter().filter(|(_, segment)| segment.private.is_some());
-        private.map(|(_, segment)| segment.bytes).sum()
-    }
-
     /// What becomes of a block that is freed so.
     pub fn ready_if_freed(&self, id: BlockId, ready: Ready) -> Ready {
         match self.private_pool_of(id) {

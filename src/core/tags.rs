@@ -95,10 +95,6 @@ impl Tags {
         })
     }
 
-    pub(crate) fn have_events(&self) -> bool {
-        !self.by_event.is_empty()
-    }
-
     pub(crate) fn blocks_count(&self) -> usize {
         self.by_age.len() + self.elsewhere.len()
     }

@@ -39,11 +39,9 @@ mod program;
 mod torch;
 
 // What a person reads at once.
+mod hash;
 mod oom_report;
 mod sites;
-mod units;
-
-mod hash;
 
 pub use check::Problem;
 pub use entry::{Action, Entry, StackId};
@@ -57,4 +55,3 @@ pub use sites::{Site, live_sites, sites};
 pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};
 pub use stacks::{PieceLender, Stacks};
 pub use torch::write_snapshot;
-pub use units::human_bytes;

@@ -1,12 +1,13 @@
 //! What a person should know when a request for memory is about to fail: one block of text for
-//! stderr, with the numbers that decide which of the usual remedies helps, and who holds most.
+//! stderr, with the numbers that decide which of the usual remedies helps, and the largest holders.
 
 use std::fmt::{self, Write};
+
+use cachealloc_text::{bytes, cut, plain, plural};
 
 use crate::entry::StackId;
 use crate::frames::{Describe, Frame};
 use crate::sites::Site;
-use crate::units::human_bytes;
 
 pub struct OomReport<'a> {
     /// The ordinal.
@@ -17,10 +18,10 @@ pub struct OomReport<'a> {
     pub reserved_bytes: u64,
     pub allocated_bytes: u64,
     pub free_block_bytes_max: u64,
-    /// Free on the device, and all of it, as the driver says; `None` where it could not be asked.
+    /// Free on the device, and all of it, as the driver says; None if it could not be asked.
     pub driver_free_bytes: Option<u64>,
     pub driver_total_bytes: Option<u64>,
-    /// Who holds what, the largest first, as [`sites`](crate::sites()) answers.
+    /// The largest first, as [`sites`](crate::sites()) returns them.
     pub sites: &'a [Site],
 }
 
@@ -29,7 +30,7 @@ pub struct OomLimit<'a> {
     pub bytes: u64,
     /// By all libraries of the process together.
     pub held_bytes: u64,
-    /// Who set it.
+    /// The option that set it.
     pub option: &'a str,
 }
 
@@ -54,7 +55,7 @@ const SITES_COUNT_MAX: usize = 5;
 const FRAMES_COUNT_MAX: usize = 6;
 
 fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
-    let asked = human_bytes(report.asked_bytes);
+    let asked = bytes(report.asked_bytes);
     write!(text, "cachealloc: out of memory on GPU {}: asked for {asked}", report.device)?;
     match report.limit.as_ref().filter(|limit| limit.forbids(report.asked_bytes)) {
         Some(limit) => writeln!(text, ", more than {} allows", limit.option)?,
@@ -62,46 +63,44 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
     }
     match (report.driver_free_bytes, report.driver_total_bytes) {
         (Some(free), Some(total)) => {
-            let (free, total) = (human_bytes(free), human_bytes(total));
+            let (free, total) = (bytes(free), bytes(total));
             writeln!(text, "  on the GPU    {free} free of {total}")?;
         }
-        (Some(free), None) => writeln!(text, "  on the GPU    {} free", human_bytes(free))?,
+        (Some(free), None) => writeln!(text, "  on the GPU    {} free", bytes(free))?,
         (None, _) => writeln!(text, "  on the GPU    not known")?,
     }
-    let reserved = human_bytes(report.reserved_bytes);
+    let reserved = bytes(report.reserved_bytes);
     match &report.limit {
-        Some(OomLimit { bytes, held_bytes, option }) => {
-            let (limit, held) = (human_bytes(*bytes), human_bytes(*held_bytes));
+        Some(OomLimit { bytes: limit, held_bytes, option }) => {
+            let (limit, held) = (bytes(*limit), bytes(*held_bytes));
             writeln!(text, "  limit         {limit} ({option}), {held} held by all libraries")?;
             writeln!(text, "  reserved      {reserved} of that")?;
         }
         None => writeln!(text, "  reserved      {reserved} by this process, no limit is set")?,
     }
-    writeln!(text, "  allocated     {} of that", human_bytes(report.allocated_bytes))?;
+    writeln!(text, "  allocated     {} of that", bytes(report.allocated_bytes))?;
     let unused = report.reserved_bytes.saturating_sub(report.allocated_bytes);
-    let largest = human_bytes(report.free_block_bytes_max);
-    writeln!(text, "  not in use    {}, the largest block is {largest}", human_bytes(unused))
+    let largest = bytes(report.free_block_bytes_max);
+    writeln!(text, "  not in use    {}, the largest block is {largest}", bytes(unused))
 }
 
 fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -> fmt::Result {
     let shown = &sites[..sites.len().min(SITES_COUNT_MAX)];
     match (shown.len(), sites.len()) {
-        (0, _) => return writeln!(text, "  who holds it  was not recorded"),
+        (0, _) => return writeln!(text, "  held by       not recorded"),
         (shown, all) if shown < all => {
-            writeln!(text, "  who holds most, {shown} of {all} call sites:")?;
+            writeln!(text, "  held by the largest {shown} of {all} call sites:")?;
         }
-        _ => writeln!(text, "  who holds it:")?,
+        _ => writeln!(text, "  held by:")?,
     }
     for site in shown {
-        let blocks = if site.blocks_count == 1 { "block" } else { "blocks" };
-        let bytes = human_bytes(site.bytes);
-        write!(text, "  {bytes:>10} in {} {blocks}", site.blocks_count)?;
+        write!(text, "  {:>10} in {}", bytes(site.bytes), plural(site.blocks_count, "block"))?;
         write_stack(text, site.stack, describe)?;
     }
     if sites.len() > shown.len() {
         let rest = &sites[shown.len()..];
-        let bytes = rest.iter().fold(0u64, |sum, site| sum.saturating_add(site.bytes));
-        writeln!(text, "  {:>10} elsewhere", human_bytes(bytes))?;
+        let others = rest.iter().fold(0u64, |sum, site| sum.saturating_add(site.bytes));
+        writeln!(text, "  {:>10} elsewhere", bytes(others))?;
     }
     Ok(())
 }
@@ -130,14 +129,8 @@ fn write_frame(text: &mut String, frame: &Frame) -> fmt::Result {
     writeln!(text, "               {name}  {filename}:{}", frame.line)
 }
 
-/// Names are meant for a terminal: short, and without anything that steers it.
 fn one_line(name: &str) -> String {
-    let letters = name.chars().map(|letter| if letter.is_control() { '?' } else { letter });
-    let mut line: String = letters.clone().take(NAME_LETTERS_MAX).collect();
-    if letters.count() > NAME_LETTERS_MAX {
-        line.push_str("...");
-    }
-    line
+    cut(&plain(name), NAME_LETTERS_MAX).into_owned()
 }
 
 const NAME_LETTERS_MAX: usize = 100;

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use cachealloc_analysis::json::Json;
+use cachealloc_text::Json;
 
 /// What stands in a column, in the words of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

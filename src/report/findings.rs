@@ -9,7 +9,9 @@ use crate::Input;
 use crate::head::same_process;
 use crate::layout::Place;
 use crate::tables::{Tables, Translation};
-use crate::text::{bytes, count, plural, share, time};
+use cachealloc_text::{bytes, count, plural};
+
+use crate::text::{share, time};
 
 pub fn of(
     inputs: &[Input],

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io;
 
 use cachealloc_analysis::OTHERS_BETWEEN_MAX;
-use cachealloc_analysis::json::Json;
 use cachealloc_analysis::model::Dropped;
+use cachealloc_text::Json;
 
 use crate::Input;
 use crate::columns::Columns;

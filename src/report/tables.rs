@@ -7,10 +7,14 @@ use std::hash::Hash;
 use cachealloc_analysis::model::{FrameId, Snapshot, StackId, TextId};
 use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
 
+use cachealloc_text::cut;
+
 use crate::columns::Columns;
 use crate::head::json;
 use crate::sites::{self, Chain};
-use crate::text;
+
+/// Letters of a name in a sentence.
+const NAME_CHARS_MAX: usize = 120;
 
 /// Things that are numbered in the order in which they come, each once.
 pub struct Numbered<T> {
@@ -219,7 +223,8 @@ impl Tables {
     /// The call site of a stack, in words, and not in too many.
     pub fn site_text(&self, site: u32) -> String {
         let site = self.sites.all()[site as usize];
-        let text = |number: u32| text::cut(&self.texts.all()[number as usize]);
+        let text =
+            |number: u32| cut(&self.texts.all()[number as usize], NAME_CHARS_MAX).into_owned();
         match text(site.function).as_str() {
             "" | "??" => text(site.place),
             function => format!("{} ({function})", text(site.place)),

@@ -38,7 +38,7 @@ pub fn text(report: &Report) -> String {
 
 fn holders(text: &mut String, report: &Report) {
     let Some(holders) = &report.holders else {
-        return line(text, "who holds the memory", "not recorded (record:state)");
+        return line(text, "memory by library", "not recorded (record:state)");
     };
     let _ = writeln!(
         text,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Imports against the table, each to be taken away; one that is gone fails as well.
 const EXCEPTIONS: [(&str, &str); 1] = [("preload/snapshots/triggers", "preload/interpose/signals")];
 /// Files in the largest circle of each crate: it may only shrink.
-const LARGEST_CIRCLES: [(&str, usize); 10] = [
+const LARGEST_CIRCLES: [(&str, usize); 11] = [
+    ("text", 1),
     ("core", 5),
     ("options", 1),
     ("statistics", 1),

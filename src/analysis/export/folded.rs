@@ -5,7 +5,9 @@ use std::io::{self, Write};
 
 use super::{Bounded, NO_STACK, weighted};
 use crate::model::{Snapshot, StackId};
-use crate::names::{label, plain};
+use cachealloc_text::plain;
+
+use crate::names::label;
 use crate::{By, When};
 
 /// Several devices come apart by a frame of their own.

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::Bounded;
-use crate::json::Json;
 use crate::model::{Action, Block, BlockState, Device, Dropped, Entry, Segment, Snapshot, TextId};
+use cachealloc_text::Json;
 
 /// Rises when a key changes its meaning or goes; keys may come without.
 const VERSION: u32 = 1;

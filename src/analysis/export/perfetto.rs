@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::Bounded;
-use crate::json::Json;
 use crate::model::{Action, Device, FrameId, Snapshot, StackId, TextId};
 use crate::names::{self, Names};
 use crate::{Life, Lives, Moment, reserved_over_time};
+use cachealloc_text::Json;
 
 pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     let mut json = Json::new(Bounded::new(snapshot, out));

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use super::{Bounded, NO_STACK, Weighted, weighted};
-use crate::json::Json;
 use crate::model::Snapshot;
 use crate::names::{is_source, short_name};
 use crate::{By, When};
+use cachealloc_text::Json;
 
 const PROFILES: [(&str, By, When); 3] = [
     ("held at the peak", By::Live, When::Peak),

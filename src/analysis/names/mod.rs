@@ -4,10 +4,8 @@
 //! CUDA runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
 //! sources; without such, of anybody's Python; without that, whatever comes above the runtime.
 
-mod plain;
 mod short;
 
-pub use plain::{acts, cut, plain};
 pub use short::{is_source, label, short_name, short_path};
 
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::cut;
+use cachealloc_text::cut;
+
 use crate::model::{Frame, Texts};
 
 /// `forward model.py:52`; of a library without lines `cublasCreate libcublas.so.12+0x3f2`.

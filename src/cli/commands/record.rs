@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use cachealloc_analysis::names::{cut, plain};
 use cachealloc_options::{Record, StackContext, StackKind, Word};
 use cachealloc_statistics::orders::{Change, Order};
+use cachealloc_text::{cut, plain};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cachealloc_analysis::names::plain;
 use cachealloc_history::lasting::{self, Restored};
 use cachealloc_history::{Snapshot, StackId, write_snapshot};
+use cachealloc_text::plain;
 use clap::Args;
 
 use super::Result;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cachealloc_analysis::names::plain;
+use cachealloc_text::plain;
 use clap::Args;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};

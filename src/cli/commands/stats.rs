@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cachealloc_analysis::json;
+use cachealloc_text::escaped;
 use clap::Args;
 
 use super::Result;
@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result {
             let text = live.ask(true, PATIENCE).map_err(explain)?;
             // Whatever is no JSON is not passed on as such.
             live::parse(&text).map_err(explain)?;
-            json::harmless(&text).into_owned()
+            escaped(&text).into_owned()
         }
         false => {
             let statistics = live.statistics(false, PATIENCE).map_err(explain)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_analysis::names::{cut, plain};
+use cachealloc_text::{cut, plain};
 
 use super::{Column, Table, bytes, count, share, time};
 use crate::live::{Library, Statistics, Timed};
@@ -48,7 +48,7 @@ pub fn process(statistics: &Statistics, process: u32, command: &str) -> String {
 /// Who holds the memory, by library.
 pub fn holders(statistics: &Statistics) -> String {
     let Some(libraries) = &statistics.libraries else {
-        return "who holds the memory: not recorded, start it with: cachealloc run --record=state\n"
+        return "memory by library: not recorded; start the program with: cachealloc run --record=state\n"
             .to_string();
     };
     let mut table = Table::new([

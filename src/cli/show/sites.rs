@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use cachealloc_analysis::export::Bounded;
-use cachealloc_analysis::json::Json;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{Names, plain};
+use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{By, Change, DeviceSums, Gathered, Site, Totals, When};
+use cachealloc_text::Json;
+use cachealloc_text::plain;
 
 use super::{Column, Table, bytes, count, share, time};
 use crate::commands::Result;

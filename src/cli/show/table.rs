@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_analysis::names::{cut, plain};
+use cachealloc_text::{cut, plain};
 
 const GAP: usize = 2;
 /// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.

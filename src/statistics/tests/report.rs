@@ -165,11 +165,17 @@ fn json_of_little() {
   "hits": 0,
   "hit_rate": null,
   "driver_calls": {
-    "cuMemAlloc": {"count": 2, "nanoseconds": 9}
+    "cuMemAlloc": {
+      "count": 2,
+      "nanoseconds": 9
+    }
   },
   "barriers": 0,
   "waits": {
-    "free": {"count": 1, "nanoseconds": null}
+    "free": {
+      "count": 1,
+      "nanoseconds": null
+    }
   },
   "counts": {
     "said": 3
@@ -179,7 +185,7 @@ fn json_of_little() {
   "libraries": [
     {
       "device": 0,
-      "library": "a \"b\"\\\u000a",
+      "library": "a \"b\"\\\n",
       "bytes": 5,
       "bytes_at_peak": 6
     }

@@ -60,7 +60,8 @@ driver: reserve # (# ms)
     // Sizes change while the program runs; units with them.
     let found = found.replace("KiB", "MiB").replace("# B", "# MiB");
     assert!(found.starts_with(&wanted), "{found}\n{wanted}");
-    let end = "who holds the memory: not recorded, start it with: cachealloc run --record=state\n";
+    let end =
+        "memory by library: not recorded; start the program with: cachealloc run --record=state\n";
     assert!(found.ends_with(end), "{found}");
     // The same numbers as in the file at the end, all of them.
     let json = cachealloc(&format!("stats --json {process}")).output().ok().stdout;

@@ -39,11 +39,10 @@ pub fn masked(text: &str) -> String {
                 {
                     letters.next();
                 }
-                // `1 234` is one number.
-                if !masked.ends_with("# ") {
-                    masked.push('#');
-                } else {
-                    masked.pop();
+                // `1,234` is one number, and so are two columns.
+                match masked.ends_with("#,") || masked.ends_with("# ") {
+                    true => _ = masked.pop(),
+                    false => masked.push('#'),
                 }
             }
             ' ' if masked.ends_with(' ') => {}

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use cachealloc_analysis::model::{Device, Entry, Frame, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{Names, cut, label, plain, short_name, short_path};
+use cachealloc_analysis::names::{Names, label, short_name, short_path};
 use cachealloc_analysis::symbols::{
     BUILD_ID_SETTING, DebugFolders, Outcome, lack_names, symbolise,
 };
+use cachealloc_text::{cut, plain};
 
 use crate::made::Directory;
 
@@ -353,6 +354,6 @@ fn what_a_terminal_obeys_is_not_printed() {
     assert_eq!(plain("a\u{1b}[2J\r\n\u{9b}31m\u{202e}b"), "a?[2J???31m?b");
     assert_eq!(plain("\u{e4}\u{4e16}\u{1f600} <>&"), "\u{e4}\u{4e16}\u{1f600} <>&");
     assert_eq!(cut("\u{e4}\u{e4}\u{e4}", 2), "\u{e4}\u{e4}...");
-    let harmless = cachealloc_analysis::json::harmless("[\"\u{1b}\u{9b}\u{7f}\",\n1]");
+    let harmless = cachealloc_text::escaped("[\"\u{1b}\u{9b}\u{7f}\",\n1]");
     assert_eq!(harmless, "[\"\\u001b\\u009b\\u007f\",\n1]");
 }

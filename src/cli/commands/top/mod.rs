@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cachealloc_analysis::json;
+use cachealloc_text::escaped;
 use clap::Args;
 use serde_json::Value;
 
@@ -136,5 +136,5 @@ fn list(looks: &[Look]) -> String {
         object["command"] = look.command.clone().into();
         object
     });
-    json::harmless(&format!("{}\n", Value::Array(objects.collect()))).into_owned()
+    escaped(&format!("{}\n", Value::Array(objects.collect()))).into_owned()
 }

@@ -88,7 +88,8 @@ impl Look<'_> {
 
     /// Whether everything free in the order of this stream is now free for any stream, because the
     /// stream was joined; if so, `mend` keeps that true. `ask` as in `stream`.
-    pub fn is_joined(
+    #[cfg(test)]
+    pub(crate) fn is_joined(
         &mut self,
         stream_id: u64,
         mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,

@@ -3,28 +3,10 @@
 use std::sync::Arc;
 
 use cachealloc_history::{
-    BlockState, Describe, Frame, OomLimit, OomReport, Site, StackId, human_bytes, live_sites,
-    oom_report, sites,
+    BlockState, Describe, Frame, OomLimit, OomReport, Site, StackId, live_sites, oom_report, sites,
 };
 
 use crate::soundness;
-
-#[test]
-fn bytes_in_units() {
-    for (bytes, text) in [
-        (0, "0 bytes"),
-        (1, "1 byte"),
-        (1023, "1023 bytes"),
-        (1024, "1.00 KiB"),
-        (1536, "1.50 KiB"),
-        (20 << 20, "20.0 MiB"),
-        ((1 << 30) - 1, "1023 MiB"),
-        (139 << 30, "139 GiB"),
-        (u64::MAX, "16383 PiB"),
-    ] {
-        assert_eq!(human_bytes(bytes), text);
-    }
-}
 
 #[test]
 fn sites_add_up_and_the_largest_is_first() {
@@ -70,13 +52,13 @@ cachealloc: out of memory on GPU 1: asked for 2.00 GiB, more than the_option all
   reserved      134 GiB of that
   allocated     120 GiB of that
   not in use    14.0 GiB, the largest block is 512 MiB
-  who holds most, 5 of 7 call sites:
+  held by the largest 5 of 7 call sites:
     50.0 GiB in 1 block, NCCL
                function_0  stack_1.py:0
     25.0 GiB in 2 blocks
                function_0  stack_2.py:0
                function_1  stack_2.py:1
-    16.6 GiB in 3 blocks
+    16.7 GiB in 3 blocks
                function_0  stack_3.py:0
                function_1  stack_3.py:1
                function_2  stack_3.py:2
@@ -91,7 +73,7 @@ cachealloc: out of memory on GPU 1: asked for 2.00 GiB, more than the_option all
                function_2  stack_5.py:2
                function_3  stack_5.py:3
                function_4  stack_5.py:4
-    15.4 GiB elsewhere
+    15.5 GiB elsewhere
 "
     );
 }
@@ -112,12 +94,12 @@ fn report_of_what_is_known() {
     assert_eq!(
         oom_report(&report, &mut Named),
         "\
-cachealloc: out of memory on GPU 0: asked for 1 byte
+cachealloc: out of memory on GPU 0: asked for 1 B
   on the GPU    not known
-  reserved      0 bytes by this process, no limit is set
-  allocated     0 bytes of that
-  not in use    0 bytes, the largest block is 0 bytes
-  who holds it  was not recorded
+  reserved      0 B by this process, no limit is set
+  allocated     0 B of that
+  not in use    0 B, the largest block is 0 B
+  held by       not recorded
 "
     );
 }

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::names::acts;
+use crate::plain::is_steering;
 
-/// JSON that another program has written, with what a terminal would obey as JSON itself says it. Between
-/// lines there may be line ends, and nothing else of that kind is in JSON outside of texts.
-pub fn harmless(json: &str) -> Cow<'_, str> {
-    let spoils = |letter| letter != '\n' && acts(letter);
-    if !json.contains(spoils) {
+/// JSON of another program, with letters that steer a terminal escaped. Line ends stay: outside of texts,
+/// JSON has no other such letter.
+pub fn escaped(json: &str) -> Cow<'_, str> {
+    let steers = |letter| letter != '\n' && is_steering(letter);
+    if !json.contains(steers) {
         return json.into();
     }
     let mut text = String::with_capacity(json.len());
     for letter in json.chars() {
-        if spoils(letter) {
+        if steers(letter) {
             text += &format!("\\u{:04x}", u32::from(letter));
         } else {
             text.push(letter);
@@ -26,13 +26,22 @@ pub fn harmless(json: &str) -> Cow<'_, str> {
 
 pub struct Json<W> {
     output: W,
-    /// Whether something stands before what comes next, in the same array or object.
+    /// Whether an item precedes the next one in the same array or object.
     comma: bool,
+    /// Whether a key precedes the next item.
+    keyed: bool,
+    /// How deep each item on a line of its own is indented; None: no lines.
+    depth: Option<usize>,
 }
 
 impl<W: Write> Json<W> {
     pub fn new(output: W) -> Json<W> {
-        Json { output, comma: false }
+        Json { output, comma: false, keyed: true, depth: None }
+    }
+
+    /// With each item on a line of its own.
+    pub fn lines(output: W) -> Json<W> {
+        Json { depth: Some(0), ..Json::new(output) }
     }
 
     /// Ends the text with a line end.
@@ -61,8 +70,8 @@ impl<W: Write> Json<W> {
     /// The key of what is written next.
     pub fn key(&mut self, key: &str) -> io::Result<&mut Json<W>> {
         self.text(key)?;
-        self.output.write_all(b":")?;
-        self.comma = false;
+        self.output.write_all(if self.depth.is_some() { b": " } else { b":" })?;
+        self.keyed = true;
         Ok(self)
     }
 
@@ -70,7 +79,8 @@ impl<W: Write> Json<W> {
         self.separate()?;
         self.output.write_all(b"\"")?;
         let mut rest = text;
-        while let Some(at) = rest.find(|letter| matches!(letter, '"' | '\\') || acts(letter)) {
+        while let Some(at) = rest.find(|letter| matches!(letter, '"' | '\\') || is_steering(letter))
+        {
             let (before, after) = rest.split_at(at);
             let mut letters = after.chars();
             let letter = letters.next().unwrap_or_default();
@@ -100,10 +110,10 @@ impl<W: Write> Json<W> {
         self.number("null")
     }
 
-    /// What comes next begins on a line of its own: for long lists, so that people can read them.
+    /// Begins a line for the next item of a long list, so that people can read it.
     pub fn line(&mut self) -> io::Result<()> {
         self.separate()?;
-        self.comma = false;
+        self.keyed = true;
         self.output.write_all(b"\n")
     }
 
@@ -116,17 +126,33 @@ impl<W: Write> Json<W> {
         self.separate()?;
         self.output.write_all(open)?;
         self.comma = false;
+        self.depth = self.depth.map(|depth| depth + 1);
         body(self)?;
+        self.depth = self.depth.map(|depth| depth - 1);
+        if self.comma {
+            self.break_line()?;
+        }
         self.output.write_all(close)?;
         self.comma = true;
         Ok(())
     }
 
     fn separate(&mut self) -> io::Result<()> {
-        if self.comma {
-            self.output.write_all(b",")?;
+        let is_behind_key = std::mem::take(&mut self.keyed);
+        if !is_behind_key {
+            if self.comma {
+                self.output.write_all(b",")?;
+            }
+            self.break_line()?;
         }
         self.comma = true;
         Ok(())
+    }
+
+    fn break_line(&mut self) -> io::Result<()> {
+        match self.depth {
+            Some(depth) => write!(self.output, "\n{:1$}", "", 2 * depth),
+            None => Ok(()),
+        }
     }
 }

@@ -1,0 +1,10 @@
+//! Texts for people and programs: amounts, names that come from elsewhere, JSON.
+#![forbid(unsafe_code)]
+
+mod json;
+mod plain;
+mod units;
+
+pub use json::{Json, escaped};
+pub use plain::{cut, is_steering, plain};
+pub use units::{bytes, count, plural, three_digits};
