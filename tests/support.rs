@@ -261,7 +261,7 @@ pub fn driver_folder() -> PathBuf {
 pub fn driver_of_version(version: u32) -> PathBuf {
     let folder = built("libcuda.so").with_file_name(format!("simulated-{version}"));
     let mut bytes = fs::read(built("libcuda.so")).expect("the driver is readable");
-    let table = fs::read_to_string(root().join("tests/data/driver-functions.csv"));
+    let table = fs::read_to_string(root().join("src/preload/functions.csv"));
     let table = table.expect("the table of functions");
     let rows = table.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
     let later = rows.filter(|row| row[2].parse::<u32>().is_ok_and(|since| since > version));

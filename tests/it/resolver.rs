@@ -6,7 +6,7 @@ use std::fs;
 use cachealloc_tests::{Run, driver_of_version, root};
 
 fn ask() -> Run {
-    Run::c("resolve.c").arg(root().join("tests/data/driver-functions.csv"))
+    Run::c("resolve.c").arg(root().join("src/preload/functions.csv"))
 }
 
 /// Every base name with each of its versions, the neighbours, and all flags, in both forms and by

@@ -1,6 +1,6 @@
 //! The file that users get: what it exports, what it needs, and from which C library on it loads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::{env, fs};
 
@@ -27,7 +27,9 @@ fn exports_are_the_committed_list() {
 /// a dependency exports.
 #[test]
 fn every_export_is_a_driver_function() {
-    let known: BTreeSet<String> = columns("src/preload/functions.csv").into_keys().collect();
+    let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
+    let symbols = table.lines().filter_map(|row| Some(row.split_once(',')?.0.to_string()));
+    let known: BTreeSet<String> = symbols.collect();
     let header = fs::read_to_string(root().join("include/cachealloc.h")).expect("our header");
     for symbol in names(&["--defined-only"]) {
         let name = &symbol.name;
@@ -96,20 +98,6 @@ fn needs_the_c_library_and_the_unwinder_only() {
     assert!(!text.contains("TEXTREL"));
 }
 
-/// The table says of each function what we rely on; its first ten columns are facts about the
-/// driver that the tests hold a second time, for the simulated driver.
-#[test]
-fn the_table_of_functions_is_the_facts_and_our_columns() {
-    let ours = columns("src/preload/functions.csv");
-    let facts = columns("tests/data/driver-functions.csv");
-    for (symbol, fact) in &facts {
-        let row = ours.get(symbol).unwrap_or_else(|| panic!("{symbol} is missing"));
-        assert_eq!(row[..COMMON], fact[..COMMON], "{symbol}");
-    }
-    let more: Vec<_> = ours.keys().filter(|symbol| !facts.contains_key(*symbol)).collect();
-    assert!(more.is_empty(), "not in the facts: {more:?}");
-}
-
 /// The library with assertions is the same shape, as far as a program can see.
 #[test]
 fn the_checked_library_exports_the_same() {
@@ -117,19 +105,6 @@ fn the_checked_library_exports_the_same() {
         tool("nm", &["-D", "--defined-only", "--format=just-symbols", &path.display().to_string()])
     };
     assert_eq!(list(&library()), list(&release_library()));
-}
-
-const COMMON: usize = 10;
-
-fn columns(path: &str) -> BTreeMap<String, Vec<String>> {
-    let text = fs::read_to_string(root().join(path)).expect(path);
-    let mut rows = BTreeMap::new();
-    for line in text.lines() {
-        let fields: Vec<String> = line.splitn(13, ',').map(str::to_string).collect();
-        let twice = rows.insert(fields[0].clone(), fields);
-        assert!(twice.is_none(), "{path}: twice: {twice:?}");
-    }
-    rows
 }
 
 #[derive(Debug)]

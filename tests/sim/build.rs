@@ -1,4 +1,4 @@
-//! Expands `tests/data/driver-functions.csv` into the export table.
+//! Expands `src/preload/functions.csv` into the export table.
 //!
 //! A function that some file under `api/` defines inside `driver! { .. }` points there; every
 //! other row becomes a stub of its own that answers "not supported". Two rows never share an
@@ -13,10 +13,10 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1,-z,nodelete");
     // The table of functions holds our own, also where a preloaded library has the same names.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    println!("cargo:rerun-if-changed=../data/driver-functions.csv");
+    println!("cargo:rerun-if-changed=../../src/preload/functions.csv");
     println!("cargo:rerun-if-changed=api");
     let implemented = implemented(Path::new("api"));
-    let table = fs::read_to_string("../data/driver-functions.csv").expect("the function table");
+    let table = fs::read_to_string("../../src/preload/functions.csv").expect("the function table");
     let mut rows: Vec<Row> = table.lines().skip(1).map(Row::parse).collect();
     // Sorted by version within a base name: the look-up takes the last that is old enough.
     rows.sort_by(|a, b| (a.base, a.api_version).cmp(&(b.base, b.api_version)));

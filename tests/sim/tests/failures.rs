@@ -107,7 +107,7 @@ fn the_lookup_answers_as_measured() {
 fn every_function_of_the_table_is_exported_and_found() {
     let outcome = child("every_function_of_the_table_is_exported_and_found", &[], |d| {
         let mut addresses = std::collections::HashSet::new();
-        let table = include_str!("../../data/driver-functions.csv");
+        let table = include_str!("../../../src/preload/functions.csv");
         for row in table.lines().skip(1) {
             let fields: Vec<&str> = row.split(',').collect();
             let address = d.resolver.symbol(fields[0]).expect(fields[0]);
