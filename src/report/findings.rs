@@ -4,13 +4,10 @@ use std::collections::HashMap;
 
 use cachealloc_analysis::model::Dropped;
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
-
-use crate::Input;
-use crate::head::same_process;
-use crate::layout::Place;
-use crate::tables::{Tables, Translation};
 use cachealloc_text::{bytes, count, plural};
 
+use crate::inputs::{Input, Place, same_process};
+use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
 
 pub fn of(
@@ -20,53 +17,55 @@ pub fn of(
     tables: &mut Tables,
 ) -> Vec<String> {
     let mut findings = Vec::new();
-    let last = last_moment(inputs);
-    let told = |place: &&Place| last.is_none_or(|last| place.file == last);
-    let highest = places.iter().rev().filter(told).max_by_key(|it| it.track.lives.peak_bytes);
+    let last = last_snapshot(inputs);
+    let is_shown = |place: &&Place| last.is_none_or(|last| place.file == last);
+    let highest = places.iter().rev().filter(is_shown).max_by_key(|it| it.track.lives.peak_bytes);
     if let Some(last) = last {
         let (files, name) = (inputs.len(), &inputs[last].name);
-        findings.push(format!("{files} moments of one process; this is told by the last, {name}."));
+        findings.push(format!(
+            "{files} snapshots of one process; the findings are those of the last, {name}."
+        ));
     }
-    for place in places.iter().filter(told) {
-        let whose = if places.len() > 1 { whose(inputs, place) } else { String::new() };
+    for place in places.iter().filter(is_shown) {
+        let label = if places.len() > 1 { label_of(inputs, place) } else { String::new() };
         let mut device =
             Found { inputs, place, translation: &mut translations[place.file], tables };
-        let is_told =
-            places.len() <= TOLD_MOST || highest.is_some_and(|it| std::ptr::eq(it, place));
+        let is_described =
+            places.len() <= DESCRIBED_MOST || highest.is_some_and(|it| std::ptr::eq(it, place));
         let found =
-            if is_told { device.all() } else { device.out_of_memory().into_iter().collect() };
-        findings.extend(found.into_iter().map(|finding| format!("{whose}{finding}")));
+            if is_described { device.all() } else { device.out_of_memory().into_iter().collect() };
+        findings.extend(found.into_iter().map(|finding| format!("{label}{finding}")));
     }
-    if let (true, Some(highest)) = (places.len() > TOLD_MOST, highest) {
-        let of = whose(inputs, highest);
+    if let (true, Some(highest)) = (places.len() > DESCRIBED_MOST, highest) {
+        let of = label_of(inputs, highest);
         findings.insert(
             0,
             format!(
-                "{of}the highest peak of {}; of the others only shortages are told here.",
+                "{of}the highest peak of {}; of the others only failed allocations are listed here.",
                 places.len(),
             ),
         );
     }
     for input in inputs {
-        let whose = if inputs.len() > 1 { format!("{}: ", input.name) } else { String::new() };
-        findings.extend(what_is_missing(input).map(|finding| format!("{whose}{finding}")));
+        let label = if inputs.len() > 1 { format!("{}: ", input.name) } else { String::new() };
+        findings.extend(what_is_missing(input).map(|finding| format!("{label}{finding}")));
     }
     findings
 }
 
-/// Of several moments of one process, the file whose history is longest: it tells of the others as well,
-/// unless it has lost what they have. Times would not do: those of the same entry differ by a microsecond.
-fn last_moment(inputs: &[Input]) -> Option<usize> {
+/// Of several snapshots of one process, the one with the longest history: it covers the others,
+/// unless it dropped what they have. Times would not do: those of the same entry differ by a microsecond.
+fn last_snapshot(inputs: &[Input]) -> Option<usize> {
     let length = |&file: &usize| inputs[file].snapshot.entries_count();
     let last = (0..inputs.len()).max_by_key(length)?;
     let is_whole = matches!(inputs[last].snapshot.settings.dropped, Dropped::Count(0));
     (is_whole && same_process(inputs)).then_some(last)
 }
 
-/// Of more devices than this only the one with the highest peak is told of.
-const TOLD_MOST: usize = 2;
+/// Of more devices than this only the one with the highest peak is described.
+const DESCRIBED_MOST: usize = 2;
 
-fn whose(inputs: &[Input], place: &Place) -> String {
+fn label_of(inputs: &[Input], place: &Place) -> String {
     let name = &inputs[place.file].name;
     match (inputs.len(), inputs[place.file].snapshot.devices.len()) {
         (1, _) => format!("Device {}: ", place.device),
@@ -83,7 +82,7 @@ struct Found<'a, 'b> {
     tables: &'a mut Tables,
 }
 
-/// A call site in words, and what its stacks came to.
+/// A call site in words, and the totals of its stacks.
 struct Site {
     text: String,
     totals: Totals,
@@ -117,7 +116,7 @@ impl Found<'_, '_> {
         named.map(|(site, totals)| Site { text: self.tables.site_text(site), totals }).collect()
     }
 
-    /// How long after the begin.
+    /// The time since the start.
     fn time_of(&self, page_moment: u32) -> String {
         let times = &self.place.track.times_us;
         let begin = times.first().copied().unwrap_or(0);
@@ -133,12 +132,12 @@ impl Found<'_, '_> {
         let track = &self.place.track;
         let (moment, held) = (track.page_moment(track.lives.peak), track.lives.peak_bytes);
         let most = most(sites, |totals| totals.peak_bytes)?;
-        let when = match self.has_history() {
-            true => format!("At the peak, {} after the begin, there", self.time_of(moment)),
-            false => "There".to_string(),
+        let (begin, when) = match self.has_history() {
+            true => ("Peak: ", format!(", {} after start", self.time_of(moment))),
+            false => ("", String::new()),
         };
         Some(format!(
-            "{when} were {} alive, {} of it from {}; {} were reserved.",
+            "{begin}{} live{when}; {} of it from {}; {} reserved.",
             bytes(held),
             share(most.totals.peak_bytes, held),
             most.text,
@@ -150,14 +149,16 @@ impl Found<'_, '_> {
         let first = *self.place.track.ooms.first()?;
         let sites = self.sites(first.moment);
         let holder = most(&sites, |totals| totals.live_bytes);
-        let holder = holder
-            .map(|site| format!("; {} held most, {}", site.text, bytes(site.totals.live_bytes)));
-        let number = self.place.track.ooms.len() as u64;
+        let holder = holder.map(|site| {
+            format!("; largest holder: {}, {}", site.text, bytes(site.totals.live_bytes))
+        });
+        let asked = bytes(first.requested_bytes);
+        let failed = match self.place.track.ooms.len() as u64 {
+            1 => format!("A {asked} allocation failed"),
+            number => format!("{} failed, the first of {asked}", plural(number, "allocation")),
+        };
         Some(format!(
-            "{} could not be served: {}{} at {}, when {} were free on the device{}.",
-            plural(number, "request"),
-            if number == 1 { "" } else { "the first " },
-            bytes(first.requested_bytes),
+            "{failed}, {} after start, with {} free on the device{}.",
             self.time_of(first.event + 1),
             bytes(first.free_bytes),
             holder.unwrap_or_default(),
@@ -166,7 +167,7 @@ impl Found<'_, '_> {
 
     fn never_freed(&self, sites: &[Site]) -> Option<String> {
         if !self.has_history() {
-            return None; // nothing is known of frees
+            return None; // frees are unknown
         }
         let Some(most) = most(sites, |totals| totals.end_bytes) else {
             return Some("Every block was freed before the snapshot was taken.".to_string());
@@ -178,10 +179,10 @@ impl Found<'_, '_> {
         };
         let were = if blocks == 1 { "was" } else { "were" };
         let fate = match self.inputs[self.place.file].snapshot.setting("taken") {
-            Some("asked") => "alive when the snapshot was asked for",
-            Some("shortage") => "alive when memory ran out",
-            Some("signal") => "alive when a signal ended the program",
-            // At the end, or by who does not say it.
+            Some("asked") => "live when the snapshot was requested",
+            Some("shortage") => "live when memory ran out",
+            Some("signal") => "live when a signal ended the program",
+            // At the end of the program, or unknown.
             _ => "never freed",
         };
         let blocks = plural(blocks, "block");
@@ -189,7 +190,7 @@ impl Found<'_, '_> {
         Some(format!("{blocks}, {held}, {were} {fate}: {share} from {from}."))
     }
 
-    /// The call site that leaves blocks behind in nearly all parts of the run.
+    /// The call site that leaks blocks in nearly all parts of the run.
     fn grows(&mut self) -> Option<String> {
         let track = &self.place.track;
         let (begin, end) = (*track.times_us.first()?, *track.times_us.last()?);
@@ -209,7 +210,7 @@ impl Found<'_, '_> {
         let (site, held) = (self.tables.site_text(site), bytes(left.bytes));
         let blocks = plural(left.blocks, "block");
         Some(format!(
-            "{site} keeps growing: {blocks}, {held}, through all of the run, and none freed."
+            "{site} keeps growing: {blocks}, {held}, allocated throughout the run, none freed."
         ))
     }
 
@@ -217,13 +218,13 @@ impl Found<'_, '_> {
         let most = most(sites, |totals| totals.temporary_count)?;
         let (_, number) = sum(sites, |totals| (totals.temporary_bytes, totals.temporary_count));
         let (_, all) = sum(sites, |totals| (totals.allocated_bytes, totals.allocated_count));
-        // A few of them are in every program.
+        // Every program has a few.
         if number < TEMPORARY_COUNT_LEAST || number < all / TEMPORARY_SHARE_LEAST {
             return None;
         }
         Some(format!(
             "{} of {} allocations ({}) were temporary, freed with at most {OTHERS_BETWEEN_MAX} other \
-             in between: most ({}) from {}.",
+             allocation in between: most ({}) from {}.",
             count(number),
             count(all),
             share(number, all),
@@ -239,14 +240,14 @@ impl Found<'_, '_> {
         (split > reserved / FRAGMENTATION_SHARE_LEAST).then(|| {
             let (free, all, share) = (bytes(split), bytes(reserved), share(split, reserved));
             format!(
-                "{free} of the {all} that are reserved at the end ({share}) are free, but lie between \
-                 blocks in use: fragmentation."
+                "Fragmentation: {free} of the {all} reserved at the end ({share}) are free, but lie \
+                 between blocks in use."
             )
         })
     }
 }
 
-/// What a call site has left behind.
+/// What a call site never freed.
 #[derive(Default)]
 struct Left {
     bytes: u64,
@@ -255,12 +256,12 @@ struct Left {
     parts: u32,
 }
 
-/// A run is looked at in so many parts of equal time.
+/// The run is divided into so many parts of equal time.
 const PARTS: u64 = 16;
 const GROWING_PARTS_LEAST: u32 = 14;
 const GROWING_BLOCKS_LEAST: u64 = 16;
 
-/// Less is no news.
+/// Fewer are not worth a finding.
 const TEMPORARY_COUNT_LEAST: u64 = 10;
 /// One in so many.
 const TEMPORARY_SHARE_LEAST: u64 = 100;
@@ -283,16 +284,16 @@ fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
     let lost = match snapshot.settings.dropped {
         Dropped::Count(0) | Dropped::Unknown => None,
         Dropped::Count(lost) => Some(format!(
-            "The recording lost its oldest {}: what was before is not shown (max_entries).",
+            "The recording dropped its oldest {} (max_entries): what was before is not shown.",
             if lost == 1 { "entry".to_string() } else { format!("{} entries", count(lost)) },
         )),
     };
     let no_history = snapshot.devices.iter().all(|device| device.entries.len() <= 1);
     let how = match snapshot.is_ours() {
-        true => "record:all remembers every allocation",
-        false => "torch.cuda.memory._record_memory_history() has PyTorch remember every allocation",
+        true => "record:all records every allocation",
+        false => "torch.cuda.memory._record_memory_history() has PyTorch record every allocation",
     };
     let no_history =
-        no_history.then(|| format!("The file has no history, only what was alive: {how}."));
+        no_history.then(|| format!("The file has no history, only what was live: {how}."));
     lost.into_iter().chain(no_history)
 }

@@ -1,7 +1,7 @@
 //! All data of the page: a small head in JSON, and columns.
 
-use crate::Input;
 use crate::columns::Columns;
+use crate::inputs::{Input, Place, title};
 use crate::segments::Segments;
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
@@ -13,16 +13,6 @@ pub struct Layout {
     /// JSON.
     pub head: String,
     pub columns: Columns,
-}
-
-/// A track of the page, and where it is from.
-pub struct Place {
-    pub file: usize,
-    pub device: usize,
-    pub track: Track,
-    /// The page's number of the stack of each row.
-    pub stacks: Vec<u32>,
-    pub oom_stacks: Vec<u32>,
 }
 
 impl Layout {
@@ -60,7 +50,7 @@ impl Layout {
         let findings = findings::of(inputs, &places, &mut translations, &mut tables);
         tables.write(&mut columns);
         let head = head::head(inputs, &places, &columns);
-        Layout { title: head::title(inputs), findings, head, columns }
+        Layout { title: title(inputs), findings, head, columns }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The report: snapshots in, one HTML file out, which explains what was in GPU memory.
 //!
 //! The file needs nothing but a browser: no network, no server, no other file. What is drawn is computed
-//! in the page (`page/*.js`) from compact columns, so that the reader can choose any moment; what is
-//! said in words is computed here ([`findings`]), so that it also stands there without JavaScript.
+//! in the page (`page/*.js`) from compact columns, so that the reader can choose any moment; the
+//! sentences are computed here ([`findings`]), so that they are there without JavaScript, too.
 //!
 //! Names in a snapshot come from the program, and may be anything. They enter the page as text only:
 //! escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
@@ -12,6 +12,7 @@
 mod columns;
 mod findings;
 mod head;
+mod inputs;
 mod layout;
 mod segments;
 mod sites;
@@ -24,13 +25,7 @@ mod html;
 
 use std::io::{self, Write};
 
-use cachealloc_analysis::model::Snapshot;
-
-/// One file, under the name that the reader shall see.
-pub struct Input {
-    pub name: String,
-    pub snapshot: Snapshot,
-}
+pub use inputs::Input;
 
 /// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
 pub fn write(inputs: &[Input], out: &mut impl Write) -> io::Result<()> {

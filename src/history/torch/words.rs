@@ -1,84 +1,105 @@
-//! Every key and string of the schema, once.
+//! Every key and string of PyTorch's schema, once: for the writer here, and for the reader in `analysis`.
 
 use crate::pickle::Word;
 
-/// Numbers the words from 0 in the order in which they stand, for their places in the memo.
-macro_rules! words {
+/// Hands the list to a macro of the caller's, which defines what it needs by name and text.
+#[macro_export]
+macro_rules! schema_words {
+    ($define:ident) => {
+        $define! {
+            EMPTY = "",
+
+            SEGMENTS = "segments",
+            DEVICE_TRACES = "device_traces",
+            ALLOCATOR_SETTINGS = "allocator_settings",
+            EXTERNAL_ANNOTATIONS = "external_annotations",
+            HOST_SEGMENTS = "host_segments",
+            HOST_TRACES = "host_traces",
+
+            DEVICE = "device",
+            ADDRESS = "address",
+            TOTAL_SIZE = "total_size",
+            ALLOCATED_SIZE = "allocated_size",
+            ACTIVE_SIZE = "active_size",
+            REQUESTED_SIZE = "requested_size",
+            STREAM = "stream",
+            SEGMENT_TYPE = "segment_type",
+            LARGE = "large",
+            SMALL = "small",
+            SEGMENT_POOL_ID = "segment_pool_id",
+            IS_EXPANDABLE = "is_expandable",
+            FRAMES = "frames",
+            BLOCKS = "blocks",
+
+            SIZE = "size",
+            STATE = "state",
+            ACTIVE_ALLOCATED = "active_allocated",
+            ACTIVE_PENDING_FREE = "active_pending_free",
+            INACTIVE = "inactive",
+
+            ACTION = "action",
+            ADDR = "addr",
+            DEVICE_FREE = "device_free",
+            TIME_US = "time_us",
+            COMPILE_CONTEXT = "compile_context",
+            NOT_AVAILABLE = "N/A",
+            USER_METADATA = "user_metadata",
+            POOL_ID = "pool_id",
+            CATEGORY = "category",
+            UNKNOWN = "unknown",
+            ALLOC = "alloc",
+            FREE_REQUESTED = "free_requested",
+            FREE_COMPLETED = "free_completed",
+            SEGMENT_ALLOC = "segment_alloc",
+            SEGMENT_FREE = "segment_free",
+            SEGMENT_MAP = "segment_map",
+            SEGMENT_UNMAP = "segment_unmap",
+            OOM = "oom",
+            SNAPSHOT = "snapshot",
+
+            NAME = "name",
+            FILENAME = "filename",
+            LINE = "line",
+
+            CONFIGURATION = "PYTORCH_CUDA_ALLOC_CONF",
+            MAX_SPLIT_SIZE = "max_split_size",
+            GARBAGE_COLLECTION_THRESHOLD = "garbage_collection_threshold",
+            EXPANDABLE_SEGMENTS = "expandable_segments",
+            PINNED_NUM_REGISTER_THREADS = "pinned_num_register_threads",
+            RELEASE_LOCK_ON_CUDAMALLOC = "release_lock_on_cudamalloc",
+            PINNED_USE_CUDA_HOST_REGISTER = "pinned_use_cuda_host_register",
+            GRAPH_CAPTURE_RECORD_STREAM_REUSE = "graph_capture_record_stream_reuse",
+            MAX_ROUND_THRESHOLD = "max_round_threshold",
+            MAX_CACHED_SIZE = "max_cached_size",
+            ROUNDUP_POWER2_DIVISIONS = "roundup_power2_divisions",
+            TRACE_ALLOC_OVERFLOWED = "trace_alloc_overflowed",
+            TRACE_ALLOC_MAX_ENTRIES = "trace_alloc_max_entries",
+            TRACE_ALLOC_DROPPED = "trace_alloc_dropped",
+            CACHEALLOC = "cachealloc",
+
+            // Of other versions: read, never written.
+            FREE = "free",
+            ANNOTATE = "annotate",
+            ACTIVE_AWAITING_FREE = "active_awaiting_free",
+            HISTORY = "history",
+            REAL_SIZE = "real_size",
+            STAGE = "stage",
+            START = "START",
+        }
+    };
+}
+
+/// Numbers the words from 0 in this order, which are their places in the memo.
+macro_rules! define {
     ($($name:ident = $text:literal,)*) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[repr(u8)]
         enum Number { $($name,)* }
-        $(pub(super) const $name: Word = Word { place: Number::$name as u8, text: $text };)*
+        $(
+            #[allow(dead_code)]
+            pub(super) const $name: Word = Word { place: Number::$name as u8, text: $text };
+        )*
     };
 }
 
-words! {
-    SEGMENTS = "segments",
-    DEVICE_TRACES = "device_traces",
-    ALLOCATOR_SETTINGS = "allocator_settings",
-    EXTERNAL_ANNOTATIONS = "external_annotations",
-    HOST_SEGMENTS = "host_segments",
-    HOST_TRACES = "host_traces",
-
-    DEVICE = "device",
-    ADDRESS = "address",
-    TOTAL_SIZE = "total_size",
-    ALLOCATED_SIZE = "allocated_size",
-    ACTIVE_SIZE = "active_size",
-    REQUESTED_SIZE = "requested_size",
-    STREAM = "stream",
-    SEGMENT_TYPE = "segment_type",
-    LARGE = "large",
-    SMALL = "small",
-    SEGMENT_POOL_ID = "segment_pool_id",
-    IS_EXPANDABLE = "is_expandable",
-    FRAMES = "frames",
-    BLOCKS = "blocks",
-
-    SIZE = "size",
-    STATE = "state",
-    ACTIVE_ALLOCATED = "active_allocated",
-    ACTIVE_PENDING_FREE = "active_pending_free",
-    INACTIVE = "inactive",
-
-    ACTION = "action",
-    ADDR = "addr",
-    DEVICE_FREE = "device_free",
-    TIME_US = "time_us",
-    COMPILE_CONTEXT = "compile_context",
-    NOT_AVAILABLE = "N/A",
-    USER_METADATA = "user_metadata",
-    EMPTY = "",
-    POOL_ID = "pool_id",
-    CATEGORY = "category",
-    UNKNOWN = "unknown",
-    ALLOC = "alloc",
-    FREE_REQUESTED = "free_requested",
-    FREE_COMPLETED = "free_completed",
-    SEGMENT_ALLOC = "segment_alloc",
-    SEGMENT_FREE = "segment_free",
-    SEGMENT_MAP = "segment_map",
-    SEGMENT_UNMAP = "segment_unmap",
-    OOM = "oom",
-    SNAPSHOT = "snapshot",
-
-    NAME = "name",
-    FILENAME = "filename",
-    LINE = "line",
-
-    CONFIGURATION = "PYTORCH_CUDA_ALLOC_CONF",
-    MAX_SPLIT_SIZE = "max_split_size",
-    GARBAGE_COLLECTION_THRESHOLD = "garbage_collection_threshold",
-    EXPANDABLE_SEGMENTS = "expandable_segments",
-    PINNED_NUM_REGISTER_THREADS = "pinned_num_register_threads",
-    RELEASE_LOCK_ON_CUDAMALLOC = "release_lock_on_cudamalloc",
-    PINNED_USE_CUDA_HOST_REGISTER = "pinned_use_cuda_host_register",
-    GRAPH_CAPTURE_RECORD_STREAM_REUSE = "graph_capture_record_stream_reuse",
-    MAX_ROUND_THRESHOLD = "max_round_threshold",
-    MAX_CACHED_SIZE = "max_cached_size",
-    ROUNDUP_POWER2_DIVISIONS = "roundup_power2_divisions",
-    TRACE_ALLOC_OVERFLOWED = "trace_alloc_overflowed",
-    TRACE_ALLOC_MAX_ENTRIES = "trace_alloc_max_entries",
-    TRACE_ALLOC_DROPPED = "trace_alloc_dropped",
-    CACHEALLOC = "cachealloc",
-}
+schema_words!(define);

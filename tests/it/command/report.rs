@@ -25,7 +25,7 @@ fn what_was_planted_is_said() {
         format!("2 blocks, 6.00 MiB, were never freed: all from {}", from("leak", "leak")),
         format!("5 blocks, 15.0 MiB, were never freed: all from {}", from("leak", "leak")),
         format!(
-            "were temporary, freed with at most 1 other in between: most (100) from {}",
+            "were temporary, freed with at most 1 other allocation in between: most (100) from {}",
             from("temporary", "burst")
         ),
         "1 request could not be served".to_string(),

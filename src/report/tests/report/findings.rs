@@ -16,13 +16,13 @@ fn sentences(page: &str) -> Vec<String> {
 fn small_snapshot_in_words() {
     let found = sentences(&written(&[small().input("small.pickle")]));
     let wanted = [
-        "At the peak, 20 us after the begin, there were 13.0 MiB alive, 62 % of it from user/app.py:7 \
-         (passing); 22.0 MiB were reserved.",
-        "1 request could not be served: 4.00 GiB at 30 us, when 5.00 MiB were free on the device; \
-         user/app.py:7 (passing) held most, 8.00 MiB.",
+        "Peak: 13.0 MiB live, 20 us after start; 62 % of it from user/app.py:7 (passing); 22.0 MiB \
+         reserved.",
+        "A 4.00 GiB allocation failed, 30 us after start, with 5.00 MiB free on the device; largest \
+         holder: user/app.py:7 (passing), 8.00 MiB.",
         "1 block, 3.00 MiB, was never freed: all from user/app.cu:12 (keep).",
-        "17.0 MiB of the 22.0 MiB that are reserved at the end (77 %) are free, but lie between \
-         blocks in use: fragmentation.",
+        "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77 %) are free, but lie between \
+         blocks in use.",
     ];
     assert_eq!(found, wanted);
 }
@@ -44,7 +44,7 @@ fn what_grows_is_named() {
     assert_eq!(
         growing,
         [
-            "user/train.py:9 (log) keeps growing: 399 blocks, 399 MiB, through all of the run, and none freed."
+            "user/train.py:9 (log) keeps growing: 399 blocks, 399 MiB, allocated throughout the run, none freed."
         ]
     );
 }
@@ -58,8 +58,8 @@ fn temporaries_are_counted() {
         made.entry(Action::Free, 1 << 30, MIB, StackId::NONE);
     }
     let found = sentences(&written(&[made.input("loop")]));
-    let wanted = "1,200 of 1,200 allocations (100 %) were temporary, freed with at most 1 other in \
-                  between: most (1,200) from user/app.c:5 (scratch).";
+    let wanted = "1,200 of 1,200 allocations (100 %) were temporary, freed with at most 1 other \
+                  allocation in between: most (1,200) from user/app.c:5 (scratch).";
     assert!(found.iter().any(|finding| finding == wanted), "{found:?}");
     assert!(found.iter().any(|finding| finding.starts_with("Every block was freed")), "{found:?}");
 }
@@ -69,7 +69,10 @@ fn what_is_missing_is_said() {
     let mut made = small();
     made.snapshot.settings.dropped = Dropped::Count(3);
     let found = sentences(&written(&[made.input("ring")]));
-    assert!(found.iter().any(|finding| finding.contains("lost its oldest 3 entries")), "{found:?}");
+    assert!(
+        found.iter().any(|finding| finding.contains("dropped its oldest 3 entries")),
+        "{found:?}"
+    );
 
     let mut made = small();
     made.snapshot.devices[0].entries.clear();
@@ -92,7 +95,7 @@ fn several_files_are_named() {
     }
 }
 
-/// All of it goes through one line, so that line says nothing; who called it does.
+/// All of it goes through one line, so that line says nothing; its callers do.
 #[test]
 fn a_function_that_all_goes_through_is_split_by_its_callers() {
     let mut made = Made::new();
@@ -128,7 +131,7 @@ fn small_sites_are_not_split() {
     );
 }
 
-/// Nobody reads forty sentences of eight ranks.
+/// Forty sentences of eight ranks are too many to read.
 #[test]
 fn of_many_files_the_highest_is_told() {
     let files: Vec<_> = (0..4u64)
@@ -162,7 +165,7 @@ fn of_moments_of_one_process_the_last_tells() {
     inputs[0].snapshot.devices[0].entries.truncate(3);
     let found = sentences(&written(&inputs));
     let alone = sentences(&written(&inputs[1..]));
-    assert_eq!(found[0], "2 moments of one process; this is told by the last, second.");
+    assert_eq!(found[0], "2 snapshots of one process; the findings are those of the last, second.");
     let told = found[1..].iter().map(|finding| finding.trim_start_matches("second: "));
     assert_eq!(told.collect::<Vec<_>>(), alone);
     // Of two that say the same, the later one, whose clock may say a little less.
@@ -171,21 +174,21 @@ fn of_moments_of_one_process_the_last_tells() {
         input.snapshot.settings = inputs[1].snapshot.settings.clone();
     }
     same[0].snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
-    assert!(sentences(&written(&same))[0].ends_with("told by the last, exit."));
+    assert!(sentences(&written(&same))[0].ends_with("those of the last, exit."));
     // What the last one has lost, the first one still tells.
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
     let found = sentences(&written(&inputs));
-    assert!(found.iter().any(|finding| finding.starts_with("first: At the peak")), "{found:?}");
+    assert!(found.iter().any(|finding| finding.starts_with("first: Peak: ")), "{found:?}");
 }
 
-/// Only at the end of the program it is known that nobody freed a block.
+/// Only the end of the program tells that a block was never freed.
 #[test]
 fn why_a_snapshot_was_taken_counts() {
     for (why, wanted) in [
         ("exit", "1 block, 3.00 MiB, was never freed: all"),
-        ("asked", "1 block, 3.00 MiB, was alive when the snapshot was asked for: all"),
-        ("shortage", "1 block, 3.00 MiB, was alive when memory ran out: all"),
-        ("signal", "1 block, 3.00 MiB, was alive when a signal ended the program: all"),
+        ("asked", "1 block, 3.00 MiB, was live when the snapshot was requested: all"),
+        ("shortage", "1 block, 3.00 MiB, was live when memory ran out: all"),
+        ("signal", "1 block, 3.00 MiB, was live when a signal ended the program: all"),
     ] {
         let mut input = small().input("small.pickle");
         input.snapshot.settings.ours.push(("taken".to_string(), why.to_string()));

@@ -1,0 +1,56 @@
+//! The files of a report, and the tracks of the page that are made of them.
+
+use std::collections::HashSet;
+
+use cachealloc_analysis::model::Snapshot;
+
+use crate::track::Track;
+
+/// One file, under the name that is shown.
+pub struct Input {
+    pub name: String,
+    pub snapshot: Snapshot,
+}
+
+/// A track of the page, and where it comes from.
+pub struct Place {
+    pub file: usize,
+    pub device: usize,
+    pub track: Track,
+    /// The page's number of the stack of each row.
+    pub stacks: Vec<u32>,
+    pub oom_stacks: Vec<u32>,
+}
+
+/// The program's name if the file has it, else the file's.
+pub fn title(inputs: &[Input]) -> String {
+    let programs = inputs.iter().filter_map(|input| input.snapshot.setting("program"));
+    let programs: HashSet<_> = programs.collect();
+    match (programs.len(), inputs) {
+        (1, _) => programs.into_iter().next().unwrap_or_default().to_string(),
+        (_, [only]) => only.name.clone(),
+        (_, [first, others @ ..]) => format!("{} and {} more", first.name, others.len()),
+        (_, []) => "nothing".to_string(),
+    }
+}
+
+/// Whether the files are moments of one process, and so must not be added up: an entry of the first is
+/// in the second as well, or both say the same host and process.
+pub fn same_process(inputs: &[Input]) -> bool {
+    let [first, others @ ..] = inputs else { return false };
+    let identity = |input: &Input| {
+        let setting = |name| input.snapshot.setting(name).map(str::to_string);
+        Some((setting("host")?, setting("process")?))
+    };
+    let key = |input: &Input| {
+        let entries = input.snapshot.devices.iter().flat_map(|device| &device.entries);
+        let keys = entries.filter(|entry| entry.time_us > 0 && entry.bytes > 0);
+        keys.map(|entry| (entry.time_us, entry.address, entry.bytes)).collect::<HashSet<_>>()
+    };
+    if let Some(identity_of_first) = identity(first) {
+        return !others.is_empty()
+            && others.iter().all(|other| identity(other).as_ref() == Some(&identity_of_first));
+    }
+    let known = key(first);
+    !others.is_empty() && others.iter().all(|other| !known.is_disjoint(&key(other)))
+}
