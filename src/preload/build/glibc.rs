@@ -30,7 +30,7 @@ const LIBRARIES: [Library; 3] = [
         versions: &[
             (
                 "GLIBC_2.2.5",
-                "__cxa_atexit __cxa_finalize __errno_location _exit abort bcmp calloc close \
+                "=environ __cxa_atexit __cxa_finalize __errno_location _exit abort bcmp calloc close \
                  closedir dirfd dl_iterate_phdr dup dup2 execvp exit fcntl fork free fsync ftruncate64 \
                  getcwd getenv geteuid gethostname getpid getppid getrlimit gettimeofday gnu_get_libc_version ioctl isatty kill \
                  lseek64 madvise malloc memchr memcmp memmove memrchr memset mkdir mmap mmap64 \

@@ -42,6 +42,7 @@ counters! {
 }
 
 /// A number of events and the time they took.
+#[derive(Default)]
 pub struct Tally {
     count: AtomicU64,
     nanoseconds: AtomicU64,

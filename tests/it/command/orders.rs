@@ -244,13 +244,19 @@ fn a_killed_program_is_not_taken_for_another() {
     let running = control("idle", "log:quiet");
     let id = running.child.id();
     kill("-KILL", id);
-    let dead = || fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|it| it.contains(") Z "));
+    let dead =
+        || fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|it| it.contains(") Z "));
     while !dead() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    for (verb, rest) in
-        [("stats", ""), ("record", "on"), ("trim", ""), ("limit", "1G"), ("snapshot", ""), ("top", "")]
-    {
+    for (verb, rest) in [
+        ("stats", ""),
+        ("record", "on"),
+        ("trim", ""),
+        ("limit", "1G"),
+        ("snapshot", ""),
+        ("top", ""),
+    ] {
         let ran = order(&running, verb, rest);
         let why = format!("cachealloc: process {id} has ended");
         assert!(ran.code == Some(1) && ran.stderr.starts_with(&why), "{verb}: {ran:?}");

@@ -232,8 +232,8 @@ impl<'a> Worker<'a> {
     }
 
     fn wait_for(&mut self, clock: &Clock) -> Outcome {
-        for stream in 0..clock.len() {
-            if self.streams.host()[stream] < clock[stream] {
+        for (stream, seen) in clock.iter().enumerate() {
+            if self.streams.host()[stream] < *seen {
                 self.driver.synchronize_stream(self.streams.handles[stream])?;
                 let waited = self.streams.past(stream);
                 self.streams.host_waited(&waited);
