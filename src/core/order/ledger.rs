@@ -39,7 +39,7 @@ pub struct Ledger {
     /// Everything submitted.
     pub submitted: Marks,
     /// What of it the host could see without synchronizing.
-    pub looked_at: Marks,
+    pub host_visible: Marks,
     /// Whether a barrier may stand in for a wait.
     pub exclusive: Exclusive,
     /// Whether every kernel counts as visible to the host.
@@ -56,7 +56,7 @@ pub struct Covers {
     /// Everything the host has waited for.
     pub waited: Cover,
     /// Everything the host has waited for, of what it could see.
-    pub looked: Cover,
+    pub host_visible: Cover,
     /// The barriers by number, and which are complete.
     pub pending_barriers: PendingBarriers,
 }
@@ -80,7 +80,7 @@ pub struct Situation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeenAll {
     submitted: Seen,
-    looked_at: Seen,
+    host_visible: Seen,
     number: BarrierNumber,
 }
 
@@ -98,48 +98,48 @@ impl Ledger {
     pub const fn new() -> Ledger {
         Ledger {
             submitted: Marks::new(),
-            looked_at: Marks::new(),
+            host_visible: Marks::new(),
             exclusive: Exclusive::new(),
             visible: Visible::new(),
             elision: Elision::new(),
         }
     }
 
-    /// Before the real call of class submit or order. `look`: the host could see its effect without
+    /// Before the real call of class submit or order. `host_visible`: the host could see its effect without
     /// synchronizing, by what the call is; a kernel passes `every_kernel()` or better. True: first wait
     /// for the pending barriers of every context, then call `exclusive.waited()`.
     #[inline]
     #[must_use]
-    pub fn submits(&self, context_id: u64, look: bool) -> bool {
+    pub fn submits(&self, context_id: u64, host_visible: bool) -> bool {
         let wait_first = self.exclusive.submits(context_id);
-        self.begin(look, Lane::Shared);
+        self.begin(host_visible, Lane::Shared);
         wait_first
     }
 
     /// The marks of `submits` alone, if only one context can submit or the caller has called
     /// `exclusive.submits` itself.
     #[inline]
-    pub fn begin(&self, look: bool, lane: Lane) {
-        if look {
-            self.looked_at.begin(lane);
+    pub fn begin(&self, host_visible: bool, lane: Lane) {
+        if host_visible {
+            self.host_visible.begin(lane);
             if !rule_holds(Rule::LookMarksBothSides) {
-                self.looked_at.end(lane);
+                self.host_visible.end(lane);
             }
         }
         self.submitted.begin(lane);
     }
 
-    /// After the real call, whatever it returned, with the same `look`.
+    /// After the real call, whatever it returned, with the same `host_visible`.
     #[inline]
-    pub fn submitted(&self, look: bool) {
-        self.end(look, Lane::Shared);
+    pub fn submitted(&self, host_visible: bool) {
+        self.end(host_visible, Lane::Shared);
     }
 
     /// As `submitted`, with the lane that `begin` got.
     #[inline]
-    pub fn end(&self, look: bool, lane: Lane) {
-        if look && rule_holds(Rule::LookMarksBothSides) {
-            self.looked_at.end(lane);
+    pub fn end(&self, host_visible: bool, lane: Lane) {
+        if host_visible && rule_holds(Rule::LookMarksBothSides) {
+            self.host_visible.end(lane);
         }
         self.submitted.end(lane);
     }
@@ -152,8 +152,8 @@ impl Ledger {
     pub fn note_visible(&self, cause: VisibleCause) -> bool {
         let first = self.visible.note(cause);
         if first {
-            self.looked_at.begin(Lane::Shared);
-            self.looked_at.end(Lane::Shared);
+            self.host_visible.begin(Lane::Shared);
+            self.host_visible.end(Lane::Shared);
         }
         first
     }
@@ -171,7 +171,7 @@ impl Ledger {
         // pending. In the other order both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
-        let look_quiet = self.looked_at.quiet_since(&covers.looked);
+        let visible_quiet = self.host_visible.quiet_since(&covers.host_visible);
         Facts {
             mode: situation.mode,
             exclusive: self.exclusive.is_exclusive(situation.context_id),
@@ -180,7 +180,7 @@ impl Ledger {
             in_driver_callback: situation.in_driver_callback,
             ordered_quiet,
             waited_quiet,
-            look_quiet,
+            visible_quiet,
             elision: self.elision.is_allowed(),
         }
     }
@@ -189,7 +189,7 @@ impl Ledger {
     pub fn before_barrier(&self, covers: &Covers) -> SeenAll {
         SeenAll {
             submitted: self.submitted.before_barrier(),
-            looked_at: self.looked_at.before_barrier(),
+            host_visible: self.host_visible.before_barrier(),
             number: covers.pending_barriers.take(),
         }
     }
@@ -214,7 +214,7 @@ impl Covers {
         Covers {
             ordered: Cover::new(),
             waited: Cover::new(),
-            looked: Cover::new(),
+            host_visible: Cover::new(),
             pending_barriers: PendingBarriers::new(),
         }
     }
@@ -225,7 +225,7 @@ impl Covers {
         self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
         self.waited.passed(seen.submitted);
-        self.looked.passed(seen.looked_at);
+        self.host_visible.passed(seen.host_visible);
     }
 
     /// The barrier on which a free without one relies, for `TrackedBarrier::track`; also what a teardown
@@ -239,7 +239,7 @@ impl SeenAll {
     /// Everything read, for tests that explore states.
     #[cfg(test)]
     pub(crate) fn parts(self) -> ((u64, u64), (u64, u64), u64) {
-        (self.submitted.parts(), self.looked_at.parts(), self.number.0)
+        (self.submitted.parts(), self.host_visible.parts(), self.number.0)
     }
 
     /// The number of the barrier that is recorded after these reads.

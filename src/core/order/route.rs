@@ -45,7 +45,7 @@ pub struct Facts {
     /// Everything submitted has been waited for by the host.
     pub waited_quiet: bool,
     /// Everything the host could see has been waited for by the host.
-    pub look_quiet: bool,
+    pub visible_quiet: bool,
     /// The marks see every submission.
     pub elision: bool,
 }
@@ -140,8 +140,8 @@ fn ordered(facts: &Facts) -> Route {
         return Route::WaitNatively;
     }
     // If submissions are unseen, "nothing visible in flight" is not known either.
-    let look_quiet = facts.look_quiet && facts.elision || !rule_holds(Rule::LookWaits);
-    if !look_quiet {
+    let visible_quiet = facts.visible_quiet && facts.elision || !rule_holds(Rule::LookWaits);
+    if !visible_quiet {
         return Route::BarrierThenWait;
     }
     if facts.elision && facts.ordered_quiet || !rule_holds(Rule::BarrierOnFree) {

@@ -258,7 +258,7 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
         return Err("no virtual memory management here");
     }
     if context.device_bytes == u64::MAX {
-        return Err("the driver does not tell how much memory the device has");
+        return Err("the driver does not report the memory of the device");
     }
     let device_bytes = context.device_bytes.next_multiple_of(pagemap::PAGE_BYTES);
     for (pool, bytes) in

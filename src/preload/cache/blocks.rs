@@ -72,13 +72,13 @@ pub fn hand_out(
     block: Allocation,
     call: Call,
 ) -> u64 {
-    tell(context, allocator, &block, call);
-    hand_out_told(context, allocator, block, call)
+    record_taken(context, allocator, &block, call);
+    hand_out_recorded(context, allocator, block, call)
 }
 
 /// The core has taken the block for a request. Recorded under the same lock, though the program gets it
 /// later: a concurrent reader finds it in use.
-pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
+pub fn record_taken(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     let allocated = Allocated {
         block: block.block,
@@ -89,8 +89,8 @@ pub fn tell(context: &Context, allocator: &mut Allocator, block: &Allocation, ca
     context.recorder.allocated(allocator, allocated, call.requester, call.stack);
 }
 
-/// As `hand_out`, for a block already recorded by `tell`.
-pub fn hand_out_told(
+/// As `hand_out`, for a block already recorded by `record_taken`.
+pub fn hand_out_recorded(
     context: &Context,
     allocator: &mut Allocator,
     block: Allocation,

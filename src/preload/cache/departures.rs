@@ -20,7 +20,7 @@ use crate::statistics::waits::{self, Wait};
 
 /// The longest wait for memory to arrive; it arrives in any case.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_micros(50);
+const POLL_EVERY: Duration = Duration::from_micros(50);
 /// Two devices that share a row wait for each other's memory too.
 const ROWS: usize = 64;
 
@@ -76,7 +76,7 @@ pub fn awaited(device: i32) -> u64 {
         waits::timed(Wait::Release, || {
             let begun = Instant::now();
             while under_way.load(Ordering::Acquire) != 0 && begun.elapsed() < WAIT_MAX {
-                own_thread::sleep(LOOK_EVERY);
+                own_thread::sleep(POLL_EVERY);
             }
             SUCCESS
         });

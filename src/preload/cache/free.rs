@@ -228,7 +228,7 @@ impl<'a> Free<'a> {
 
     /// A wait that failed for a reason not of the context's proves nothing: wait the other way.
     fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
-        if code == SUCCESS || sys::shows_in_free(code) {
+        if code == SUCCESS || sys::is_returned_by_free(code) {
             self.conclude(code)
         } else {
             self.wait_natively(reason)
@@ -240,7 +240,7 @@ impl<'a> Free<'a> {
         match refused {
             Refused::Capturing => self.wait_natively(Wait::Capture),
             Refused::Held => self.wait_natively(Wait::Held),
-            Refused::Failed(code) if sys::shows_in_free(code) => self.conclude(code),
+            Refused::Failed(code) if sys::is_returned_by_free(code) => self.conclude(code),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
                 self.conclude(SUCCESS)
             }
@@ -259,7 +259,7 @@ impl<'a> Free<'a> {
             // Inside a host function of a stream: natively nothing is freed either.
             NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
             // The driver refused its own free: the program may retry.
-            _ if !sys::shows_in_free(code) => self.block.give_back(),
+            _ if !sys::is_returned_by_free(code) => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published, so no
             // memory that faulted work still touches is reused.
             _ => counters::count(Count::Quarantined),
@@ -347,6 +347,6 @@ fn reason(facts: &Facts) -> Wait {
         Facts { capturing: true, .. } => Wait::Capture,
         Facts { mode: Mode::Strict, .. } => Wait::Strict,
         Facts { exclusive: false, .. } => Wait::Shared,
-        _ => Wait::Look,
+        _ => Wait::HostVisible,
     }
 }

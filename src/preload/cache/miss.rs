@@ -3,7 +3,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request, Requester, Step};
 
-use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_told, tell};
+use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded, record_taken};
 use crate::cache::departures::{self, Departure};
 use crate::cache::room::{self, Room, wait_for_frees};
 use crate::cache::{arenas, chunks, shortage, stream_frees};
@@ -108,10 +108,10 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
     let context = growth.context;
     loop {
         let mut allocator = lock(&context.allocator);
-        let told = request.arrived().is_some() && rule_holds(Rule::ArrivedIsTold);
+        let recorded = request.arrived().is_some() && rule_holds(Rule::ArrivedIsTold);
         match allocator.poll(request) {
-            Step::Done(block) if told => {
-                return Ok(hand_out_told(context, &mut allocator, block, call));
+            Step::Done(block) if recorded => {
+                return Ok(hand_out_recorded(context, &mut allocator, block, call));
             }
             Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {

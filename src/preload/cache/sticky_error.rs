@@ -21,8 +21,8 @@ pub fn note() {
 }
 
 /// Whether a code means that a context is lost.
-pub fn is_told_by(code: CuResult) -> bool {
-    code != NOT_PERMITTED && sys::shows_in_free(code)
+pub fn means_lost(code: CuResult) -> bool {
+    code != NOT_PERMITTED && sys::is_returned_by_free(code)
 }
 
 /// The error that an allocation in this context, the current one, would natively return, if any. Asks
@@ -40,5 +40,5 @@ pub fn code(context: &Context) -> Option<CuResult> {
             native_wait::keep(context, pointer);
         }
     }
-    Some(code).filter(|code| is_told_by(*code))
+    Some(code).filter(|code| means_lost(*code))
 }

@@ -234,6 +234,6 @@ pub struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
 const EGL_FRAME_WORDS: usize = 8;
 
 /// Errors that a free must return: those of a lost context, and "not from a callback".
-pub fn shows_in_free(code: CuResult) -> bool {
+pub fn is_returned_by_free(code: CuResult) -> bool {
     matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
 }

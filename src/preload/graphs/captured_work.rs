@@ -97,14 +97,14 @@ impl Work {
     pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
         // A function we do not know may have changed it in any way.
         if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
-            self.reuse.turns_opaque();
+            self.reuse.becomes_opaque();
         }
         if self.reuse.is_opaque() && !self.reuse.has_reused() {
             return None;
         }
         let now: Option<Vec<Capturing>> = self.members.iter().map(Member::now).collect();
         let Some(now) = now else {
-            self.reuse.turns_opaque();
+            self.reuse.becomes_opaque();
             return None;
         };
         let mut look = self.reuse.look();
@@ -115,7 +115,7 @@ impl Work {
         let mends: Vec<Mend> = self.members.iter().map(|member| look.mend(member.id)).collect();
         let mended = mends.into_iter().enumerate().all(|(index, mend)| self.mend(index, mend));
         if !mended {
-            self.reuse.turns_opaque();
+            self.reuse.becomes_opaque();
         }
         (!self.reuse.is_opaque()).then_some(result)
     }

@@ -184,7 +184,7 @@ pub fn edited(graph: Option<GraphHandle>) {
     let captures = lock(&OPEN).clone();
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
     for capture in captures.iter().filter(concerned) {
-        lock(&capture.work).reuse.turns_opaque();
+        lock(&capture.work).reuse.becomes_opaque();
         capture.name_all();
         if graph.is_some() {
             thread::with(|thread| participants::takes_part(thread, capture));

@@ -39,21 +39,25 @@ pub fn pass(
     }
 }
 
-/// A call that submits work. `look`: the host could see its effect without synchronizing.
+/// A call that submits work. `host_visible`: the host could see its effect without synchronizing.
 #[inline(always)]
-pub fn submit(function: &'static Function, look: bool, real: impl Fn() -> CuResult) -> CuResult {
-    submit_to(function, look, Captured::Perhaps, real)
+pub fn submit(
+    function: &'static Function,
+    host_visible: bool,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    submit_to(function, host_visible, Captured::Perhaps, real)
 }
 
 /// As `submit`, for a call of which `captured` is known.
 #[inline(always)]
 pub fn submit_to(
     function: &'static Function,
-    look: bool,
+    host_visible: bool,
     captured: Captured,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    submissions::counted(look, || retried_unless(function, captured, &mut || real()))
+    submissions::counted(host_visible, || retried_unless(function, captured, &mut || real()))
 }
 
 /// An allocation of the program, whose first words are the place for its address and its bytes. Serves
@@ -170,7 +174,7 @@ fn last_word(
 /// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
 pub fn note_lost(function: &'static Function, code: CuResult) {
-    if sticky_error::is_told_by(code) && rule_holds(Rule::LostContextRefuses) {
+    if sticky_error::means_lost(code) && rule_holds(Rule::LostContextRefuses) {
         beside(function, sticky_error::note);
     }
 }

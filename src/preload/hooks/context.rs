@@ -147,7 +147,7 @@ pub fn green(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Observer::GreenContext));
+        beside(function, || observers::observe(Observer::GreenContext));
     }
     common::retried(function, real)
 }
@@ -159,7 +159,7 @@ pub fn enable_peer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Observer::PeerAccess));
+        beside(function, || observers::observe(Observer::PeerAccess));
     }
     let mut code = real();
     if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {

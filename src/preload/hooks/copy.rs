@@ -194,7 +194,7 @@ pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuR
         return real();
     }
     if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
-        beside(function, || observers::show(Observer::SecondContext));
+        beside(function, || observers::observe(Observer::SecondContext));
     }
     submit(function, || true, real)
 }

@@ -6,7 +6,7 @@ use crate::driver::api;
 use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
 use crate::driver_memory::held_bytes::{self, Ending, Key};
 use crate::functions::Function;
-use crate::hooks::driver_memory_limit::{self, Told};
+use crate::hooks::driver_memory_limit::{self, Reported};
 use crate::hooks::{beside, driver_memory_sizes};
 use crate::process::bypass;
 use crate::record::driver_memory::{self, Allocation};
@@ -54,7 +54,7 @@ fn recorded(
     code
 }
 
-/// An allocation that the driver serves directly.
+/// Linear memory that the driver serves directly.
 #[derive(Clone, Copy)]
 pub struct Linear {
     /// Where the call writes the address.
@@ -63,14 +63,14 @@ pub struct Linear {
     /// On a stream, from the named pool, if any.
     pub of_pool: bool,
     pub pool: Option<PoolHandle>,
-    pub told: Told,
+    pub reported: Reported,
 }
 
-/// Lets the driver serve an allocation of ordinary device memory.
+/// Lets the driver serve linear device memory.
 pub fn serve(linear: Linear, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Linear { place, bytes, of_pool, pool, told } = linear;
+    let Linear { place, bytes, of_pool, pool, reported } = linear;
     let claim = match config::limits() {
-        true => driver_memory_limit::claim_linear(pool, bytes as u64, told),
+        true => driver_memory_limit::claim_linear(pool, bytes as u64, reported),
         false => Ok(None),
     };
     let Ok(claim) = claim else { return OUT_OF_MEMORY };

@@ -74,12 +74,12 @@ pub fn retained(function: &'static Function, place: usize) {
     }
 }
 
-/// Claims ordinary memory that the driver serves, from a pool if one is named. `Ok(None)`: nothing to
+/// Claims linear memory that the driver serves, from a pool if one is named. `Ok(None)`: nothing to
 /// claim; `Err`: the limit forbids it, and that was reported.
 pub fn claim_linear(
     pool: Option<PoolHandle>,
     bytes: u64,
-    told: Told,
+    reported: Reported,
 ) -> Result<Option<Claim>, CuResult> {
     let of_pool = |pool| {
         let noted = held_bytes::device_of_pool(pool);
@@ -87,9 +87,9 @@ pub fn claim_linear(
     };
     match pool.and_then(of_pool) {
         Some(None) => Ok(None),
-        Some(Some(device)) => claim(device, bytes, told),
+        Some(Some(device)) => claim(device, bytes, reported),
         None => match current_device() {
-            Some(device) => claim(device, bytes, told),
+            Some(device) => claim(device, bytes, reported),
             None => Ok(None), // the driver reports the error
         },
     }
@@ -97,7 +97,7 @@ pub fn claim_linear(
 
 /// Where it is reported that the limit was in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Reported {
     Here,
     ByCaller,
 }
@@ -131,7 +131,7 @@ fn before(function: &Function, words: &[usize]) -> Result<Option<Claim>, CuResul
         _ => (None, 0),
     };
     match device {
-        Some(device) if bytes != 0 => claim(device, bytes, Told::Here),
+        Some(device) if bytes != 0 => claim(device, bytes, Reported::Here),
         _ => Ok(None),
     }
 }
@@ -194,9 +194,9 @@ fn pitched(
     OUT_OF_MEMORY
 }
 
-fn claim(device: i32, bytes: u64, told: Told) -> Result<Option<Claim>, CuResult> {
+fn claim(device: i32, bytes: u64, reported: Reported) -> Result<Option<Claim>, CuResult> {
     let claimed = claims::claim_making_room(device, bytes);
-    if claimed.is_none() && told == Told::Here {
+    if claimed.is_none() && reported == Reported::Here {
         report(bytes);
     }
     claimed.map(Some).ok_or(OUT_OF_MEMORY)

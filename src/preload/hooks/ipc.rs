@@ -11,7 +11,7 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
 use crate::functions::Function;
-use crate::hooks::observers::shown;
+use crate::hooks::observers::observed;
 use crate::hooks::{beside, common, guarded, pointer};
 use crate::ipc::exports;
 use crate::ipc::imports::{self, Closing};
@@ -30,12 +30,12 @@ pub fn get(
 ) -> CuResult {
     let (handle, address) = (words[0] as *mut ipc_handle::Bytes, words[1] as u64);
     let Some(extent) = pagemap::extent_of(address) else {
-        return shown(function, Observer::Ipc, real);
+        return observed(function, Observer::Ipc, real);
     };
     if extent.is_expandable() {
         // The driver's own error, which no program expects for memory of `cuMemAlloc`.
         static SAID: AtomicBool = AtomicBool::new(false);
-        let code = shown(function, Observer::Ipc, real);
+        let code = observed(function, Observer::Ipc, real);
         if code != SUCCESS && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
                 "{}: memory of expandable_segments:true cannot be exported",
@@ -70,7 +70,7 @@ fn export(
     handle: *mut ipc_handle::Bytes,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    observers::show(Observer::Ipc);
+    observers::observe(Observer::Ipc);
     if !exports::mark(block) {
         return INVALID_VALUE;
     }
@@ -105,7 +105,7 @@ pub fn open(
     // SAFETY: the export's own copy of the argument, which lives as long as the call.
     let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
     let Some((plain, inside)) = ipc_handle::read(&handle) else {
-        let code = shown(function, Observer::Ipc, real);
+        let code = observed(function, Observer::Ipc, real);
         if code == SUCCESS {
             // SAFETY: the driver has just written it.
             let address = unsafe { pointer.read_unaligned() };
@@ -116,7 +116,7 @@ pub fn open(
     guarded(
         function,
         || {
-            observers::show(Observer::Ipc);
+            observers::observe(Observer::Ipc);
             match open_inside(function, &plain, inside, words[2] as u32) {
                 Ok(address) => {
                     // SAFETY: the program gave it for this.
@@ -194,5 +194,5 @@ pub fn event(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Observer::Ipc, real)
+    observed(function, Observer::Ipc, real)
 }

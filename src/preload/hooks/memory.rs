@@ -8,7 +8,7 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::driver_memory_limit::Told;
+use crate::hooks::driver_memory_limit::Reported;
 use crate::hooks::{beside, common, driver_memory, guarded, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
@@ -71,8 +71,8 @@ fn by_driver(
     let serve = || {
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
-        let (place, told) = (pointer as usize, Told::Here);
-        let linear = driver_memory::Linear { place, bytes, of_pool: false, pool: None, told };
+        let (place, reported) = (pointer as usize, Reported::Here);
+        let linear = driver_memory::Linear { place, bytes, of_pool: false, pool: None, reported };
         let code = driver_memory::serve(linear, ask);
         if code == SUCCESS {
             counters::count(Count::PassedToDriver);

@@ -79,8 +79,8 @@ pub fn global(
             let mut managed = 0;
             // SAFETY: the driver has just written it.
             let address = unsafe { *address };
-            let told = api::pointer_get_attribute(&mut managed, POINTER_IS_MANAGED, address);
-            if told == SUCCESS && managed != 0 {
+            let asked = api::pointer_get_attribute(&mut managed, POINTER_IS_MANAGED, address);
+            if asked == SUCCESS && managed != 0 {
                 observers::visible(VisibleCause::Managed);
             }
             code

@@ -11,7 +11,7 @@ use crate::ordering::observers;
 use crate::process::bypass;
 
 #[inline]
-pub fn shown(
+pub fn observed(
     function: &'static Function,
     observer: Observer,
     real: impl Fn() -> CuResult,
@@ -19,7 +19,7 @@ pub fn shown(
     if !bypass::is_on() {
         return real();
     }
-    beside(function, || observers::show(observer));
+    beside(function, || observers::observe(observer));
     common::pass(function, &[], real)
 }
 
@@ -30,7 +30,7 @@ pub fn shared(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Observer::Ipc, real)
+    observed(function, Observer::Ipc, real)
 }
 
 /// `cuMemGetHandleForAddressRange`: a dma-buf for other hardware.
@@ -39,7 +39,7 @@ pub fn address_handle(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Observer::AddressRangeHandle, real)
+    observed(function, Observer::AddressRangeHandle, real)
 }
 
 /// External memory and semaphores: another API works on the same memory.
@@ -48,7 +48,7 @@ pub fn external(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Observer::External, real)
+    observed(function, Observer::External, real)
 }
 
 /// Resources of a graphics API.
@@ -57,5 +57,5 @@ pub fn graphics(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    shown(function, Observer::External, real)
+    observed(function, Observer::External, real)
 }

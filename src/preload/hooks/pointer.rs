@@ -140,7 +140,7 @@ pub fn set_attribute(
 ) -> CuResult {
     let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
     if bypass::is_on() && sync_memops {
-        beside(function, || observers::show(Observer::SyncMemops));
+        beside(function, || observers::observe(Observer::SyncMemops));
     }
     let Some(extent) = asked(words[2]) else { return real() };
     let value = words[0] as *const u8;
@@ -304,7 +304,7 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
 
 fn show_p2p_tokens(function: &'static Function) {
     if bypass::is_on() {
-        beside(function, || observers::show(Observer::P2pTokens));
+        beside(function, || observers::observe(Observer::P2pTokens));
     }
 }
 

@@ -84,7 +84,7 @@ pub fn set_access(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_on() {
-        beside(function, || observers::show(Observer::PeerAccess));
+        beside(function, || observers::observe(Observer::PeerAccess));
     }
     let code = use_default(function, words, real);
     if code == SUCCESS && bypass::is_on() && words[1] != 0 {

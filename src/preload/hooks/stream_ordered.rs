@@ -11,7 +11,7 @@ use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
 use crate::hooks::driver_memory::{self, Linear};
-use crate::hooks::driver_memory_limit::Told;
+use crate::hooks::driver_memory_limit::Reported;
 use crate::hooks::{beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
@@ -91,7 +91,7 @@ fn served(
         return native(function, stream, real);
     }
     // A graph's node has no memory before its launch.
-    let by_driver = |told| match captures::maybe() && captures::is_capturing(stream) {
+    let by_driver = |reported| match captures::maybe() && captures::is_capturing(stream) {
         true => native(function, stream, real),
         false => {
             let ask = || native(function, stream, real);
@@ -99,7 +99,7 @@ fn served(
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
             let place = pointer as usize;
             let code =
-                driver_memory::serve(Linear { place, bytes, of_pool: true, pool, told }, ask);
+                driver_memory::serve(Linear { place, bytes, of_pool: true, pool, reported }, ask);
             if code == SUCCESS {
                 // SAFETY: the driver has just written it.
                 common::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
@@ -121,7 +121,7 @@ fn served(
             }
             let Some((context, stream_id)) = server(stream, pool) else {
                 counters::count(Count::AsyncNative);
-                return by_driver(Told::Here);
+                return by_driver(Reported::Here);
             };
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester, stream) {
@@ -134,7 +134,7 @@ fn served(
                     SUCCESS
                 }
                 Err(_) => {
-                    let code = by_driver(Told::ByCaller);
+                    let code = by_driver(Reported::ByCaller);
                     if code == OUT_OF_MEMORY {
                         shortage::happened(context, bytes as u64, capture::of_allocation());
                     }
@@ -148,8 +148,8 @@ fn served(
 
 /// Runs the call observed by memory hooks, if there are any.
 #[inline]
-fn observed(tell: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
-    if !bypass::is_fast_path() && bypass::is_on() { tell() } else { None }
+fn observed(send: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
+    if !bypass::is_fast_path() && bypass::is_on() { send() } else { None }
 }
 
 /// What a capture allocates has no memory before its graph is launched.

@@ -62,5 +62,5 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     drop(allocator);
     // The program's block is freed whatever happens to the segments; the program may not free it again.
     let code = leaving.release(context);
-    if sys::shows_in_free(code) { code } else { SUCCESS }
+    if sys::is_returned_by_free(code) { code } else { SUCCESS }
 }

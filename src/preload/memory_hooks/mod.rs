@@ -60,14 +60,14 @@ pub unsafe fn around_malloc(
     thread::with(|thread| {
         let call = Call::begin(thread, memory)?;
         let rounded = config::get().policy.block_bytes(bytes).unwrap_or(bytes);
-        call.tell(Event::MallocPre, [bytes, rounded, 0, 0]);
+        call.notify(Event::MallocPre, [bytes, rounded, 0, 0]);
         let code = call.during(allocate);
         let [mem_size, address, pmem_id] = match code {
             // SAFETY: the caller's promise.
             SUCCESS => call.describe(unsafe { pointer.read() }, bytes),
             _ => [rounded, 0, 0],
         };
-        call.tell(Event::MallocPost, [bytes, mem_size, address, pmem_id]);
+        call.notify(Event::MallocPost, [bytes, mem_size, address, pmem_id]);
         Some(code)
     })
 }
@@ -86,9 +86,9 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
         };
         let call = Call::begin(thread, || Some(Memory { device, context_id: 0 }))?;
         let words = [bytes, address, pmem_id, 0];
-        call.tell(Event::FreePre, words);
+        call.notify(Event::FreePre, words);
         let code = call.during(free);
-        call.tell(Event::FreePost, words);
+        call.notify(Event::FreePost, words);
         Some(code)
     })
 }
@@ -141,12 +141,12 @@ impl<'a> Call<'a> {
     }
 
     pub fn before_driver(&self, bytes: u64) {
-        self.tell(Event::AllocPre, [bytes, 0, 0, 0]);
+        self.notify(Event::AllocPre, [bytes, 0, 0, 0]);
     }
 
     /// `address`: 0 if the driver failed.
     pub fn after_driver(&self, bytes: u64, address: u64) {
-        self.tell(Event::AllocPost, [bytes, address, 0, 0]);
+        self.notify(Event::AllocPost, [bytes, address, 0, 0]);
     }
 
     /// While this runs, requests to the driver belong to this call.
@@ -171,7 +171,7 @@ impl<'a> Call<'a> {
     }
 
     /// Calls the hooks in the order they were pushed. One that throws is removed.
-    fn tell(&self, event: Event, words: [u64; 4]) {
+    fn notify(&self, event: Event, words: [u64; 4]) {
         outside(self.thread, || {
             for serial in self.hooks.iter() {
                 let Some((callback, data)) = list::callback(serial, event) else { continue };

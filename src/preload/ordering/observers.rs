@@ -34,7 +34,7 @@ pub struct Seen {
 }
 
 /// Records an observer. Returns when no barrier is pending that it could see past.
-pub fn show(observer: Observer) {
+pub fn observe(observer: Observer) {
     let mut waited = false;
     while LEDGER.note_observer(observer) {
         pending::wait_all(Wait::Observer);
@@ -71,7 +71,7 @@ fn watch_submission_slowly() {
         && api::ctx_get_id(0, &mut id) == SUCCESS
         && LEDGER.exclusive.submits(id)
     {
-        show(Observer::SecondContext);
+        observe(Observer::SecondContext);
     }
 }
 
@@ -102,7 +102,7 @@ pub fn note_context(context: Seen) {
     WATCH.store(true, Ordering::Release);
     drop(seen);
     if second {
-        show(Observer::SecondContext);
+        observe(Observer::SecondContext);
     }
 }
 
@@ -143,7 +143,7 @@ pub fn inspect_devices() {
         }
     }
     if !api::has_context_barrier() {
-        show(Observer::NoBarrierCalls);
+        observe(Observer::NoBarrierCalls);
     }
     inspect_libraries();
 }
@@ -185,7 +185,7 @@ pub fn inspect_libraries() {
         return;
     }
     if RDMA.iter().any(|(library, device)| is_loaded(library) && exists(device)) {
-        show(Observer::RdmaLibrary);
+        observe(Observer::RdmaLibrary);
     }
     if BYPASSING.iter().any(|library| is_loaded(library)) {
         visible(VisibleCause::UnknownArguments);

@@ -47,7 +47,7 @@ static LEFT_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// elapsed time. A program that polls loses no more.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_PART: u32 = 50;
-const LOOK_EVERY: Duration = Duration::from_micros(20);
+const POLL_EVERY: Duration = Duration::from_micros(20);
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// This thread's free made barrier `number`.
@@ -141,7 +141,7 @@ pub fn wait_for_others() -> bool {
         let over = waits::timed(Wait::Query, || {
             let mut code = api::relaxed(|| event.query());
             while code == NOT_READY && begun.elapsed() < patience {
-                own_thread::sleep(LOOK_EVERY);
+                own_thread::sleep(POLL_EVERY);
                 code = api::relaxed(|| event.query());
             }
             code

@@ -6,17 +6,17 @@ use crate::driver::sys::CuResult;
 use crate::ordering::{LEDGER, observers, widen};
 use crate::process::thread::{self, Thread};
 
-/// `call` submits work, or an order between works. `look`: the host could see its effect without
+/// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
 /// synchronizing.
 #[inline(always)]
-pub fn counted(look: bool, call: impl FnOnce() -> CuResult) -> CuResult {
+pub fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     observers::watch_submission();
     let lane = thread::with(Thread::lane);
-    LEDGER.begin(look, lane);
+    LEDGER.begin(host_visible, lane);
     widen(Rule::SkipNeedsEnded);
     widen(Rule::CoverNeedsSeen);
     widen(Rule::LookMarksBothSides);
     let code = call();
-    LEDGER.end(look, lane);
+    LEDGER.end(host_visible, lane);
     code
 }

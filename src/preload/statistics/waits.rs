@@ -26,7 +26,7 @@ counters! {
         /// Mode `strict`: every free waits, as natively.
         Strict = "free: mode strict",
         /// Work in flight may be visible to the host.
-        Look = "free: work visible to the host",
+        HostVisible = "free: work visible to the host",
         /// Another context, a peer or another process may reach the memory.
         Shared = "free: memory visible to another observer",
         /// A stream captures, so no barrier is possible.

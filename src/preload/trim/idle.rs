@@ -138,7 +138,9 @@ impl Pass {
             self.marks.pop_front();
         }
         self.expect_complete(context, mark);
-        free_bytes >= WORTH_BYTES || !self.refused.is_empty() || context.release_streams.owe()
+        free_bytes >= WORTH_BYTES
+            || !self.refused.is_empty()
+            || context.release_streams.has_uncollected()
     }
 
     /// Call after the mark was taken: a free is published only once its barrier is known.

@@ -29,7 +29,7 @@ struct ReleaseStream {
     handle: Mutex<StreamHandle>,
     /// Memory was freed on it that the device gets only when the stream is synchronized: all its frees
     /// may be over, and still no request can use their memory (measured).
-    owes: AtomicBool,
+    uncollected: AtomicBool,
     /// Held from the check whether the stream is idle until its memory is collected, and while waits are
     /// added to it: collecting must not wait for those. None of these calls waits for work.
     collecting: Mutex<()>,

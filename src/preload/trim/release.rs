@@ -28,8 +28,10 @@ use crate::trim::{ReleaseStream, ReleaseStreams};
 
 impl ReleaseStreams {
     /// Whether memory was freed on a stream that was not synchronized since.
-    pub fn owe(&self) -> bool {
-        [&self.now, &self.behind_events].iter().any(|stream| stream.owes.load(Ordering::Relaxed))
+    pub fn has_uncollected(&self) -> bool {
+        [&self.now, &self.behind_events]
+            .iter()
+            .any(|stream| stream.uncollected.load(Ordering::Relaxed))
     }
 
     /// Gives the device what is complete. Waits for no work. Call with the context current.
@@ -43,7 +45,7 @@ impl ReleaseStreams {
         let Some(handle) = self.now.handle() else { return false };
         let freed = api::mem_free_async(pointer, handle) == SUCCESS;
         if freed {
-            self.now.owes.store(true, Ordering::Release);
+            self.now.uncollected.store(true, Ordering::Release);
         }
         freed
     }
@@ -63,7 +65,7 @@ impl ReleaseStream {
     }
 
     fn collect(&self) {
-        if !self.owes.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
+        if !self.uncollected.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
             return;
         }
         let handle = *lock(&self.handle);
@@ -75,7 +77,7 @@ impl ReleaseStream {
     }
 
     fn wait(&self, handle: StreamHandle) -> CuResult {
-        self.owes.store(false, Ordering::Release);
+        self.uncollected.store(false, Ordering::Release);
         waits::timed(Wait::Release, || api::stream_synchronize(handle))
     }
 
@@ -87,7 +89,7 @@ impl ReleaseStream {
         };
         let refused: Vec<_> = segments.iter().filter(free).copied().collect();
         if refused.len() < segments.len() {
-            self.owes.store(true, Ordering::Release);
+            self.uncollected.store(true, Ordering::Release);
         }
         refused
     }
@@ -258,7 +260,7 @@ fn give_back(
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
         code = code.max(leaving.release(context));
-        if context.release_streams.owe() {
+        if context.release_streams.has_uncollected() {
             let collect = &mut || {
                 context.release_streams.collect();
                 SUCCESS

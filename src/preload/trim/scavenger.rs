@@ -47,7 +47,7 @@ static TRIMS_ASKED: AtomicU32 = AtomicU32::new(0);
 static TRIMS_DONE: AtomicU32 = AtomicU32::new(0);
 static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
 /// While work of the program has to end first: the first pause, which doubles each time.
-const TRIM_LOOK_FIRST: Duration = Duration::from_millis(2);
+const TRIM_POLL_FIRST: Duration = Duration::from_millis(2);
 /// The word it sleeps on.
 static BELL: AtomicU32 = AtomicU32::new(0);
 static IN_PASS: AtomicBool = AtomicBool::new(false);
@@ -139,7 +139,7 @@ fn is_worth_it() -> bool {
 }
 
 fn work() {
-    let mut trim_look = TRIM_LOOK_FIRST;
+    let mut trim_poll = TRIM_POLL_FIRST;
     loop {
         let rung = BELL.load(Ordering::Acquire);
         let asked = TRIMS_ASKED.load(Ordering::SeqCst);
@@ -148,10 +148,10 @@ fn work() {
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);
-                trim_look = TRIM_LOOK_FIRST;
+                trim_poll = TRIM_POLL_FIRST;
             } else {
-                own_thread::wait(&BELL, rung, Some(trim_look));
-                trim_look = (2 * trim_look).min(PASS_EVERY);
+                own_thread::wait(&BELL, rung, Some(trim_poll));
+                trim_poll = (2 * trim_poll).min(PASS_EVERY);
             }
         } else if !is_wanted() {
             own_thread::wait(&BELL, rung, None);

@@ -41,7 +41,7 @@
 //! a stream is destroyed
 //!            look before; reuse.leaves(stream)
 //! nodes or edges added or removed by hand, conditional nodes, an error of the driver
-//!            reuse.turns_opaque(), and go on looking and mending
+//!            reuse.becomes_opaque(), and go on looking and mending
 //! the end    drop it: what still waits has waited for that
 //! ```
 
@@ -128,7 +128,7 @@ impl Reuse {
     }
 
     /// There may be nodes behind no stream's terminals, or unknown edges (U7).
-    pub fn turns_opaque(&mut self) {
+    pub fn becomes_opaque(&mut self) {
         self.opaque = rule_holds(Rule::CaptureOpaqueWaits);
     }
 
@@ -168,12 +168,12 @@ impl Reuse {
     ) {
         for number in terminals {
             if self.dropped.add(&mut self.nodes, *number, ask).is_err() {
-                self.turns_blind();
+                self.becomes_blind();
             }
         }
     }
 
-    fn turns_blind(&mut self) {
+    fn becomes_blind(&mut self) {
         self.blind = true;
         self.opaque = true;
     }
@@ -228,7 +228,7 @@ impl Look<'_> {
         match advance {
             Ok(Advance::Forward) => {}
             Ok(Advance::Elsewhere) => reuse.drop_terminals(&before, &mut ask),
-            Err(NotKnown) => reuse.turns_blind(),
+            Err(NotKnown) => reuse.becomes_blind(),
         }
     }
 

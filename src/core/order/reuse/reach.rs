@@ -148,7 +148,7 @@ impl Reach {
             let (number, kind) = self.terminals[index];
             self.visit(number, kind != EdgeKind::Unknown);
             if kind == EdgeKind::Full {
-                self.tell(number);
+                self.report(number);
             }
         }
         self.follow(nodes, ask)
@@ -182,10 +182,10 @@ impl Reach {
 
     fn complete(&mut self, number: u32) {
         self.flags[number as usize] |= COMPLETE;
-        self.tell(number);
+        self.report(number);
     }
 
-    fn tell(&mut self, number: u32) {
+    fn report(&mut self, number: u32) {
         let flags = &mut self.flags[number as usize];
         if *flags & WATCHED != 0 {
             *flags &= !WATCHED;

@@ -190,7 +190,7 @@ impl Reuse {
             known &= proven.add(&mut self.nodes, number, ask).is_ok();
         }
         if !known {
-            self.turns_blind();
+            self.becomes_blind();
         }
     }
 }

@@ -106,7 +106,7 @@ impl Ours {
             Covers {
                 ordered: cover(&covers.ordered),
                 waited: cover(&covers.waited),
-                looked: cover(&covers.looked),
+                host_visible: cover(&covers.host_visible),
                 pending_barriers: PendingBarriers::at(taken, noted, complete),
             }
         };
@@ -114,7 +114,7 @@ impl Ours {
         Ours {
             ledger: Ledger {
                 submitted: marks(&self.ledger.submitted),
-                looked_at: marks(&self.ledger.looked_at),
+                host_visible: marks(&self.ledger.host_visible),
                 exclusive: Exclusive::at(shown, submitter),
                 visible: Visible::at(self.ledger.visible.causes()),
                 elision: Elision::at(self.ledger.elision.causes()),

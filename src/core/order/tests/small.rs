@@ -25,7 +25,7 @@ fn all_facts() -> Vec<Facts> {
                 in_driver_callback: bit(3),
                 ordered_quiet: bit(4),
                 waited_quiet: bit(5),
-                look_quiet: bit(6),
+                visible_quiet: bit(6),
                 elision: bit(7),
             });
         }
@@ -63,7 +63,7 @@ fn routes_respect_every_fact() {
         if !facts.exclusive || facts.mode == Mode::Relaxed {
             assert!(!barrier, "{facts:?}");
         }
-        if facts.mode == Mode::Strict || !facts.look_quiet || !facts.elision {
+        if facts.mode == Mode::Strict || !facts.visible_quiet || !facts.elision {
             assert_ne!(plainly, Route::Barrier, "{facts:?}");
         }
         if !facts.elision {

@@ -78,7 +78,7 @@ struct State {
     careful: Careful,
     threads: [Thread; THREADS],
     submitted: (u64, u64),
-    looked_at: (u64, u64),
+    host_visible: (u64, u64),
     plain: (u32, u64),
     covers: (u64, u64, u64),
     debts: (u64, u64, u64),
@@ -148,7 +148,7 @@ impl Machine for State {
             put(key.finish() as u64);
         }
         let mut key = Key::default();
-        for (a, b) in [self.submitted, self.looked_at] {
+        for (a, b) in [self.submitted, self.host_visible] {
             key.put(a, 4);
             key.put(b, 4);
         }
@@ -172,14 +172,14 @@ impl State {
     fn real(&self) -> (Ledger, Covers) {
         let ledger = Ledger {
             submitted: Marks::at(self.submitted.0, self.submitted.1),
-            looked_at: Marks::at(self.looked_at.0, self.looked_at.1),
+            host_visible: Marks::at(self.host_visible.0, self.host_visible.1),
             exclusive: Exclusive::at(self.plain.0, self.plain.1),
             ..Ledger::new()
         };
         let covers = Covers {
             ordered: Cover::at(self.covers.0),
             waited: Cover::at(self.covers.1),
-            looked: Cover::at(self.covers.2),
+            host_visible: Cover::at(self.covers.2),
             pending_barriers: PendingBarriers::at(self.debts.0, self.debts.1, self.debts.2),
         };
         (ledger, covers)
@@ -187,9 +187,10 @@ impl State {
 
     fn keep(&mut self, ledger: &Ledger, covers: &Covers) {
         self.submitted = (ledger.submitted.begun(), ledger.submitted.ended());
-        self.looked_at = (ledger.looked_at.begun(), ledger.looked_at.ended());
+        self.host_visible = (ledger.host_visible.begun(), ledger.host_visible.ended());
         self.plain = ledger.exclusive.parts();
-        self.covers = (covers.ordered.covered(), covers.waited.covered(), covers.looked.covered());
+        self.covers =
+            (covers.ordered.covered(), covers.waited.covered(), covers.host_visible.covered());
         self.debts = covers.pending_barriers.parts();
     }
 
@@ -319,12 +320,12 @@ impl Thread {
         if agents {
             self.plain = facts.exclusive;
         } else {
-            self.quiet = (facts.ordered_quiet, facts.waited_quiet, facts.look_quiet);
+            self.quiet = (facts.ordered_quiet, facts.waited_quiet, facts.visible_quiet);
         }
     }
 
     fn facts(&self) -> Facts {
-        let (ordered_quiet, waited_quiet, look_quiet) = self.quiet;
+        let (ordered_quiet, waited_quiet, visible_quiet) = self.quiet;
         Facts {
             mode: Mode::Ordered,
             exclusive: self.plain,
@@ -333,7 +334,7 @@ impl Thread {
             in_driver_callback: false,
             ordered_quiet,
             waited_quiet,
-            look_quiet,
+            visible_quiet,
             elision: true,
         }
     }
@@ -360,7 +361,7 @@ fn explore_one(careful: Careful, program: &Program) -> Outcome {
         careful,
         threads: [Thread::default(); THREADS],
         submitted: (0, 0),
-        looked_at: (0, 0),
+        host_visible: (0, 0),
         // The first context has submitted before.
         plain: (0, FIRST),
         covers: (0, 0, 0),

@@ -26,24 +26,24 @@ impl<'a> Growth<'a> {
     }
 
     /// Err: the context has ended meanwhile with all that belonged to it.
-    fn tell(&mut self, tell: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
+    fn notify(&mut self, send: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
         let Some(call) = self.observed else { return Ok(()) };
         // Memory unmapped for this request would be on its way as long as the callbacks take.
         arenas::drop_spare(self.context);
         self.guard = None;
-        tell(call);
+        send(call);
         self.guard = Some(lock(&self.context.growth));
         if self.context.is_dead() { Err(CONTEXT_IS_DESTROYED) } else { Ok(()) }
     }
 
     /// About to ask the driver for this many bytes.
     pub(super) fn before(&mut self, bytes: u64) -> Result<(), CuResult> {
-        self.tell(|hooks| hooks.before_driver(bytes))
+        self.notify(|hooks| hooks.before_driver(bytes))
     }
 
     /// They arrived at this address; 0: they did not.
     pub(super) fn after(&mut self, bytes: u64, address: u64) -> Result<(), CuResult> {
-        self.tell(|hooks| hooks.after_driver(bytes, address))
+        self.notify(|hooks| hooks.after_driver(bytes, address))
     }
 }
 
@@ -63,11 +63,11 @@ pub(super) fn map(
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
             context.recorder.mapped(&allocator, mappings, call.stack);
-            tell_arrived(context, &mut allocator, request, call);
+            record_arrived(context, &mut allocator, request, call);
             drop(allocator);
             growth.after(bytes, mappings[0].base.0)?;
         }
-        code if sys::shows_in_free(code) => {
+        code if sys::is_returned_by_free(code) => {
             lock(&context.allocator).reserve_failed(request);
             growth.after(bytes, 0)?;
             return Err(code);
@@ -121,7 +121,7 @@ fn reserve(
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
             context.recorder.segment_reserved(&allocator, Address(base), call.stack);
-            tell_arrived(context, &mut allocator, request, call);
+            record_arrived(context, &mut allocator, request, call);
             drop(allocator);
             widen(Rule::ArrivedIsTold);
             growth.after(bytes, base)?;
@@ -135,9 +135,9 @@ fn reserve(
 }
 
 /// The request has its block in the new memory.
-fn tell_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
+fn record_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
     if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
-        tell(context, allocator, &block, call);
+        record_taken(context, allocator, &block, call);
     }
 }
 

@@ -270,7 +270,7 @@ impl World {
             graph.nodes.push(links);
             graph.events[event] = Some(vec![Link::full(*node)]);
         }
-        self.reuse.turns_opaque();
+        self.reuse.becomes_opaque();
         self.used(var, native, ours)
     }
 
