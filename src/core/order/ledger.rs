@@ -195,8 +195,8 @@ impl Ledger {
     }
 
     /// After the barrier's wait was submitted and its event is filed, before the block is published.
-    /// Recorded, then covered, then checked for observers: the order of D3 and Note [Showing an
-    /// observer].
+    /// Recorded, then covered, then checked for observers: the order of D3 and of
+    /// Note [Showing an observer].
     #[must_use]
     pub fn barrier_is_in(&self, covers: &Covers, seen: SeenAll, context_id: u64) -> AfterBarrier {
         covers.pending_barriers.note(seen.number);

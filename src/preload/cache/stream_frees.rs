@@ -203,8 +203,8 @@ pub fn pending(context: &'static Context) -> Vec<EventRef> {
 }
 
 /// Gives parked blocks an event that is complete when all work so far is, and returns their mark once it
-/// is. No wait, and no order between streams: a malloc must not order what it natively does not (hazards
-/// 9 and 31).
+/// is. No wait, and no order between streams: a malloc must not order what it natively does not
+/// (hazards 9 and 31).
 fn parked_mark(context: &'static Context) -> Option<TagMark> {
     if !context.stream_frees.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
         return None;

@@ -46,8 +46,8 @@ fn destroy(context: &'static Context) -> Stats {
     stats.end();
     context.seen_at_end.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
-    let plain = old.segments().filter(|segment| !segment.expandable);
-    limits::give_back(context.device, plain.map(|segment| segment.bytes).sum());
+    let ordinary = old.segments().filter(|segment| !segment.expandable);
+    limits::give_back(context.device, ordinary.map(|segment| segment.bytes).sum());
     held_bytes::context_ended(context.id);
     drop(allocator);
     context.thread_cache.context_ended();

@@ -11,8 +11,8 @@ use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
-/// A query that returns NOT_READY waits for frees that have returned and asks again: see Note
-/// [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
+/// A query that returns NOT_READY waits for frees that have returned and asks again: see
+/// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
 pub fn ask_again(
     function: &'static Function,

@@ -1,5 +1,5 @@
-//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`). The core has the rules: Note
-//! [Exported blocks]. This file marks the block before its handle exists, and really frees a segment
+//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`). The core has the rules:
+//! Note [Exported blocks]. This file marks the block before its handle exists, and really frees a segment
 //! that holds nothing else any more.
 //!
 //! By the real `cuMemFree`, because the program's own free would have been one: it may wait, and the

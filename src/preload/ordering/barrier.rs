@@ -35,7 +35,7 @@ pub enum Refused {
 pub struct Passed {
     pub seen: SeenAll,
     pub event: EventRef,
-    /// Tags made before it are dropped once the barrier is in the ledger.
+    /// Tags made before it are dropped at once, or after the wait if `wait_first`.
     mark: Option<TagMark>,
     /// The process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,

@@ -7,7 +7,7 @@
 //! free would wait for the context.
 //!
 //! The device gets the memory when that stream is synchronized (measured: a query reports that all is
-//! over but returns nothing, and requests fail for lack of memory). That takes 27 us for 2 MiB and 35 ms
+//! over but brings nothing back, and requests fail for lack of memory). That takes 27 us for 2 MiB and 35 ms
 //! for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
 //!
 //! Few wait for a pass: the end of its context, which the driver must not destroy during a pass, and a
@@ -36,8 +36,8 @@ use crate::statistics::counters::{self, Count};
 use crate::trim::{Pass, Wanted, scavenger};
 use crate::{config, log, pagemap};
 
-/// Memory goes back for a short device only if it was unused for so many passes: a loop that takes its
-/// memory again at each step keeps it.
+/// When the device is short of memory, what was unused for this many passes goes back: a loop that takes
+/// its memory again at each step keeps it.
 const PASSES_IDLE: usize = 3;
 /// Less than this is never returned.
 const WORTH_BYTES: u64 = 2 << 20;
@@ -252,8 +252,8 @@ impl Pass {
         self.stream != 0
     }
 
-    /// Returns segments to the driver, and the number of bytes. What the driver refuses, or time does
-    /// not allow, is offered again in the next pass: the only other way is a free that waits.
+    /// Gives segments to the driver and returns how many bytes it took. What it refuses, or time does not
+    /// allow, is offered again in the next pass: the only other way is a free that waits.
     fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         let mut stretch = Instant::now();
