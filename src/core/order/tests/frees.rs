@@ -1,9 +1,9 @@
 //! Launches and frees of three threads, one step at a time, and the oracle that judges them: what
 //! the machines `interleave`, `lanes` and `sharing` have in common.
 //!
-//! The oracle knows what the code cannot know: which launches the device had when a free started
-//! (that is more than "had returned": a kernel may be seen to run before its launch returns), and
-//! which launches are behind a barrier whose wait is in. A free must not publish its block while a
+//! The oracle knows what the code cannot know: which launches the device had when a free started (that
+//! is more than "had returned": a kernel may be seen to run before its launch returns), and which
+//! launches are behind a barrier whose wait was submitted. A free must not publish its block while a
 //! launch that it must wait for is behind no such barrier.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
@@ -19,7 +19,7 @@ enum Op {
 
 type Program = super::explore::Program<Op, OPS_MAX>;
 
-/// How launches are counted and frees ordered, and what all threads share of it.
+/// How launches are counted and frees ordered, and the state that all threads share.
 pub trait Scheme: Copy {
     /// One step of a launch.
     fn submit(&mut self, turn: &mut Turn) -> Step;
@@ -31,7 +31,7 @@ pub trait Scheme: Copy {
     fn put(&self, key: &mut Key);
 }
 
-/// What a step came to; an error is a violation.
+/// The result of a step; an error is a violation.
 pub type Step = Result<Progress, &'static str>;
 
 pub enum Progress {
@@ -41,7 +41,7 @@ pub enum Progress {
     Waits,
 }
 
-/// The thread whose turn it is, and the device.
+/// The thread that makes this step, and the device.
 pub struct Turn<'a> {
     /// 0 to `THREADS - 1`.
     pub thread: usize,
@@ -82,7 +82,7 @@ impl Turn<'_> {
 #[derive(Clone, Copy, Default)]
 struct Launches {
     launched: u16,
-    /// Behind a barrier whose wait is in.
+    /// Behind a barrier whose wait was submitted.
     behind: u16,
     /// By thread: what the device had when this free started.
     needed: [u16; THREADS],

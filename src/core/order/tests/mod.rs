@@ -4,13 +4,13 @@
 //! * `frees`: launches and frees of three threads and their oracle, for the next three.
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
-//! * `sharing`: frees that lean on a barrier of another thread.
-//! * `threads`: the whole ledger under threads: visible work, an observer that shows in between.
+//! * `sharing`: frees that share a barrier of another thread.
+//! * `threads`: the whole ledger under threads: visible work, an observer that appears in between.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
 //! * `programs`: all small programs, then many random ones, under both.
-//! * `reuse`: what a capture may use again.
-//! * `small`: captures, debts, the sticky facts, the routes one by one.
+//! * `reuse`: what a capture may reuse.
+//! * `small`: captures, pending barriers, the sticky facts, the routes one by one.
 //! * `broken`: each rule switched off is caught by one of the above.
 
 extern crate std;

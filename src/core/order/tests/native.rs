@@ -112,7 +112,7 @@ pub struct Native {
     texture: Bytes,
     /// What each thread has waited for itself.
     waited_by: [Set; 2],
-    /// False: a free is taken not to wait, to find the programs that need mode `relaxed` only.
+    /// False: a free is assumed not to wait, to find the programs that need mode `relaxed` only.
     free_waits: bool,
 }
 

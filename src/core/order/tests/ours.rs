@@ -1,5 +1,5 @@
-//! The same program under our rules: the real ledger, routes and captures over a cache as greedy
-//! as can be. It hands out the address freed last that may be handed out at all.
+//! The same program under our rules: the real ledger, routes and captures over a cache that is as greedy
+//! as possible. It hands out the most recently freed address that may be handed out at all.
 
 use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, Order, Set, WORKS_MAX};
 use crate::order::captures::{Capture, Captures};

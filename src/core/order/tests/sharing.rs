@@ -1,20 +1,20 @@
 //! Frees that share a barrier (`PendingBarriers::in_since`), one step at a time, in all interleavings: a
-//! free that waited for its turn leans on the barrier of the thread before it, if that one's
-//! number was taken after the free began.
+//! free that waited at the gate uses the barrier of the thread before it, if that one's number was taken
+//! after the free began.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, whole};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
 
-/// What a free may lean on.
+/// Which barrier a free may share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaning {
-    /// A barrier in since the free began: the real code.
+    /// A barrier made since the free began: the real code.
     Since,
-    /// Any barrier that is in.
+    /// Any barrier that was made.
     Any,
-    /// A barrier noted before its wait is in.
+    /// A barrier noted before its wait was submitted.
     NotedEarly,
 }
 
@@ -52,7 +52,7 @@ impl Scheme for Sharing {
                 *own_number = debts.take().0;
                 if early {
                     debts.note(BarrierNumber(*own_number));
-                    // Without the gate another free may look between the note and the wait.
+                    // Without the gate another free may read between the note and the wait.
                     self.gate = false;
                 }
             }

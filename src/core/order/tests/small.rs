@@ -114,20 +114,20 @@ fn any_number_of_captures_is_known() {
 }
 
 #[test]
-fn debts_end_with_a_later_barrier() {
+fn pending_barriers_end_with_a_later_one() {
     let _whole = whole();
-    let debts = PendingBarriers::new();
-    assert_eq!(debts.pending(), None);
-    let (first, second) = (debts.take(), debts.take());
+    let pending = PendingBarriers::new();
+    assert_eq!(pending.pending(), None);
+    let (first, second) = (pending.take(), pending.take());
     assert_eq!((first, second), (BarrierNumber(1), BarrierNumber(2)));
-    assert_eq!(debts.pending(), None, "taken is not yet made");
-    debts.note(second);
-    assert_eq!(debts.pending(), Some(second));
-    debts.note(first);
-    assert_eq!(debts.pending(), Some(second), "recorded in the other order");
-    debts.complete(second);
-    assert_eq!(debts.pending(), None);
-    assert!(!debts.is_pending(first), "D2");
+    assert_eq!(pending.pending(), None, "taken is not yet made");
+    pending.note(second);
+    assert_eq!(pending.pending(), Some(second));
+    pending.note(first);
+    assert_eq!(pending.pending(), Some(second), "recorded in the other order");
+    pending.complete(second);
+    assert_eq!(pending.pending(), None);
+    assert!(!pending.is_pending(first), "D2");
 
     let mut thread = TrackedBarrier::new();
     thread.track(5, first);
@@ -149,7 +149,7 @@ fn plain_ends_for_good_and_everyone_waits_until_settled() {
     assert!(exclusive.submits(2), "a second context");
     assert!(!exclusive.is_exclusive(1));
     assert!(exclusive.submits(2), "the first wait is not over");
-    assert!(exclusive.observe(Observer::Ipc), "nor for another agent");
+    assert!(exclusive.observe(Observer::Ipc), "nor for another observer");
     exclusive.waited();
     assert!(!exclusive.submits(2));
     assert!(!exclusive.observe(Observer::PeerAccess), "nothing is pending any more");

@@ -1,7 +1,7 @@
 //! The real ledger under threads: visible work, and a second context that appears in between.
 //!
-//! Coarser steps than in `interleave` (one method of the ledger each; `facts` is taken apart into
-//! its two halves), but everything at once: route, covers, debts, observers. The oracle knows which
+//! Coarser steps than in `interleave` (one method of the ledger each; `facts` is split into its two
+//! halves), but everything at once: route, covers, pending barriers, observers. The oracle knows which
 //! launches the device had, which are behind a barrier and which the host has waited for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
@@ -34,7 +34,7 @@ pub enum FactsOrder {
     AgentsFirst,
 }
 
-/// What a free does once its barrier is in, as single steps of `Ledger::barrier_is_in`.
+/// What a free does once its barrier was made, as single steps of `Ledger::barrier_is_in`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnceIn {
     Note,
@@ -203,7 +203,7 @@ impl State {
 
     fn submit(&mut self, ledger: &Ledger, thread: usize, look: bool) -> Result<bool, &'static str> {
         match self.threads[thread].step {
-            0 => assert!(!ledger.submits(FIRST, look), "the first context is no agent"),
+            0 => assert!(!ledger.submits(FIRST, look), "the first context is no observer"),
             1 => self.launch(look),
             _ => ledger.submitted(look),
         }
@@ -236,7 +236,7 @@ impl State {
                 };
             }
             2 => t.seen = Some(ledger.before_barrier(covers)),
-            // A settle is the driver's own wait: no barrier, nothing to note.
+            // A native wait is the driver's own: no barrier, nothing to note.
             3 if t.route == 2 => t.waits = true,
             3 => self.recorded[t.seen_all().number().0 as usize] = self.launched,
             4 if t.route == 2 => self.waited |= self.launched,
@@ -388,8 +388,8 @@ fn the_ledger_holds_with_visible_work() {
     assert_eq!(outcome.violation, None);
 }
 
-/// Two frees of which one leans on the barrier of the other, and a second context twice: the
-/// smallest program where the reads of `facts` must come in the right order.
+/// Two frees of which one relies on the barrier of the other, and a second context twice: the smallest
+/// program where the reads of `facts` must come in the right order.
 const LEANING: Program = [
     [Some(Op::Submit), Some(Op::Free)],
     [Some(Op::Free), None],

@@ -74,8 +74,8 @@ pub enum Op {
     },
     SyncContext,
     DestroyTexture,
-    /// Work that no hook of ours sees; it writes the block and pinned memory. Only where a cause
-    /// in `Skipping` has told us that there may be such work.
+    /// Work that none of our hooks sees; it writes the block and pinned memory. Only if a cause in
+    /// `Elision` has announced such work.
     Unseen {
         stream: usize,
         var: usize,
