@@ -1,7 +1,7 @@
 //! What memory contains when the program gets it (`fill`), and behind it (`red_zone`, see `zones.rs`):
 //! exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun does no harm.
 //!
-//! It is written on a stream of ours, and waited for. That stream belongs to the context, so its work comes
+//! It is written on a stream of ours, which we wait for. That stream belongs to the context, so its work comes
 //! behind the barrier of the free before; it waits for no later work of the program. Memory requested in
 //! stream order is filled on that stream, by a submission like the program's own.
 
@@ -16,7 +16,7 @@ use crate::lock::lock;
 use crate::ordering::submissions;
 
 const POISON: u8 = 0xff;
-/// What a red zone holds.
+/// The contents of a red zone.
 pub const ZONE: u8 = 0xa5;
 
 /// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
@@ -63,7 +63,7 @@ fn write(
     }
 }
 
-/// Work on our stream, and a wait for it.
+/// Runs work on our stream and waits for it.
 pub fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,

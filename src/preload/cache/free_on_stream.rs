@@ -75,7 +75,7 @@ impl Free<'_> {
             return code;
         }
         if let Some(copied) = copied {
-            zones::look_after(self.context, copied, event.clone());
+            zones::check_after(self.context, copied, event.clone());
         }
         let ready = match here {
             true if api::has_stream_ids() => {

@@ -98,9 +98,9 @@ struct Physical {
 /// What was freed and not looked at (`zones.rs`).
 #[derive(Default)]
 pub struct Zones {
-    /// Each is over with its event.
+    /// Each is complete with its event.
     copies: Mutex<Vec<(zones::Copied, EventRef)>>,
-    /// Host memory for more of them.
+    /// Free host memory for more copies.
     places: Mutex<Vec<usize>>,
     /// 0 before its first use.
     stream: Mutex<StreamHandle>,

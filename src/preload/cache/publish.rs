@@ -68,7 +68,7 @@ impl Free<'_> {
     #[inline]
     pub(super) fn look_behind(&self) {
         if self.has_zone() {
-            zones::look(self.context, self.zone());
+            zones::check(self.context, self.zone());
         }
     }
 
@@ -84,7 +84,7 @@ impl Free<'_> {
         zones::Freed { address, bytes: requested_bytes, stack }
     }
 
-    /// What is complete when this event is, and the zone of the block copied.
+    /// An event that is complete when this one is and the zone of the block is copied.
     pub(super) fn with_zone_copied(&self, event: EventRef) -> EventRef {
         let copied = || zones::copy_behind(self.thread, self.context, self.zone(), &event);
         if self.has_zone() { copied().unwrap_or(event) } else { event }

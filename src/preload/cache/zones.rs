@@ -1,8 +1,8 @@
-//! What the program wrote behind its blocks (`red_zone`), looked at when they are freed.
+//! Checks at a free whether the program wrote behind the block (`red_zone`).
 //!
-//! Where the free waits, all work with the block is over by then. A free in the order of a stream waits for
-//! nothing, and the block may be handed out again before that stream is there. So the zone is copied to the
-//! host in the same order, and looked at when the copy is over.
+//! If the free waits, all work with the block is over by then. A free in stream order waits for nothing, and
+//! the block may be handed out again before the stream gets there. So the zone is copied to the host in the
+//! same order, and checked when the copy is complete.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::{config, log};
 const FRAMES_SHOWN: usize = 8;
 const END_WAIT_MAX: Duration = Duration::from_millis(100);
 const END_WAIT_STEP: Duration = Duration::from_micros(100);
-/// Of host memory, taken from the driver at once.
+/// Host memory requested from the driver at a time.
 const PLACES_BYTES: usize = 64 << 10;
-/// A stream of any context may copy there.
+/// Streams of all contexts may copy there.
 const PORTABLE: u32 = 1;
 
 /// A block that the program freed.
@@ -34,7 +34,7 @@ const PORTABLE: u32 = 1;
 pub struct Freed {
     pub address: u64,
     pub bytes: u64,
-    /// Where it was allocated, if that is known.
+    /// Where it was allocated, if known.
     pub stack: StackId,
 }
 
@@ -44,10 +44,10 @@ pub struct Copied {
     place: usize,
 }
 
-/// The block's work is over, or stands in front of our stream.
+/// Checks a block whose work is over, or ordered before our stream.
 #[cold]
-pub fn look(context: &'static Context, freed: Freed) {
-    look_at_copies(context);
+pub fn check(context: &'static Context, freed: Freed) {
+    check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
     if contents::on_own_stream(context, copy) == SUCCESS {
@@ -55,10 +55,10 @@ pub fn look(context: &'static Context, freed: Freed) {
     }
 }
 
-/// Copies the zone as the stream has it by then. None: nothing will be known of it.
+/// Copies the zone in stream order. None: it will not be checked.
 #[cold]
 pub fn copy(context: &'static Context, freed: Freed, stream: StreamHandle) -> Option<Copied> {
-    look_at_copies(context);
+    check_copies(context);
     let place = place(context)?;
     if api::relaxed(|| copy_to(place, freed, stream)) != SUCCESS {
         lock(&context.zones.places).push(place);
@@ -67,13 +67,13 @@ pub fn copy(context: &'static Context, freed: Freed, stream: StreamHandle) -> Op
     Some(Copied { freed, place })
 }
 
-/// The copy is over with this event. One for which there is none keeps its place.
-pub fn look_after(context: &Context, copied: Copied, event: EventRef) {
+/// The copy is complete with this event. A copy without an event keeps its place.
+pub fn check_after(context: &Context, copied: Copied, event: EventRef) {
     lock(&context.zones.copies).push((copied, event));
 }
 
-/// Copies the zone behind an event, on a stream of its own, and answers the event behind that: nobody
-/// may have the block before.
+/// Copies the zone behind an event, on a stream of our own, and returns the event behind the copy: the
+/// block must not be reused before.
 #[cold]
 pub fn copy_behind(
     thread: &Thread,
@@ -94,41 +94,41 @@ pub fn copy_behind(
     };
     let code = api::relaxed(|| context.enter(&mut { copy }));
     let copied = copied.filter(|_| code == SUCCESS)?;
-    look_after(context, copied, behind.clone());
+    check_after(context, copied, behind.clone());
     Some(behind)
 }
 
-/// Looks at what has come. Waits for nothing.
-pub fn look_at_copies(context: &Context) {
+/// Checks the copies that are complete. Waits for nothing.
+pub fn check_copies(context: &Context) {
     if context.is_dead() {
         return;
     }
     let copies = core::mem::take(&mut *lock(&context.zones.copies));
     for (copied, event) in copies {
         if api::relaxed(|| event.query()) != SUCCESS {
-            look_after(context, copied, event);
+            check_after(context, copied, event);
             continue;
         }
         let bytes = config::zone_bytes() as usize;
-        // SAFETY: a place of so many bytes that nobody else has; the copy into it is over.
+        // SAFETY: a place of this size that nothing else uses; the copy into it is over.
         let zone = unsafe { core::slice::from_raw_parts(copied.place as *const u8, bytes) };
         report(copied.freed, zone);
         lock(&context.zones.places).push(copied.place);
     }
 }
 
-/// The process ends: what does not come for a while is not looked at.
-pub fn look_at_end() {
+/// The process ends: waits briefly for the remaining copies, and checks them.
+pub fn check_at_end() {
     if config::zone_bytes() == 0 {
         return;
     }
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
         let Some(_open) = context.keep_open() else { continue };
-        look_at_copies(context);
+        check_copies(context);
         while !lock(&context.zones.copies).is_empty() && Instant::now() < until {
             own_thread::sleep(END_WAIT_STEP);
-            look_at_copies(context);
+            check_copies(context);
         }
     }
 }
@@ -138,7 +138,7 @@ fn copy_to(place: usize, freed: Freed, stream: StreamHandle) -> CuResult {
     api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream)
 }
 
-/// The stream of copies that no stream of the program's stands for; 0 where there is none.
+/// The stream for copies that belong to no stream of the program; 0 if there is none.
 fn own_stream(context: &Context) -> StreamHandle {
     let mut stream = lock(&context.zones.stream);
     let mut made = 0;
@@ -173,7 +173,7 @@ fn report(freed: Freed, zone: &[u8]) {
          written, the first one {first} bytes behind its end\n"
     );
     if stack.is_none() {
-        text += "  where it was allocated is not known: add record:state\n";
+        text += "  allocation site unknown: add record:state\n";
     }
     snapshots::contents::with_names([stack], |names| {
         for frame in names.frames(stack).iter().take(FRAMES_SHOWN) {

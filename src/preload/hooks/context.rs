@@ -204,7 +204,7 @@ struct Ending {
 impl Ending {
     fn begin(context: &'static Context) -> Ending {
         let held_off = context.idle.hold_off();
-        zones::look_at_copies(context);
+        zones::check_copies(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();

@@ -122,7 +122,7 @@ fn frees_end() {
         if !thread.inside.replace(true) {
             let _ = std::panic::catch_unwind(|| {
                 pending::wait_at_end();
-                zones::look_at_end();
+                zones::check_at_end();
             });
             thread.inside.set(false);
         }
