@@ -50,7 +50,7 @@ impl<V: Copy + PartialEq> Book<V> {
     }
 
     /// Reads the entries.
-    pub fn look<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
+    pub fn read<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
         body(&lock(&self.pages))
     }
 

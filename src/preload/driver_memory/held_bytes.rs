@@ -195,7 +195,7 @@ pub fn pool_ends_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuResu
 
 /// The device a pool allocates from, if known; `Some(None)`: from none.
 pub fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
-    POOLS.look(|pools| pools.given.get(&pool).copied())
+    POOLS.read(|pools| pools.given.get(&pool).copied())
 }
 
 impl All {

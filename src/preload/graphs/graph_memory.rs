@@ -59,7 +59,7 @@ pub fn trimmed() {
 
 /// Whether this graph may find the device too full.
 pub fn lacks_room(executable: usize) -> bool {
-    let bytes = match NEEDS.look(|needs| needs.given.get(&executable).copied()) {
+    let bytes = match NEEDS.read(|needs| needs.given.get(&executable).copied()) {
         Some(Need { bytes, backed: false }) => bytes,
         _ => return false,
     };

@@ -48,7 +48,7 @@ static UPDATED: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn reap() {
     if pools::has_notes() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
-        look();
+        reap_ended();
     }
 }
 
@@ -67,7 +67,7 @@ pub fn reap_late(context: &Context) {
 }
 
 #[cold]
-fn look() {
+fn reap_ended() {
     let mut ended = lock(&ENDED);
     read_notes(&mut ended);
     ended.retain_mut(|ended| !ended.is_closed());

@@ -22,7 +22,7 @@ pub fn range(
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let Some(extent) = asked(words[2]) else {
+    let Some(extent) = our_segment(words[2]) else {
         return match imports::find(words[2] as u64) {
             Some(import) => {
                 // SAFETY: each is null or the program's to be written.
@@ -61,7 +61,7 @@ pub fn attribute(
     if attribute == POINTER_P2P_TOKENS {
         show_p2p_tokens(function);
     }
-    let Some(extent) = asked(address) else {
+    let Some(extent) = our_segment(address) else {
         let import = imports::find(address as u64).filter(|_| !data.is_null());
         let answered = import.and_then(|import| answer(&Asked::Import(import), attribute, data));
         return answered.unwrap_or_else(|| common::retried(function, real));
@@ -100,7 +100,7 @@ pub fn attributes(
     if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
         show_p2p_tokens(function);
     }
-    let Some(extent) = asked(words[3]) else {
+    let Some(extent) = our_segment(words[3]) else {
         let code = common::retried(function, real);
         if let Some(import) = imports::find(address).filter(|_| code == SUCCESS) {
             // SAFETY: the program's arrays, which the driver has just worked with.
@@ -142,7 +142,7 @@ pub fn set_attribute(
     if bypass::is_on() && sync_memops {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
-    let Some(extent) = asked(words[2]) else { return real() };
+    let Some(extent) = our_segment(words[2]) else { return real() };
     let value = words[0] as *const u8;
     guarded(
         function,
@@ -170,7 +170,7 @@ pub fn range_handle(
     words: &[usize; 5],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if let Some(extent) = asked(words[1]) {
+    if let Some(extent) = our_segment(words[1]) {
         let judge = || {
             if block_around(extent, words[1] as u64).is_some() {
                 return SUCCESS;
@@ -194,7 +194,7 @@ pub fn retain_handle(
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let ours = asked(words[1]).is_some_and(Extent::is_expandable);
+    let ours = our_segment(words[1]).is_some_and(Extent::is_expandable);
     if ours {
         return INVALID_VALUE;
     }
@@ -206,7 +206,7 @@ pub fn retain_handle(
 }
 
 /// Our segment that contains the address, while hooks are on.
-fn asked(address: usize) -> Option<&'static Extent> {
+fn our_segment(address: usize) -> Option<&'static Extent> {
     if bypass::is_on() { pagemap::extent_of(address as u64) } else { None }
 }
 

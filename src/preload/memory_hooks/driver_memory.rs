@@ -27,7 +27,7 @@ pub fn note(address: u64, bytes: u64, device: i32, context_id: u64) -> u64 {
 }
 
 pub fn look_up(address: u64) -> Option<Served> {
-    LIVE.look(|live| live.given.get(&(address as usize)).copied())
+    LIVE.read(|live| live.given.get(&(address as usize)).copied())
 }
 
 /// Runs the driver's free of this address.

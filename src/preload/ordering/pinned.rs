@@ -172,7 +172,7 @@ fn meets(first: usize, last: usize, margin: usize) -> bool {
         _ => first <= end.saturating_add(margin),
     };
     let behind = last.saturating_add(margin);
-    RANGES.look(|ranges| {
+    RANGES.read(|ranges| {
         let below = ranges.given.range(..=behind).next_back();
         below.is_some_and(|(_, end)| reaches(*end))
             || ranges.under_way.iter().any(|(start, end)| *start <= behind && reaches(*end))

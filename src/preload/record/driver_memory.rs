@@ -136,7 +136,7 @@ pub fn physical_released_by(handle: u64, call: impl FnOnce() -> CuResult) -> CuR
 
 /// The device of physical memory created by this process.
 pub fn device_of_physical(handle: u64) -> Option<i32> {
-    PHYSICAL.look(|physical| physical.given.get(&(handle as usize)).copied())
+    PHYSICAL.read(|physical| physical.given.get(&(handle as usize)).copied())
 }
 
 /// An upper bound of the bytes that a cut takes.
@@ -198,7 +198,7 @@ impl DriverMemory {
             address: allocation.address,
             bytes: allocation.bytes,
             stream: allocation.stream,
-            stack: recorder::shown(allocation.stack),
+            stack: recorder::shown_stack(allocation.stack),
             action,
         });
     }

@@ -261,7 +261,7 @@ impl Entries {
             address,
             bytes,
             stream: origin.stream,
-            stack: shown(stack),
+            stack: shown_stack(stack),
             action,
         });
     }
@@ -304,7 +304,7 @@ pub fn missing_count(ring: &Ring) -> u64 {
 }
 
 /// The stack that an entry shows.
-pub fn shown(stack: StackId) -> StackId {
+pub fn shown_stack(stack: StackId) -> StackId {
     let shown = settings::get().context >= StackContext::Alloc;
     if shown { stack } else { StackId::NONE }
 }
