@@ -95,7 +95,7 @@ struct Physical {
     bytes: u64,
 }
 
-/// What was freed and not looked at (`zones.rs`).
+/// Red zones copied at a free and not checked yet (`zones.rs`).
 #[derive(Default)]
 pub struct Zones {
     /// Each is complete with its event.

@@ -184,7 +184,7 @@ pub fn launch_empty(
     code
 }
 
-/// Whether this driver can say what a private pool needs to know (11.3 and later).
+/// Whether this driver reports what a private pool needs (11.3 and later).
 pub fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)
 }

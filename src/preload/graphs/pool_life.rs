@@ -59,7 +59,7 @@ pub fn graph_ended() {
 }
 
 /// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
-/// on its way. No work is waited for.
+/// on its way. Waits for no work.
 #[cold]
 pub fn reap_late(context: &Context) {
     note_fence::pass(context);

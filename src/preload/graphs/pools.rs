@@ -67,7 +67,7 @@ extern "C" fn graph_is_gone(note: *mut c_void) {
     }
 }
 
-/// A graph or an executable was destroyed: perhaps one that keeps memory, of which a note is due.
+/// A graph or an executable was destroyed; if it keeps memory, a note is due.
 pub fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
         note_fence::graph_ended();
