@@ -32,7 +32,7 @@ unsafe extern "C" {
 /// swallowed, and the thread is not cancelled meanwhile, since our frames cannot be unwound.
 pub fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
-    // are initialised by the calls that fill them.
+    // are initialized by the calls that fill them.
     unsafe {
         let errno = *libc::__errno_location();
         let mut cancelling = 0;

@@ -10,7 +10,7 @@
 //!
 //! * `marks`: was anything submitted since the last barrier, or the last wait?
 //! * `exclusive`: may a barrier replace the wait at all in this process?
-//! * `visible`: may the host see results without synchronising; do we see every submission?
+//! * `visible`: may the host see results without synchronizing; do we see every submission?
 //! * `route`: the decision for one free.
 //! * `pending`: what later calls wait for after a free that did not wait.
 //! * `captures`: which streams capture now; barriers would kill their captures.

@@ -20,7 +20,7 @@ const BARRIERS_MAX: usize = 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     Submit,
-    /// Work that the host could see without synchronising.
+    /// Work that the host could see without synchronizing.
     SubmitVisible,
     Free,
     /// Takes a published block, if there is one, and submits work on it in a second context.

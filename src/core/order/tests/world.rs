@@ -1,6 +1,6 @@
 //! One program on both sides at once: natively and under our rules, call by call.
 //!
-//! The calls are in one total order (the program's threads synchronise with each other; what
+//! The calls are in one total order (the program's threads synchronize with each other; what
 //! happens between threads *inside* our calls is the matter of `interleave` and `threads`).
 //! Natively a program that races proves nothing and is dropped. Otherwise ours must show no race
 //! on any address, no unfinished work to the host, and no wait that the native driver would not
