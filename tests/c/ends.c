@@ -260,6 +260,13 @@ static int many(int count, const char *how) {
     return 0;
 }
 
+// Says that it leaves, with much to be written.
+static int leaves(void) {
+    start(3000);
+    puts("leaves"), fflush(stdout);
+    return 3;
+}
+
 // ---- the environment
 
 static volatile int stop;
@@ -434,6 +441,7 @@ int main(int count, char **arguments) {
     WAY("killed", killed(word, atoi(arguments[3])));
     WAY("ending", ending(atoi(word)));
     WAY("many", many(atoi(word), arguments[3]));
+    WAY("leaves", leaves());
     WAY("environment", environment());
     WAY("frees_at_exit", frees_at_exit());
     WAY("replaced", replaced(word, arguments[3]));

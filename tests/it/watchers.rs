@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use cachealloc_tests::{Run, compile, skipped};
+use cachealloc_tests::{Run, compile, library, skipped};
 
 use crate::children::has;
 use crate::snapshots::Place;
@@ -83,6 +83,30 @@ fn attached_to_a_program() {
         }
         assert!(ended.status.success() && ended.stderr.is_empty(), "{tool}: {ended:?}\n{said}");
         assert!(name == "strace" || said.contains(" main ("), "{said}");
+        place.sound(1..=1, &["--from-start"]);
+    }
+}
+
+/// Who waits for the writer has not waited while both stood still.
+#[test]
+fn frozen_while_it_ends() {
+    let runs: Vec<_> = (0..8)
+        .map(|number| {
+            let place = Place::new();
+            let delay = (number * 8).to_string();
+            let run =
+                Run::c("freezer.c").preload(&[]).arg(delay).arg(compile("ends.c")).arg("leaves");
+            let run = run.env("FREEZER_PRELOAD", library()).conf("record:all");
+            std::thread::spawn(move || (place.run(&run), place))
+        })
+        .collect();
+    for run in runs {
+        let (ran, place) = run.join().expect("it runs");
+        if ran.stderr.contains("not permitted") {
+            return skipped("processes may not be traced");
+        }
+        assert_eq!(ran.code, Some(3), "{ran:#?}");
+        assert!(ran.said().iter().all(|line| line.contains("snapshot: /")), "{ran:#?}");
         place.sound(1..=1, &["--from-start"]);
     }
 }
