@@ -17,21 +17,20 @@
 //!
 //! All of this runs in signal handlers: system calls, atomics, no lock, nothing allocated.
 
-use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_int, c_void};
-use core::ops::Range;
-use core::ptr::{null, null_mut};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::filter;
 use crate::process::own_thread::{self, set_mask};
 use crate::process::{patience, silence};
 
-/// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
-const SIGNAL: c_int = 33;
-const SA_RESTORER: usize = 0x0400_0000;
+mod holding;
+mod threads;
+
+use holding::may_hold;
+pub use holding::prepare;
+use threads::{block_all, come_back, forget_signals, own_number, stop_others, take_signal};
+
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// So long do threads go on that may hold something.
 const PULSE: Duration = Duration::from_micros(100);
@@ -47,9 +46,6 @@ static PULSES: AtomicU32 = AtomicU32::new(0);
 static CHOSEN: AtomicI32 = AtomicI32::new(0);
 /// Only those go on that may hold a lock of ours.
 static OF_OURS: AtomicBool = AtomicBool::new(false);
-/// Where code may hold the loader's lock or one of ours.
-static HOLDING: OnceLock<[Range<u64>; 4]> = OnceLock::new();
-
 /// What the conductor finds at each look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -60,26 +56,6 @@ pub enum Next {
     /// The writer sleeps: somebody has what it needs.
     Sleeps,
     Wait,
-}
-
-/// Makes ready, outside of any handler.
-pub fn prepare() {
-    HOLDING.get_or_init(|| {
-        // SAFETY: asks for the address at which the kernel put the loader; 0 without one.
-        let loader = unsafe { libc::getauxval(libc::AT_BASE) };
-        let places = [
-            prepare as *const () as u64,
-            libc::getpid as *const () as u64,
-            _Unwind_Backtrace as *const () as u64,
-            loader,
-        ];
-        places.map(cachealloc_stacks::object_range)
-    });
-}
-
-unsafe extern "C" {
-    /// libgcc's, whose unwinder visits the loader's list.
-    fn _Unwind_Backtrace(each: *const c_void, data: *mut c_void) -> c_int;
 }
 
 /// For a handler: stops all threads but the writer until `look` says to end, and answers true then.
@@ -94,7 +70,7 @@ pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> 
     }
     if first.is_ok() {
         patience::others_stop();
-        take_signal(signal);
+        take_signal(signal, stop);
     }
     let mask = block_all();
     CONDUCTS.store(true, Ordering::SeqCst);
@@ -181,16 +157,6 @@ pub fn park(context: *const c_void) {
     set_mask(mask);
 }
 
-/// Those that came meanwhile would stop this thread at once; the kernel keeps each of them.
-fn forget_signals() {
-    let set = 1u64 << (SIGNAL - 1);
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let none = null_mut::<c_void>();
-    // SAFETY: valid pointers; sets are 8 bytes for the kernel.
-    let one = || unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set, none, &at_once, 8usize) };
-    while one() == i64::from(SIGNAL) {}
-}
-
 /// The handler of all threads but the writer.
 extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: this thread's own errno.
@@ -207,201 +173,4 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-}
-
-/// Whether the interrupted thread may hold a lock that the writer needs; `ours`: one of ours.
-fn may_hold(context: *const c_void, ours: bool) -> bool {
-    if filter::is_new() {
-        return false; // it may not be asked for, and no other thread was stopped
-    }
-    let Some(ranges) = HOLDING.get() else { return true };
-    let (place, stack) = interrupted_at(context);
-    ranges[0].contains(&place)
-        || has_caller_in(&ranges[0], stack)
-        // The C library makes no system call with the loader's lock.
-        || (!ours && ranges.iter().any(|range| range.contains(&place)) && !is_system_call(place))
-}
-
-/// Whether a call that began in this range is on the stack, as far as its words tell: a hook of ours may
-/// be anywhere, in a function of the C library or in the driver. In doubt it is.
-fn has_caller_in(range: &Range<u64>, stack: u64) -> bool {
-    const CHUNKS_MAX: u64 = 16;
-    let mut words = [0u64; 64];
-    let bytes = size_of_val(&words);
-    for chunk in 0..CHUNKS_MAX {
-        let from = stack.wrapping_add(chunk * bytes as u64);
-        let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
-        let remote = libc::iovec { iov_base: from as *mut c_void, iov_len: bytes };
-        // SAFETY: the kernel reads for us, and says how much of it is there.
-        let read = unsafe {
-            let number = libc::getpid();
-            libc::syscall(libc::SYS_process_vm_readv, number, &local, 1, &remote, 1, 0)
-        };
-        let Ok(read) = usize::try_from(read) else { return chunk == 0 };
-        if words[..read / size_of::<u64>()].iter().any(|word| range.contains(word)) {
-            return true;
-        }
-        if read < bytes {
-            return false;
-        }
-    }
-    false
-}
-
-/// Whether the code at this address makes a system call, or has just made one.
-#[cfg(target_arch = "x86_64")]
-fn is_system_call(place: u64) -> bool {
-    let code = (place - 2) as *const [u8; 2];
-    // SAFETY: in the code of a loaded object, which can be read, and not at its begin.
-    unsafe { code.read() == [0x0f, 0x05] || code.wrapping_add(1).read() == [0x0f, 0x05] }
-}
-
-/// Whether the code at this address makes a system call, or has just made one.
-#[cfg(target_arch = "aarch64")]
-fn is_system_call(place: u64) -> bool {
-    const SVC_0: u32 = 0xd400_0001;
-    let code = (place - 4) as *const u32;
-    // SAFETY: in the code of a loaded object, which can be read, and not at its begin.
-    unsafe { code.read() == SVC_0 || code.wrapping_add(1).read() == SVC_0 }
-}
-
-/// The next instruction, and the top of the stack.
-#[cfg(target_arch = "x86_64")]
-fn interrupted_at(context: *const c_void) -> (u64, u64) {
-    // SAFETY: what the kernel gave the handler.
-    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
-    let register = |name: c_int| context.uc_mcontext.gregs[name as usize] as u64;
-    (register(libc::REG_RIP), register(libc::REG_RSP))
-}
-
-/// The next instruction, and the top of the stack.
-#[cfg(target_arch = "aarch64")]
-fn interrupted_at(context: *const c_void) -> (u64, u64) {
-    // SAFETY: what the kernel gave the handler.
-    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
-    (context.uc_mcontext.pc, context.uc_mcontext.sp)
-}
-
-/// As the kernel has it, on both architectures.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct KernelAction {
-    handler: usize,
-    flags: usize,
-    restorer: usize,
-    mask: u64,
-}
-
-/// The C library refuses to change this signal's action, and knows how to return from a handler: that
-/// is taken from the signal that came.
-fn take_signal(came: c_int) {
-    let mut action = KernelAction::default();
-    let size = size_of::<u64>();
-    let none = null_mut::<KernelAction>();
-    // SAFETY: actions as the kernel knows them; the handler lives as long as the library, which is
-    // never unloaded.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigaction, came, none, &raw mut action, size);
-        let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as usize;
-        action.flags = flags | action.flags & SA_RESTORER;
-        action.handler = stop as *const () as usize;
-        action.mask = u64::MAX;
-        libc::syscall(libc::SYS_rt_sigaction, SIGNAL, &raw const action, none, size);
-    }
-}
-
-/// Room for a part of the list of threads; the conductor's alone.
-struct Room(UnsafeCell<[u64; 1024]>);
-// SAFETY: only the one conductor uses it.
-unsafe impl Sync for Room {}
-static ROOM: Room = Room(UnsafeCell::new([0; 1024]));
-
-/// All threads but the conductor and the writer.
-struct Others {
-    count: u32,
-    /// The one of the wanted place in the kernel's list.
-    chosen: Option<i32>,
-}
-
-/// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
-/// kernel does not tell which there are.
-fn stop_others(own: i32, place: u32) -> Option<Others> {
-    let writer = silence::writer_number();
-    const FOLDER: &CStr = c"/proc/self/task";
-    if filter::is_new() {
-        return None;
-    }
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: a C string.
-    let folder = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, FOLDER.as_ptr(), flags) };
-    if folder < 0 {
-        return None;
-    }
-    let room = ROOM.0.get().cast::<u8>();
-    let mut others = Others { count: 0, chosen: None };
-    loop {
-        // SAFETY: the room is the conductor's, and of this size.
-        let read =
-            unsafe { libc::syscall(libc::SYS_getdents64, folder, room, size_of::<[u64; 1024]>()) };
-        let mut at = 0;
-        while at < read {
-            // SAFETY: the kernel wrote whole entries, each with its length and a C string in it.
-            let (length, name) = unsafe {
-                let entry = room.add(at as usize).cast::<libc::dirent64>();
-                ((*entry).d_reclen, CStr::from_ptr((&raw const (*entry).d_name).cast()))
-            };
-            at += i64::from(length);
-            let Some(number) = number_of(name) else { continue };
-            if number != own && number != writer {
-                // SAFETY: a signal to a thread of this process, or to none.
-                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, SIGNAL) };
-                if others.count == place {
-                    others.chosen = Some(number);
-                }
-                others.count += 1;
-            }
-        }
-        if read <= 0 {
-            break;
-        }
-    }
-    // SAFETY: our own descriptor.
-    unsafe { libc::syscall(libc::SYS_close, folder) };
-    Some(others)
-}
-
-fn number_of(name: &CStr) -> Option<i32> {
-    core::str::from_utf8(name.to_bytes()).ok()?.parse().ok()
-}
-
-fn own_number() -> i32 {
-    // SAFETY: asks the kernel for a number.
-    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
-}
-
-/// Has the calling thread interrupted a moment from now, wherever it is then. False: it cannot be.
-fn come_back(own: i32) -> bool {
-    static TIMER: AtomicI32 = AtomicI32::new(-1);
-    // SAFETY: all-zero is valid for both; the timer is the kernel's, and goes with the process.
-    unsafe {
-        let mut timer = TIMER.load(Ordering::Relaxed);
-        if timer == -1 {
-            let mut event: libc::sigevent = core::mem::zeroed();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = SIGNAL;
-            event.sigev_notify_thread_id = own;
-            let clock = libc::CLOCK_MONOTONIC;
-            if libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer) != 0 {
-                return false;
-            }
-            TIMER.store(timer, Ordering::Relaxed);
-        }
-        let mut when: libc::itimerspec = core::mem::zeroed();
-        when.it_value.tv_nsec = PULSE.as_nanos() as _;
-        libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, null::<c_void>()) == 0
-    }
-}
-
-fn block_all() -> u64 {
-    set_mask(u64::MAX)
 }

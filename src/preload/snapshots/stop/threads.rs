@@ -1,0 +1,151 @@
+//! The threads of the process, as the kernel lists them, and the signal that stops them.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use super::PULSE;
+use crate::filter;
+use crate::process::own_thread::set_mask;
+use crate::process::silence;
+
+/// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
+const SIGNAL: c_int = 33;
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// As the kernel has it, on both architectures.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct KernelAction {
+    handler: usize,
+    flags: usize,
+    restorer: usize,
+    mask: u64,
+}
+
+/// The C library refuses to change this signal's action, and knows how to return from a handler: that
+/// is taken from the signal that came.
+pub fn take_signal(came: c_int, handler: Handler) {
+    let mut action = KernelAction::default();
+    let size = size_of::<u64>();
+    let none = null_mut::<KernelAction>();
+    // SAFETY: actions as the kernel knows them; the handler lives as long as the library, which is
+    // never unloaded.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, came, none, &raw mut action, size);
+        let flags = (libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK) as usize;
+        action.flags = flags | action.flags & SA_RESTORER;
+        action.handler = handler as *const () as usize;
+        action.mask = u64::MAX;
+        libc::syscall(libc::SYS_rt_sigaction, SIGNAL, &raw const action, none, size);
+    }
+}
+
+pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Those that came meanwhile would stop this thread at once; the kernel keeps each of them.
+pub fn forget_signals() {
+    let set = 1u64 << (SIGNAL - 1);
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = null_mut::<c_void>();
+    // SAFETY: valid pointers; sets are 8 bytes for the kernel.
+    let one = || unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set, none, &at_once, 8usize) };
+    while one() == i64::from(SIGNAL) {}
+}
+
+/// Room for a part of the list of threads; the conductor's alone.
+struct Room(UnsafeCell<[u64; 1024]>);
+// SAFETY: only the one conductor uses it.
+unsafe impl Sync for Room {}
+static ROOM: Room = Room(UnsafeCell::new([0; 1024]));
+
+/// All threads but the conductor and the writer.
+pub struct Others {
+    pub count: u32,
+    /// The one of the wanted place in the kernel's list.
+    pub chosen: Option<i32>,
+}
+
+/// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
+/// kernel does not tell which there are.
+pub fn stop_others(own: i32, place: u32) -> Option<Others> {
+    let writer = silence::writer_number();
+    const FOLDER: &CStr = c"/proc/self/task";
+    if filter::is_new() {
+        return None;
+    }
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let folder = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, FOLDER.as_ptr(), flags) };
+    if folder < 0 {
+        return None;
+    }
+    let room = ROOM.0.get().cast::<u8>();
+    let mut others = Others { count: 0, chosen: None };
+    loop {
+        // SAFETY: the room is the conductor's, and of this size.
+        let read =
+            unsafe { libc::syscall(libc::SYS_getdents64, folder, room, size_of::<[u64; 1024]>()) };
+        let mut at = 0;
+        while at < read {
+            // SAFETY: the kernel wrote whole entries, each with its length and a C string in it.
+            let (length, name) = unsafe {
+                let entry = room.add(at as usize).cast::<libc::dirent64>();
+                ((*entry).d_reclen, CStr::from_ptr((&raw const (*entry).d_name).cast()))
+            };
+            at += i64::from(length);
+            let Some(number) = number_of(name) else { continue };
+            if number != own && number != writer {
+                // SAFETY: a signal to a thread of this process, or to none.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, SIGNAL) };
+                if others.count == place {
+                    others.chosen = Some(number);
+                }
+                others.count += 1;
+            }
+        }
+        if read <= 0 {
+            break;
+        }
+    }
+    // SAFETY: our own descriptor.
+    unsafe { libc::syscall(libc::SYS_close, folder) };
+    Some(others)
+}
+
+fn number_of(name: &CStr) -> Option<i32> {
+    core::str::from_utf8(name.to_bytes()).ok()?.parse().ok()
+}
+
+pub fn own_number() -> i32 {
+    // SAFETY: asks the kernel for a number.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// Has the calling thread interrupted a moment from now, wherever it is then. False: it cannot be.
+pub fn come_back(own: i32) -> bool {
+    static TIMER: AtomicI32 = AtomicI32::new(-1);
+    // SAFETY: all-zero is valid for both; the timer is the kernel's, and goes with the process.
+    unsafe {
+        let mut timer = TIMER.load(Ordering::Relaxed);
+        if timer == -1 {
+            let mut event: libc::sigevent = core::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = SIGNAL;
+            event.sigev_notify_thread_id = own;
+            let clock = libc::CLOCK_MONOTONIC;
+            if libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer) != 0 {
+                return false;
+            }
+            TIMER.store(timer, Ordering::Relaxed);
+        }
+        let mut when: libc::itimerspec = core::mem::zeroed();
+        when.it_value.tv_nsec = PULSE.as_nanos() as _;
+        libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, null::<c_void>()) == 0
+    }
+}
+
+pub fn block_all() -> u64 {
+    set_mask(u64::MAX)
+}
