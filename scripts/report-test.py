@@ -133,7 +133,7 @@ def test_timeline(page):
     page.frame()
     tip = page.text('#tip')
     page.check(not page.run("document.getElementById('tip').hidden"), 'hovering the timeline says nothing')
-    for wanted in ('alive ', 'reserved ', 'A block of ', 'allocated at', '.py:'):
+    for wanted in ('live ', 'reserved ', 'A block of ', 'allocated at', '.py:'):
         page.check(wanted in tip, f'the timeline says nothing of {wanted!r}: {tip}')
     span = lambda: page.run('report.timeline.view[1] - report.timeline.view[0]')
     whole = span()
@@ -205,7 +205,7 @@ def test_tables(page):
     page.check(sorted_ == 'descending', f'the table is sorted {sorted_}')
     page.run("document.querySelector('#sites tbody tr').click()")
     page.check('.py:' in page.text('#sites .frames'), 'a row does not open')
-    page.check('were alive when' in page.text('#leaks-text'), 'the leak is not named')
+    page.check('were live when' in page.text('#leaks-text'), 'the leak is not named')
     page.check('train.py:102' in page.text('#waste .table'), 'the site of the leak is not named')
     page.check('other allocation in between' in page.text('#temporary-text'), 'temporaries are not named')
     page.check(page.text('#more-waste') != '', 'early and late are missing')

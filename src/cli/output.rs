@@ -43,11 +43,11 @@ pub fn check(path: &Path) -> Result<()> {
         let what = format!(
             "{name} is a symbolic link to {target}, and what it points to is not written over"
         );
-        return Err(Failure::new(what).next("name that file itself with -o, or remove the link"));
+        return Err(Failure::new(what).next("give the file itself with -o, or remove the link"));
     }
     if is_snapshot(path) {
-        let what = format!("{} is a snapshot, and would be written over", path.display());
-        return Err(Failure::new(what).next("name the file to write with -o"));
+        let what = format!("{} is a snapshot, and would be overwritten", path.display());
+        return Err(Failure::new(what).next("give the output file with -o"));
     }
     Ok(())
 }
@@ -81,9 +81,9 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         // Of who writes, not of the system.
         Err(error) if error.get_ref().is_some() => {
-            Err(Failure::new(format!("what is on stdout is not whole: {error}")))
+            Err(Failure::new(format!("stdout is incomplete: {error}")))
         }
-        Err(error) => Err(Failure::new(format!("stdout cannot be written: {error}"))),
+        Err(error) => Err(Failure::new(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(()),
     }
 }
@@ -232,11 +232,11 @@ fn explain(path: &Path, error: &io::Error) -> Failure {
             failure.next(format!("make the folder {}", folder.display()))
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            failure.next("make room, or name a file elsewhere with -o")
+            failure.next("free some space, or give a file elsewhere with -o")
         }
         _ if path.as_os_str().as_bytes().ends_with(b"/") || path.is_dir() => {
-            failure.next("name a file in that folder with -o")
+            failure.next("give a file in that folder with -o")
         }
-        _ => failure.next("name a file elsewhere with -o"),
+        _ => failure.next("give a file elsewhere with -o"),
     }
 }

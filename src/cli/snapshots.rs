@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     let file = File::open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if about.is_dir() {
-        return Err(Failure::new(format!("{name} is a folder")).next("name the snapshots in it"));
+        return Err(Failure::new(format!("{name} is a folder")).next("give the snapshots in it"));
     }
     let progress = Progress::new(&format!("reading {name}"), about.len());
     let counted = Counted { file, progress, done: 0 };

@@ -18,7 +18,7 @@ const LARGEST_CIRCLES: [(&str, usize); 11] = [
     ("python", 1),
     ("preload", 3),
     ("analysis", 2),
-    ("report", 5),
+    ("report", 1),
     ("cli", 3),
 ];
 

@@ -13,22 +13,22 @@ use super::top_sites::{Order, moment, order};
 use crate::failure::{Failure, USAGE};
 use crate::{output, snapshots};
 
-/// Write a snapshot in the format of another tool.
+/// Convert a snapshot to the format of another tool.
 #[derive(Args)]
 pub struct Arguments {
-    /// A snapshot, our own or PyTorch's.
+    /// A snapshot, of cachealloc or PyTorch.
     file: PathBuf,
     /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto:
-    /// Chrome's trace events, for https://ui.perfetto.dev. json: all that the snapshot says, for scripts.
+    /// Chrome's trace events, for https://ui.perfetto.dev. json: the whole snapshot, for scripts.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
-    /// Where to write; without it to stdout.
+    /// The output file; default: stdout.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// folded: what a stack weighs, as in top-sites.
+    /// folded: the weight of a stack, as in top-sites.
     #[arg(long, value_enum)]
     by: Option<Order>,
-    /// folded: when what is held is asked for, as in top-sites.
+    /// folded: the time, as in top-sites.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
 }
@@ -44,8 +44,8 @@ enum Format {
 pub fn run(arguments: Arguments) -> Result {
     let weights = order(arguments.by, arguments.at)?;
     if arguments.to != Format::Folded && (arguments.by.is_some() || arguments.at.is_some()) {
-        let failure = Failure::new("--by and --at are for --to folded: the other formats hold all");
-        return Err(failure.next("leave them out").code(USAGE));
+        let failure = Failure::new("--by and --at apply to --to folded only");
+        return Err(failure.next("omit them").code(USAGE));
     }
     let snapshot = snapshots::read(&arguments.file)?;
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy();

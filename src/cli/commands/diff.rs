@@ -18,8 +18,8 @@ use crate::snapshots;
 
 /// Compare two snapshots: which call sites hold more, which hold less.
 ///
-/// Of one process at two moments, or of two runs. For two versions of a program, --group function joins
-/// what has moved.
+/// Of one process at two times, or of two runs. For two versions of a program, --group function joins
+/// sites whose lines moved.
 #[derive(Args)]
 pub struct Arguments {
     /// The earlier snapshot.
@@ -28,10 +28,10 @@ pub struct Arguments {
     /// The later one.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// When in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry (#1200).
+    /// The time in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// What is one site: the whole stack, the line that allocates, or its function.
+    /// What makes one site: the whole stack, the allocating line, or its function.
     #[arg(long, value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// How many sites to list; 0 for all.
@@ -48,8 +48,8 @@ pub fn run(arguments: Arguments) -> Result {
         let mut gathered = Gathered::default();
         gathered.add(&mut common, &snapshots::read(path)?, arguments.at, None);
         if gathered.devices.is_empty() && arguments.at == When::Shortage {
-            let problem = format!("{}: no request was refused in this history", path.display());
-            return Err(Failure::new(problem).next("--at peak compares what was held at most"));
+            let problem = format!("{}: no allocation failed in this history", path.display());
+            return Err(Failure::new(problem).next("--at peak compares the peaks"));
         }
         Ok(gathered)
     };
@@ -80,13 +80,13 @@ fn text(
     let when = match arguments.at {
         When::End => "at the end",
         When::Peak => "at the peak",
-        When::Shortage => "when the last request was refused",
+        When::Shortage => "when the last allocation failed",
         When::Entry(_) | When::AfterUs(_) => "at that time",
     };
     let [a, b] = [held_before, held_after].map(bytes);
     let mut text = format!("held {when}: {a}, then {b}: {}\n", signed_bytes(growth));
     if held_before == 0 && held_after == 0 && arguments.at == When::End {
-        text += "nothing is held at the end of either; --at peak compares what was held at most\n";
+        text += "nothing is held at the end of either; --at peak compares the peaks\n";
     }
     if changes.is_empty() {
         return text + "no call site holds more or less\n";

@@ -11,10 +11,10 @@ use super::orders::Target;
 use crate::failure::Failure;
 use crate::show::bytes;
 
-/// Limit what a running program may hold of each device, or take the limit away.
+/// Limit how much of each device a running program may hold, or remove the limit.
 ///
-/// It takes the place of the options' limit and of one that the program has set. What is held above it stays
-/// until it is freed. Memory that the driver served itself counts if it was allocated after a limit was there.
+/// It replaces the limit of the options and of the program. What is held above it stays until it is
+/// freed. Memory served by the driver itself counts if it was allocated after a limit was set.
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -56,10 +56,10 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(other) = concerned().find(|limit| limit.limit_bytes != wanted) {
         let now = other.limit_bytes.map_or("no limit".to_string(), bytes);
         return Err(Failure::new(format!(
-            "the limit of process {process} on device {} is {now} by now",
+            "the limit of process {process} on device {} is now {now}",
             other.device
         ))
-        .next("somebody else has changed it"));
+        .next("another command changed it"));
     }
     super::print(&text)?;
     Ok(ExitCode::SUCCESS)

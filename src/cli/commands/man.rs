@@ -20,14 +20,14 @@ pub fn run(arguments: Arguments) -> Result {
     let command = crate::arguments::Arguments::command().disable_help_subcommand(true);
     match arguments.folder {
         Some(folder) => clap_mangen::generate_to(command, &folder).map_err(|error| {
-            Failure::new(format!("no manual pages in {}: {error}", folder.display()))
-                .next("give a folder that exists and can be written")
+            Failure::new(format!("cannot write manual pages to {}: {error}", folder.display()))
+                .next("give a writable folder")
         })?,
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(command)
                 .render(&mut page)
-                .map_err(|error| Failure::new(format!("no manual page: {error}")))?;
+                .map_err(|error| Failure::new(format!("cannot write a manual page: {error}")))?;
             super::print(&String::from_utf8_lossy(&page))?;
         }
     }

@@ -21,15 +21,15 @@ pub mod top;
 pub mod top_sites;
 pub mod trim;
 
-/// What a subcommand comes to.
+/// The result of a subcommand.
 pub type Result<T = ExitCode> = std::result::Result<T, Failure>;
 
-/// Prints on stdout what is whole and harmless: JSON, tables. A reader that has seen enough (`| head`) is no failure.
+/// Prints complete, harmless text: JSON, tables. A reader that stops early (`| head`) is no failure.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => Err(Failure::new(format!("stdout cannot be written: {error}"))),
+        Err(error) => Err(Failure::new(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(()),
     }
 }

@@ -14,10 +14,10 @@ use crate::processes::Process;
 
 #[derive(Args)]
 pub struct Target {
-    /// A process that runs under the library.
+    /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
-    /// Only what is on this device, by its number in the program.
+    /// Only this device, by its number in the program.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..64))]
     pub device: Option<i32>,
     /// How long to wait for the program.
@@ -25,7 +25,7 @@ pub struct Target {
     timeout: u64,
 }
 
-/// A program that takes orders.
+/// A program that orders can be sent to.
 pub struct Ordered {
     pub process: Process,
     pub live: Live,
@@ -44,12 +44,12 @@ impl Target {
 }
 
 impl Ordered {
-    /// `what` is so where it did not even begin.
+    /// `what` holds if it did not even begin.
     pub fn give(&self, order: Order, what: &str) -> Result<()> {
         self.live.order(order, self.deadline).map_err(|refusal| self.explain(refusal, order, what))
     }
 
-    /// What the program says of itself now.
+    /// The program's current statistics.
     pub fn statistics(&self) -> Result<Statistics> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let answer = self.live.statistics(false, left.max(Duration::from_secs(1)));
@@ -63,13 +63,13 @@ impl Ordered {
                 live::explain(self.process, &problem).also(what)
             }
             Refusal::Problem(problem) => live::explain(self.process, &problem),
-            Refusal::Others => Failure::new(format!("another command is at work on process {id}"))
-                .next("try again when it has ended"),
+            Refusal::Others => Failure::new(format!("another command is busy with process {id}"))
+                .next("try again after it"),
             Refusal::Unfinished => Failure::new(format!(
-                "process {id} has begun with it and is not done in {} s",
+                "process {id} did not finish in {} s",
                 self.patience.as_secs()
             ))
-            .next(format!("see what came of it with: cachealloc stats {id}")),
+            .next(format!("check the outcome with: cachealloc stats {id}")),
             Refusal::No(libc::ENODEV) => {
                 let device = match order {
                     Order::Record(change) => change.device.flatten(),
@@ -79,20 +79,20 @@ impl Ordered {
                     "process {id} has no context on device {}",
                     device.unwrap_or_default()
                 ))
-                .next(format!("those that it uses are in: cachealloc stats {id}"))
+                .next(format!("its devices are listed by: cachealloc stats {id}"))
             }
             Refusal::No(libc::EBUSY) => Failure::new(format!(
-                "process {id} could not do it: a thread of it holds what is needed for longer than 2 s"
+                "process {id} is busy: one of its threads holds a lock for more than 2 s"
             ))
             .next("try again"),
             Refusal::No(libc::ENOTSUP) if matches!(order, Order::Trim { .. }) => {
                 Failure::new(format!(
-                    "process {id} cannot give memory back without waiting: the library is off, or its \
+                    "process {id} cannot release memory without waiting: the library is disabled, or its \
                      driver is older than 11.2"
                 ))
             }
             Refusal::No(libc::ENOTSUP) => {
-                Failure::new(format!("the library is off in process {id}"))
+                Failure::new(format!("the library is disabled in process {id}"))
                     .next("its messages on stderr say why")
             }
             Refusal::No(errno) => {

@@ -14,19 +14,18 @@ use crate::failure::Failure;
 use crate::live::Recording;
 use crate::show::count;
 
-/// Longer words are none that a library of ours says.
+/// Longer words come from no library of ours.
 const LETTERS_MAX: usize = 200;
 
 /// Switch the recording of a running program on or off.
 ///
-/// What is not said stays as it is. While it is on, what was recorded stays as well, the entries only if as
-/// many of the same kind are to be kept. `off` forgets everything. Memory that is there when it is switched on
-/// is in the snapshots without a stack.
+/// Settings that are not given stay. So do the records while it is on; entries only if --max-entries and
+/// ACTION stay. `off` drops everything. Memory allocated before it was switched on has no stack in snapshots.
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
     target: Target,
-    /// Every allocation and free, where live blocks come from, or nothing.
+    /// Record every allocation and free, the stacks of live blocks, or nothing.
     what: What,
     /// Which entries have a stack.
     #[arg(long, value_parser = PossibleValuesParser::new(words::<StackContext>()))]
@@ -34,13 +33,13 @@ pub struct Arguments {
     /// Which frames a stack has.
     #[arg(long, value_parser = PossibleValuesParser::new(words::<StackKind>()))]
     stacks: Option<String>,
-    /// How many entries are remembered for each context.
+    /// How many entries are kept for each context.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=cachealloc_options::ENTRIES_MAX))]
     max_entries: Option<u64>,
-    /// Forget what was recorded so far.
+    /// Drop what was recorded so far.
     #[arg(long)]
     clear: bool,
-    /// The memory of all devices again.
+    /// Record all devices again.
     #[arg(long, conflicts_with = "device")]
     all_devices: bool,
 }
@@ -80,7 +79,7 @@ pub fn run(arguments: Arguments) -> Result {
     let process = ordered.process.0;
     if is != record.word() {
         return Err(Failure::new(format!("process {process} records {text} by now"))
-            .next("somebody else has changed it, or the process got no more memory"));
+            .next("another command changed it, or the process is out of memory"));
     }
     super::print(&format!("process {process} records {text}\n"))?;
     Ok(ExitCode::SUCCESS)

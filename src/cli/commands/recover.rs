@@ -17,21 +17,20 @@ use crate::leftover::{FOLDER, Fate, Left, Names};
 use crate::progress::Progress;
 use crate::{output, show};
 
-/// Make a snapshot of what a killed process has recorded.
+/// Make a snapshot from the records of a killed process.
 ///
-/// A process that records keeps its history in a file of /dev/shm, which goes when it ends by itself. After
-/// kill -9, a crash or the end of the machine's memory the file is still there: with every entry, and the
-/// memory as it was at the last moment. Only libraries and Python functions that the process first met in its
-/// last second may lack their names.
+/// A recording process keeps its history in a file of /dev/shm, and removes it at exit. After kill -9, a
+/// crash or the kernel's out-of-memory killer the file is left, with every entry and the final state of the
+/// memory. Only libraries and Python functions first seen in the last second may lack names.
 ///
-/// The file stays until --remove, for a day, or until killed processes have left a quarter of /dev/shm; the next
-/// program of the user that records then removes the oldest. Without a process this lists what is there.
+/// The file stays until --remove, for a day, or until such files fill a quarter of /dev/shm: then the next
+/// recording program of the user removes the oldest. Without a process this lists the files.
 #[derive(Args)]
 pub struct Arguments {
-    /// A process that was killed, or the file that it left.
+    /// A killed process, or the file that it left.
     #[arg(value_name = "PID|FILE")]
     left: Option<PathBuf>,
-    /// Where to write; without it to the first of cachealloc-PID-recovered.pickle, ...-1.pickle that is free.
+    /// The output file; default: the first free of cachealloc-PID-recovered.pickle, ...-1.pickle.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Remove the file that the process left, once the snapshot is written.
@@ -74,21 +73,21 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file that is meant: by its name, or the latest one of a process of this number.
+/// The file of this name, or the latest one of a process of this number.
 fn find(wanted: &Path) -> Result<Left> {
     let number = wanted.to_str().and_then(|text| text.parse::<u32>().ok());
     let Some(number) = number.filter(|_| !wanted.exists()) else {
         return Left::open(wanted).map_err(|error| {
-            let what = format!("{} cannot be recovered from: {error}", wanted.display());
-            Failure::new(what).next("cachealloc recover lists what there is")
+            let what = format!("{} cannot be recovered: {error}", wanted.display());
+            Failure::new(what).next("cachealloc recover lists what can be recovered")
         });
     };
     let mut of_process = Left::all().into_iter().filter(|left| left.owner.process_id == number);
     let Some(left) = of_process.next() else {
         let what = format!("no process {number} has left a history in {FOLDER}");
         return Err(Failure::new(what)
-            .next("only one that records leaves any: cachealloc run --record")
-            .also("cachealloc recover lists what there is"));
+            .next("only a recording process leaves one: cachealloc run --record")
+            .also("cachealloc recover lists what can be recovered"));
     };
     for older in of_process {
         say(format_args!("an earlier process {number} has left {}", older.path.display()));
@@ -101,9 +100,9 @@ fn check_fate(left: &Left) -> Result<()> {
     match left.fate() {
         Fate::Gone | Fate::OtherProgram => Ok(()),
         Fate::Lives(process) => {
-            let what = format!("process {} still runs, and records", process.0);
+            let what = format!("process {} is still running and recording", process.0);
             Err(Failure::new(what)
-                .next(format!("cachealloc snapshot {} has it write one", process.0)))
+                .next(format!("get a snapshot with: cachealloc snapshot {}", process.0)))
         }
         Fate::Unknown => {
             say(format_args!("whether process {number} still runs cannot be seen from here"));

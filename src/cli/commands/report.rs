@@ -12,15 +12,15 @@ use crate::{output, snapshots};
 
 /// Make one self-contained HTML file from snapshots.
 ///
-/// The snapshots may be our own or PyTorch's. Several are shown together: the ranks of one run are added
-/// up, moments of one process are compared.
+/// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are added
+/// up, snapshots of one process are compared.
 #[derive(Args)]
 pub struct Arguments {
-    /// Snapshots: of several ranks, or of several moments.
+    /// Snapshots of several ranks, or of several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The file to write; - for stdout. Without it cachealloc.html, or where that is there already the first
-    /// free one of cachealloc-1.html, cachealloc-2.html, ...
+    /// The output file; - for stdout. Default: the first free of cachealloc.html, cachealloc-1.html,
+    /// cachealloc-2.html, ...
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Nothing is replaced that nobody has named.
+/// A file that was not named is never replaced.
 fn write_new(files: &[PathBuf]) -> Result<()> {
     let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let first = PathBuf::from(format!("{NAME}.html"));

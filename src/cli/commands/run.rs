@@ -19,8 +19,8 @@ use crate::launch::{fit, library, program, settings, watch};
 
 /// Run a program under the library.
 ///
-/// The program takes the place of this command: exit code, signals and terminal are its own. Every
-/// option of the library is a flag; flags count more than what CACHEALLOC_CONF already says.
+/// This command replaces itself with the program (exec): exit code, signals and terminal are the program's.
+/// Every option of the library is a flag; flags override CACHEALLOC_CONF.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -37,22 +37,22 @@ pub struct Arguments {
         value_hint = clap::ValueHint::CommandWithArguments
     )]
     command: Vec<OsString>,
-    /// The library, or its folder; else CACHEALLOC_LIB, else what lies beside this command.
+    /// The library, or its folder; default: CACHEALLOC_LIB, else the one beside this command.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     lib: Option<PathBuf>,
-    /// Record, and when the program has ended make a report of it (HTML).
+    /// Record, and make a report (HTML) when the program has ended.
     ///
-    /// In a job of several ranks each makes one, with its rank in the name (%r, or before the end).
+    /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the extension).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     report: Option<PathBuf>,
-    /// Start the program even where the library will not be loaded.
+    /// Start the program even if the library cannot be loaded.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     flags: Flags,
 }
 
-/// What `env` and `timeout` answer where they fail themselves, so that nobody takes it for the program's.
+/// The exit codes of `env` and `timeout` for their own failures, which are not taken for the program's.
 pub const NOT_THE_PROGRAM: u8 = 125;
 
 pub fn run(arguments: Arguments) -> Result {
@@ -66,8 +66,8 @@ pub fn run(arguments: Arguments) -> Result {
         env::VarError::NotPresent => Ok(String::new()),
         env::VarError::NotUnicode(value) => {
             let value = value.to_string_lossy();
-            let what = format!("{} is not text (UTF-8): {value}", settings::VARIABLE);
-            Err(Failure::new(what).next("correct the variable, or unset it").code(USAGE))
+            let what = format!("{} is not UTF-8: {value}", settings::VARIABLE);
+            Err(Failure::new(what).next("fix the variable, or unset it").code(USAGE))
         }
     })?;
     let report = report.map(|path| Wanted::prepare(path, &mut flags)).transpose()?;
@@ -93,8 +93,7 @@ pub fn run(arguments: Arguments) -> Result {
     }
 }
 
-/// Stays beside the program, and makes the report when it has ended. Whatever comes of that, the end
-/// is the program's.
+/// Waits for the program's end and makes the report. The exit code is the program's in any case.
 fn beside(program: &mut Command, command: &[OsString], wanted: Wanted) -> Result {
     let status = watch::run(program).map_err(|error| not_started(command, &error))?;
     match wanted.make(status) {
@@ -119,5 +118,5 @@ fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {
         _ => NOT_EXECUTABLE,
     };
     let shown = command[0].to_string_lossy();
-    Failure::new(format!("{shown} does not start: {error}")).code(code)
+    Failure::new(format!("{shown} cannot be started: {error}")).code(code)
 }

@@ -21,11 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Have a running program write a snapshot.
 ///
-/// Prints the name of the file once it is there. The program goes on meanwhile. With --record it
-/// holds the history as well, without it the memory as it is.
+/// Prints the name of the file once it is written. The program goes on meanwhile. If it records, the
+/// snapshot has the history, else only the current memory.
 #[derive(Args)]
 pub struct Arguments {
-    /// A process that runs under the library.
+    /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
     /// How long to wait for the file.
@@ -64,14 +64,14 @@ pub fn run(arguments: Arguments) -> Result {
         }
         if now.failed != before.failed {
             let why = now.last_problem.unwrap_or_default();
-            let what = format!("process {} could not write the snapshot: {why}", process.0);
-            return Err(Failure::new(what).next("its option `snapshot` says where they go"));
+            let what = format!("process {} failed to write the snapshot: {why}", process.0);
+            return Err(Failure::new(what).next("its option `snapshot` sets the file"));
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// The signal that asks for a snapshot, where sending it does that and nothing else.
+/// The signal that requests a snapshot, if sending it does nothing else.
 fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
     let Process(id) = process;
     let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) else {
@@ -86,7 +86,7 @@ fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
         Some(Disposition::Default) => "no longer handles",
         None => return Err(live::explain(process, &Problem::Ended)),
     };
-    Err(Failure::new(format!("process {id} {problem} {signal}, which asks for snapshots"))
+    Err(Failure::new(format!("process {id} {problem} {signal}, its signal for snapshots"))
         .next("start it with another one: cachealloc run --signal USR2 -- ./app"))
 }
 
@@ -96,7 +96,7 @@ fn send(process: Process, signal: Signal) -> Result<()> {
         Errno::EPERM => Failure::new(format!("process {id} belongs to another user"))
             .next("run the command as that user"),
         Errno::ESRCH => live::explain(process, &Problem::Ended),
-        other => Failure::new(format!("process {id} cannot be sent {signal}: {other}")),
+        other => Failure::new(format!("process {id} cannot be signalled with {signal}: {other}")),
     })
 }
 
@@ -105,7 +105,7 @@ fn late(process: Process, limit: Duration) -> Failure {
         return live::explain(process, &Problem::Silent);
     }
     Failure::new(format!("process {} wrote no snapshot in {} s", process.0, limit.as_secs()))
-        .next("it may still come: wait longer with --timeout")
+        .next("it may follow later: wait longer with --timeout")
 }
 
 /// The process may have another root, in a container.

@@ -11,7 +11,7 @@ use crate::live::{self, Live, Problem};
 use crate::processes::Process;
 use crate::show;
 
-/// A program answers within milliseconds, unless it writes a snapshot just then.
+/// A program responds within milliseconds, unless it is writing a snapshot.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Show the statistics of a running program.
@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The program is not stopped. JSON has all numbers of torch.cuda.memory_stats, by PyTorch's names.
 #[derive(Args)]
 pub struct Arguments {
-    /// A process that runs under the library.
+    /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
     /// All numbers, as JSON.

@@ -16,24 +16,24 @@ use crate::snapshots;
 
 /// List the call sites that hold or allocate most, from one or more snapshots.
 ///
-/// Several files are added up: the ranks of a job. At the peak means at the peak of each device.
+/// Several files are added up: the ranks of a job. The peak is that of each device.
 #[derive(Args)]
 pub struct Arguments {
-    /// Snapshots, our own or PyTorch's.
+    /// Snapshots, of cachealloc or PyTorch.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What to order by: bytes held at --at, or at the peak; bytes allocated in all; number of allocations;
-    /// number of temporary allocations. The default is peak, or live where --at is given.
+    /// The order: bytes held at --at, or at the peak; total bytes allocated; number of allocations;
+    /// number of temporary allocations. The default is peak, or live with --at.
     #[arg(long, value_enum)]
     by: Option<Order>,
     /// How many to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
-    /// When `live` is: end, peak, oom (the last request that was refused), a time since the first entry
+    /// The time of `live`: end, peak, oom (the last failed allocation), a time since the first entry
     /// (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// What is one site: the whole stack, the line that allocates, or its function.
+    /// What makes one site: the whole stack, the allocating line, or its function.
     #[arg(long, value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// Only this device.
@@ -82,9 +82,9 @@ impl Unit {
     }
 }
 
-/// For the arguments of all commands that ask for a moment.
+/// For the arguments of all commands that take a time.
 pub fn moment(text: &str) -> std::result::Result<When, String> {
-    When::parse(text).ok_or_else(|| format!("allowed: {}", cachealloc_analysis::WHEN_ALLOWED))
+    When::parse(text).ok_or_else(|| format!("expected {}", cachealloc_analysis::WHEN_ALLOWED))
 }
 
 /// What `--by` and `--at` mean together.
@@ -95,8 +95,8 @@ pub fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
         (Some(By::Live), None) => Ok((By::Live, When::End)),
         (Some(by), None) => Ok((by, When::Peak)),
         (Some(_), Some(_)) => {
-            let failure = Failure::new("--at says when what is held is asked for, with --by live");
-            Err(failure.next("leave one of them out").code(USAGE))
+            let failure = Failure::new("--at applies to --by live only");
+            Err(failure.next("omit one of them").code(USAGE))
         }
     }
 }
@@ -143,10 +143,11 @@ pub fn run(arguments: Arguments) -> Result {
 
 fn nothing(at: When, device: Option<u32>) -> Failure {
     match (at, device) {
-        (When::Shortage, _) => Failure::new("no request was refused in this history")
-            .next("--at peak shows what was held at most"),
-        (_, Some(device)) => Failure::new(format!("nothing is known of device {device}"))
-            .next("leave --device out to see all"),
+        (When::Shortage, _) => {
+            Failure::new("no allocation failed in this history").next("--at peak shows the peak")
+        }
+        (_, Some(device)) => Failure::new(format!("the snapshot has no device {device}"))
+            .next("omit --device to see all"),
         (_, None) => Failure::new("the snapshot has neither segments nor entries")
             .next("start the program with: cachealloc run --record"),
     }

@@ -14,10 +14,10 @@ use crate::show::bytes;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Have a running program give the memory back to the device that is free in its cache.
+/// Have a running program release the free memory of its cache to the device.
 ///
-/// No thread of the program waits for it. Memory goes back when the work on the GPU that came before is over,
-/// and no stream captures.
+/// No thread of the program waits for it. Memory is released once earlier GPU work has finished and no
+/// stream captures.
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub fn run(arguments: Arguments) -> Result {
     let ordered = arguments.target.find()?;
     let before = ordered.statistics()?.trims;
     let device = arguments.target.device;
-    ordered.give(Order::Trim { device }, "nothing was given back")?;
+    ordered.give(Order::Trim { device }, "nothing was released")?;
     let asked = ordered.statistics()?.trims.asked;
     let process = ordered.process.0;
     let mut waiting = Progress::waiting(&format!("waiting for process {process}"));
@@ -38,18 +38,16 @@ pub fn run(arguments: Arguments) -> Result {
         let given = bytes(now.bytes.saturating_sub(before.bytes));
         if now.done.wrapping_sub(asked) as i32 >= 0 {
             drop(waiting);
-            super::print(&format!("process {process} has given back {given}\n"))?;
+            super::print(&format!("process {process} released {given}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
         if Instant::now() >= ordered.deadline {
             drop(waiting);
             let seconds = ordered.patience.as_secs();
             return Err(Failure::new(format!(
-                "process {process} has given back {given} in {seconds} s, and is not done"
+                "process {process} released {given} in {seconds} s, not all yet"
             ))
-            .next(
-                "the rest follows when the work on the GPU that came before is over, and no stream captures",
-            ));
+            .next("the rest follows once earlier GPU work has finished and no stream captures"));
         }
         std::thread::sleep(LOOK_EVERY);
     }

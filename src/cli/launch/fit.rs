@@ -82,20 +82,20 @@ impl Misfit {
                 Failure::new(format!("{shown} is for {program}, and the library for {library}"))
                     .next(format!("only programs for {library} can run under it"))
             }
-            Misfit::Static => {
-                Failure::new(format!("{shown} is linked statically: nothing can be preloaded"))
-                    .next("link it without -static (a static CUDA runtime does no harm)")
-            }
+            Misfit::Static => Failure::new(format!(
+                "{shown} is linked statically: the library cannot be preloaded"
+            ))
+            .next("link it without -static (a static CUDA runtime is fine)"),
             Misfit::OtherLibc { loader } => {
                 Failure::new(format!("{shown} runs on another C library ({loader})"))
                     .next("the library needs glibc")
             }
             Misfit::OldLibc { has, wants } => {
                 Failure::new(format!("{shown} runs on glibc {has}, and the library needs {wants}"))
-                    .next("build the library on this machine, and name it with --lib")
+                    .next("build the library on this machine, and give it with --lib")
             }
             Misfit::OtherRights => {
-                let what = format!("{shown} runs with another user's rights: nothing is preloaded");
+                let what = format!("{shown} is setuid or has capabilities: nothing is preloaded");
                 Failure::new(what).next(
                     "if it starts another program, go behind it: sudo cachealloc run -- ./app",
                 )

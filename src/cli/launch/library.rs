@@ -35,15 +35,15 @@ pub fn find(named: Option<PathBuf>) -> Result<Library, Failure> {
 
 fn beside_us() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(|error| {
-        Failure::new(format!("where the command lies is not known: {error}"))
-            .next("name the library with --lib")
+        Failure::new(format!("the path of the command is unknown: {error}"))
+            .next("give the library with --lib")
     })?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let mut candidates = FOLDERS.iter().map(|relative| folder.join(relative).join(LIBRARY_NAME));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
         let folder = folder.display();
         Failure::new(format!("{LIBRARY_NAME} is neither in {folder} nor in {folder}/../lib"))
-            .next(format!("build it with `make`, then name it with --lib or {VARIABLE}"))
+            .next(format!("build it with `make`, then give it with --lib or {VARIABLE}"))
     })
 }
 
@@ -53,11 +53,11 @@ fn check(path: &Path) -> Result<Library, Failure> {
         Ok(Some(elf)) if elf.exports(SYMBOL) => elf,
         Ok(_) => {
             return Err(Failure::new(format!("{shown} is not the library of cachealloc"))
-                .next(format!("name {LIBRARY_NAME} with --lib or {VARIABLE}")));
+                .next(format!("give {LIBRARY_NAME} with --lib or {VARIABLE}")));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Failure::new(format!("the library {shown} does not exist"))
-                .next(format!("name {LIBRARY_NAME} with --lib or {VARIABLE}")));
+                .next(format!("give {LIBRARY_NAME} with --lib or {VARIABLE}")));
         }
         Err(error) => {
             return Err(Failure::new(format!("the library {shown} cannot be read: {error}"))
@@ -67,10 +67,10 @@ fn check(path: &Path) -> Result<Library, Failure> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if path.as_os_str().as_bytes().iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
         return Err(Failure::new(format!(
-            "LD_PRELOAD cannot name {}: colons and spaces separate its paths",
+            "LD_PRELOAD cannot contain {}: colons and spaces separate its paths",
             path.display()
         ))
-        .next("copy the library to a path without them, and name that with --lib"));
+        .next("copy the library to a path without them, and give that with --lib"));
     }
     Ok(Library { path, elf })
 }

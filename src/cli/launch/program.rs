@@ -28,8 +28,8 @@ pub fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
             let (script, interpreter) = (file.display(), interpreter.to_string_lossy());
             let (what, next) = match interpreter.ends_with('\r') {
                 true => (
-                    format!("the lines of {script} end as on Windows"),
-                    format!("correct them: sed -i 's/\\r$//' {script}"),
+                    format!("{script} has Windows line ends"),
+                    format!("fix them: sed -i 's/\\r$//' {script}"),
                 ),
                 false => (
                     format!("{script} wants {interpreter}, which is missing"),
@@ -39,7 +39,7 @@ pub fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
             Failure::new(what).next(next).code(NOT_EXECUTABLE)
         })?;
     }
-    let what = format!("{} is a script of a script of a script", command.to_string_lossy());
+    let what = format!("{} has too many nested interpreters", command.to_string_lossy());
     Err(Failure::new(what).code(NOT_EXECUTABLE))
 }
 

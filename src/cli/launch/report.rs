@@ -42,12 +42,12 @@ impl Wanted {
         if flags.has(SNAPSHOT) {
             let what = "--report and --snapshot do not go together: a report has its own snapshots";
             return Err(Failure::new(what)
-                .next("record with --record --snapshot, then make it with: cachealloc report")
+                .next("record with --record --snapshot, then run: cachealloc report")
                 .code(USAGE));
         }
         if flags.value(RECORD) == Some("off") {
             let what = "--report needs what --record=off leaves out";
-            return Err(Failure::new(what).next("leave one of them out").code(USAGE));
+            return Err(Failure::new(what).next("omit one of them").code(USAGE));
         }
         if !flags.has(RECORD) {
             flags.set(RECORD, "all");
@@ -56,7 +56,7 @@ impl Wanted {
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
             return Err(Failure::new(format!("the folder {} does not exist", parent.display()))
-                .next("make it, or give another name with --report")
+                .next("create it, or give another name with --report")
                 .code(USAGE));
         }
         output::check(&output).map_err(|failure| failure.code(USAGE))?;
@@ -94,10 +94,10 @@ fn without_snapshot(status: ExitStatus) -> Failure {
         Err(_) => format!("signal {number}"),
     });
     match signal {
-        Some(signal) => Failure::new(format!("no report: the program was ended by {signal}"))
-            .next("take a snapshot before, while it runs: cachealloc snapshot PID"),
+        Some(signal) => Failure::new(format!("no report: {signal} ended the program"))
+            .next("take a snapshot while it runs: cachealloc snapshot PID"),
         None => Failure::new("no report: the program left no snapshot")
-            .next("it used no CUDA, or another process of it did and is not over"),
+            .next("it used no CUDA, or a child process that did is still running"),
     }
 }
 
@@ -155,7 +155,7 @@ fn make_folder() -> Result<Folder, Failure> {
     // Where there is anything of this name, also a link, none is made.
     DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
         Failure::new(format!("{} cannot be made: {error}", folder.display()))
-            .next("name a folder for temporary files with TMPDIR")
+            .next("give a folder for temporary files with TMPDIR")
             .code(NOT_THE_PROGRAM)
     })?;
     Ok(Folder(folder))

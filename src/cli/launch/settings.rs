@@ -38,7 +38,7 @@ impl Flags {
         let mut text = before.trim_end_matches(',').to_string();
         if text.rfind('[') > text.rfind(']') && !self.0.is_empty() {
             let what = format!("{VARIABLE} has an unclosed [: {before}");
-            return Err(Failure::new(what).next("correct the variable, or unset it").code(USAGE));
+            return Err(Failure::new(what).next("fix the variable, or unset it").code(USAGE));
         }
         for (key, value) in &self.0 {
             if value.contains(char::is_whitespace) || has_loose_comma(value) {

@@ -35,7 +35,7 @@ const WRITES_FOR: Duration = Duration::from_millis(1);
 /// So often it is looked whether the process is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A process that runs under the library.
+/// A process under the library.
 pub struct Live {
     /// By its number for us.
     pub process: Process,

@@ -15,23 +15,21 @@ pub fn explain(process: Process, problem: &Problem) -> Failure {
         Problem::OtherUser(user) => {
             let now = process.user().map_or("another user".into(), |now| format!("user {now}"));
             Failure::new(format!(
-                "process {number} runs as {now}, and its statistics are in a file of user {user}, which it \
-                 cannot write any longer"
+                "process {number} runs as {now}, which cannot write its statistics file, owned by user \
+                 {user}"
             ))
-            .next("have it write them at its end: cachealloc run --stats-on-exit FILE")
+            .next("to get them at its exit, start it with: cachealloc run --stats-on-exit FILE")
         }
         Problem::OtherProgram => Failure::new(format!(
-            "process {number} ({}) has become another program since it used CUDA",
+            "process {number} ({}) was replaced by another program (exec) after it used CUDA",
             process.command()
         ))
-        .next("try again if that uses CUDA as well"),
+        .next("try again once that program uses CUDA"),
         Problem::NoFolder(error) if process.exists() && !process.has_ended() => {
             match without_file(process) {
-                // It was not looked where its file would be.
-                Ok(_) => {
-                    Failure::new(format!("/dev/shm of process {number} cannot be read: {error}"))
-                        .next("run the command as root, outside of containers")
-                }
+                // The folder of its file cannot be read.
+                Ok(_) => Failure::new(format!("cannot read /dev/shm of process {number}: {error}"))
+                    .next("run the command as root on the host"),
                 Err(failure) => failure,
             }
         }
@@ -40,21 +38,21 @@ pub fn explain(process: Process, problem: &Problem) -> Failure {
         },
         Problem::Ended => Failure::new(format!("process {number} has ended")),
         Problem::Silent if process.is_stopped() => {
-            Failure::new(format!("process {number} is stopped and cannot answer"))
-                .next(format!("let it go on with: kill -CONT {number}"))
+            Failure::new(format!("process {number} is stopped"))
+                .next(format!("continue it with: kill -CONT {number}"))
         }
-        Problem::Silent => Failure::new(format!("process {number} does not answer"))
-            .next("it may be writing a large snapshot: try again in a while"),
+        Problem::Silent => Failure::new(format!("process {number} does not respond"))
+            .next("it may be writing a large snapshot: try again later"),
         Problem::OtherLayout => {
-            Failure::new(format!("process {number} runs under a library of another version"))
+            Failure::new(format!("process {number} runs under another version of the library"))
                 .next("use the command that came with that library")
         }
         Problem::Refused(error) => {
-            Failure::new(format!("the statistics of process {number} cannot be read: {error}"))
-                .next("run the command as the user whose process it is")
+            Failure::new(format!("cannot read the statistics of process {number}: {error}"))
+                .next("run the command as the owner of the process")
         }
         Problem::Garbled(what) => {
-            Failure::new(format!("what process {number} says is not understood ({what})"))
+            Failure::new(format!("cannot parse the statistics of process {number} ({what})"))
                 .next("use the command that came with its library")
         }
     }
@@ -66,7 +64,7 @@ fn without_file(process: Process) -> Result<Failure, Failure> {
     let Process(number) = process;
     if !process.exists() || process.has_ended() {
         return Err(Failure::new(format!("there is no process {number}"))
-            .next("`cachealloc top` lists those that run under cachealloc"));
+            .next("`cachealloc top` lists the processes under cachealloc"));
     }
     let command = process.command();
     Err(match process.maps(LIBRARY_NAME) {
@@ -75,8 +73,10 @@ fn without_file(process: Process) -> Result<Failure, Failure> {
             match process.user().filter(|user| *user != own) {
                 Some(user) => Failure::new(format!("process {number} belongs to user {user}"))
                     .next("run the command as that user"),
-                None => Failure::new(format!("process {number} ({command}) is not open to others"))
-                    .next("run the command as root, outside of containers"),
+                None => Failure::new(format!(
+                    "cannot access process {number} ({command}; other user or container)"
+                ))
+                .next("run the command as root on the host"),
             }
         }
         Ok(true) => return Ok(under_us(process)),
@@ -90,7 +90,7 @@ fn under_us(process: Process) -> Failure {
     let Process(number) = process;
     if process.variable("CACHEALLOC").as_deref() == Some("0") {
         return Failure::new(format!(
-            "process {number} runs with CACHEALLOC=0, the library is off"
+            "process {number} runs with CACHEALLOC=0: the library is disabled"
         ))
         .next("start it without that variable");
     }
@@ -98,11 +98,11 @@ fn under_us(process: Process) -> Failure {
     let (config, _) = cachealloc_options::parse(&settings);
     if !config.live {
         return Failure::new(format!("process {number} runs with live:false"))
-            .next("start it without that option to see its statistics");
+            .next("start it without that option");
     }
     if config.history.signal.is_none() {
         return Failure::new(format!(
-            "process {number} runs with signal:off, so nobody can ask it"
+            "process {number} runs with signal:off, which disables its statistics"
         ))
         .next("start it without that option");
     }
@@ -112,9 +112,9 @@ fn under_us(process: Process) -> Failure {
         Some(false) => Failure::new(format!("{begin} and has not used CUDA yet"))
             .next("try again once it has allocated GPU memory"),
         _ => Failure::new(format!(
-            "{begin}, and has no file in /dev/shm: it has no CUDA context yet, or could not make one"
+            "{begin}, but has no file in /dev/shm: no CUDA context yet, or the file cannot be created"
         ))
-        .next("try again once it has allocated GPU memory; log:info says why there is none"),
+        .next("try again once it has allocated GPU memory; log:info reports why there are none"),
     }
 }
 

@@ -24,7 +24,7 @@ impl Titles {
         let what = match (by, at) {
             (By::Peak, _) | (By::Live, When::Peak) => "held at the peak",
             (By::Live, When::End) => "held at the end",
-            (By::Live, When::Shortage) => "held when the last request was refused",
+            (By::Live, When::Shortage) => "held when the last allocation failed",
             (By::Live, _) => "held at that time",
             (By::Allocated, _) => "allocated in all",
             (By::Count, _) => "allocations",
@@ -203,7 +203,8 @@ type Written = std::io::Result<()>;
 
 /// Each site has its whole stack, so a small file may say a lot.
 fn done(written: Written, text: Vec<u8>) -> Result<String> {
-    let why = |error| Failure::new(format!("no JSON of that: {error}")).next("list fewer with -n");
+    let why =
+        |error| Failure::new(format!("cannot write JSON: {error}")).next("show fewer with -n");
     written.map_err(why)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

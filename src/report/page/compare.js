@@ -38,12 +38,12 @@ class Compare {
   offer() {
     const {story, data} = this;
     this.moments = new Map([
-      ['begin', ['the begin', story, 0]],
+      ['begin', ['the start', story, 0]],
       ['peak', ['the peak', story, story.peak]],
       ['end', ['the end', story, story.events]],
     ]);
     if (this.chosen !== null) {
-      this.moments.set('chosen', [`the chosen moment, ${time_text(story.time_of(this.chosen), 1)}`, story, this.chosen]);
+      this.moments.set('chosen', [`the chosen time, ${time_text(story.time_of(this.chosen), 1)}`, story, this.chosen]);
     }
     if (this.chosen !== null && this.earlier !== null && this.earlier !== undefined) {
       this.moments.set('earlier', [`the one chosen before, ${time_text(story.time_of(this.earlier), 1)}`, story, this.earlier]);

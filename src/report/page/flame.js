@@ -12,7 +12,7 @@ class Flame {
     this.what = 'peak';
     this.measure = 'bytes';
     this.needle = '';
-    const what = chooser('Show what is', [['peak', 'alive at the peak'], ['end', 'alive at the end'], ['chosen', 'alive at the chosen moment'],
+    const what = chooser('Show what is', [['peak', 'live at the peak'], ['end', 'live at the end'], ['chosen', 'live at the chosen time'],
       ['allocated', 'allocated in all'], ['temporary', 'temporary']], value => this.choose(value));
     what.select.id = 'flame-what';
     this.what_select = what.select;

@@ -30,14 +30,14 @@ class Ooms {
     });
     const box = element('div');
     const table = new Table(box, [site_column(data), bytes_column('bytes', 'Held'), count_column('blocks', 'Blocks')],
-      {sort: 'bytes', first: 5, name: 'Who held the memory'});
+      {sort: 'bytes', first: 5, name: 'Holders'});
     table.set([...holders.values()]);
     return [
-      element('h3', {class: 'alarm'}, `${time_text(story.time_of(moment), 1)}: ${bytes_text(oom.requested)} could not be had`),
+      element('h3', {class: 'alarm'}, `${time_text(story.time_of(moment), 1)}: ${bytes_text(oom.requested)} allocation failed`),
       element('p', {}, `Device ${oom.track.device} had ${bytes_text(oom.free)} free; ${bytes_text(story.reserved[moment])} were reserved, ` +
-        `${bytes_text(story.total[moment])} of it alive. `, element('button', {type: 'button', click: () => this.choose(moment)}, 'Show this moment')),
-      element('details', {}, element('summary', {}, 'Who asked'), frame_list(data, oom.stack)),
-      element('p', {class: 'soft'}, 'Who held the memory:'), box,
+        `${bytes_text(story.total[moment])} of it live. `, element('button', {type: 'button', click: () => this.choose(moment)}, 'Show this time')),
+      element('details', {}, element('summary', {}, 'Request'), frame_list(data, oom.stack)),
+      element('p', {class: 'soft'}, 'Holders:'), box,
     ];
   }
 }

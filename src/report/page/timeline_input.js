@@ -96,7 +96,7 @@ function tell_of_timeline(timeline) {
   const moment = shown_at(timeline, x);
   const lines = [
     element('div', {}, element('strong', {}, time_text(story.time_of(moment), 1)),
-      `  alive ${bytes_text(story.total[moment])}, reserved ${bytes_text(story.reserved[moment])}`),
+      `  live ${bytes_text(story.total[moment])}, reserved ${bytes_text(story.reserved[moment])}`),
   ];
   const found = timeline.block_at(moment, Math.max(0, timeline.bytes_at(y)));
   if (found) {

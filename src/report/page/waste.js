@@ -35,7 +35,7 @@ class Waste {
     const {events} = story;
     const leaked = this.fill(this.leaks, story, row => story.until[row] >= events);
     this.leaks.text.textContent = leaked.blocks === 0 ? (story.allocations[events] === 0 ? 'No block is known.' : 'Every block was freed.')
-      : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were alive when the snapshot was taken. ` +
+      : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were live when the snapshot was taken. ` +
         `${never_freed(story)}; a site whose first and last are far apart keeps growing.`;
     const short = this.fill(this.temporary, story, row => story.shows(row, TEMPORARY));
     this.temporary.text.textContent = short.blocks === 0 ? 'No block was freed as soon as it was allocated.'
@@ -44,7 +44,7 @@ class Waste {
     const early = this.fill(this.early, story, row => story.shows(row, EARLY));
     this.early.text.textContent = early.blocks === 0 ? 'No block was held at the peak and allocated before the first free.'
       : `${plural(early.blocks, 'block')} (${bytes_text(early.bytes)}) were held at the peak, and there since before the first free. ` +
-        'Those that are first used after the peak could be allocated later. A snapshot does not know who uses memory: you do.';
+        'Those that are first used after the peak could be allocated later. A snapshot does not show accesses: check the source.';
     const late = this.fill(this.late, story, row => story.shows(row, LATE));
     this.late.text.textContent = late.blocks === 0 ? 'No block was held at the peak and freed after the last allocation.'
       : `${plural(late.blocks, 'block')} (${bytes_text(late.bytes)}) were held at the peak, and freed after the last allocation. ` +
@@ -88,7 +88,7 @@ class Waste {
 }
 
 const WHY_TAKEN = new Map([
-  ['exit', 'That was at the end of the program: nobody freed them'],
+  ['exit', 'That was at the end of the program: they were never freed'],
   ['signal', 'That was when a signal ended the program'],
   ['shortage', 'That was when memory ran out: they may have been freed later'],
   ['asked', 'That was while the program ran: they may have been freed later'],
@@ -98,5 +98,5 @@ const WHY_TAKEN = new Map([
 function never_freed({data, tracks}) {
   const taken = new Set(tracks.map(track => new Map(data.files[track.file].settings).get('taken')));
   const why = taken.size === 1 ? WHY_TAKEN.get([...taken][0]) : undefined;
-  return why ?? 'If it was taken when the program ended, nobody freed them';
+  return why ?? 'If it was taken at the end of the program, they were never freed';
 }

@@ -52,7 +52,7 @@ fn programs_that_cannot_load_it() {
     build(&place, "static", &["-static"]);
     build(&place, "static-pie", &["-static-pie"]);
     for name in ["./static", "./static-pie"] {
-        let why = "is linked statically: nothing can be preloaded; link it without -static (a static \
+        let why = "is linked statically: the library cannot be preloaded; link it without -static (a static \
                    CUDA runtime does no harm)";
         refused(&place, name, 125, &format!("{name} {why}; {FORCE}"));
         assert_eq!(place.run(&under("--force", name, "")).code, Some(3));
@@ -95,7 +95,7 @@ fn scripts_are_followed() {
     let windows = place.path.join("windows");
     fs::write(&windows, "#!/bin/sh\r\n").expect("target/ is writable");
     fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).expect("ours");
-    let why = "the lines of ./windows end as on Windows; correct them: sed -i 's/\\r$//' ./windows";
+    let why = "the lines of ./windows end as on Windows; fix them: sed -i 's/\\r$//' ./windows";
     refused(&place, "./windows", 126, why);
     let why = "./lost wants /no/such/shell, which is missing; correct its first line";
     refused(&place, "./lost", 126, why);
@@ -125,7 +125,7 @@ fn programs_with_other_rights() {
     }
     assert_eq!(place.run(&under("", "./other", "")).code, Some(3));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("our file");
-    let why = "runs with another user's rights: nothing is preloaded; if it starts another program, go \
+    let why = "is setuid or has capabilities: nothing is preloaded; if it starts another program, go \
                behind it: sudo cachealloc run -- ./app";
     refused(&place, "./other", 125, &format!("./other {why}; {FORCE}"));
 }
@@ -139,15 +139,15 @@ fn libraries_that_are_none() {
     let spaced = place.path.join("a b.so");
     fs::copy(library(), &spaced).expect("target/ is writable");
     for (name, wanted) in [
-        ("no.so", "the library no.so does not exist; name libcachealloc.so with --lib or"),
-        ("plain", "plain is not the library of cachealloc; name libcachealloc.so with --lib or"),
+        ("no.so", "the library no.so does not exist; give libcachealloc.so with --lib or"),
+        ("plain", "plain is not the library of cachealloc; give libcachealloc.so with --lib or"),
         (
             "three.c",
-            "three.c is not the library of cachealloc; name libcachealloc.so with --lib or",
+            "three.c is not the library of cachealloc; give libcachealloc.so with --lib or",
         ),
         (
             "newer.so",
-            ", and the library needs 9.17; build the library on this machine, and name it",
+            ", and the library needs 9.17; build the library on this machine, and give it",
         ),
         (
             "a b.so",

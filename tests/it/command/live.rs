@@ -165,7 +165,7 @@ fn processes_that_say_nothing() {
     let stats = |process: u32| cachealloc(&format!("stats {process}")).output();
     failed(
         &stats(4_000_000),
-        "there is no process 4000000; `cachealloc top` lists those that run under cachealloc",
+        "there is no process 4000000; `cachealloc top` lists the processes under cachealloc",
     );
     let sleeper = |run: Run| run.arg("60").plain_command().spawn().expect("it starts");
     let end = |mut child: Child| {
@@ -193,11 +193,7 @@ fn processes_that_say_nothing() {
             "0",
             "runs with CACHEALLOC=0, the library is off; start it without that variable",
         ),
-        (
-            "CACHEALLOC_CONF",
-            "live:false",
-            "runs with live:false; start it without that option to see its statistics",
-        ),
+        ("CACHEALLOC_CONF", "live:false", "runs with live:false; start it without that option"),
         (
             "CACHEALLOC_CONF",
             "signal:off",
@@ -214,8 +210,7 @@ fn processes_that_say_nothing() {
     let id = running.child.id();
     kill("-STOP", id);
     let ran = cachealloc(&format!("snapshot --timeout 1 {id}")).output();
-    let wanted =
-        format!("process {id} is stopped and cannot answer; let it go on with: kill -CONT {id}");
+    let wanted = format!("process {id} is stopped; continue it with: kill -CONT {id}");
     failed(&ran, &wanted);
     // It keeps nobody from seeing the others.
     let table = cachealloc("top").output().ok().stdout;

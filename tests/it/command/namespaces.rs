@@ -172,7 +172,7 @@ fn a_program_becomes_another() {
     let process = running.child.id();
     assert!(running.file.exists());
     let ran = cachealloc(&format!("stats {process}")).output();
-    let why = "has become another program since it used CUDA; try again if that uses CUDA as well";
+    let why = "was replaced by another program (exec) after it used CUDA; try again once that program uses CUDA";
     assert!(ran.stderr.starts_with(&format!("cachealloc: process {process} (sh -c")), "{ran:?}");
     assert!(ran.stderr.ends_with(&format!("{why}\n")), "{ran:?}");
     assert!(!running.file.exists(), "nobody would miss it");
@@ -203,7 +203,7 @@ fn a_program_changes_its_user() {
     let ran = cachealloc(&format!("top {process}")).output();
     let why = format!(
         "process {process} runs as user 65534, and its statistics are in a file of user 0, which it cannot \
-         write any longer; have it write them at its end: cachealloc run --stats-on-exit FILE"
+         write any longer; to get them at its exit, start it with: cachealloc run --stats-on-exit FILE"
     );
     failed(&ran, &why);
     let begun = Instant::now();

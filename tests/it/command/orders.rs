@@ -142,7 +142,7 @@ fn what_is_free_goes_back_at_an_order() {
         let ran = order(&running, "trim", "").ok();
         let mib: f64 = ran.stdout.split_whitespace().nth(5).and_then(|it| it.parse().ok()).unwrap();
         assert!((50.0..58.0).contains(&mib) && ran.stdout.ends_with(" MiB\n"), "{conf}: {ran:?}");
-        obeyed(&running, "trim", "--device 0", "has given back 0 B");
+        obeyed(&running, "trim", "--device 0", "released 0 B");
         assert_eq!(running.end(), Some(0));
     }
     let running = control("idle", "log:quiet,strategy:pre_allocate,initial_gpu_memory_in_mb:40");
@@ -160,8 +160,8 @@ fn what_the_device_still_uses_goes_back_later() {
 fn goes_back_later(way: &str, conf: &str) {
     let mut running = control(way, conf);
     let begun = Instant::now();
-    let said = "has given back 0 B in 1 s, and is not done; the rest follows when the work on the GPU that \
-                came before is over, and no stream captures";
+    let said = "released 0 B in 1 s, not all yet; the rest follows once earlier GPU work has finished and \
+                no stream captures";
     refused(&running, "trim", "--timeout 1", said);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Other orders pass it by.
@@ -220,7 +220,7 @@ fn a_stopped_program_is_not_waited_for() {
     let running = control("idle", "log:quiet");
     let id = running.child.id();
     kill("-STOP", id);
-    let stopped = format!("is stopped and cannot answer; let it go on with: kill -CONT {id}");
+    let stopped = format!("is stopped; continue it with: kill -CONT {id}");
     let not_done = "what is recorded was not changed";
     refused(&running, "record", "on", &format!("{stopped}; {not_done}"));
     let not_done = "the limit was not changed";
@@ -286,10 +286,7 @@ fn one_order_at_a_time() {
     page.lock().expect("it can be locked");
     let ran = order(&running, "trim", "--timeout 0");
     let id = running.child.id();
-    failed(
-        &ran,
-        &format!("another command is at work on process {id}; try again when it has ended"),
-    );
+    failed(&ran, &format!("another command is busy with process {id}; try again after it"));
     drop(page);
     order(&running, "trim", "").ok();
     assert_eq!(running.end(), Some(0));

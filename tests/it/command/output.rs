@@ -30,7 +30,7 @@ fn a_symbolic_link_is_refused() {
         for begin in ["report 2.pickle -o", "convert 2.pickle --to json -o"] {
             let why = format!(
                 "{name} is a symbolic link to {target}, and what it points to is not written over; \
-                 name that file itself with -o, or remove the link"
+                 give the file itself with -o, or remove the link"
             );
             failed(&run(&place, &format!("{begin} {name}")), &why);
         }
@@ -209,6 +209,6 @@ fn settings_that_are_not_text() {
     let under = cachealloc("run -- true");
     let ran = by_hand(&under);
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    let wanted = "cachealloc: CACHEALLOC_CONF is not text (UTF-8): ";
+    let wanted = "cachealloc: CACHEALLOC_CONF is not UTF-8: ";
     assert!(said.starts_with(wanted) && ran.status.code() == Some(2), "{said}");
 }

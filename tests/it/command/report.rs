@@ -28,7 +28,7 @@ fn what_was_planted_is_said() {
             "were temporary, freed with at most 1 other allocation in between: most (100) from {}",
             from("temporary", "burst")
         ),
-        "1 request could not be served".to_string(),
+        "allocation failed, ".to_string(),
     ] {
         assert!(findings.contains(&wanted), "{wanted}\n{findings}");
     }
@@ -64,8 +64,7 @@ fn no_snapshot_is_written_over() {
     let place = planted();
     let before = fs::read(place.path.join("2.pickle")).expect("the snapshot");
     for arguments in ["report -o 2.pickle 5.pickle", "convert 2.pickle --to json -o 2.pickle"] {
-        let why =
-            "2.pickle is a snapshot, and would be written over; name the file to write with -o";
+        let why = "2.pickle is a snapshot, and would be overwritten; give the output file with -o";
         failed(&run(&place, arguments), why);
     }
     assert_eq!(fs::read(place.path.join("2.pickle")).expect("the snapshot"), before);

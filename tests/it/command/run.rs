@@ -115,12 +115,12 @@ fn bad_settings_are_refused() {
         ),
         (
             "--report /no/such/a.html",
-            "the folder /no/such does not exist; make it, or give another name with --report",
+            "the folder /no/such does not exist; create it, or give another name with --report",
         ),
         (
             "--report a.html --snapshot b-%n",
             "--report and --snapshot do not go together: a report has its own snapshots; record \
-             with --record --snapshot, then make it with: cachealloc report",
+             with --record --snapshot, then run: cachealloc report",
         ),
     ] {
         let ran = shell(flags, "echo started").output();

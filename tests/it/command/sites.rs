@@ -101,14 +101,14 @@ fn by_other_measures() {
 fn when_a_request_was_refused() {
     let place = planted();
     let text = said(&place, "top-sites 5.pickle --at oom");
-    assert!(text.contains("held when the last request was refused, by call site"), "{text}");
+    assert!(text.contains("held when the last allocation failed, by call site"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains("planted.c")).collect();
     assert!(rows[0].contains("load_weights") && rows[1].contains("15.0 MiB"), "{text}");
-    let why = "no request was refused in this history; --at peak shows what was held at most";
+    let why = "no allocation failed in this history; --at peak shows the peak";
     failed(&run(&place, "top-sites 2.pickle --at oom"), why);
     failed(
         &run(&place, "diff 5.pickle 2.pickle --at oom"),
-        "2.pickle: no request was refused in this history; --at peak compares what was held at most",
+        "2.pickle: no allocation failed in this history; --at peak compares the peaks",
     );
 }
 
@@ -141,7 +141,7 @@ fn several_files_are_added_up() {
     let text = said(&place, "top-sites 2.pickle 5.pickle --at end");
     assert!(text.contains("2.pickle, GPU 0: ") && text.contains("5.pickle, GPU 0: "), "{text}");
     assert!(text.contains("21.0 MiB  100.00 %       7"), "{text}");
-    let nothing = "nothing is known of device 7; leave --device out to see all";
+    let nothing = "the snapshot has no device 7; omit --device to see all";
     failed(&run(&place, "top-sites 2.pickle --device 7"), nothing);
 }
 
@@ -180,7 +180,7 @@ fn other_formats() {
         Command::new("python3").arg(judge).current_dir(&place.path).output().expect("python3");
     let stderr = String::from_utf8_lossy(&judged.stderr);
     assert!(judged.status.success(), "{stderr}");
-    let why = "--by and --at are for --to folded: the other formats hold all; leave them out";
+    let why = "--by and --at apply to --to folded only; omit them";
     let ran = run(&place, "convert 5.pickle --to json --by live");
     assert_eq!((ran.code, ran.stderr), (Some(2), format!("cachealloc: {why}\n")));
     let ran = run(&place, "convert 5.pickle --to json -o no/such/folder");
@@ -286,7 +286,7 @@ fn what_is_no_snapshot() {
             ("packed", "packed is compressed by gzip: unpack it first (gunzip)"),
             ("text", "text is no snapshot: it does not begin as a pickle does"),
             ("empty", "empty is empty: its writer did not finish, or never began"),
-            (".", ". is a folder; name the snapshots in it"),
+            (".", ". is a folder; give the snapshots in it"),
             (
                 "none",
                 "none cannot be read: No such file or directory (os error 2); \

@@ -45,7 +45,7 @@ fn it_is_said_why_none_comes() {
     let ran = snapshot(&running).output();
     let begin =
         format!("cachealloc: process {} could not write the snapshot: ", running.child.id());
-    let end = "; its option `snapshot` says where they go\n";
+    let end = "; its option `snapshot` sets the file\n";
     assert!(ran.stderr.starts_with(&begin) && ran.stderr.ends_with(end), "{ran:?}");
     assert_eq!(running.end(), Some(0));
     let running = busy(&place, "signal:off,record:state,snapshot:s");
@@ -71,7 +71,7 @@ fn a_signal_is_sent_only_where_it_is_wanted() {
         let running = start(words);
         let id = running.child.id();
         let next = "start it with another one: cachealloc run --signal USR2 -- ./app";
-        let what = format!("process {id} {wanted} SIGUSR1, which asks for snapshots; {next}");
+        let what = format!("process {id} {wanted} SIGUSR1, its signal for snapshots; {next}");
         failed(&snapshot(&running).output(), &what);
         assert_eq!(running.end(), Some(0));
     }

@@ -19,36 +19,35 @@ mod tables;
 
 use rates::Rates;
 
-/// A process that writes a snapshot just then is left out of one table. All together have so long.
+/// A process that is writing a snapshot is left out of one table. The time for all together.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between the two looks that a table needs for its rates, where it is the only one; and as long as the
-/// first one may take.
+/// Between the two readings that the rates of a single table need; and the longest time of the first.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: f64 = 1.0;
 const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// Show what runs under the library: all programs of this user, or one.
+/// Show the programs under the library: all of this user, or one.
 ///
-/// On a terminal the table is made anew every second until Ctrl-C; elsewhere it is made once. No
-/// program is stopped for it. Of one program it shows the libraries and call sites that hold
-/// memory, where something is recorded (cachealloc run --record).
+/// On a terminal the table is updated every second until Ctrl-C; elsewhere it is printed once. No
+/// program is stopped. For one program it shows the libraries and call sites that hold memory, if
+/// something is recorded (cachealloc run --record).
 #[derive(Args)]
 pub struct Arguments {
     /// Only this process, in detail.
     #[arg(value_name = "PID")]
     process: Option<u32>,
-    /// A list of what each process says, as JSON; a line for each interval.
+    /// JSON, a list of all processes; a line for each interval.
     #[arg(long)]
     json: bool,
-    /// At most so many rows of a table.
+    /// The most rows of a table.
     #[arg(short = 'n', long = "rows", value_name = "N")]
     rows: Option<usize>,
-    /// Make the table anew so often, also where stdout is no terminal.
+    /// Update the table this often, even if stdout is no terminal.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 }
 
-/// What one process said, and when.
+/// The statistics of one process, and their time.
 pub struct Look {
     pub process: Process,
     pub command: String,
@@ -96,7 +95,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What they say, and who does not answer in time. One that was named is waited for as `stats` does.
+/// Their statistics, and which do not respond in time. A named one is waited for as in `stats`.
 fn look(process: Option<u32>, patience: Duration) -> Result<(Vec<Look>, Vec<Process>)> {
     let Some(process) = process.map(Process) else { return Ok(look_at_all(patience)) };
     let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
@@ -104,7 +103,7 @@ fn look(process: Option<u32>, patience: Duration) -> Result<(Vec<Look>, Vec<Proc
     look.map(|look| (vec![look], Vec::new())).map_err(|problem| live::explain(process, &problem))
 }
 
-/// Asks them all before it waits for any.
+/// Sends all requests before it waits for any.
 fn look_at_all(patience: Duration) -> (Vec<Look>, Vec<Process>) {
     let deadline = Instant::now() + patience;
     let all = Live::all();
@@ -129,7 +128,7 @@ fn understand(live: &Live, json: String) -> std::result::Result<Look, live::Prob
     if live.has_ended() { Err(live::Problem::Ended) } else { Ok(look) }
 }
 
-/// What the processes said, with the command of each.
+/// The statistics of the processes, with the command of each.
 fn list(looks: &[Look]) -> String {
     let objects = looks.iter().map(|look| {
         let mut object: Value = serde_json::from_str(&look.json).unwrap_or_default();
