@@ -16,7 +16,7 @@ use crate::{When, reserved_over_time};
 pub enum Group {
     /// The whole stack.
     Stack,
-    /// The line that a stack's site frame is at, whoever called it.
+    /// The line of a stack's site frame, whatever its callers.
     Line,
     /// Its function.
     Function,
@@ -49,7 +49,7 @@ pub struct DeviceSums {
 }
 
 impl Snapshot {
-    /// Makes another file's texts and stacks known here. Answers which stack is which: its stack `i`
+    /// Makes another file's texts and stacks known here. Returns which stack is which: its stack `i`
     /// is the `i`-th.
     pub fn adopt_names(&mut self, other: &Snapshot) -> Vec<StackId> {
         let mut texts: Vec<Option<TextId>> = vec![None; other.texts.len()];

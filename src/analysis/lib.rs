@@ -1,4 +1,4 @@
-//! Who holds the memory: reads snapshots, our own and PyTorch's, and answers questions about them.
+//! Reads snapshots, of cachealloc and PyTorch, and computes what holds the memory.
 //!
 //! [`read()`] makes a [`model::Snapshot`] of a file. Everything else is pure functions of that.
 //!
@@ -20,7 +20,7 @@ mod segments;
 mod series;
 mod story;
 
-// Whom it concerns.
+// By call site.
 mod shortages;
 mod sites;
 mod temporary;

@@ -24,7 +24,7 @@ pub struct Life {
     /// What was requested.
     pub bytes: u64,
     pub stream: u64,
-    /// Who allocated it; none where nobody knows.
+    /// The allocating stack, if known.
     pub stack: StackId,
     pub category: TextId,
     /// The program holds it in the moments from `begin` to before `end`.

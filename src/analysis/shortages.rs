@@ -5,7 +5,7 @@ use crate::model::{Action, Device, StackId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
-    /// Before its entry: who holds memory then is what [`sites`](crate::sites()) answers for it.
+    /// Before its entry: [`sites`](crate::sites()) at this time returns the holders.
     pub moment: Moment,
     pub time_us: u64,
     pub asked_bytes: u64,
@@ -14,7 +14,7 @@ pub struct Shortage {
     /// What the program held.
     pub live_bytes: u64,
     pub reserved_bytes: u64,
-    /// Who asked.
+    /// The requesting stack.
     pub stack: StackId,
 }
 

@@ -1,4 +1,4 @@
-//! Who allocates, and what became of it: the lives of a device, added up by call site.
+//! The lifetimes of a device's blocks, added up by call site.
 
 use std::collections::HashMap;
 

@@ -37,7 +37,7 @@ pub enum Outcome {
     Missing,
     /// The file is of another build.
     OtherBuild,
-    /// Nobody knows of which build it was.
+    /// Its build is unknown.
     UnknownBuild,
 }
 
@@ -108,7 +108,7 @@ pub fn lack_names(snapshot: &Snapshot, folders: &DebugFolders) -> bool {
 }
 
 /// Gives names, source files and lines to frames that have none, and adds the functions that were
-/// inlined there. Answers what became of each library. `progress` hears how many of how many are done.
+/// inlined there. Returns the outcome for each library. `progress` is called with how many of how many are done.
 pub fn symbolise(
     snapshot: &mut Snapshot,
     folders: &DebugFolders,
@@ -174,7 +174,7 @@ fn file_of(
     expected: Option<&str>,
 ) -> Result<PathBuf, Outcome> {
     let path = Path::new(library);
-    // A path from a file of somebody's: it is looked at where there is something to compare with.
+    // The path comes from a file that may lie: it is opened only if there is a build-id to compare.
     let there = if expected.is_some() && path.is_file() {
         read_elf_build_id(path).ok().flatten()
     } else {

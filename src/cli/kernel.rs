@@ -15,8 +15,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::unistd::{ForkResult, Pid, fork};
 
-/// The head of a live file, for the kernel's futex calls only. Nothing here looks into it: somebody
-/// may cut the file short, and then a look ends the process by SIGBUS, while the kernel says EFAULT.
+/// The head of a live file, for the kernel's futex calls only. Nothing here reads it: the file may
+/// be truncated, and then a read ends the process by SIGBUS, while the kernel returns EFAULT.
 pub struct Page {
     address: *mut u8,
     bytes: usize,
@@ -34,7 +34,7 @@ impl Page {
         Ok(Page { address: address.cast(), bytes })
     }
 
-    /// Adds 1 to a word, and wakes one who sleeps on it.
+    /// Adds 1 to a word, and wakes one sleeper on it.
     pub fn ring(&self, offset: usize) -> io::Result<()> {
         let word = self.word(offset);
         // What `FUTEX_WAKE_OP` does to its second word: add, the number 1.
@@ -46,7 +46,7 @@ impl Page {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sleeps while a word has this value, until somebody wakes us, or for so long.
+    /// Sleeps while a word has this value, until woken, or for so long.
     pub fn sleep(&self, offset: usize, value: u32, longest: Duration) {
         let time = libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,
@@ -108,7 +108,7 @@ pub fn start_as_we_began(command: &mut Command, blocked: SigSet) {
         }
         for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
             if was_closed.load(Ordering::Relaxed) {
-                // SAFETY: what std opened in its place, which nobody uses in the program.
+                // SAFETY: what std opened in its place, which nothing in the program uses.
                 unsafe { libc::close(descriptor) };
             }
         }
@@ -119,7 +119,7 @@ pub fn start_as_we_began(command: &mut Command, blocked: SigSet) {
 }
 
 /// Ends this process by the default action of a signal, as it has ended another one; without a core
-/// file, because that would be about us. Returns where the signal does not end it.
+/// file, because that would be about us. Returns if the signal does not end it.
 pub fn end_by(signal: Signal) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a complete limit; and the default action, which needs nothing of ours.

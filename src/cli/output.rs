@@ -1,7 +1,6 @@
 //! Files that the command writes: whole or not there, never in the place of a snapshot, and never behind a
-//! symbolic link. Whoever can make files in a folder could prepare such a link, and have somebody with more
-//! rights write over what it points to; so it is refused rather than replaced, because the user may have
-//! meant either.
+//! symbolic link. Another user of the folder could prepare such a link, and have root overwrite what it
+//! points to; so it is refused rather than replaced, because the user may have meant either.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,8 +17,8 @@ use crate::progress::Progress;
 /// This name is stdout, as for other commands.
 const STDOUT: &str = "-";
 
-/// Has somebody write, to a file of this name or to stdout. A file comes into being beside its place, and
-/// takes it when it is whole: what was there before stays until then.
+/// Calls `write` with a file of this name, or with stdout. A file is written beside its destination, and
+/// replaces it when complete.
 pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     if path.as_os_str() == STDOUT {
         return to_stdout(write);
@@ -32,7 +31,7 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
     written.map_err(|error| explain(path, &error))
 }
 
-/// Whether a file of this name may be written: it is not somebody's snapshot, nor a link to some file.
+/// Whether a file of this name may be written: it is neither a snapshot nor a link to a file.
 pub fn check(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
         if fs::metadata(path).is_ok_and(|target| has_no_content(&target)) {
@@ -79,7 +78,7 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result
     let mut out = BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        // Of who writes, not of the system.
+        // From the caller, not from the system.
         Err(error) if error.get_ref().is_some() => {
             Err(Failure::new(format!("stdout is incomplete: {error}")))
         }
@@ -156,8 +155,8 @@ fn beside(
     }
 }
 
-/// A file that comes into being under a name that nobody knows before. It goes with this value; once it has
-/// its own name, there is nothing left to go.
+/// A file that is written under an unpredictable name. It is removed with this value; once it has its own
+/// name, there is nothing left to remove.
 struct Part {
     path: PathBuf,
     /// And it goes where a signal ends us.
@@ -190,7 +189,7 @@ impl Part {
         if let Some(there) = there {
             let mine = file.metadata()?;
             let old = there.mode() & 0o777;
-            // Whoever else owns the old file does not decide who may read and write ours.
+            // Another owner of the old file does not decide the rights of ours.
             let mode = if there.uid() == mine.uid() { old } else { old & mine.mode() };
             file.set_permissions(Permissions::from_mode(mode))?;
         }
@@ -221,7 +220,7 @@ fn is_snapshot(path: &Path) -> bool {
 }
 
 fn explain(path: &Path, error: &io::Error) -> Failure {
-    // Of who writes, not of the system.
+    // From the caller, not from the system.
     if error.get_ref().is_some() {
         return Failure::new(format!("{} is not written: {error}", path.display()));
     }

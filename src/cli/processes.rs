@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cachealloc_statistics::page::{NAME_BEGIN, Owner, inner_number, start_of};
 use cachealloc_text::{cut, plain};
 
-/// More of a command line says nothing to anybody.
+/// More of a command line is not shown.
 const COMMAND_LETTERS_MAX: usize = 1000;
 
 /// What a process does with a signal.
@@ -29,7 +29,7 @@ impl Process {
         self.folder().exists()
     }
 
-    /// Who it is; another process of the same number is another one.
+    /// Its identity: another process of the same number is another one.
     pub fn owner(self) -> io::Result<Owner> {
         owner_at(&self.folder())
     }
@@ -109,7 +109,7 @@ impl Process {
         self.status("State:").is_some_and(|state| state.starts_with(['T', 't']))
     }
 
-    /// Ended, whether or not anybody has noticed.
+    /// Ended, reaped or not.
     pub fn has_ended(self) -> bool {
         self.status("State:").is_none_or(|state| state.starts_with(['Z', 'X']))
     }
@@ -130,7 +130,7 @@ pub fn with_owner(owner: &Owner) -> Option<Process> {
     numbers.map(Process).find(|process| process.owner().is_ok_and(|it| it == *owner))
 }
 
-/// Who we are, where `/proc` is that of our own namespace: else numbers in it are others.
+/// Our own process, if `/proc` is that of our own namespace: else its numbers differ.
 pub fn own() -> io::Result<Owner> {
     if fs::read_link("/proc/self")?.as_os_str() != std::process::id().to_string().as_str() {
         return Err(io::Error::other("/proc is of another namespace"));

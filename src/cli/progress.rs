@@ -35,7 +35,7 @@ impl Progress {
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
-    /// Something is waited for, for who knows how long.
+    /// A wait of unknown length.
     pub fn waiting(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         bar.set_message(shown(what));

@@ -43,7 +43,7 @@ impl Allocator {
         }
     }
 
-    /// A block that is there already, or None and nothing has changed. For a caller who looks
+    /// A block that is there already, or None and nothing has changed. For a caller that looks
     /// before it takes the lock under which it polls: a step of `poll` must never be dropped, the
     /// segments of a `Step::Release` have left the allocator.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {

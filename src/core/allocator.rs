@@ -43,7 +43,7 @@ pub struct Allocator {
     pub(crate) arenas: Arenas,
     /// Segments that may have nothing left but retired and free blocks.
     pub(crate) leaving: Vec<SegmentId>,
-    /// Pending frees that are over, for whoever records them; None where nobody does.
+    /// Pending frees that are over, for the recorder; None without one.
     pub(crate) completed: Option<Vec<Completed>>,
 }
 
@@ -76,7 +76,7 @@ impl Allocator {
         self.completed.get_or_insert_default();
     }
 
-    /// Nobody asks for them any more.
+    /// They are not asked for any more.
     pub fn forget_completed(&mut self) {
         self.completed = None;
     }
@@ -155,7 +155,7 @@ impl Allocator {
         }
     }
 
-    /// Lists a freed block where those who may take it look for it.
+    /// Puts a freed block into the index of those that may take it.
     pub(crate) fn insert_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         match (block.private, block.pool) {

@@ -78,7 +78,7 @@ impl Allocator {
             self.insert_memory(range[0].base, bytes, pool, request.requester);
         }
         request.arrived = self.search(request, block_bytes);
-        // Somebody took the free blocks that were counted in. Once more, with memory of its own.
+        // The free blocks that were counted in have been taken. Once more, with memory of its own.
         if request.arrived.is_none() {
             assert!(!request.alone, "{request:?} does not fit where it was mapped");
             request.alone = true;
@@ -301,7 +301,7 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// The block and all behind it are of this segment now. Answers how many are allocated.
+    /// The block and all behind it are of this segment now. Returns how many are allocated.
     fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> u32 {
         let mut allocated_count = 0;
         let mut next = Some(first);

@@ -4,10 +4,10 @@
 //! is complete. A stream-ordered request that finds no other memory may have it before that: its first
 //! use comes in the order of its stream, so it is enough that this stream waits for the events. Natively
 //! the driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no
-//! more memory, for nobody likes to wait for others.
+//! more memory.
 //!
-//! Neighbours serve together, whichever streams they wait for. What nobody at all may take yet stays: of
-//! that the caller knows better whether it is over.
+//! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all yet
+//! stay: the caller knows better whether their work is over.
 
 use alloc::vec::Vec;
 
@@ -111,7 +111,7 @@ impl Allocator {
         windows
     }
 
-    /// Makes one block of them, in no index, and answers what it waits for. What is left of the first one,
+    /// Makes one block of them, in no index, and returns what it waits for. What is left of the first one,
     /// without which they would not do, goes on to wait for what that waited for.
     fn join_window(&mut self, window: &Window, block_bytes: u64) -> (BlockId, Vec<EventId>) {
         let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
@@ -129,7 +129,7 @@ impl Allocator {
         for _ in 1..ids.len() {
             self.absorb_next(joined);
         }
-        // For whom it is, the events say.
+        // The events say for which stream it is free.
         self.blocks.at_mut(joined.0).state = State::Free;
         events.sort_unstable();
         events.dedup();

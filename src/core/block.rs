@@ -21,7 +21,7 @@ pub(crate) struct Block {
     pub previous: Option<BlockId>,
     pub next: Option<BlockId>,
     pub state: State,
-    /// Other processes may have mapped it: once freed, it is *retired*, and nobody gets it again.
+    /// Other processes may have mapped it: once freed, it is *retired*, and never reused.
     pub exported: bool,
     /// In an arena. See Note [Arenas] in arenas.rs.
     pub expandable: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Block {
     /// Of an allocated block: what its stream's earlier use of this memory ends with, where that was
     /// not known to be over.
     pub behind: Option<Tag>,
-    /// The allocator's clock when the last byte of it became free for those who may take it now.
+    /// The allocator's clock when the last byte of it became free for its next users.
     pub freed_at: u64,
 }
 
@@ -41,11 +41,11 @@ pub(crate) enum State {
     Allocated,
     /// Free for anyone.
     Free,
-    /// Freed, with a tag that says for whom.
+    /// Freed, with a tag that says for which streams.
     Tagged(Tag),
 }
 
-/// Who may take a freed block. Tags are numbered in the order of the frees that made them.
+/// Which streams may take a freed block. Tags are numbered in the order of the frees that made them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     /// Never `Ready::Anyone`: such a block has no tag.
@@ -108,7 +108,7 @@ pub(crate) struct SegmentRow {
     pub last: BlockId,
     /// In an arena, where its two ends move.
     pub expandable: bool,
-    /// Whose memory it is with all its blocks, if not everybody's.
+    /// The private pool that owns it with all its blocks.
     pub private: Option<PrivatePool>,
     pub allocated_count: u32,
     /// Blocks that were exported, allocated or retired.

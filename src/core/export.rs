@@ -1,10 +1,10 @@
 //! Blocks that other processes may have mapped (legacy CUDA IPC).
 //!
-//! Note [Exported blocks]. Nobody tells the exporter when the importers have closed. So a block
+//! Note [Exported blocks]. The exporter cannot know when the importers have closed it. So a block
 //! that was exported is never handed out again: freed, it is *retired*, neither allocated nor free,
 //! listed nowhere and merged with nothing. When its segment has nothing left but retired and free
 //! blocks, the segment leaves the allocator at once, and goes back by the driver's own free: the
-//! driver keeps the memory for those who have it mapped. A block that is a whole segment leaves
+//! driver keeps the memory for processes that have it mapped. A block that is a whole segment leaves
 //! with its free, as it would natively.
 //!
 //! A handle names a segment, and only our own importer finds a block inside one. So from the first

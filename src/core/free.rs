@@ -24,7 +24,7 @@ impl Behind {
 }
 
 impl Allocator {
-    /// The program has freed this block; `ready` says who may use it again, and when.
+    /// The program has freed this block; `ready` says which streams may use it again, and when.
     ///
     /// Blocks freed on one stream must come in the order in which their events were recorded:
     /// where two of them coalesce, only the event of the later free is kept.

@@ -1,5 +1,5 @@
 //! The free blocks of one pool that someone may take: those for anyone, and those of each stream.
-//! Pending and retired blocks are in no index: nobody may take them.
+//! Pending and retired blocks are in no index: they cannot be taken.
 
 use alloc::collections::BTreeMap;
 

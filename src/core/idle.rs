@@ -1,4 +1,4 @@
-//! Memory that nobody has used for a while, which had better serve others on the device.
+//! Memory that was not used for a while, which had better serve others on the device.
 //!
 //! Note [Idle memory]. The allocator has no time; how long a while is, its caller knows, and takes a
 //! mark now and then. Idle since a mark is what has been free for anyone ever since: every free block
@@ -37,7 +37,7 @@ impl Allocator {
         if self.policy.chunk_bytes.is_some() { Vec::new() } else { self.release_unused(mark) }
     }
 
-    /// The same, chunks as well: somebody wants to have what is not in use.
+    /// The same, chunks as well: on demand.
     pub fn release_unused(&mut self, mark: IdleMark) -> Vec<Segment> {
         self.release_where(|allocator, segment| {
             let first = allocator.blocks.at(segment.first.0);

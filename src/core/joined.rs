@@ -6,13 +6,13 @@
 //!
 //! And not everything that a capture was given is used by its graph. The driver really allocates and frees
 //! in a relaxed capture: what is freed there and named by no node is ordinary memory again. Its free has
-//! waited, so nobody else has to. The caller knows what nodes name, as ranges of addresses; a block
+//! waited, so no later use has to. The caller knows what nodes name, as ranges of addresses; a block
 //! that was freed behind work outside of the capture waits for the pool all the same (`unsettled`),
 //! if it has not left the pool before (`leave_pool`).
 //!
 //! * While the capture runs, a segment without anything in use goes back as a whole: the capture
 //!   may want the memory again, and takes it back as if it had been idle since before it began.
-//! * When it has ended, every block that nobody holds and no node names.
+//! * When it has ended, every block that is not held and no node names.
 
 use alloc::vec::Vec;
 
@@ -62,8 +62,8 @@ impl Allocator {
         self.note_leaving(segment);
     }
 
-    /// Gives everybody the segment around this address, if it is a pool's, nobody holds anything in it
-    /// and the pool's capture, which still runs, uses none of it. Whether that was so.
+    /// Makes the segment around this address ordinary memory, if it is a pool's, nothing in it is held
+    /// and the pool's capture, which still runs, uses none of it. Returns whether that was so.
     pub fn open_unused(
         &mut self,
         address: Address,
@@ -80,15 +80,15 @@ impl Allocator {
         let begun = self.private.get(&pool).expect("a pool with blocks is open").begun;
         self.segments.at_mut(id.0).private = None;
         blocks.into_iter().for_each(|block| self.open_block(block));
-        // As long as nobody else has it, it was idle for this capture.
+        // Until it is used again, it was idle for this capture.
         let first = self.segments.at(id.0).first;
         self.blocks.at_mut(first.0).freed_at = begun.0.saturating_sub(1);
         self.note_leaving(id);
         true
     }
 
-    /// The capture has ended. Of its memory the graph uses what `uses` says; all else is everybody's
-    /// as soon as nobody holds it.
+    /// The capture has ended. Of its memory the graph uses what `uses` says; all else is ordinary
+    /// memory as soon as it is not held.
     pub fn open_rest(&mut self, pool: PrivatePool, uses: impl Fn(Address, Address) -> bool) {
         self.open_where(pool, |block| {
             let free = block.state != State::Allocated;

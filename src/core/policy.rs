@@ -7,7 +7,7 @@
 //! the memory there is: two pools would divide it before anybody knows the shares. So there is one
 //! pool, as in Paddle; best fit lets small requests fill the holes that small blocks left. Nothing
 //! is kept whole, neither for oversize requests nor under pressure, and the remainder of a split
-//! stays however small. Only the size of the chunks is the caller's, who knows the device.
+//! stays however small. Only the caller knows the device, and sets the size of the chunks.
 //!
 //! The constants and rules are those of PyTorch's CUDA caching allocator
 //! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
@@ -56,12 +56,12 @@ pub struct Policy {
     /// reserved. 0: off.
     pub garbage_collection_threshold: f64,
     /// What all segments together may take; a reservation beyond it fails without the driver
-    /// being asked. Set by the caller, who knows the device.
+    /// being asked. Set by the caller, which knows the device.
     pub limit_bytes: Option<u64>,
     /// Segments grow in arenas of addresses, where there are any.
     pub expandable_segments: bool,
     /// The size of the next chunk, from which requests of all sizes are served. None: segments by
-    /// size. Set by the caller, who knows the device. See Note [Chunks].
+    /// size. Set by the caller, which knows the device. See Note [Chunks].
     pub chunk_bytes: Option<u64>,
 }
 

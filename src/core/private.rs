@@ -2,22 +2,22 @@
 //!
 //! Note [Private pools]. A capture does not run: what it records runs later, as often as its graph is
 //! launched, and each time at the same addresses. So a block that was handed out inside a capture is
-//! used again long after the program has freed it, and whoever got it meanwhile would find its contents
-//! overwritten. Segments from which captures are served are therefore *private*: nobody else gets
-//! any part of them before the graph and all that was made from it are gone.
+//! used again long after the program has freed it, and any other user of it would find its contents
+//! overwritten. Segments from which captures are served are therefore *private*: no part of them
+//! serves others before the graph and all that was made from it are gone.
 //!
-//! Inside the capture a freed block waits (`Ready::WithPool`). Only whoever knows the graph can tell
-//! that a later use comes after the last one in every launch, and says so (`reuse`).
+//! Inside the capture a freed block waits (`Ready::WithPool`). Only the graph shows
+//! that a later use comes after the last one in every launch (`reuse`).
 //!
 //! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`): so a
 //! block is of a pool by itself. A segment is where all its blocks are and stay so.
 //!
 //! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph is gone,
 //! and what they wait for is what any block waits for. The caller then makes sure that all work so far
-//! is over, and `close_pool` gives the segments to everybody; a block that the program still holds
+//! is over, and `close_pool` makes the segments ordinary memory; a block that the program still holds
 //! becomes a block like any other.
 //!
-//! A capture may be given segments that nobody has used since before it began. Not others: what
+//! A capture may be given segments that were not used since before it began. Not others: what
 //! was freed during a capture, an earlier part of the same capture may still use in its launches.
 //! Where the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
 //! as long, or of what no node of its graph names by now.
@@ -103,7 +103,7 @@ impl Allocator {
         self.coalesce_and_insert(id);
     }
 
-    /// The graph is gone, and nobody is served from the pool any more.
+    /// The graph is gone, and nothing is served from the pool any more.
     pub fn end_pool(&mut self, id: PrivatePool) {
         if let Some(memory) = self.private.get_mut(&id) {
             memory.ends = true;
@@ -117,7 +117,7 @@ impl Allocator {
         freed.all(|(_, block)| !block.unsettled)
     }
 
-    /// All work from before `end_pool` is over: the pool's memory is everybody's.
+    /// All work from before `end_pool` is over: the pool's memory is ordinary memory.
     pub fn close_pool(&mut self, id: PrivatePool) {
         self.open_where(id, |_| true);
         self.private.remove(&id);
@@ -131,7 +131,7 @@ impl Allocator {
         }
     }
 
-    /// A segment that nobody has used since the capture began, if one fits as if it had been reserved
+    /// A segment that was not used since the capture began, if one fits as if it had been reserved
     /// for this request.
     pub(crate) fn adopt(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
         let private = request.private?;

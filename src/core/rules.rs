@@ -49,9 +49,9 @@ rules! {
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// Memory goes from behind free blocks only.
     UnmapOnlyFree = "unmap_only_free",
-    /// A freed block of a private pool is nobody's before the pool ends, or the capture allows it.
+    /// A freed block of a private pool is not reused before the pool ends, or the capture allows it.
     PrivateWaitsForPool = "private_waits_for_pool",
-    /// A capture is given only memory that nobody has used since it began.
+    /// A capture is given only memory that was not used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
     /// Of what was freed since, only what no node of it names.
     AdoptUnnamed = "adopt_unnamed",
@@ -79,17 +79,17 @@ rules! {
     PoolEndsBehindEvent = "pool_ends_behind_event",
     /// But at once where each free had waited.
     SettledPoolEndsAtOnce = "settled_pool_ends_at_once",
-    /// As idle goes back only what nobody has used since the mark.
+    /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.
     IdleBehindBarrier = "idle_behind_barrier",
-    /// Nobody of ours is in a context that ends.
+    /// No thread of ours is in a context that ends.
     EndHoldsKeeperOff = "end_holds_keeper_off",
     /// Nor in the driver when the process ends.
     KeeperStopsAtExit = "keeper_stops_at_exit",
-    /// Who lacks memory that is on its way back waits for it.
+    /// A request waits for memory that is being released.
     RoomIsAwaited = "room_is_awaited",
-    /// And tries again as long as some has come back since.
+    /// And is tried again as long as some has come back since.
     RoomIsTriedAgain = "room_is_tried_again",
     /// Memory goes from behind addresses after the newest barrier has passed.
     UnmapBehindBarrier = "unmap_behind_barrier",
@@ -157,9 +157,9 @@ rules! {
     EventWaitsCount = "event_waits_count",
     /// What ends something that work uses waits for the barriers of earlier frees.
     TeardownPays = "teardown_pays",
-    /// Who could look past a barrier waits for it first.
+    /// A call that could look past a barrier waits for it first.
     AgentWaits = "agent_waits",
-    /// A query that answers "not ready" waits for its thread's last free and asks again.
+    /// A query that returns "not ready" waits for its thread's last free and asks again.
     QueryAsksAgain = "query_asks_again",
     /// A query does not wait for the frees of other threads.
     QueryPaysOwnDebts = "query_pays_own_debts",
@@ -167,7 +167,7 @@ rules! {
     SkippedFreeLeans = "skipped_free_leans",
     /// A debt is paid by the event of its free, not by waiting for all work so far.
     DebtWaitsForItsFree = "debt_waits_for_its_free",
-    /// An event that somebody may still wait for is not recorded again.
+    /// An event that may still be waited for is not recorded again.
     EventNotReused = "event_not_reused",
     /// A block is taken from the program before anything else is done for its free.
     ClaimBeforeFree = "claim_before_free",
@@ -187,7 +187,7 @@ rules! {
     ReleaseInStreamOrder = "release_in_stream_order",
     /// Memory that went back in the order of a stream is the device's when that was synchronised with.
     ReleaseSynchronizes = "release_synchronizes",
-    /// Who brings that about waits for nothing that comes meanwhile.
+    /// The synchronising thread does not wait for segments released meanwhile.
     CollectTakesTurns = "collect_takes_turns",
     /// Segments go back behind the events that their blocks wait for.
     ReleaseBehindEvents = "release_behind_events",
@@ -245,7 +245,7 @@ rules! {
     StreamIsThere = "stream_is_there",
     /// Whatever waits in the driver and holds the context meanwhile says that it comes.
     TeardownIsAnnounced = "teardown_is_announced",
-    /// Where memory is short, what work still uses stays for whoever may be put behind that.
+    /// Where memory is short, what work still uses stays for requests that can be ordered behind it.
     WaitingMemoryStays = "waiting_memory_stays",
     /// A stream-ordered request that finds nothing else takes what other streams still use.
     StreamComesBehindOthers = "stream_comes_behind_others",

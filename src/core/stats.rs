@@ -93,7 +93,7 @@ pub struct Stats {
     pub reserved_bytes: PoolStats,
     pub active_bytes: PoolStats,
     pub inactive_split_bytes: PoolStats,
-    /// Freed blocks that nobody gets again, because other processes may have mapped them.
+    /// Freed blocks that are never reused, because other processes may have mapped them.
     pub retired_bytes: PoolStats,
     /// What the program asked for, of the active blocks.
     pub requested_bytes: PoolStats,
@@ -111,7 +111,7 @@ pub struct Stats {
     pub num_device_free: u64,
     /// Requests refused although the driver was not asked.
     pub num_oom_rejections: u64,
-    /// The policy's; a copy for whoever shows it.
+    /// The policy's; a copy for display.
     pub max_split_bytes: Option<u64>,
     change: SplitChange,
 }

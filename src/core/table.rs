@@ -1,7 +1,7 @@
 //! Rows addressed by a small number. Removed rows are used again, last removed first, so that the
 //! table stays as short as the largest number of rows that ever lived together.
 //!
-//! A table of many rows grows by megabytes, which the system may refuse: so whoever inserts asks for
+//! A table of many rows grows by megabytes, which the system may refuse: so an insertion asks for
 //! room before.
 
 use alloc::vec::Vec;

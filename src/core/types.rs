@@ -1,4 +1,4 @@
-//! The nouns that cross the border of this crate: identities, who asks, when a freed block may be
+//! The nouns that cross the border of this crate: identities, requesters, when a freed block may be
 //! used again, and what the caller must do next. No behaviour.
 
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ pub struct SegmentId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PrivatePool(pub u64);
 
-/// Who asks for memory.
+/// What a request is ordered by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requester {
     /// `cuMemAlloc`: work on any stream may use the block at once.
@@ -46,13 +46,13 @@ pub enum Ready {
     Anyone,
     /// On `stream` at once, elsewhere when `event` is complete.
     OnStream { stream: StreamId, event: EventId },
-    /// Nobody before `event` is complete.
+    /// Not before `event` is complete.
     After { event: EventId },
     /// The same, of an event in another context: no barrier of this one says that it is complete.
     AfterElsewhere { event: EventId },
-    /// Nobody before the next barrier is in: parked without an event.
+    /// Not before the next barrier is in: parked without an event.
     NextBarrier,
-    /// In a private pool: nobody before the pool ends, or the capture is known to order the next
+    /// In a private pool: not before the pool ends, or the capture is known to order the next
     /// use behind the last one.
     WithPool,
     /// In a private pool: the capture orders later work of this stream behind the last use.
@@ -81,7 +81,7 @@ impl Ready {
         self.waits_for_work() && (!elsewhere || !rule_holds(Rule::ElsewhereOutlastsBarrier))
     }
 
-    /// True where nobody at all may take the block yet: it is pending free, hence active.
+    /// Whether the block may not be reused at all yet: it is pending free, hence active.
     pub fn is_pending(self) -> bool {
         match self {
             Ready::After { .. } | Ready::AfterElsewhere { .. } => true,
@@ -111,7 +111,7 @@ pub struct Allocation {
     pub behind: Option<EventId>,
 }
 
-/// A block whose pending free is over: nobody waits for it any more.
+/// A block whose pending free is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
     pub block: BlockId,

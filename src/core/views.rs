@@ -17,7 +17,7 @@ pub struct SegmentView {
     pub pool: Pool,
     /// Creation number: segments are numbered in the order of their arrival.
     pub registration: u64,
-    /// For whom it was reserved; it serves others as well.
+    /// The stream it was reserved for; it serves others as well.
     pub requester: Requester,
     /// The capture that it belongs to.
     pub private: Option<PrivatePool>,
@@ -31,9 +31,9 @@ pub struct BlockView {
     /// 0 unless the block is active.
     pub requested_bytes: u64,
     pub state: BlockState,
-    /// Once freed, nobody gets it again.
+    /// Once freed, it is never reused.
     pub exported: bool,
-    /// Whose memory it is, if not everybody's.
+    /// The private pool that owns it.
     pub private: Option<PrivatePool>,
     pub segment: SegmentView,
 }

@@ -1,7 +1,7 @@
 //! Which library asked for memory: the first one on the stack that is not in between. A name that
 //! users know, else the file's own.
 
-/// Libraries that hand requests on and are nobody's answer to "who holds my memory?". The last three are
+/// Libraries that hand requests on, and so hold no memory of their own. The last three are
 /// by what Python calls C, with its interpreter, where that is no part of the program.
 const BETWEEN: [&str; 9] = [
     "libcudart",

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// What makes the temporary name that of nobody else.
+/// What makes the temporary name unique.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Writer {
     pub process_id: u32,
@@ -15,10 +15,10 @@ pub struct Writer {
     pub sequence: u64,
 }
 
-/// Writes what `write` writes, and answers how many bytes that were. An existing file is replaced.
+/// Writes what `write` writes, and returns the number of bytes. An existing file is replaced.
 /// After an error there is no new file, and no temporary one; the error names the path.
 ///
-/// Directories are not made: a path that is not there is more often a mistake than a wish. What is
+/// Directories are not made: a missing one is more often a mistake. What is
 /// not a file, `/dev/null` say, is not replaced by one.
 pub fn write_whole(
     path: &Path,
@@ -99,7 +99,7 @@ impl Temporary {
     }
 }
 
-/// Hidden, recognisable for whoever finds one after a crash, and not to be guessed.
+/// Hidden, recognisable after a crash, and not to be guessed.
 fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         let what = format!("{}: is not the name of a file", path.display());

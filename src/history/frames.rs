@@ -1,6 +1,6 @@
 //! The text of a stack, which only the caller can give: it knows what the words of a stack mean.
 //!
-//! Whoever writes a file asks for each stack once, in the order in which the file needs them, and
+//! The writer of a file asks for each stack once, in the order in which the file needs them, and
 //! refers to it from then on. Frames are shared: the same `Arc` for the same frame is what makes
 //! both sides fast. Equal frames behind different `Arc`s are found too, and written once, but
 //! each costs a look at its text.
@@ -27,12 +27,12 @@ impl Frame {
     }
 }
 
-/// Answers what a stack says. Never called for [`StackId::NONE`].
+/// Describes a stack. Never called for [`StackId::NONE`].
 pub trait Describe {
     /// Innermost first.
     fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>>;
 
-    /// Whose memory it is, for the colours of the timeline: `cuBLAS`, `NCCL`, ... Empty where that
+    /// The library of the memory, for the colours of the timeline: `cuBLAS`, `NCCL`, ... Empty where that
     /// is not known.
     fn category(&mut self, stack: StackId) -> String;
 }

@@ -1,4 +1,4 @@
-//! Hashing by multiplication, for keys that nobody chooses in order to harm us: addresses of code
+//! Hashing by multiplication, for keys that no attacker chooses: addresses of code
 //! and our own ids.
 
 use std::hash::{BuildHasherDefault, Hasher};

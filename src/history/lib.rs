@@ -20,7 +20,7 @@ mod stacks;
 // What is left of it when the process was killed.
 pub mod lasting;
 
-// What a stack says, when somebody wants to read it.
+// The text of a stack.
 pub mod category;
 mod frames;
 pub mod merge;

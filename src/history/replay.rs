@@ -5,7 +5,7 @@
 //!
 //! One thing the viewer gets wrong on its own: memory that was unmapped it joins, on its way back,
 //! with any segment of the same stream that touches it, expandable or not, and does not find that
-//! segment again. Here only expandable segments are joined. Who wants to be safe from it records
+//! segment again. Here only expandable segments are joined. To be safe from it, record
 //! `SegmentAlloc` and `SegmentFree` for all memory that is mapped and unmapped whole.
 
 use std::collections::BTreeMap;

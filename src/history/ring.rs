@@ -21,8 +21,8 @@ pub struct Ring {
     dropped_count: u64,
     pushed_count: u64,
     last_time_ns: u64,
-    /// Where the number of entries pushed so far is told, after the entry is in its place: to whoever
-    /// finds the entries when the process was killed at any instruction.
+    /// Set to the number of entries pushed so far, after the entry is in its place: a reader finds whole
+    /// entries even if the process was killed at any instruction.
     told: Option<&'static AtomicU64>,
 }
 
@@ -49,7 +49,7 @@ impl Ring {
         Ring { entries: Rows::lent_by(lender), told: Some(told), ..Ring::new(entries_max) }
     }
 
-    /// Keeps the entry, in place of the oldest where the bound is reached. Answers the time it was
+    /// Keeps the entry, in place of the oldest where the bound is reached. Returns the time it was
     /// given: at least one nanosecond after the entry before, so that the order of entries can be
     /// told from their times.
     pub fn push(&mut self, mut entry: Entry) -> u64 {

@@ -1,12 +1,12 @@
 //! A list of rows of one size that grows at its end and never moves what is there: in chunks that
-//! somebody lends, which outlive the process (`lasting`), or as long as nobody does, in memory of its own.
+//! a lender provides, which outlive the process (`lasting`), or without one, in memory of its own.
 //!
 //! Where no more chunks are lent, all rows move into memory of their own, and the chunks go back.
 
 /// So many rows are lent at once.
 pub const CHUNK_ROWS: usize = 2048;
 
-/// Who lends chunks of rows, all zero.
+/// Lends chunks of rows, all zero.
 pub trait Lender<T: 'static>: Send {
     /// The chunk of this number. None: there are no more, and what was lent is of no use any longer.
     fn lend(&mut self, number: usize) -> Option<&'static mut [T]>;

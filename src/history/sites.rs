@@ -1,4 +1,4 @@
-//! Who holds the memory: live blocks, added up by the stack that allocated them.
+//! Live blocks, added up by the stack that allocated them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A snapshot: all segments, blocks and entries at one moment. Taken by whoever has the locks, so
+//! A snapshot: all segments, blocks and entries at one time. Taken by the holder of the locks, so
 //! that no entry is newer than the segments, or older; everything after that is pure.
 
 use crate::entry::{Entry, StackId};

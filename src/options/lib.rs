@@ -47,11 +47,11 @@ pub struct Config {
     pub live: bool,
     pub waits_on_exit: bool,
     pub fill: Fill,
-    /// Bytes behind each block that are looked after; 0: none.
+    /// Bytes behind each block that are checked; 0: none.
     pub red_zone_bytes: u64,
     pub programs: Programs,
     pub history: History,
-    /// The library whose memory hook hears of every allocation of the process.
+    /// The library whose memory hook is told of every allocation of the process.
     pub hook: Option<String>,
     pub log: LogLevel,
     /// The word `help` stands among the options.
@@ -91,7 +91,7 @@ impl Programs {
     }
 }
 
-/// What is remembered of allocations and frees, with PyTorch's parameters
+/// What is recorded of allocations and frees, with PyTorch's parameters
 /// (`_record_memory_history`), and when it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
@@ -100,7 +100,7 @@ pub struct History {
     pub stacks: StackKind,
     /// Entries kept for each context; the oldest go first.
     pub max_entries: usize,
-    /// The signal that asks for a snapshot, by its number on Linux.
+    /// The signal that requests a snapshot, by its number on Linux.
     pub signal: Option<i32>,
     /// Template of the file name of a snapshot.
     pub snapshot: String,
@@ -152,7 +152,7 @@ pub enum LogLevel {
 /// What fresh memory holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
-    /// Whatever was there.
+    /// The previous contents.
     None,
     Zero,
     /// Bytes that are wrong as numbers of any kind.

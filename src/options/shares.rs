@@ -65,13 +65,13 @@ impl Chunks {
         bytes - bytes % SEGMENT_ROUNDING_BYTES
     }
 
-    /// Requests above this size are no matter of chunks. Asked where there is no chunk yet.
+    /// Larger requests are not served from chunks. Asked before there is a chunk.
     pub fn request_bytes_max(&self, free_bytes: u64) -> u64 {
         self.bytes(true, free_bytes).max(self.bytes(false, free_bytes))
     }
 }
 
-/// When memory that nobody uses goes back to the driver, for others on the device.
+/// When idle memory is released to the driver, for others on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Idle {
     /// After so many seconds, however much the device has.
@@ -82,7 +82,7 @@ pub struct Idle {
 /// With less than this free on the device, memory goes back as soon as it may count as idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum KeepFree {
-    /// Half of the device: two who share it find room, and who leaves half never notices.
+    /// Half of the device: two programs that share it find room, and one that leaves half pays nothing.
     #[default]
     Auto,
     /// 0: never.

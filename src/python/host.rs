@@ -108,7 +108,7 @@ fn found() -> Option<&'static Verdict> {
 fn publish(before: *mut Verdict, verdict: Verdict) {
     let fresh = Box::into_raw(Box::new(verdict));
     if FOUND.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: made above, and nobody has seen it.
+        // SAFETY: made above, and not yet shared.
         drop(unsafe { Box::from_raw(fresh) });
     }
 }

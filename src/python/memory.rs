@@ -57,7 +57,7 @@ impl Memory for Direct {
     #[inline(always)]
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
         // SAFETY:
-        // 1. Whoever made this `Direct` vouched for the addresses.
+        // 1. The maker of this `Direct` vouched for the addresses.
         // 2. Bytes have no alignment, and each pattern is valid.
         Some(unsafe { (address as *const [u8; BYTES]).read() })
     }
@@ -84,7 +84,7 @@ impl Checked {
 impl Memory for Checked {
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
         let mut bytes = [0u8; BYTES];
-        // SAFETY: the kernel reads from the address, and answers EFAULT where nothing is mapped.
+        // SAFETY: the kernel reads from the address, and returns EFAULT where nothing is mapped.
         let written = unsafe { libc::write(self.write_end, address as *const c_void, BYTES) };
         if written <= 0 {
             return None;
@@ -99,7 +99,7 @@ impl Memory for Checked {
 impl Drop for Checked {
     fn drop(&mut self) {
         for end in [self.read_end, self.write_end] {
-            // SAFETY: a descriptor that we opened and gave to nobody.
+            // SAFETY: a descriptor that we opened and did not share.
             unsafe { libc::close(end) };
         }
     }

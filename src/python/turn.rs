@@ -1,6 +1,6 @@
 //! One thread at a time, for work that is rare, short and must not hang a forked child.
 //!
-//! A child is born with the locks of its parent as they were, and nobody to release them. Here the
+//! A forked child has the locks of its parent as they were, and no thread to release them. Here the
 //! lock names the process that holds it, so the child sees that the holder is not among its own
 //! threads and takes it over.
 

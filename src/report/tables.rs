@@ -49,7 +49,7 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FrameRow {
     name: u32,
-    /// The name without what nobody reads.
+    /// The name, shortened.
     short: u32,
     file: u32,
     line: u64,

@@ -48,7 +48,7 @@ impl Drop for Visit {
     }
 }
 
-/// Sleeps: a visitor may have lost its processor to those who wait.
+/// Sleeps: a visitor may have lost its processor to the waiters.
 fn wait() {
     std::thread::sleep(core::time::Duration::from_micros(20));
 }

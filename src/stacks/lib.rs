@@ -1,4 +1,4 @@
-//! Native stacks: who called us, cheaply now and by name later.
+//! Native stacks: addresses cheaply now, names later.
 //!
 //! Taking a stack ([`capture`]) costs a few nanoseconds a frame, so that every allocation can have
 //! one. The addresses mean something only together with the modules (main program and libraries)
@@ -15,8 +15,8 @@
 //!   A frame seen for the first time costs the loader's list lock for a microsecond, and a thread's
 //!   first capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
 //!
-//! What the caller must do: call [`note_unload`] after each `dlclose`. An unload that nobody
-//! reported is noticed at the next frame that was never seen before.
+//! What the caller must do: call [`note_unload`] after each `dlclose`. An unreported unload
+//! is noticed at the next frame that was never seen before.
 //!
 //! On other processors than x86-64 every capture is libgcc's.
 

@@ -7,7 +7,7 @@
 //!   for: a signal handler may have interrupted the writer on this very thread.
 //! - A visit shows `(added, removed)`. If it differs from `SEEN`, the table is brought up to date
 //!   before anything else is looked up. If something was removed, a new epoch begins.
-//! - An epoch's number is stored before `SEEN`: who finds `SEEN` current finds the epoch current.
+//! - An epoch's number is stored before `SEEN`: a reader that finds `SEEN` current finds the epoch current.
 
 use core::cell::UnsafeCell;
 use core::ops::{ControlFlow, Range};
@@ -63,7 +63,7 @@ static NEWEST: AtomicPtr<Module> = AtomicPtr::new(null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// `ListState` of the last completed visit, packed.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Somebody is writing the table.
+/// The table is being written.
 static WRITER: AtomicBool = AtomicBool::new(false);
 static WRITING: Writing =
     Writing(UnsafeCell::new(WriterState { arena: Arena::new(), visits: 0, modules: 0 }));
@@ -76,7 +76,7 @@ struct WriterState {
     modules: u32,
 }
 
-// SAFETY: only whoever holds `WRITER` touches the content.
+// SAFETY: only the holder of `WRITER` touches the content.
 unsafe impl Sync for Writing {}
 
 /// The number of the present epoch, as far as noticed.

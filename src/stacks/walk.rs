@@ -61,7 +61,7 @@ unsafe extern "C" fn enter(request: *mut Request) {
 /// - `request` is valid during the call.
 /// - `stack_pointer` points to a return address on the stack on which we run.
 unsafe extern "C" fn capture_from(request: *mut Request, stack_pointer: u64, frame_pointer: u64) {
-    // SAFETY: by the caller's word; nobody else knows of it.
+    // SAFETY: valid by this function's contract; no other reference exists.
     let request = unsafe { &mut *request };
     // SAFETY: by the caller's word.
     let caller = unsafe { (stack_pointer as *const u64).read() };

@@ -1,7 +1,6 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
-//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), by which they
-//! also say what the program shall do (`orders`).
-//! Where the numbers come from is the caller's business.
+//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), through
+//! which they also send orders (`orders`). The caller collects the numbers.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,7 @@ pub use json::json;
 pub use summary::summary;
 pub use text::text;
 
-/// Everything there is to say about a process.
+/// The statistics of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub version: &'static str,
@@ -32,9 +31,9 @@ pub struct Report {
     pub waits: Vec<Timed>,
     /// What else was counted.
     pub counts: Vec<(&'static str, u64)>,
-    /// Who holds the memory; None where nothing is recorded.
+    /// Memory by library; None if nothing is recorded.
     pub holders: Option<Vec<Holder>>,
-    /// Which call sites; None where nothing is recorded, or nobody asked.
+    /// Memory by call site; None if nothing is recorded, or it was not asked for.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
     /// What is recorded just now; None: nothing.
@@ -62,7 +61,7 @@ pub struct ContextReport {
 pub struct Timed {
     pub name: &'static str,
     pub count: u64,
-    /// None where nobody looked at the clock.
+    /// None if it was not measured.
     pub nanoseconds: Option<u64>,
 }
 
@@ -90,7 +89,7 @@ pub struct CallSite {
     pub frames: Vec<String>,
 }
 
-/// How to get a snapshot of the process, and what became of those that were asked for.
+/// How to get a snapshot of the process, and the outcome of earlier requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshots {
     /// The signal that asks for one, by its number.
@@ -122,8 +121,8 @@ pub struct Limit {
     pub held_bytes: u64,
 }
 
-/// Memory that went back because another process wanted it: how often it was wanted and was done, and the
-/// bytes of all that together.
+/// Memory released on order of another process: how often it was ordered and done, and the total of
+/// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trims {
     pub asked_count: u32,

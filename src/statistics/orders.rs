@@ -1,4 +1,4 @@
-//! What another process may have a running program do: one record in the program's live file (`page`
+//! Orders of another process to a running program: one record in the program's live file (`page`
 //! says how it gets there and back). The program takes nothing on trust: what is none of these
 //! orders is refused.
 
@@ -10,11 +10,11 @@ pub const ORDER_BYTES: usize = 24;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     Record(Change),
-    /// What is free goes back to the driver.
+    /// Release free memory to the driver.
     Trim {
         device: Option<i32>,
     },
-    /// So much may the process hold of each device.
+    /// Limit what the process may hold of each device.
     Limit {
         device: Option<i32>,
         /// None: no limit.
@@ -22,7 +22,7 @@ pub enum Order {
     },
 }
 
-/// How the recording shall be. None: as it is.
+/// Changes of the recording. None: as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     pub record: Record,

@@ -1,24 +1,24 @@
 //! The file by which another process speaks with a running one: a head of 128 bytes, and behind it the
-//! report as JSON. Nobody writes it while nobody asks:
+//! report as JSON. It is written on request only:
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
-//!    and wakes whoever waits for `bell` (a futex that is not private); one that wants the call sites,
-//!    whose names take time to find, adds 1 to `site_requests` before, and asks again where the answer
-//!    has none because somebody else's request took them;
-//! 2. the process, which sleeps on `bell`, writes the report, and `answered` becomes the number of
-//!    requests that it has seen; it wakes whoever waits for `answered`;
+//!    and wakes the waiters on `bell` (a futex that is not private); one that wants the call sites,
+//!    whose names take time to find, adds 1 to `site_requests` before, and repeats the request if the
+//!    report lacks them because another reader's request consumed the count;
+//! 2. the process, which sleeps on `bell`, writes the report, sets `answered` to the number of
+//!    requests that it has seen, and wakes the waiters on `answered`;
 //! 3. the reader copies head and text, and once more the head: what it has is one report if
 //!    `sequence` is the same even number in both.
 //!
-//! An order (`orders`) goes the same way. Who gives one holds a lock of the file (`flock`) from before it is
+//! An order (`orders`) goes the same way. Its sender holds a lock of the file (`flock`) from before it is
 //! written until it is answered; it writes the order, adds 1 to `orders` and to `bell`, and waits for `done`. The
 //! process writes the number into `begun`, and reads the order only then; afterwards `result` is 0 or an
-//! `errno`, and then `done` the number. So who gives up waiting, makes the order none and finds another number in
-//! `begun`, knows that it is not carried out.
+//! `errno`, and then `done` the number. So a sender that gives up clears the order, and if it then finds another
+//! number in `begun`, the order is not carried out.
 //!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
-//! nobody's: process ids are given out again. So is one that its process does not map: a program that
-//! has become another one (`exec`) keeps number and start. The head is written once the file is mapped.
+//! stale: process ids are reused. So is one that its process does not map: a program replaced
+//! by `exec` keeps number and start. The head is written once the file is mapped.
 //! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
 
 use crate::orders::ORDER_BYTES;
@@ -43,8 +43,8 @@ pub const RESULT_OFFSET: usize = 80;
 pub const ORDER_OFFSET: usize = 88;
 
 /// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
-/// there, with a `-` between them; and where somebody else has taken that name, a `.` and anything. A
-/// name only says where to look: whose file it is its head says, and that it lies there as that user's.
+/// there, with a `-` between them; and if that name is taken, a `.` and anything. A
+/// name only says where to look: the owner is what the head says, if the file is that user's.
 pub const NAME_BEGIN: &str = "cachealloc-";
 
 pub fn name(user: u32, owner: &Owner) -> String {
@@ -59,7 +59,7 @@ pub fn may_be_of(name: &str, process_id: u32) -> bool {
     rest.rsplit('-').next().and_then(|number| number.parse().ok()) == Some(process_id)
 }
 
-/// Whose file it is. A process is told from a later one of the same number by its start.
+/// The owner. Its start tells it from a later process of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// In its own namespace: others know it by other numbers.
@@ -81,7 +81,7 @@ pub struct Head {
     pub text_bytes: u64,
     /// When the text was made, by the monotonic clock.
     pub time_ns: u64,
-    /// How often somebody asked for call sites. A report has them if this changed since the last one.
+    /// How often call sites were requested. A report has them if this changed since the last one.
     pub site_requests: u32,
     /// Orders given, begun and done so far, and what came of the last one.
     pub orders: u32,

@@ -1,10 +1,10 @@
-//! What a snapshot says, typed: the same whoever wrote the file.
+//! The contents of a snapshot, typed, whichever writer the file is from.
 //!
-//! A million entries fit because nothing is said twice: texts, frames and stacks are kept once and
+//! A million entries fit because nothing is stored twice: texts, frames and stacks are kept once and
 //! named by a number ([`TextId`], [`FrameId`], [`StackId`]), which [`Snapshot`]'s tables resolve.
 //!
 //! Numbers come from a file, and a file may say anything. So nothing here promises that blocks do not
-//! overlap or that sums fit; whoever adds numbers up does it without overflow.
+//! overlap or that sums fit; sums saturate.
 
 mod stacks;
 mod texts;
@@ -53,7 +53,7 @@ pub struct Entry {
     pub bytes: u64,
     /// 0 is the default stream.
     pub stream: u64,
-    /// Of an allocation: who asked. Of a free: who freed, or in files of PyTorch who had allocated.
+    /// Of an allocation: the requesting stack. Of a free: the freeing one, or in files of PyTorch the allocating one.
     pub stack: StackId,
     /// The library that asked, as our files say it (`app`, `cuBLAS`, ...). Empty: not said.
     pub category: TextId,
@@ -70,7 +70,7 @@ pub struct Entry {
 pub struct PoolId(pub u32);
 
 impl PoolId {
-    /// The pool that memory comes from unless somebody asked for another one.
+    /// The pool that memory comes from by default.
     pub const DEFAULT: PoolId = PoolId(0);
 }
 
@@ -110,7 +110,7 @@ pub struct Segment {
     pub small: bool,
     pub pool: PoolId,
     pub expandable: bool,
-    /// Who asked for the memory that it was reserved for.
+    /// The stack of the request that it was reserved for.
     pub stack: StackId,
     /// By address.
     pub blocks: Vec<Block>,

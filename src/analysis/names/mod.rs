@@ -1,8 +1,8 @@
 //! What a person is shown of a stack: the one frame that says most, and short names.
 //!
-//! The innermost frame of an allocation is hardly ever the answer to "where is this?": it is the
+//! The innermost frame of an allocation hardly ever says where it comes from: it is the
 //! CUDA runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
-//! sources; without such, of anybody's Python; without that, whatever comes above the runtime.
+//! sources; without such, of any Python; without that, the first above the runtime.
 
 mod short;
 
@@ -24,9 +24,9 @@ pub struct Names {
 enum Kind {
     /// Hands requests on to the driver, or starts threads and programs.
     Plumbing,
-    /// Somebody's machine code.
+    /// Machine code of a library.
     Code,
-    /// Somebody's Python.
+    /// Python of a library.
     Python,
     /// The program's own sources.
     Own,

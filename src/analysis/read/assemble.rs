@@ -17,7 +17,7 @@ use crate::model::{
 pub(super) fn snapshot(mut nodes: Nodes, top: Value) -> Result<Snapshot, ReadError> {
     let assembled = match top {
         Value::Map(map) => from_dict(&mut nodes, map),
-        // What `torch.cuda.memory_snapshot()` answers, and all there was before 2023.
+        // What `torch.cuda.memory_snapshot()` returns, and the only form before 2023.
         Value::List(_) => segments_only(&mut nodes, top),
         value => Err(format!("it holds {}", value.kind())),
     };

@@ -1,6 +1,6 @@
 //! What is in a file once may be referred to any number of times, in two bytes each. The model shares it as
-//! the file does; whoever writes it out, in JSON say, does not. So a file is refused of which that would be
-//! out of all proportion: all that is done with a snapshot stays within a constant times its file.
+//! the file does; output, as JSON, does not. So a file whose output would be out of all proportion is
+//! refused: all that is done with a snapshot stays within a constant times its file.
 
 use std::collections::HashMap;
 

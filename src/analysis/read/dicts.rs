@@ -215,7 +215,7 @@ impl Nodes {
     }
 
     fn pool_of(&mut self, value: Value) -> Result<PoolId> {
-        // JSON knows no tuples, and who came through it has lists.
+        // What went through JSON has lists for tuples.
         if let Value::List(id) = value
             && let List::Items(items) = &self.lists[id as usize]
             && let [Value::Number(first), Value::Number(second)] = items[..]

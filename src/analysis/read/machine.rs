@@ -32,7 +32,7 @@ impl<R: Read> Machine<R> {
         Machine { source, nodes: Nodes::new(), stack, marks, memo, bytes }
     }
 
-    /// Runs the pickle to its end. Answers what it leaves.
+    /// Runs the pickle to its end. Returns what it leaves.
     pub fn run(&mut self) -> Result<Value> {
         loop {
             let opcode = self.source.byte()?;

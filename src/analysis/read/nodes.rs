@@ -94,7 +94,7 @@ impl Nodes {
         }
     }
 
-    /// Items at the end of a list; answers the list.
+    /// Items at the end of a list; returns the list.
     pub fn append(&mut self, list: Value, items: &[Value]) -> Result<Value> {
         match list {
             Value::EmptyList => self.list(items.to_vec()),
@@ -109,7 +109,7 @@ impl Nodes {
         }
     }
 
-    /// Keys and values in turn, into a dict; answers the dict.
+    /// Keys and values in turn, into a dict; returns the dict.
     pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<Value> {
         if !items.len().is_multiple_of(2) {
             return Err("a key of a dict has no value".into());

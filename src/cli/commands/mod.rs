@@ -1,4 +1,4 @@
-//! One file for each subcommand: its arguments, and a function `run` that answers the exit code.
+//! One file for each subcommand: its arguments, and a function `run` that returns the exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `cachealloc top-sites`: who allocates, as a table.
+//! `cachealloc top-sites`: call sites as a table.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ pub fn run(arguments: Arguments) -> Result {
     let weight = |site: &Site| by.weight(&site.totals);
     let mut sites = gathered.grouped(&common, &names, arguments.group.group(), |it| by.weight(it));
     sites.retain(|site| weight(site) > 0);
-    // The sort is stable: among equals, who allocated first.
+    // The sort is stable: among equals, the first to allocate.
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
     let shown = if arguments.number == 0 { sites.len() } else { arguments.number.min(sites.len()) };
     if arguments.json {

@@ -72,7 +72,7 @@ impl Wanted {
         let mut files: Vec<PathBuf> = fs::read_dir(&folder.0)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default();
-        // Not what somebody else has put there, nor one that is just being written.
+        // No other files, and none that is being written.
         files.retain(|file| file.extension().is_some_and(|end| end == "pickle"));
         files.sort();
         if files.is_empty() {
@@ -138,8 +138,8 @@ fn replaced(name: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
     made
 }
 
-/// Under a name that nobody has. What is there under another one is somebody else's: a process of this
-/// number in another namespace, or an earlier one, whose snapshots its user was told to keep.
+/// Under an unused name. A folder of another one belongs to a process of this number in another
+/// namespace, or to an earlier one that left its snapshots.
 fn make_folder() -> Result<Folder, Failure> {
     // An option is text.
     let fits = |folder: &PathBuf| {

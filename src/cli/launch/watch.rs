@@ -69,8 +69,7 @@ fn beside(command: &mut Command, signals: &SigSet, forwarded: &SigSet) -> io::Re
     }
 }
 
-/// What the terminal sends it sends to the program as well, and so does whoever sends to the whole process
-/// group.
+/// A signal of the terminal, or to the whole process group, reaches the program without us.
 fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<&mut Witness>) {
     let from_terminal = signal.ssi_code == nix::libc::SI_KERNEL;
     let Ok(number) = Signal::try_from(signal.ssi_signo as i32) else { return };
@@ -84,14 +83,14 @@ fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<
     }
 }
 
-/// A process of ours in the same process group, to which nobody sends anything: what it gets was sent to the
-/// group, and so to the program. A signal does not say that of itself.
+/// A process of ours in the same process group, to which nothing is sent directly: what it gets was sent to
+/// the group, and so to the program. The signal itself does not show that.
 ///
 /// The kernel sends to the members of a group one after the other, those that joined it last first. So the
 /// witness, which is younger, has a signal before we have it.
 struct Witness(UnixStream);
 
-/// For a question to it. It does nothing but answer.
+/// For a reply, the witness's only work.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Witness {
@@ -116,7 +115,7 @@ impl Witness {
     }
 }
 
-/// The witness: answers until nobody can ask any more.
+/// The witness: replies until the other end is closed.
 fn watch_group(mut questions: UnixStream, signals: &SigSet) -> io::Result<()> {
     let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK)?;
     let mut seen = [0u8; 256];

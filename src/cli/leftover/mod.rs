@@ -76,7 +76,7 @@ impl Left {
         let mut all = Vec::new();
         for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
             let is_one = entry.file_name().to_string_lossy().starts_with(NAME_BEGIN);
-            // Anybody may make a file of any name there, or a link.
+            // Any user may make a file of any name there, or a link.
             let about = entry.metadata().ok().filter(|about| is_one && about.is_file());
             if about.is_some_and(|about| user.is_root() || about.uid() == user.as_raw()) {
                 all.extend(Left::open(&entry.path()));

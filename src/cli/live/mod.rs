@@ -1,5 +1,5 @@
 //! The statistics of running programs: their files in `/dev/shm`, whose layout and protocol are
-//! `cachealloc_statistics::page`. A process that does not answer is not waited for, and none is
+//! `cachealloc_statistics::page`. A process that does not respond is not waited for, and none is
 //! ever stopped.
 
 use std::fs::{self, File, OpenOptions};
@@ -27,7 +27,7 @@ pub use why::{LIBRARY_NAME, explain};
 const FOLDER: &str = "/dev/shm";
 /// Longer texts are none of ours.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
-/// What an answer says where somebody else's request took the call sites.
+/// In a reply whose call sites another request consumed.
 const NO_SITES: &str = "\"call_sites\": null";
 const NOT_RECORDED: &str = "\"libraries\": null";
 /// An answer that is just being written is there so much later.
@@ -88,7 +88,7 @@ pub enum Problem {
 }
 
 impl Live {
-    /// The file of a process, whoever's it is and in whatever namespace: a container has a `/dev/shm` of its
+    /// The file of a process, of any user and in any namespace: a container has a `/dev/shm` of its
     /// own, and numbers of its own.
     pub fn of(process: Process) -> Result<Live, Problem> {
         let (Ok(owner), Some(user)) = (process.owner(), process.user()) else {
@@ -113,11 +113,11 @@ impl Live {
                             problem = Problem::OtherProgram;
                         }
                     },
-                    // Its owner's, and nobody is left who would miss it. Else the next program removes it.
+                    // Ours and stale. Those of other users are removed by their next program.
                     Ok(live) if live.user == user && live.is_stale() => {
                         let _ = fs::remove_file(entry.path());
                     }
-                    // Anybody may make a file of any name there.
+                    // Any user may make a file of any name there.
                     Err(Refused { user: whose, why }) if whose == Some(user) => problem = why,
                     Ok(_) | Err(_) => {}
                 }
@@ -143,7 +143,7 @@ impl Live {
                 continue;
             }
             match live.state(user) {
-                _ if live.is_stale() => _ = fs::remove_file(entry.path()), // somebody else may have done it
+                _ if live.is_stale() => _ = fs::remove_file(entry.path()), // it may be gone already
                 State::Left => _ = fs::remove_file(entry.path()),
                 State::OtherUser => {} // it could not answer
                 State::Lives => all.push(live),
@@ -181,7 +181,7 @@ impl Live {
             self.page.ring(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
         self.page.ring(REQUESTS_OFFSET).map_err(Problem::Refused)?;
-        // Ours, or one that somebody else made a moment later: both are answered after ours was made.
+        // Ours, or another reader's slightly later one: both are answered after ours was made.
         let number = self.head()?.requests;
         self.page.ring(BELL_OFFSET).map_err(Problem::Refused)?;
         Ok(Request(number))

@@ -15,7 +15,7 @@ use super::{LOOK_EVERY, Live, Problem, WRITES_FOR};
 #[derive(Debug)]
 pub enum Refusal {
     Problem(Problem),
-    /// Somebody else gives one, and does not come to an end.
+    /// Another sender holds the lock.
     Others,
     /// It has begun, and does not come to an end.
     Unfinished,

@@ -20,7 +20,7 @@ pub struct Statistics {
     pub devices: BTreeMap<i32, BTreeMap<String, i64>>,
     /// None where nothing is recorded.
     pub libraries: Option<Vec<Library>>,
-    /// None where nothing is recorded, or nobody asked.
+    /// None if nothing is recorded, or it was not asked for.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
     /// None where nothing is recorded.

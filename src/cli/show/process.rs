@@ -1,4 +1,4 @@
-//! One process: its memory, what the driver was asked for, where it waited, who holds what.
+//! One process: its memory, calls of the driver, waits, memory by library.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ pub fn process(statistics: &Statistics, process: u32, command: &str) -> String {
     text + &holders(statistics)
 }
 
-/// Who holds the memory, by library.
+/// Memory by library.
 pub fn holders(statistics: &Statistics) -> String {
     let Some(libraries) = &statistics.libraries else {
         return "memory by library: not recorded; start the program with: cachealloc run --record=state\n"

@@ -91,8 +91,10 @@ impl Module {
 
     /// Whether it is the same module, with perhaps another end.
     pub fn is(&self, other: &Module) -> bool {
-        let who = |module: &Module| (module.base, module.range.clone(), module.epochs.0);
-        who(self) == who(other) && self.path == other.path && self.build_id == other.build_id
+        let identity = |module: &Module| (module.base, module.range.clone(), module.epochs.0);
+        identity(self) == identity(other)
+            && self.path == other.path
+            && self.build_id == other.build_id
     }
 }
 

@@ -47,7 +47,7 @@ impl Display for Problem {
     }
 }
 
-/// Whose file it is: the process, its start and its namespace, as for live files.
+/// The owner of the file: the process, its start and its namespace, as for live files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whose {
     pub process_id: u32,
@@ -84,7 +84,7 @@ pub struct Owner {
     pub segments: Vec<SegmentRow>,
 }
 
-/// Nobody has more.
+/// More is a damaged file.
 const DEVICES_MAX: u64 = 1024;
 /// A file whose chunks would be so many times what is stored is refused.
 const HOLES_MAX: u64 = 64;

@@ -156,7 +156,7 @@ impl State {
     }
 }
 
-/// Takes a range out of what is mapped. Answers each segment that it was part of, with up to two that are
+/// Takes a range out of what is mapped. Returns each segment that it was part of, with up to two that are
 /// left of it.
 pub fn take_out(
     segments: &mut BTreeMap<u64, SegmentRow>,

@@ -10,8 +10,7 @@
 //! stacks, and a table indexed by ids wastes little.
 //!
 //! Nothing is ever removed, so an id stays good. The total of words is bounded: beyond it new
-//! stacks get [`StackId::NONE`] and are counted. A lock whose holder panicked is used as if nothing
-//! had been: every change is made in an order that leaves the shard sound.
+//! stacks get [`StackId::NONE`] and are counted. A poisoned lock is used nevertheless: every change is made in an order that leaves the shard sound.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +21,7 @@ use shard::Shard;
 
 mod shard;
 
-/// Who lends pieces of memory that outlive the process.
+/// Lends pieces of memory that outlive the process.
 pub trait PieceLender: Sync {
     /// Zeros, as many as the layout says (`lasting::log`). None: there is no such memory, now.
     fn lend_piece(&self) -> Option<&'static mut [u64]>;

@@ -109,7 +109,7 @@ impl Shard {
             + self.slots.capacity() * size_of::<Slot>()
     }
 
-    /// Panics with the number of the first invariant that does not hold; answers all words.
+    /// Panics with the number of the first invariant that does not hold; returns all words.
     pub fn check(&self, belongs: impl Fn(u64) -> bool) -> u64 {
         let (slots, stacks) = (self.slots.len(), self.spans.len());
         assert!(slots == 0 || slots.is_power_of_two(), "T1: {slots} slots");
@@ -214,7 +214,7 @@ impl Piece {
         }
     }
 
-    /// Where there is room. Answers the place of the first word.
+    /// Where there is room. Returns the index of the first word.
     fn append(&mut self, words: &[u64], id: StackId) -> usize {
         match &mut self.lent {
             Some(lent) => {

@@ -12,7 +12,7 @@
 //! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
 //!   list whose name it misspells (`categores`), and shows nothing.
 //! * The viewer takes a block's category from its entry alone. Where only live blocks were recorded,
-//!   entries have no categories: nearly all would be `unknown`, whoever holds them. Blocks have theirs
+//!   entries have no categories: nearly all would be `unknown`. Blocks have theirs
 //!   always, for our own tools.
 //!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
@@ -214,13 +214,13 @@ impl<W: Write> Writer<'_, W> {
         }
     }
 
-    /// As a key of the dict that is open, whether there are any or not. Answers the category.
+    /// As a key of the dict that is open, whether there are any or not. Returns the category.
     fn frames_always(&mut self, stack: StackId) -> io::Result<Option<Arc<str>>> {
         self.pickle.word(FRAMES)?;
         self.stack(stack)
     }
 
-    /// The list of frames; in full for the first time. Answers the category.
+    /// The list of frames; in full for the first time. Returns the category.
     fn stack(&mut self, stack: StackId) -> io::Result<Option<Arc<str>>> {
         if stack.is_none() {
             self.empty_list()?;

@@ -13,7 +13,7 @@ class Compare {
     section.append(element('div', {class: 'controls'}, this.left.label, this.right.label, this.by.label), this.text);
     const grew = row => element('span', {class: row.growth > 0 ? 'grew' : ''}, `${row.growth > 0 ? '+' : ''}${bytes_text(row.growth)}`);
     this.table = new Table(section, [
-      {key: 'name', title: 'Who', text: true, show: row => row.name,
+      {key: 'name', title: 'Site', text: true, show: row => row.name,
         cell: row => [element('span', {class: 'place'}, row.name), element('span', {class: 'function'}, row.more)]},
       bytes_column('before', 'Before', {hide: true}),
       bytes_column('after', 'After', {hide: true}),

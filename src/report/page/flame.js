@@ -1,7 +1,7 @@
-// The flame graph: who holds, or asked for, how much, from the outermost frame (above) to the innermost.
+// The flame graph: bytes held or allocated by each stack, from the outermost frame (above) to the innermost.
 //
 // The stacks of the file are one tree already (a node names its parent, parents come first), so the
-// widths are one pass over it. Where the reader leaves frames out, what they called moves up to who
+// widths are one pass over it. Where the reader leaves frames out, what they called moves up to what
 // called them, and equal frames become one: `tree` is that.
 
 const FRAME_HEIGHT = 18;

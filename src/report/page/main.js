@@ -22,7 +22,7 @@ async function main() {
     const story = new Story(data, tracks);
     views.forEach(view => view.set(story));
     tell_facts(data, story);
-    window.report = {data, story, timeline, flame}; // for whoever wants to look closer from the console
+    window.report = {data, story, timeline, flame}; // for a closer look from the console
   };
   offer_tracks(data, show);
   const redraw = () => [timeline, flame, segments].forEach(view => view.draw());

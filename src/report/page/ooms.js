@@ -1,4 +1,4 @@
-// Requests that could not be served, each with who held the memory then.
+// Failed allocations, each with the holders of the memory then.
 
 class Ooms {
   constructor(section, data, choose) {

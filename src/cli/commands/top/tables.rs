@@ -10,9 +10,9 @@ use crate::live::{CallSite, Statistics};
 use crate::processes::Process;
 use crate::show::{self, Column, Table};
 
-/// Call sites that are shown where nobody says how many.
+/// Call sites that are shown by default.
 const SITES_DEFAULT: usize = 20;
-/// Frames of the runtime say nothing about who allocates, nor do those of Python's own machine code.
+/// Frames of the runtime do not tell the call site, nor do those of Python's own machine code.
 const RUNTIMES: [&str; 3] = ["libcudart", "libcuda.so", "libcachealloc"];
 /// So many frames of Python: several functions may go through one that allocates.
 const PYTHON_FRAMES: usize = 2;
