@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::gather::{Gathered, Group, Key};
+use crate::aggregate::{Aggregate, Group, Key};
 use crate::model::Snapshot;
 use crate::names::Names;
 use crate::sites::{Site, Totals};
@@ -41,8 +41,8 @@ pub fn difference(
     common: &Snapshot,
     names: &Names,
     group: Group,
-    before: &Gathered,
-    after: &Gathered,
+    before: &Aggregate,
+    after: &Aggregate,
 ) -> Vec<Change> {
     let weight = |totals: &Totals| totals.live_bytes;
     let mut changes: Vec<Change> = after

@@ -14,11 +14,11 @@ mod read;
 pub use read::{ReadError, read};
 
 // From the model to what happened.
-mod lives;
-mod moment;
+mod lifetimes;
+mod replay;
 mod segments;
 mod series;
-mod story;
+mod when;
 
 // By call site.
 mod shortages;
@@ -34,15 +34,15 @@ pub mod symbols;
 pub mod export;
 
 // Several files at once.
+mod aggregate;
 mod difference;
-mod gather;
 
+pub use aggregate::{Aggregate, DeviceSums, Group};
 pub use difference::{Change, difference};
-pub use gather::{DeviceSums, Gathered, Group};
-pub use lives::{Life, Lives, Moment};
-pub use moment::{WHEN_ALLOWED, When};
+pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};
 pub use shortages::{Shortage, shortages};
 pub use sites::{By, Site, Totals, sites};
 pub use temporary::{OTHERS_BETWEEN_MAX, temporary};
+pub use when::{WHEN_ALLOWED, When};

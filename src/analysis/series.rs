@@ -1,6 +1,6 @@
 //! Amounts over time, for a drawing: as many moments as there is room for, and a line for each group.
 
-use crate::lives::{Lives, Moment};
+use crate::lifetimes::{Lifetimes, Moment};
 
 /// Moments that show the shape of `values`, which has one value for each moment: the first, the last,
 /// and of each of `parts` equal parts where it is lowest and where it is highest. Ascending.
@@ -20,15 +20,15 @@ pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
 }
 
 /// What each group holds at these moments, which ascend: `[group][moment]`. `groups[i]` is the group
-/// of the life `lives.all[i]`, below `groups_count`.
+/// of the lifetime `lifetimes.all[i]`, below `groups_count`.
 pub fn by_group(
-    lives: &Lives,
+    lifetimes: &Lifetimes,
     groups: &[usize],
     groups_count: usize,
     moments: &[Moment],
 ) -> Vec<Vec<u64>> {
     let mut series = vec![vec![0u64; moments.len() + 1]; groups_count];
-    for (life, &group) in lives.all.iter().zip(groups) {
+    for (life, &group) in lifetimes.all.iter().zip(groups) {
         let first_from = |moment| moments.partition_point(|&it| it < moment);
         let (begin, end) = (first_from(life.begin), first_from(life.end));
         let values = &mut series[group];

@@ -1,6 +1,6 @@
 //! Requests that could not be served.
 
-use crate::lives::{Lives, Moment};
+use crate::lifetimes::{Lifetimes, Moment};
 use crate::model::{Action, Device, StackId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,12 +18,12 @@ pub struct Shortage {
     pub stack: StackId,
 }
 
-pub fn shortages(device: &Device, lives: &Lives) -> Vec<Shortage> {
+pub fn shortages(device: &Device, lifetimes: &Lifetimes) -> Vec<Shortage> {
     let is_shortage = |action| action == Action::OutOfMemory;
     if !device.entries.iter().any(|entry| is_shortage(entry.action)) {
         return Vec::new();
     }
-    let live = lives.bytes_over_time();
+    let live = lifetimes.bytes_over_time();
     let reserved = crate::reserved_over_time(device);
     let entries = device.entries.iter().enumerate();
     let refused = entries.filter(|(_, entry)| is_shortage(entry.action));

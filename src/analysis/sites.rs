@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::lives::{Life, Lives, Moment};
+use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Device, StackId, TextId};
 use crate::temporary;
 
@@ -32,7 +32,7 @@ pub struct Totals {
     /// Of these, those that were hardly used: see [`temporary`](crate::temporary()).
     pub temporary_bytes: u64,
     pub temporary_count: u64,
-    /// The lives that the history shows whole, and how long they were together.
+    /// The lifetimes that the history shows whole, and how long they were together.
     pub whole_count: u64,
     pub whole_us: u64,
 }
@@ -90,15 +90,15 @@ impl Totals {
         }
     }
 
-    fn add_life(&mut self, device: &Device, lives: &Lives, life: &Life, at: Moment) {
+    fn add_life(&mut self, device: &Device, lifetimes: &Lifetimes, life: &Lifetime, at: Moment) {
         let mut one = Totals::default();
         if life.is_live_at(at) {
             (one.live_bytes, one.live_count) = (life.bytes, 1);
         }
-        if life.is_live_at(lives.peak) {
+        if life.is_live_at(lifetimes.peak) {
             (one.peak_bytes, one.peak_count) = (life.bytes, 1);
         }
-        if life.is_live_at(lives.last) {
+        if life.is_live_at(lifetimes.last) {
             (one.end_bytes, one.end_count) = (life.bytes, 1);
         }
         if let Some(allocated) = life.allocated_by() {
@@ -115,17 +115,17 @@ impl Totals {
 
 /// All sites of a device, in the order in which they first allocated. `live` is what they hold at
 /// `at`.
-pub fn sites(device: &Device, lives: &Lives, at: Moment) -> Vec<Site> {
+pub fn sites(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
     let mut indices: HashMap<(StackId, TextId), usize> = HashMap::new();
-    let temporary = temporary::flags(device, lives);
-    for (life, is_temporary) in lives.all.iter().zip(temporary) {
+    let temporary = temporary::flags(device, lifetimes);
+    for (life, is_temporary) in lifetimes.all.iter().zip(temporary) {
         let index = *indices.entry((life.stack, life.category)).or_insert_with(|| {
             sites.push(Site { stack: life.stack, category: life.category, ..Site::default() });
             sites.len() - 1
         });
         let totals = &mut sites[index].totals;
-        totals.add_life(device, lives, life, at);
+        totals.add_life(device, lifetimes, life, at);
         if is_temporary {
             totals.temporary_bytes = totals.temporary_bytes.saturating_add(life.bytes);
             totals.temporary_count += 1;

@@ -3,18 +3,18 @@
 //! between; an operation that allocates its output beside its workspace is one more.) Many of one site
 //! are memory that should be allocated once, outside of the loop.
 
-use crate::lives::Lives;
+use crate::lifetimes::Lifetimes;
 use crate::model::{Action, Device};
 
 /// As many other allocations may lie between the two entries of a temporary allocation.
 pub const OTHERS_BETWEEN_MAX: u32 = 1;
 
 /// Of each life, whether it was a temporary allocation.
-pub fn temporary(device: &Device, lives: &Lives) -> Vec<bool> {
-    flags(device, lives).collect()
+pub fn temporary(device: &Device, lifetimes: &Lifetimes) -> Vec<bool> {
+    flags(device, lifetimes).collect()
 }
 
-pub(crate) fn flags(device: &Device, lives: &Lives) -> impl Iterator<Item = bool> {
+pub(crate) fn flags(device: &Device, lifetimes: &Lifetimes) -> impl Iterator<Item = bool> {
     // How many allocations there were before each moment.
     let mut allocations = Vec::with_capacity(device.entries.len() + 1);
     let mut count = 0u32;
@@ -23,7 +23,7 @@ pub(crate) fn flags(device: &Device, lives: &Lives) -> impl Iterator<Item = bool
         count += u32::from(entry.action == Action::Alloc);
         allocations.push(count);
     }
-    lives.all.iter().map(move |life| {
+    lifetimes.all.iter().map(move |life| {
         let between = |begin, end| allocations[end as usize] - allocations[begin as usize];
         life.begin_known && life.end_known && between(life.begin, life.end) <= OTHERS_BETWEEN_MAX
     })

@@ -6,7 +6,7 @@
 //! with many others, which is how one writes a program that allocates before it needs and frees
 //! after it needed. The rest of DrGPUM's patterns, as dead writes, cannot be known from a snapshot.
 
-use crate::lives::{Life, Lives, Moment};
+use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Action, Device};
 use crate::temporary;
 
@@ -38,7 +38,7 @@ impl Pattern {
     }
 }
 
-/// Finds the patterns of the lives of a device.
+/// Finds the patterns of the lifetimes of a device.
 pub struct Waste {
     temporary: Vec<bool>,
     /// The first free, and the last allocation, as moments after them.
@@ -49,22 +49,22 @@ pub struct Waste {
 }
 
 impl Waste {
-    pub fn of(device: &Device, lives: &Lives) -> Waste {
+    pub fn of(device: &Device, lifetimes: &Lifetimes) -> Waste {
         let is_free = |action| matches!(action, Action::Free | Action::FreeRequested);
         let first_free = device.entries.iter().position(|entry| is_free(entry.action));
         let last_alloc = device.entries.iter().rposition(|entry| entry.action == Action::Alloc);
         let after = |index: usize| index as Moment + 1;
         Waste {
-            temporary: temporary::flags(device, lives).collect(),
+            temporary: temporary::flags(device, lifetimes).collect(),
             first_free: first_free.map_or(Moment::MAX, after),
             last_alloc: last_alloc.map_or(0, after),
-            peak: lives.peak,
-            last: lives.last,
+            peak: lifetimes.peak,
+            last: lifetimes.last,
         }
     }
 
-    /// Whether the life `lives.all[index]`, which is `life`, shows the pattern.
-    pub fn shows(&self, pattern: Pattern, index: usize, life: &Life) -> bool {
+    /// Whether the lifetime `lifetimes.all[index]`, which is `life`, shows the pattern.
+    pub fn shows(&self, pattern: Pattern, index: usize, life: &Lifetime) -> bool {
         match pattern {
             Pattern::Leak => life.is_live_at(self.last),
             Pattern::Temporary => self.temporary[index],

@@ -19,7 +19,8 @@ pub fn of(
     let mut findings = Vec::new();
     let last = last_snapshot(inputs);
     let is_shown = |place: &&Place| last.is_none_or(|last| place.file == last);
-    let highest = places.iter().rev().filter(is_shown).max_by_key(|it| it.track.lives.peak_bytes);
+    let highest =
+        places.iter().rev().filter(is_shown).max_by_key(|it| it.track.lifetimes.peak_bytes);
     if let Some(last) = last {
         let (files, name) = (inputs.len(), &inputs[last].name);
         findings.push(format!(
@@ -90,7 +91,7 @@ struct Site {
 
 impl Found<'_, '_> {
     fn all(&mut self) -> Vec<String> {
-        let sites = self.sites(self.place.track.lives.last);
+        let sites = self.sites(self.place.track.lifetimes.last);
         let found = [
             self.peak(&sites),
             self.out_of_memory(),
@@ -106,7 +107,7 @@ impl Found<'_, '_> {
     fn sites(&mut self, at: Moment) -> Vec<Site> {
         let device = &self.inputs[self.place.file].snapshot.devices[self.place.device];
         let mut by_site: HashMap<u32, Totals> = HashMap::new();
-        for site in sites(device, &self.place.track.lives, at) {
+        for site in sites(device, &self.place.track.lifetimes, at) {
             let stack = self.tables.stack(self.translation, site.stack, site.category);
             by_site.entry(self.tables.site_of(stack)).or_default().add(&site.totals);
         }
@@ -130,7 +131,7 @@ impl Found<'_, '_> {
 
     fn peak(&self, sites: &[Site]) -> Option<String> {
         let track = &self.place.track;
-        let (moment, held) = (track.page_moment(track.lives.peak), track.lives.peak_bytes);
+        let (moment, held) = (track.page_moment(track.lifetimes.peak), track.lifetimes.peak_bytes);
         let most = most(sites, |totals| totals.peak_bytes)?;
         let (begin, when) = match self.has_history() {
             true => ("Peak: ", format!(", {} after start", self.time_of(moment))),

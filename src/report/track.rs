@@ -7,7 +7,7 @@
 
 use cachealloc_analysis::model::{Action, Device, StackId, TextId};
 use cachealloc_analysis::waste::{Pattern, Waste};
-use cachealloc_analysis::{Life, Lives, Moment};
+use cachealloc_analysis::{Lifetime, Lifetimes, Moment};
 
 #[derive(Debug, Default)]
 pub struct Track {
@@ -20,7 +20,7 @@ pub struct Track {
     /// By how many bytes an event changed what is reserved.
     pub reserves: Vec<(u32, i64)>,
     pub ooms: Vec<Oom>,
-    pub lives: Lives,
+    pub lifetimes: Lifetimes,
     /// After how many entries each event has happened. Never falls.
     after_entries: Vec<Moment>,
 }
@@ -66,12 +66,12 @@ enum Change {
 
 impl Track {
     pub fn of(device: &Device) -> Track {
-        let lives = Lives::of(device);
+        let lifetimes = Lifetimes::of(device);
         let mut track = Track::default();
-        let waste = Waste::of(device, &lives);
-        let rows = lives.all.iter().enumerate().map(|(index, life)| row(&waste, index, life));
+        let waste = Waste::of(device, &lifetimes);
+        let rows = lifetimes.all.iter().enumerate().map(|(index, life)| row(&waste, index, life));
         let mut rows: Vec<Row> = rows.collect();
-        for (moment, change) in changes(device, &lives) {
+        for (moment, change) in changes(device, &lifetimes) {
             let entry = &device.entries[moment as usize - 1];
             let event = track.event(entry.time_us, moment);
             let bytes = i64::try_from(entry.bytes).unwrap_or(i64::MAX);
@@ -91,12 +91,12 @@ impl Track {
                 }),
             }
         }
-        let mut shown = lives.all.iter().map(|life| life.begin < life.end);
+        let mut shown = lifetimes.all.iter().map(|life| life.begin < life.end);
         rows.retain(|_| shown.next().unwrap_or(false));
         rows.sort_by_key(|row| row.from);
         track.rows = rows;
         track.reserved_before = reserved_before(device, &track.reserves);
-        track.lives = lives;
+        track.lifetimes = lifetimes;
         track
     }
 
@@ -121,8 +121,8 @@ impl Track {
 }
 
 /// Not yet with its begin and end.
-fn row(waste: &Waste, index: usize, life: &Life) -> Row {
-    let Life { bytes, stack, category, stream, .. } = *life;
+fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
+    let Lifetime { bytes, stack, category, stream, .. } = *life;
     let bit =
         |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
     let patterns = PATTERNS.iter().enumerate().map(bit).sum();
@@ -130,9 +130,9 @@ fn row(waste: &Waste, index: usize, life: &Life) -> Row {
 }
 
 /// Everything that changes, in the order in which it does.
-fn changes(device: &Device, lives: &Lives) -> Vec<(Moment, Change)> {
+fn changes(device: &Device, lifetimes: &Lifetimes) -> Vec<(Moment, Change)> {
     let mut changes = Vec::with_capacity(device.entries.len());
-    for (index, life) in (0..).zip(&lives.all) {
+    for (index, life) in (0..).zip(&lifetimes.all) {
         // A block that only waits for a stream is not the program's.
         if life.begin >= life.end {
             continue;
@@ -140,7 +140,7 @@ fn changes(device: &Device, lives: &Lives) -> Vec<(Moment, Change)> {
         if life.begin > 0 {
             changes.push((life.begin, Change::Begins(index)));
         }
-        if life.end <= lives.last {
+        if life.end <= lifetimes.last {
             changes.push((life.end, Change::Ends(index)));
         }
     }

@@ -7,7 +7,7 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    By, Gathered, Group, Lives, Usage, When, difference, export, read, reserved_over_time,
+    Aggregate, By, Group, Lifetimes, Usage, When, difference, export, read, reserved_over_time,
     shortages, sites,
 };
 
@@ -54,27 +54,27 @@ impl Write for Nowhere {
 
 fn all(snapshot: Snapshot) -> Result<(), String> {
     for device in snapshot.devices.iter().chain([&snapshot.host]) {
-        let lives = Lives::of(device);
+        let lifetimes = Lifetimes::of(device);
         let _ = reserved_over_time(device);
         let _ = Usage::of_all(&device.segments).fragmentation();
-        let waste = Waste::of(device, &lives);
-        for (index, life) in lives.all.iter().enumerate() {
+        let waste = Waste::of(device, &lifetimes);
+        for (index, life) in lifetimes.all.iter().enumerate() {
             let _ = Pattern::ALL.map(|pattern| waste.shows(pattern, index, life));
         }
-        let _ = shortages(device, &lives);
+        let _ = shortages(device, &lifetimes);
         for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
-            let at = when.resolve(device, &lives).expect("there is always one");
-            let _ = sites(device, &lives, at);
+            let at = when.resolve(device, &lifetimes).expect("there is always one");
+            let _ = sites(device, &lifetimes, at);
         }
     }
     let mut common = Snapshot::default();
-    let mut gathered = Gathered::default();
-    gathered.add(&mut common, &snapshot, When::Peak, None);
+    let mut aggregate = Aggregate::default();
+    aggregate.add(&mut common, &snapshot, When::Peak, None);
     let names = Names::of(&common);
     for group in [Group::Stack, Group::Line, Group::Function] {
-        let _ = difference(&common, &names, group, &Gathered::default(), &gathered);
+        let _ = difference(&common, &names, group, &Aggregate::default(), &aggregate);
     }
-    drop((common, gathered, names));
+    drop((common, aggregate, names));
     let text = |written: io::Result<()>| written.map_err(|error| error.to_string());
     let mut said = Ok(());
     for written in [

@@ -13,7 +13,7 @@ pub use speedscope::speedscope;
 use std::io::{self, Write};
 
 use crate::model::{Snapshot, StackId};
-use crate::{By, Lives, When, sites};
+use crate::{By, Lifetimes, When, sites};
 
 /// How much a stack of a device weighs.
 struct Weighted {
@@ -26,9 +26,9 @@ struct Weighted {
 fn weighted(snapshot: &Snapshot, by: By, when: When) -> Vec<Weighted> {
     let mut all = Vec::new();
     for (ordinal, device) in (0..).zip(&snapshot.devices) {
-        let lives = Lives::of(device);
-        let Some(at) = when.resolve(device, &lives) else { continue };
-        for site in sites(device, &lives, at) {
+        let lifetimes = Lifetimes::of(device);
+        let Some(at) = when.resolve(device, &lifetimes) else { continue };
+        for site in sites(device, &lifetimes, at) {
             let weight = by.weight(&site.totals);
             if weight > 0 {
                 all.push(Weighted { device: ordinal, stack: site.stack, weight });

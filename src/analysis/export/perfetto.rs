@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use super::Bounded;
 use crate::model::{Action, Device, FrameId, Snapshot, StackId, TextId};
 use crate::names::{self, Names};
-use crate::{Life, Lives, Moment, reserved_over_time};
+use crate::{Lifetime, Lifetimes, Moment, reserved_over_time};
 use cachealloc_text::Json;
 
 pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
@@ -22,9 +22,9 @@ pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
                 event(json, "M", "process_name", ordinal, 0, |json| {
                     json.key("args")?.object(|json| json.key("name")?.text(&name))
                 })?;
-                let lives = Lives::of(device);
-                counters(json, snapshot, device, &lives, ordinal)?;
-                slices(json, snapshot, &mut labels, device, &lives, ordinal)?;
+                let lifetimes = Lifetimes::of(device);
+                counters(json, snapshot, device, &lifetimes, ordinal)?;
+                slices(json, snapshot, &mut labels, device, &lifetimes, ordinal)?;
                 shortages(json, device, ordinal)?;
             }
             annotations(json, snapshot)
@@ -57,14 +57,14 @@ fn counters<W: Write>(
     json: &mut Json<W>,
     snapshot: &Snapshot,
     device: &Device,
-    lives: &Lives,
+    lifetimes: &Lifetimes,
     ordinal: u32,
 ) -> io::Result<()> {
     // What comes and goes at each moment, and whose it is.
     let mut changes: Vec<(Moment, TextId, bool, u64)> = Vec::new();
-    for life in &lives.all {
+    for life in &lifetimes.all {
         changes.push((life.begin, life.category, true, life.bytes));
-        if life.end <= lives.last {
+        if life.end <= lifetimes.last {
             changes.push((life.end, life.category, false, life.bytes));
         }
     }
@@ -112,11 +112,11 @@ fn slices<W: Write>(
     snapshot: &Snapshot,
     labels: &mut Labels,
     device: &Device,
-    lives: &Lives,
+    lifetimes: &Lifetimes,
     ordinal: u32,
 ) -> io::Result<()> {
     // Slices overlap in any way, so each has an id, and is a begin and an end.
-    for (number, life) in lives.all.iter().enumerate() {
+    for (number, life) in lifetimes.all.iter().enumerate() {
         let library = names::library(snapshot, life.category);
         let (site, callers) = labels.of(life.stack);
         let id = format!("{ordinal}.{number}");
@@ -133,7 +133,7 @@ fn slices<W: Write>(
     Ok(())
 }
 
-fn arguments<W: Write>(json: &mut Json<W>, life: &Life, callers: &str) -> io::Result<()> {
+fn arguments<W: Write>(json: &mut Json<W>, life: &Lifetime, callers: &str) -> io::Result<()> {
     json.key("bytes")?.number(life.bytes)?;
     json.key("address")?.text(&format!("{:#x}", life.address))?;
     json.key("stream")?.number(life.stream)?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Change, Gathered, When, difference};
+use cachealloc_analysis::{Aggregate, Change, When, difference};
 use clap::Args;
 
 use super::Result;
@@ -44,14 +44,14 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> Result {
     let mut common = Snapshot::default();
-    let mut gather = |path: &Path| -> Result<Gathered> {
-        let mut gathered = Gathered::default();
-        gathered.add(&mut common, &snapshots::read(path)?, arguments.at, None);
-        if gathered.devices.is_empty() && arguments.at == When::Shortage {
+    let mut gather = |path: &Path| -> Result<Aggregate> {
+        let mut aggregate = Aggregate::default();
+        aggregate.add(&mut common, &snapshots::read(path)?, arguments.at, None);
+        if aggregate.devices.is_empty() && arguments.at == When::Shortage {
             let problem = format!("{}: no allocation failed in this history", path.display());
             return Err(Failure::new(problem).next("--at peak compares the peaks"));
         }
-        Ok(gathered)
+        Ok(aggregate)
     };
     let before = gather(&arguments.before)?;
     let after = gather(&arguments.after)?;
@@ -71,8 +71,8 @@ fn text(
     arguments: &Arguments,
     common: &Snapshot,
     names: &Names,
-    before: &Gathered,
-    after: &Gathered,
+    before: &Aggregate,
+    after: &Aggregate,
     changes: &[Change],
 ) -> String {
     let [held_before, held_after] = [before, after].map(|it| it.totals().live_bytes);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{By, Gathered, Group, Site, When};
+use cachealloc_analysis::{Aggregate, By, Group, Site, When};
 use clap::{Args, ValueEnum};
 
 use super::Result;
@@ -104,30 +104,30 @@ pub fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
 pub fn run(arguments: Arguments) -> Result {
     let (by, at) = order(arguments.by, arguments.at)?;
     let mut common = Snapshot::default();
-    let mut gathered = Gathered::default();
+    let mut aggregate = Aggregate::default();
     let mut head = String::new();
     for path in &arguments.files {
         let snapshot = snapshots::read(path)?;
-        let begin = gathered.devices.len();
-        gathered.add(&mut common, &snapshot, at, arguments.device);
+        let begin = aggregate.devices.len();
+        aggregate.add(&mut common, &snapshot, at, arguments.device);
         let file = (arguments.files.len() > 1).then(|| path.display().to_string());
-        for device in &gathered.devices[begin..] {
+        for device in &aggregate.devices[begin..] {
             let _ = writeln!(head, "{}", device_line(file.as_deref(), device));
         }
-        head += &sites::notes(&snapshot, &gathered.devices[begin..]);
+        head += &sites::notes(&snapshot, &aggregate.devices[begin..]);
     }
-    if gathered.devices.is_empty() {
+    if aggregate.devices.is_empty() {
         return Err(nothing(at, arguments.device));
     }
     let names = Names::of(&common);
     let weight = |site: &Site| by.weight(&site.totals);
-    let mut sites = gathered.grouped(&common, &names, arguments.group.group(), |it| by.weight(it));
+    let mut sites = aggregate.grouped(&common, &names, arguments.group.group(), |it| by.weight(it));
     sites.retain(|site| weight(site) > 0);
     // The sort is stable: among equals, the first to allocate.
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
     let shown = if arguments.number == 0 { sites.len() } else { arguments.number.min(sites.len()) };
     if arguments.json {
-        super::print(&sites::json(&common, &names, &gathered, by, &sites[..shown])?)?;
+        super::print(&sites::json(&common, &names, &aggregate, by, &sites[..shown])?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let title = Titles::of(by, at);

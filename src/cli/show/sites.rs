@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cachealloc_analysis::export::Bounded;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{By, Change, DeviceSums, Gathered, Site, Totals, When};
+use cachealloc_analysis::{Aggregate, By, Change, DeviceSums, Site, Totals, When};
 use cachealloc_text::Json;
 use cachealloc_text::plain;
 
@@ -144,7 +144,7 @@ pub fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
 pub fn json(
     common: &Snapshot,
     names: &Names,
-    gathered: &Gathered,
+    aggregate: &Aggregate,
     by: By,
     sites: &[Site],
 ) -> Result<String> {
@@ -158,7 +158,7 @@ pub fn json(
             By::Count => "count",
             By::Temporary => "temporary",
         })?;
-        devices(json.key("devices")?, gathered)?;
+        devices(json.key("devices")?, aggregate)?;
         json.key("sites")?.list(sites, |json, site| {
             json.line()?;
             json.object(|json| {
@@ -175,7 +175,7 @@ pub fn json(
 pub fn json_of_changes(
     common: &Snapshot,
     names: &Names,
-    [before, after]: [&Gathered; 2],
+    [before, after]: [&Aggregate; 2],
     changes: &[Change],
 ) -> Result<String> {
     let mut text = Vec::new();
@@ -209,8 +209,8 @@ fn done(written: Written, text: Vec<u8>) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn devices<W: std::io::Write>(json: &mut Json<W>, gathered: &Gathered) -> Written {
-    json.list(&gathered.devices, |json, sums| {
+fn devices<W: std::io::Write>(json: &mut Json<W>, aggregate: &Aggregate) -> Written {
+    json.list(&aggregate.devices, |json, sums| {
         json.object(|json| {
             json.key("device")?.number(sums.device)?;
             json.key("entries")?.number(sums.entries_count)?;

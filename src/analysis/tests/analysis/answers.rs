@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cachealloc_analysis::model::{Action, BlockState, Device, Entry, Snapshot, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Life, Lives, Moment, OTHERS_BETWEEN_MAX, Usage, When, by_group, reserved_over_time, sites,
-    telling_moments, temporary,
+    Lifetime, Lifetimes, Moment, OTHERS_BETWEEN_MAX, Usage, When, by_group, reserved_over_time,
+    sites, telling_moments, temporary,
 };
 
 use crate::made::{self, random::Random};
@@ -39,21 +39,21 @@ fn what_is_live_at_every_moment() {
     let mut late = 0;
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
-            let lives = Lives::of(device);
-            assert_eq!(lives.disagreements_count, 0, "seed {seed}");
-            let bytes = lives.bytes_over_time();
-            late += lives.all.iter().filter(|life| !life.begin_known).count();
+            let lifetimes = Lifetimes::of(device);
+            assert_eq!(lifetimes.disagreements_count, 0, "seed {seed}");
+            let bytes = lifetimes.bytes_over_time();
+            late += lifetimes.all.iter().filter(|life| !life.begin_known).count();
             for (moment, held) in undone(device) {
                 let live: BTreeMap<u64, u64> =
-                    lives.live_at(moment).map(|life| (life.address, life.bytes)).collect();
+                    lifetimes.live_at(moment).map(|life| (life.address, life.bytes)).collect();
                 assert_eq!(live, held, "seed {seed}, moment {moment}");
                 assert_eq!(bytes[moment as usize], held.values().sum::<u64>());
             }
             let peak = *bytes.iter().max().expect("one at least");
-            assert_eq!(lives.peak_bytes, peak);
-            assert_eq!(bytes.iter().position(|&it| it == peak), Some(lives.peak as usize));
+            assert_eq!(lifetimes.peak_bytes, peak);
+            assert_eq!(bytes.iter().position(|&it| it == peak), Some(lifetimes.peak as usize));
             let usage = Usage::of_all(&device.segments);
-            assert_eq!(lives.end_bytes, usage.requested_bytes, "seed {seed}");
+            assert_eq!(lifetimes.end_bytes, usage.requested_bytes, "seed {seed}");
         }
     }
     assert!(late > 100, "some histories began late: {late}");
@@ -65,7 +65,7 @@ fn lives_are_their_entries() {
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
             let mut told = BTreeSet::new();
-            for life in &Lives::of(device).all {
+            for life in &Lifetimes::of(device).all {
                 let of = |index: Option<usize>| index.map(|index| (index, &device.entries[index]));
                 if let Some((index, entry)) = of(life.allocated_by()) {
                     let of_life = (Action::Alloc, life.stack, life.category, life.stream);
@@ -102,15 +102,15 @@ fn gaps() {
             let count = device.entries.len() as u64;
             let (from, to) = (random.below(count), random.below(count));
             device.entries.drain(from.min(to) as usize..from.max(to) as usize);
-            let lives = Lives::of(device);
-            disagreements += lives.disagreements_count;
+            let lifetimes = Lifetimes::of(device);
+            disagreements += lifetimes.disagreements_count;
             let end: BTreeMap<u64, u64> =
-                lives.live_at(lives.last).map(|life| (life.address, life.bytes)).collect();
+                lifetimes.live_at(lifetimes.last).map(|life| (life.address, life.bytes)).collect();
             assert_eq!(end, undone(device)[0].1, "seed {seed}");
-            assert_eq!(lives.end_bytes, end.values().sum::<u64>(), "seed {seed}");
+            assert_eq!(lifetimes.end_bytes, end.values().sum::<u64>(), "seed {seed}");
             // Nothing is where something else is, and a stack is always the same library's.
             let mut places = BTreeMap::new();
-            let mut by_time: Vec<&Life> = lives.all.iter().collect();
+            let mut by_time: Vec<&Lifetime> = lifetimes.all.iter().collect();
             by_time.sort_by_key(|life| (life.begin, life.reusable));
             for life in by_time {
                 let since = places.insert(life.address, life.reusable).unwrap_or(0);
@@ -137,7 +137,7 @@ fn what_is_reserved_at_every_moment() {
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
             let reserved = reserved_over_time(device);
-            let held = Lives::of(device).bytes_over_time();
+            let held = Lifetimes::of(device).bytes_over_time();
             let segments: u64 = device.segments.iter().map(|segment| segment.bytes).sum();
             assert_eq!(reserved.last(), Some(&segments), "seed {seed}");
             for (index, entry) in device.entries.iter().enumerate() {
@@ -160,16 +160,16 @@ fn totals_of_sites() {
     for (seed, snapshot) in snapshots() {
         let from_start = snapshot.settings.dropped == cachealloc_analysis::model::Dropped::Count(0);
         for device in &snapshot.devices {
-            let lives = Lives::of(device);
-            let at = Random(seed).below(u64::from(lives.last) + 1) as Moment;
-            let all = sites(device, &lives, at);
+            let lifetimes = Lifetimes::of(device);
+            let at = Random(seed).below(u64::from(lifetimes.last) + 1) as Moment;
+            let all = sites(device, &lifetimes, at);
             let sum = |of: fn(&cachealloc_analysis::Totals) -> u64| -> u64 {
                 all.iter().map(|site| of(&site.totals)).sum()
             };
-            let held = lives.bytes_over_time();
+            let held = lifetimes.bytes_over_time();
             assert_eq!(sum(|totals| totals.live_bytes), held[at as usize], "seed {seed}");
-            assert_eq!(sum(|totals| totals.peak_bytes), lives.peak_bytes);
-            assert_eq!(sum(|totals| totals.end_bytes), lives.end_bytes);
+            assert_eq!(sum(|totals| totals.peak_bytes), lifetimes.peak_bytes);
+            assert_eq!(sum(|totals| totals.end_bytes), lifetimes.end_bytes);
             for site in &all {
                 let allocs: Vec<usize> = (0..device.entries.len())
                     .filter(|&index| {
@@ -210,9 +210,9 @@ fn totals_of_sites() {
                 if from_start && !site.stack.is_none() {
                     let live = |moment| is_live(moment).map(|(from, _)| bytes(from)).sum::<u64>();
                     assert_eq!(totals.live_bytes, live(at), "seed {seed}");
-                    assert_eq!(totals.peak_bytes, live(lives.peak));
-                    assert_eq!(totals.end_bytes, live(lives.last));
-                    assert_eq!(totals.end_count, is_live(lives.last).count() as u64);
+                    assert_eq!(totals.peak_bytes, live(lifetimes.peak));
+                    assert_eq!(totals.end_bytes, live(lifetimes.last));
+                    assert_eq!(totals.end_count, is_live(lifetimes.last).count() as u64);
                 }
             }
         }
@@ -233,17 +233,19 @@ fn naive_free(device: &Device, alloc: usize) -> Option<usize> {
 fn groups_over_time() {
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
-            let lives = Lives::of(device);
-            let held = lives.bytes_over_time();
+            let lifetimes = Lifetimes::of(device);
+            let held = lifetimes.bytes_over_time();
             let moments = telling_moments(&held, 7);
             assert!(moments.len() <= 2 + 2 * 7 && moments.is_sorted_by(|a, b| a < b));
-            assert!(moments.contains(&0) && moments.contains(&lives.last), "seed {seed}");
-            assert!(moments.contains(&lives.peak), "seed {seed}: the peak is shown");
-            let groups: Vec<usize> = lives.all.iter().map(|it| it.stack.0 as usize % 3).collect();
-            let series = by_group(&lives, &groups, 3, &moments);
+            assert!(moments.contains(&0) && moments.contains(&lifetimes.last), "seed {seed}");
+            assert!(moments.contains(&lifetimes.peak), "seed {seed}: the peak is shown");
+            let groups: Vec<usize> =
+                lifetimes.all.iter().map(|it| it.stack.0 as usize % 3).collect();
+            let series = by_group(&lifetimes, &groups, 3, &moments);
             for (index, &moment) in moments.iter().enumerate() {
                 for (group, values) in series.iter().enumerate() {
-                    let live = lives.live_at(moment).filter(|it| it.stack.0 as usize % 3 == group);
+                    let live =
+                        lifetimes.live_at(moment).filter(|it| it.stack.0 as usize % 3 == group);
                     assert_eq!(values[index], live.map(|it| it.bytes).sum::<u64>(), "seed {seed}");
                 }
             }
@@ -316,11 +318,12 @@ fn waste_is_found() {
         blocks: vec![block],
     };
     let device = Device { segments: vec![segment], ..device };
-    let lives = Lives::of(&device);
-    assert_eq!((lives.peak_bytes, lives.end_bytes), (135, 1));
-    let waste = Waste::of(&device, &lives);
+    let lifetimes = Lifetimes::of(&device);
+    assert_eq!((lifetimes.peak_bytes, lifetimes.end_bytes), (135, 1));
+    let waste = Waste::of(&device, &lifetimes);
     let found = |pattern| {
-        let shows = lives.all.iter().enumerate().filter(|(i, life)| waste.shows(pattern, *i, life));
+        let shows =
+            lifetimes.all.iter().enumerate().filter(|(i, life)| waste.shows(pattern, *i, life));
         shows.map(|(_, life)| life.address).collect::<Vec<_>>()
     };
     assert_eq!(found(Pattern::Leak), [7]);
@@ -331,12 +334,12 @@ fn waste_is_found() {
     // What makes the peak is needed then.
     let entries = vec![alloc(1, 10), alloc(2, 10), free(2, 10), free(1, 10)];
     let short = Device { entries, segments: Vec::new() };
-    let short_lives = Lives::of(&short);
+    let short_lives = Lifetimes::of(&short);
     let waste = Waste::of(&short, &short_lives);
     let early = short_lives.all.iter().enumerate();
     let early = early.filter(|(index, life)| waste.shows(Pattern::Early, *index, life));
     assert_eq!(early.map(|(_, life)| life.address).collect::<Vec<_>>(), [1]);
-    assert_eq!(temporary(&device, &lives).iter().filter(|it| **it).count(), 4);
+    assert_eq!(temporary(&device, &lifetimes).iter().filter(|it| **it).count(), 4);
 }
 
 #[test]
@@ -362,16 +365,16 @@ fn moments_by_name() {
     }
     let (_, snapshot) = snapshots().nth(59).expect("there are more");
     let device = &snapshot.devices[0];
-    let lives = Lives::of(device);
-    let resolve = |when: When| when.resolve(device, &lives);
+    let lifetimes = Lifetimes::of(device);
+    let resolve = |when: When| when.resolve(device, &lifetimes);
     assert_eq!(resolve(When::End), Some(device.entries.len() as Moment));
-    assert_eq!(resolve(When::Peak), Some(lives.peak));
+    assert_eq!(resolve(When::Peak), Some(lifetimes.peak));
     let refused = device.entries.iter().rposition(|it| it.action == Action::OutOfMemory);
     assert_eq!(resolve(When::Shortage), refused.map(|index| index as Moment));
-    assert_eq!(When::Shortage.resolve(&Device::default(), &Lives::default()), None);
+    assert_eq!(When::Shortage.resolve(&Device::default(), &Lifetimes::default()), None);
     assert_eq!(resolve(When::Entry(5)), Some(5));
-    assert_eq!(resolve(When::Entry(u64::MAX)), Some(lives.last));
-    assert_eq!(resolve(When::AfterUs(u64::MAX)), Some(lives.last));
+    assert_eq!(resolve(When::Entry(u64::MAX)), Some(lifetimes.last));
+    assert_eq!(resolve(When::AfterUs(u64::MAX)), Some(lifetimes.last));
     let first_us = device.entries[0].time_us;
     let us = device.entries[7].time_us - first_us;
     let after = resolve(When::AfterUs(us)).expect("it is there") as usize;

@@ -7,7 +7,7 @@ use cachealloc_analysis::model::{
     Action, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
 };
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{By, Gathered, Group, When, difference, export};
+use cachealloc_analysis::{Aggregate, By, Group, When, difference, export};
 
 use crate::made::{self, Directory};
 use crate::python;
@@ -140,7 +140,7 @@ fn files_in_one_table() {
         (&[("f", 1), ("other", 3)], 20),
     ]]);
     let mut common = Snapshot::default();
-    let [mut before, mut after] = [Gathered::default(), Gathered::default()];
+    let [mut before, mut after] = [Aggregate::default(), Aggregate::default()];
     before.add(&mut common, &first, When::End, None);
     after.add(&mut common, &second, When::End, None);
     let names = Names::of(&common);
@@ -174,7 +174,7 @@ fn files_in_one_table() {
     assert_eq!(after.totals().live_bytes, 44);
     assert_eq!(after.devices[0].at_bytes, 44);
     // A device that is not there, and one that nobody asked for.
-    let mut none = Gathered::default();
+    let mut none = Aggregate::default();
     none.add(&mut common, &second, When::End, Some(1));
     assert_eq!((none.sites.len(), none.devices.len()), (0, 0));
 }

@@ -8,7 +8,7 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    By, Gathered, Group, Lives, ReadError, Usage, When, by_group, difference, export, read,
+    Aggregate, By, Group, Lifetimes, ReadError, Usage, When, by_group, difference, export, read,
     reserved_over_time, shortages, sites, telling_moments,
 };
 
@@ -46,28 +46,28 @@ for path in sys.argv[1:]:
 /// Does everything with it that can be done.
 fn analyse(snapshot: &Snapshot) {
     for device in snapshot.devices.iter().chain([&snapshot.host]) {
-        let lives = Lives::of(device);
-        let held = lives.bytes_over_time();
+        let lifetimes = Lifetimes::of(device);
+        let held = lifetimes.bytes_over_time();
         assert_eq!(held.len(), device.entries.len() + 1);
         let _ = reserved_over_time(device);
         let _ = Usage::of_all(&device.segments).fragmentation();
-        let waste = Waste::of(device, &lives);
-        for (index, life) in lives.all.iter().enumerate() {
+        let waste = Waste::of(device, &lifetimes);
+        for (index, life) in lifetimes.all.iter().enumerate() {
             let _ = Pattern::ALL.map(|pattern| waste.shows(pattern, index, life));
         }
-        let _ = by_group(&lives, &vec![0; lives.all.len()], 1, &telling_moments(&held, 10));
-        let _ = shortages(device, &lives);
+        let _ = by_group(&lifetimes, &vec![0; lifetimes.all.len()], 1, &telling_moments(&held, 10));
+        let _ = shortages(device, &lifetimes);
         for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
-            let at = when.resolve(device, &lives).expect("there is always one");
-            let _ = sites(device, &lives, at);
+            let at = when.resolve(device, &lifetimes).expect("there is always one");
+            let _ = sites(device, &lifetimes, at);
         }
     }
     let mut common = Snapshot::default();
-    let mut gathered = Gathered::default();
-    gathered.add(&mut common, snapshot, When::Peak, None);
+    let mut aggregate = Aggregate::default();
+    aggregate.add(&mut common, snapshot, When::Peak, None);
     let names = Names::of(&common);
     for group in [Group::Stack, Group::Line, Group::Function] {
-        let _ = difference(&common, &names, group, &Gathered::default(), &gathered);
+        let _ = difference(&common, &names, group, &Aggregate::default(), &aggregate);
     }
     let mut out = Vec::new();
     export::folded(snapshot, By::Live, When::Peak, &mut out).expect("memory takes it");

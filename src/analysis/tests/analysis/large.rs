@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cachealloc_analysis::{Lives, sites};
+use cachealloc_analysis::{Lifetimes, sites};
 use cachealloc_history as history;
 use cachealloc_history::{Action, Describe, Entry, Frame, StackId};
 
@@ -123,8 +123,8 @@ fn million() {
     println!("{} entries read in {:?}", snapshot.entries_count(), begin.elapsed());
     let begin = Instant::now();
     let device = &snapshot.devices[0];
-    let lives = Lives::of(device);
-    println!("{} lives in {:?}", lives.all.len(), begin.elapsed());
+    let lifetimes = Lifetimes::of(device);
+    println!("{} lifetimes in {:?}", lifetimes.all.len(), begin.elapsed());
     let begin = Instant::now();
-    println!("{} sites in {:?}", sites(device, &lives, lives.peak).len(), begin.elapsed());
+    println!("{} sites in {:?}", sites(device, &lifetimes, lifetimes.peak).len(), begin.elapsed());
 }

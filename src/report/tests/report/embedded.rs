@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cachealloc_analysis::Lives;
+use cachealloc_analysis::Lifetimes;
 use cachealloc_analysis::model::Action;
 use serde_json::{Value, json};
 
@@ -44,11 +44,11 @@ fn alive(columns: &std::collections::BTreeMap<String, Value>) -> Vec<u64> {
 #[test]
 fn peak_and_end_are_those_of_the_analysis() {
     let made = small();
-    let lives = Lives::of(&made.snapshot.devices[0]);
-    assert_eq!((lives.peak_bytes, lives.end_bytes), (13 * MIB, 3 * MIB), "as it is made");
+    let lifetimes = Lifetimes::of(&made.snapshot.devices[0]);
+    assert_eq!((lifetimes.peak_bytes, lifetimes.end_bytes), (13 * MIB, 3 * MIB), "as it is made");
     let sums = alive(&columns(&written(&[made.input("small.pickle")])));
-    assert_eq!(sums.iter().max(), Some(&lives.peak_bytes));
-    assert_eq!(sums.last(), Some(&lives.end_bytes));
+    assert_eq!(sums.iter().max(), Some(&lifetimes.peak_bytes));
+    assert_eq!(sums.last(), Some(&lifetimes.end_bytes));
 }
 
 /// The free of the first is missing: one entry ends it and begins the second.
@@ -72,10 +72,10 @@ fn what_ends_goes_before_what_begins() {
     made.entry(Action::Alloc, 4096, 5, stack);
     made.entry(Action::Free, 4096, 5, stack);
     made.entry(Action::Free, 4096, 7, stack);
-    let lives = Lives::of(&made.snapshot.devices[0]);
+    let lifetimes = Lifetimes::of(&made.snapshot.devices[0]);
     let sums = alive(&columns(&written(&[made.input("twice")])));
     assert_eq!(sums, [0, 5, 0, 7, 0]);
-    assert_eq!(sums.iter().max(), Some(&lives.peak_bytes));
+    assert_eq!(sums.iter().max(), Some(&lifetimes.peak_bytes));
 }
 
 #[test]

@@ -1,31 +1,31 @@
-//! From entries to lives: what is at each address, entry by entry, and the segments at the end.
+//! From entries to lifetimes: what is at each address, entry by entry, and the segments at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
 
-use crate::lives::{Life, Lives, Moment};
+use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Action, BlockState, Device, StackId, TextId};
 
-pub(crate) fn tell(device: &Device) -> Lives {
-    let mut story = Story::new(device);
+pub(crate) fn replay(device: &Device) -> Lifetimes {
+    let mut replay = Replay::new(device);
     for (index, entry) in (0..).zip(&device.entries) {
         match entry.action {
-            Action::Alloc => story.allocated(index),
-            Action::Free => story.freed(index, true),
-            Action::FreeRequested => story.freed(index, false),
-            Action::FreeCompleted => story.completed(index),
+            Action::Alloc => replay.allocated(index),
+            Action::Free => replay.freed(index, true),
+            Action::FreeRequested => replay.freed(index, false),
+            Action::FreeCompleted => replay.completed(index),
             _ => {}
         }
     }
-    story.finish()
+    replay.finish()
 }
 
-struct Story<'a> {
+struct Replay<'a> {
     device: &'a Device,
     /// Allocated in the history, in this order.
-    born: Vec<Life>,
+    born: Vec<Lifetime>,
     /// There before.
-    found: Vec<Life>,
+    found: Vec<Lifetime>,
     /// By address, what is there now, and since when nothing is.
     now: HashMap<u64, Now>,
     disagreements_count: u64,
@@ -42,17 +42,17 @@ enum Now {
     },
 }
 
-impl<'a> Story<'a> {
-    fn new(device: &'a Device) -> Story<'a> {
+impl<'a> Replay<'a> {
+    fn new(device: &'a Device) -> Replay<'a> {
         let (born, found, now) = Default::default();
-        Story { device, born, found, now, disagreements_count: 0 }
+        Replay { device, born, found, now, disagreements_count: 0 }
     }
 
     fn never(&self) -> Moment {
         self.device.entries.len() as Moment + 1
     }
 
-    fn life(&mut self, now: Now) -> Option<&mut Life> {
+    fn life(&mut self, now: Now) -> Option<&mut Lifetime> {
         match now {
             Now::Born(index) => Some(&mut self.born[index as usize]),
             Now::Found(index) => Some(&mut self.found[index as usize]),
@@ -75,7 +75,7 @@ impl<'a> Story<'a> {
         }
         let never = self.never();
         self.now.insert(entry.address, Now::Born(self.born.len() as u32));
-        self.born.push(Life {
+        self.born.push(Lifetime {
             address: entry.address,
             bytes: entry.bytes,
             stream: entry.stream,
@@ -122,7 +122,7 @@ impl<'a> Story<'a> {
         let entry = self.device.entries[index as usize];
         match self.at(entry.address) {
             Now::Nothing { since } => {
-                self.found.push(Life {
+                self.found.push(Lifetime {
                     address: entry.address,
                     bytes: entry.bytes,
                     stream: entry.stream,
@@ -142,25 +142,25 @@ impl<'a> Story<'a> {
         }
     }
 
-    fn finish(mut self) -> Lives {
+    fn finish(mut self) -> Lifetimes {
         self.agree_with_segments();
         self.found.sort_by_key(|life| (life.begin, life.address));
         let mut all = self.found;
         all.append(&mut self.born);
-        let mut lives = Lives {
+        let mut lifetimes = Lifetimes {
             all,
             last: self.device.entries.len() as Moment,
             disagreements_count: self.disagreements_count,
-            ..Lives::default()
+            ..Lifetimes::default()
         };
-        let bytes = lives.bytes_over_time();
-        lives.end_bytes = bytes[lives.last as usize];
+        let bytes = lifetimes.bytes_over_time();
+        lifetimes.end_bytes = bytes[lifetimes.last as usize];
         for (moment, &bytes) in (0..).zip(&bytes) {
-            if bytes > lives.peak_bytes {
-                (lives.peak, lives.peak_bytes) = (moment, bytes);
+            if bytes > lifetimes.peak_bytes {
+                (lifetimes.peak, lifetimes.peak_bytes) = (moment, bytes);
             }
         }
-        lives
+        lifetimes
     }
 
     /// Makes the end what the segments say.
@@ -171,7 +171,7 @@ impl<'a> Story<'a> {
             for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
                 let pending = block.state == BlockState::Pending;
                 let now = self.at(block.address);
-                let agrees = |life: &mut Life| {
+                let agrees = |life: &mut Lifetime| {
                     life.bytes == block.requested_bytes && (life.end < never) == pending
                 };
                 if self.life(now).is_some_and(agrees) {
@@ -180,7 +180,7 @@ impl<'a> Story<'a> {
                 }
                 let begin = if let Now::Nothing { since } = now { since } else { last };
                 self.disagreements_count += u64::from(begin > 0);
-                self.found.push(Life {
+                self.found.push(Lifetime {
                     address: block.address,
                     bytes: block.requested_bytes,
                     stream: segment.stream,

@@ -1,6 +1,6 @@
 //! The moments that a user can name.
 
-use crate::lives::{Lives, Moment};
+use crate::lifetimes::{Lifetimes, Moment};
 use crate::model::{Action, Device};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,17 +44,17 @@ impl When {
     }
 
     /// None where the device has no such moment: nothing was refused there.
-    pub fn resolve(self, device: &Device, lives: &Lives) -> Option<Moment> {
+    pub fn resolve(self, device: &Device, lifetimes: &Lifetimes) -> Option<Moment> {
         match self {
-            When::End => Some(lives.last),
-            When::Peak => Some(lives.peak),
+            When::End => Some(lifetimes.last),
+            When::Peak => Some(lifetimes.peak),
             When::Shortage => {
                 let is_shortage = |entry: &crate::model::Entry| entry.action == Action::OutOfMemory;
                 device.entries.iter().rposition(is_shortage).map(|index| index as Moment)
             }
-            When::Entry(count) => {
-                Some(Moment::try_from(count).map_or(lives.last, |count| count.min(lives.last)))
-            }
+            When::Entry(count) => Some(
+                Moment::try_from(count).map_or(lifetimes.last, |count| count.min(lifetimes.last)),
+            ),
             When::AfterUs(us) => {
                 let first = device.entries.first().map_or(0, |entry| entry.time_us);
                 let until = first.saturating_add(us);

@@ -12,14 +12,14 @@
 //!   the end is, to the byte, what the file's blocks hold.
 
 use crate::model::{Device, StackId, TextId};
-use crate::story;
+use crate::replay;
 
 /// The number of entries that have happened.
 pub type Moment = u32;
 
 /// One block, from an allocation to its free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Life {
+pub struct Lifetime {
     pub address: u64,
     /// What was requested.
     pub bytes: u64,
@@ -38,11 +38,11 @@ pub struct Life {
     pub end_known: bool,
 }
 
-/// All lives of one device.
+/// All lifetimes of one device.
 #[derive(Clone, Debug, Default)]
-pub struct Lives {
+pub struct Lifetimes {
     /// First those whose allocation is not in the history, then the others as they were allocated.
-    pub all: Vec<Life>,
+    pub all: Vec<Lifetime>,
     /// The last moment: how many entries there are.
     pub last: Moment,
     /// When the program held most, for the first time.
@@ -54,7 +54,7 @@ pub struct Lives {
     pub disagreements_count: u64,
 }
 
-impl Life {
+impl Lifetime {
     pub fn is_live_at(&self, moment: Moment) -> bool {
         (self.begin..self.end).contains(&moment)
     }
@@ -70,9 +70,9 @@ impl Life {
     }
 }
 
-impl Lives {
-    pub fn of(device: &Device) -> Lives {
-        story::tell(device)
+impl Lifetimes {
+    pub fn of(device: &Device) -> Lifetimes {
+        replay::replay(device)
     }
 
     /// What the program held, moment by moment; one more than there are entries.
@@ -81,7 +81,7 @@ impl Lives {
     }
 
     /// The blocks that the program held at a moment.
-    pub fn live_at(&self, moment: Moment) -> impl Iterator<Item = &Life> {
+    pub fn live_at(&self, moment: Moment) -> impl Iterator<Item = &Lifetime> {
         self.all.iter().filter(move |life| life.is_live_at(moment))
     }
 }

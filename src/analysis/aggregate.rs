@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::lives::{Lives, Moment};
+use crate::lifetimes::{Lifetimes, Moment};
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
 use crate::names::{self, Names};
 use crate::sites::{Site, Totals, sites};
@@ -24,7 +24,7 @@ pub enum Group {
 
 /// Sites of one or more files.
 #[derive(Clone, Debug, Default)]
-pub struct Gathered {
+pub struct Aggregate {
     /// Categories are the library's name, never empty.
     pub sites: Vec<Site>,
     pub devices: Vec<DeviceSums>,
@@ -74,7 +74,7 @@ impl Snapshot {
     }
 }
 
-impl Gathered {
+impl Aggregate {
     /// Adds the devices of a file that have anything, or the one that is asked for. The sites' stacks
     /// and categories are names in `common`.
     pub fn add(
@@ -91,9 +91,9 @@ impl Gathered {
             if !is_wanted || (device.entries.is_empty() && device.segments.is_empty()) {
                 continue;
             }
-            let lives = Lives::of(device);
-            let Some(at) = when.resolve(device, &lives) else { continue };
-            for mut site in sites(device, &lives, at) {
+            let lifetimes = Lifetimes::of(device);
+            let Some(at) = when.resolve(device, &lifetimes) else { continue };
+            for mut site in sites(device, &lifetimes, at) {
                 site.stack = stacks[site.stack.0 as usize];
                 site.category = common.texts.add(names::library(snapshot, site.category));
                 self.sites.push(site);
@@ -108,16 +108,16 @@ impl Gathered {
                 entries_count: device.entries.len() as u64,
                 at,
                 at_us: since_us(at),
-                at_bytes: lives
+                at_bytes: lifetimes
                     .live_at(at)
                     .fold(0, |sum: u64, life| sum.saturating_add(life.bytes)),
                 at_reserved_bytes: reserved[at as usize],
-                peak: lives.peak,
-                peak_us: since_us(lives.peak),
-                peak_bytes: lives.peak_bytes,
-                end_bytes: lives.end_bytes,
-                end_reserved_bytes: reserved[lives.last as usize],
-                disagreements_count: lives.disagreements_count,
+                peak: lifetimes.peak,
+                peak_us: since_us(lifetimes.peak),
+                peak_bytes: lifetimes.peak_bytes,
+                end_bytes: lifetimes.end_bytes,
+                end_reserved_bytes: reserved[lifetimes.last as usize],
+                disagreements_count: lifetimes.disagreements_count,
             });
         }
     }
