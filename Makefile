@@ -16,7 +16,7 @@ library: ## build the library only
 command: ## build the command only
 	cargo build --release -p cachealloc-cli
 
-# Built before, by whoever may build: `make && sudo make install`.
+# Built before, as a user: `make && sudo make install`.
 install: ## put both where they are found: PREFIX=/usr/local, DESTDIR= for packages
 	scripts/install.sh "$(DESTDIR)$(PREFIX)"
 

@@ -80,7 +80,7 @@ int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
 int cachealloc_set_limit(int device, uint64_t bytes) CACHEALLOC_WEAK;
 
 /* Says that a block is used on a stream besides the one that it is freed on, as torch.Tensor.record_stream does: after
- * its cuMemFreeAsync (cudaFreeAsync) on any stream nobody gets the block before all work is over that its context had
+ * its cuMemFreeAsync (cudaFreeAsync) on any stream the block is not reused before all work is over that its context had
  * been given by then. Without it, cuMemFreeAsync orders its own stream only, with this library as without. It may be
  * called before the work is submitted or after. For a block that is freed by cuMemFree (cudaFree) it changes nothing: that waits for everything.
  *

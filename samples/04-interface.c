@@ -4,7 +4,7 @@
 //   ./04-interface
 //   LD_PRELOAD=/path/to/libcachealloc.so ./04-interface
 //
-// The functions of cachealloc.h are weak symbols: NULL where nobody has them. Needs no CUDA toolkit.
+// The functions of cachealloc.h are weak symbols: NULL without the library. Needs no CUDA toolkit.
 #include "cachealloc.h"
 #include <dlfcn.h>
 #include <stdio.h>

@@ -42,7 +42,7 @@ Depends: libc6 (>= $floor), libgcc-s1
 Section: devel
 Priority: optional
 Description: caching allocator and memory profiler for CUDA programs
- A library that is preloaded into CUDA programs, which nobody has to recompile, gives them a fast caching allocator for
+ A library that is preloaded into unmodified CUDA programs gives them a fast caching allocator for
  GPU memory, and a complete picture of it: statistics, history, snapshots for PyTorch's viewer. The command starts
  programs under it, and looks at them while they run.
 CONTROL

@@ -42,7 +42,7 @@ run() {
 }
 run NATIVELY=1
 run LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr
-# Once more with history: who allocated what, in the format of PyTorch's viewer.
+# Once more with history: which line allocated what, in the format of PyTorch's viewer.
 mkdir -p "$target/demo"
 cd "$target/demo"
 run LD_PRELOAD="$library" CACHEALLOC_CONF=record:all,snapshot:loop.pickle

@@ -85,7 +85,7 @@ class Page:
         self.frame()
 
     def silent(self):
-        """Last of all: nobody complained, and nothing but the file was loaded."""
+        """Last of all: no errors, and nothing but the file was loaded."""
         self.check(self.browser.console == [], f'the console says {self.browser.console}')
         others = [url for url in self.browser.requests if url != self.url]
         self.check(others == [], f'it asks for {others}')
@@ -218,7 +218,7 @@ def test_tables(page):
 
 
 def test_sizes(page, out):
-    """Nothing sticks out, in either scheme; and pictures for whoever wants to look."""
+    """Nothing sticks out, in either scheme; and pictures to look at."""
     for scheme in ('light', 'dark'):
         page.browser.scheme(scheme)
         for width in (1280, 400):

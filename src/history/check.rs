@@ -1,5 +1,6 @@
 //! Whether a snapshot is sound. PyTorch's viewer validates nothing: a block that lies in no segment
-//! makes it show an empty page. So this is asked before a file is written.
+//! makes it show an empty page. What is restored from the file of a killed process is checked before it is
+//! written (`lasting`), every other snapshot by the tests.
 //!
 //! * S1: segments are sorted by device and address, and those of one device do not overlap.
 //! * S2: the blocks of a segment tile it: the first at its base, each next at the end of the one
@@ -12,7 +13,7 @@
 //!   the viewer does to show an earlier moment.
 //! * S8: where nothing is missing, doing the entries from nothing gives the segments.
 //!
-//! What a check of sums would say is not here: sums are computed from the blocks when written.
+//! Sums are not checked: they are computed from the blocks when written.
 
 use std::fmt::{self, Display, Formatter};
 

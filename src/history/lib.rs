@@ -4,10 +4,10 @@
 //! The nouns: an *entry* is one thing that happened to device memory. A *ring* keeps the latest
 //! entries of a device. A *stack* is the call stack of an entry, as words that only the caller
 //! understands, interned to a [`StackId`]. A *snapshot* is one consistent cut of all segments,
-//! blocks and entries; it is checked ([`Snapshot::check`]) and written ([`write_snapshot`]) with
-//! the text of its stacks, which the caller provides by [`Describe`].
+//! blocks and entries; it is written ([`write_snapshot`]) with the text of its stacks, which the
+//! caller provides by [`Describe`]. What a killed process left is checked first ([`Snapshot::check`]).
 //!
-//! The promise: this crate looks at nothing. Times, process ids, host names and environment
+//! The promise: this crate reads no clock and no environment. Times, process ids, host names and environment
 //! variables are passed in; the only thing it touches is the file that it is told to write.
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ mod ring;
 mod rows;
 mod stacks;
 
-// What is left of it when the process was killed.
+// What is left of it after a kill.
 pub mod lasting;
 
 // The text of a stack.
@@ -38,7 +38,7 @@ mod pickle;
 mod program;
 mod torch;
 
-// What a person reads at once.
+// What a person reads.
 mod hash;
 mod oom_report;
 mod sites;
