@@ -158,14 +158,14 @@ impl Aggregate {
 
 /// By what a site is the same as another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Key {
+pub(crate) enum Key {
     Stack(StackId),
     Line(FrameId),
     Function(TextId, TextId),
 }
 
 impl Key {
-    pub fn of(stack: StackId, common: &Snapshot, names: &Names, group: Group) -> Key {
+    pub(crate) fn of(stack: StackId, common: &Snapshot, names: &Names, group: Group) -> Key {
         match (group, names.site(common, stack)) {
             (Group::Stack, _) | (_, None) => Key::Stack(stack),
             (Group::Line, Some(frame)) => Key::Line(frame),

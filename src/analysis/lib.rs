@@ -6,6 +6,7 @@
 //! and no more memory than a few times the file's size. Nothing here prints, and nothing but
 //! the symboliser opens a file.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 // From a file to the model.
 pub mod model;

@@ -10,14 +10,14 @@ use crate::commands::{
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
 #[derive(Parser)]
 #[command(name = "cachealloc", version, max_term_width = 100)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// A new subcommand is a variant here, a line in `run`, and a file in `commands`.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     Run(run::Arguments),
     Snapshot(snapshot::Arguments),
     Recover(recover::Arguments),
@@ -36,7 +36,7 @@ pub enum Command {
 }
 
 impl Command {
-    pub fn run(self) -> Result {
+    pub(crate) fn run(self) -> Result {
         match self {
             Command::Run(arguments) => run::run(arguments),
             Command::Snapshot(arguments) => snapshot::run(arguments),

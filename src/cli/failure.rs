@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use cachealloc_text::{cut, plain};
 
 /// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest matters more.
-pub fn say(what: fmt::Arguments) {
+pub(crate) fn say(what: fmt::Arguments) {
     let what = what.to_string();
     let line = plain(&cut(&what, LINE_LETTERS_MAX)).into_owned();
     let _ = writeln!(std::io::stderr(), "cachealloc: {line}");
@@ -16,12 +16,12 @@ pub fn say(what: fmt::Arguments) {
 const LINE_LETTERS_MAX: usize = 4000;
 
 /// Something was not as the command needs it.
-pub const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// The command line asks for what cannot be.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     what: String,
     next: Option<String>,
     code: u8,
@@ -29,18 +29,18 @@ pub struct Failure {
 
 impl Failure {
     /// What is the matter, without a capital letter and without a full stop.
-    pub fn new(what: impl Display) -> Failure {
+    pub(crate) fn new(what: impl Display) -> Failure {
         Failure { what: what.to_string(), next: None, code: FAILED }
     }
 
     /// What the user can do now.
-    pub fn next(mut self, next: impl Display) -> Failure {
+    pub(crate) fn next(mut self, next: impl Display) -> Failure {
         self.next = Some(next.to_string());
         self
     }
 
     /// Another thing that the user can do.
-    pub fn also(self, other: impl Display) -> Failure {
+    pub(crate) fn also(self, other: impl Display) -> Failure {
         match &self.next {
             Some(next) => {
                 let both = format!("{next}; {other}");
@@ -50,13 +50,13 @@ impl Failure {
         }
     }
 
-    pub fn code(mut self, code: u8) -> Failure {
+    pub(crate) fn code(mut self, code: u8) -> Failure {
         self.code = code;
         self
     }
 
     /// Says it on stderr. The answer is the command's exit code.
-    pub fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         say(format_args!("{self}"));
         ExitCode::from(self.code)
     }

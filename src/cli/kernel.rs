@@ -17,13 +17,13 @@ use nix::unistd::{ForkResult, Pid, fork};
 
 /// The head of a live file, for the kernel's futex calls only. Nothing here reads it: the file may
 /// be truncated, and then a read ends the process by SIGBUS, while the kernel returns EFAULT.
-pub struct Page {
+pub(crate) struct Page {
     address: *mut u8,
     bytes: usize,
 }
 
 impl Page {
-    pub fn map(file: &File, bytes: usize) -> io::Result<Page> {
+    pub(crate) fn map(file: &File, bytes: usize) -> io::Result<Page> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; `drop` takes it away.
         let address =
@@ -35,7 +35,7 @@ impl Page {
     }
 
     /// Adds 1 to a word, and wakes one sleeper on it.
-    pub fn ring(&self, offset: usize) -> io::Result<()> {
+    pub(crate) fn ring(&self, offset: usize) -> io::Result<()> {
         let word = self.word(offset);
         // What `FUTEX_WAKE_OP` does to its second word: add, the number 1.
         const ADD_1: u32 = (libc::FUTEX_OP_ADD as u32) << 28 | 1 << 12;
@@ -47,7 +47,7 @@ impl Page {
     }
 
     /// Sleeps while a word has this value, until woken, or for so long.
-    pub fn sleep(&self, offset: usize, value: u32, longest: Duration) {
+    pub(crate) fn sleep(&self, offset: usize, value: u32, longest: Duration) {
         let time = libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,
             tv_nsec: longest.subsec_nanos().into(),
@@ -100,7 +100,7 @@ extern "C" fn note_what_std_changes() {
 
 /// Has the program that this command starts begin as this command did: with these signals blocked and no
 /// others, SIGPIPE as it was, and closed what was closed.
-pub fn start_as_we_began(command: &mut Command, blocked: SigSet) {
+pub(crate) fn start_as_we_began(command: &mut Command, blocked: SigSet) {
     let begin = move || {
         if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
             // SAFETY: no handler, which could be called.
@@ -120,7 +120,7 @@ pub fn start_as_we_began(command: &mut Command, blocked: SigSet) {
 
 /// Ends this process by the default action of a signal, as it has ended another one; without a core
 /// file, because that would be about us. Returns if the signal does not end it.
-pub fn end_by(signal: Signal) {
+pub(crate) fn end_by(signal: Signal) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a complete limit; and the default action, which needs nothing of ours.
     unsafe {
@@ -134,7 +134,7 @@ pub fn end_by(signal: Signal) {
 }
 
 /// A file that is removed where a signal ends this process before this value goes. One at a time.
-pub struct RemovedOnSignal {
+pub(crate) struct RemovedOnSignal {
     /// Those that would have ended us without more.
     handled: Vec<libc::c_int>,
 }
@@ -155,7 +155,7 @@ const ENDING: [libc::c_int; 9] = [
 ];
 
 impl RemovedOnSignal {
-    pub fn new(path: &Path) -> io::Result<RemovedOnSignal> {
+    pub(crate) fn new(path: &Path) -> io::Result<RemovedOnSignal> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         drop_name(REMOVED.swap(path.into_raw(), Ordering::SeqCst));
         let mut handled = Vec::new();
@@ -211,7 +211,7 @@ extern "C" fn remove_and_end(signal: libc::c_int) {
 
 /// Another process of this command, in the same process group. None: we are it. For a command that has one
 /// thread.
-pub fn fork_one() -> io::Result<Option<Pid>> {
+pub(crate) fn fork_one() -> io::Result<Option<Pid>> {
     // SAFETY: we have one thread, so nothing is locked in the other process for ever.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Some(child)),
@@ -220,7 +220,7 @@ pub fn fork_one() -> io::Result<Option<Pid>> {
 }
 
 /// Ends this process at once: what is buffered is another one's.
-pub fn end_at_once() -> ! {
+pub(crate) fn end_at_once() -> ! {
     // SAFETY: a call that does not return.
     unsafe { libc::_exit(0) }
 }

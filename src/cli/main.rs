@@ -1,5 +1,6 @@
-//! The `cachealloc` command. It links nothing of the preloaded library: what both know is in
-//! `cachealloc-core` (the options, the live file) and in snapshots.
+//! The `cachealloc` command. It links nothing of the preloaded library: they share the options, the layout
+//! of the live file (`statistics`) and snapshots.
+#![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;

@@ -19,7 +19,10 @@ const STDOUT: &str = "-";
 
 /// Calls `write` with a file of this name, or with stdout. A file is written beside its destination, and
 /// replaces it when complete.
-pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub(crate) fn write(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
     if path.as_os_str() == STDOUT {
         return to_stdout(write);
     }
@@ -32,7 +35,7 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
 }
 
 /// Whether a file of this name may be written: it is neither a snapshot nor a link to a file.
-pub fn check(path: &Path) -> Result<()> {
+pub(crate) fn check(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
         if fs::metadata(path).is_ok_and(|target| has_no_content(&target)) {
             return Ok(());
@@ -52,7 +55,7 @@ pub fn check(path: &Path) -> Result<()> {
 }
 
 /// The same, to the first of these names under which there is nothing. Answers which one it was.
-pub fn write_new(
+pub(crate) fn write_new(
     mut names: impl Iterator<Item = PathBuf>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<PathBuf> {
@@ -74,7 +77,7 @@ pub fn write_new(
     }
 }
 
-pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -207,7 +210,7 @@ impl Drop for Part {
 const NAME_BYTES_MAX: usize = 200;
 
 /// Of the operating system's randomness, by way of what keeps hash tables from being guessed.
-pub fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -13,7 +13,7 @@ const COMMAND_LETTERS_MAX: usize = 1000;
 
 /// What a process does with a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Disposition {
+pub(crate) enum Disposition {
     Caught,
     Ignored,
     /// Which ends most programs.
@@ -22,25 +22,25 @@ pub enum Disposition {
 
 /// A process, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Process(pub u32);
+pub(crate) struct Process(pub u32);
 
 impl Process {
-    pub fn exists(self) -> bool {
+    pub(crate) fn exists(self) -> bool {
         self.folder().exists()
     }
 
     /// Its identity: another process of the same number is another one.
-    pub fn owner(self) -> io::Result<Owner> {
+    pub(crate) fn owner(self) -> io::Result<Owner> {
         owner_at(&self.folder())
     }
 
     /// Whose rights it has.
-    pub fn user(self) -> Option<u32> {
+    pub(crate) fn user(self) -> Option<u32> {
         self.status("Uid:")?.split_whitespace().nth(1)?.parse().ok()
     }
 
     /// The command line, as one would type it; in brackets where it has none.
-    pub fn command(self) -> String {
+    pub(crate) fn command(self) -> String {
         let line = fs::read(self.folder().join("cmdline")).unwrap_or_default();
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let line = words.join(" ");
@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// A variable of the environment that it was started with.
-    pub fn variable(self, name: &str) -> Option<String> {
+    pub(crate) fn variable(self, name: &str) -> Option<String> {
         let environment = fs::read(self.folder().join("environ")).ok()?;
         let begin = format!("{name}=");
         let found = environment.split(|byte| *byte == 0);
@@ -60,7 +60,7 @@ impl Process {
     }
 
     /// Whether a file of this name is mapped into it.
-    pub fn maps(self, file_name: &str) -> io::Result<bool> {
+    pub(crate) fn maps(self, file_name: &str) -> io::Result<bool> {
         let maps = fs::read(self.folder().join("maps"))?;
         let maps = String::from_utf8_lossy(&maps);
         let end = format!("/{file_name}");
@@ -69,7 +69,7 @@ impl Process {
 
     /// Whether a live file with this inode is mapped into it. None: that cannot be seen from here, or it ends
     /// and has no memory any longer.
-    pub fn maps_page(self, inode: u64) -> Option<bool> {
+    pub(crate) fn maps_page(self, inode: u64) -> Option<bool> {
         let maps = fs::read(self.folder().join("maps")).ok().filter(|maps| !maps.is_empty())?;
         let maps = String::from_utf8_lossy(&maps);
         let mut pages = maps.lines().filter(|line| line.contains(NAME_BEGIN));
@@ -78,14 +78,14 @@ impl Process {
     }
 
     /// Whether a file is mapped whose name begins so. None: that cannot be seen from here.
-    pub fn maps_begin(self, begin: &str) -> Option<bool> {
+    pub(crate) fn maps_begin(self, begin: &str) -> Option<bool> {
         let maps = fs::read(self.folder().join("maps")).ok()?;
         let maps = String::from_utf8_lossy(&maps);
         let name = |line: &str| line.rsplit_once('/').is_some_and(|it| it.1.starts_with(begin));
         Some(maps.lines().any(name))
     }
 
-    pub fn disposition(self, signal: i32) -> Option<Disposition> {
+    pub(crate) fn disposition(self, signal: i32) -> Option<Disposition> {
         let has = |key| Some(mask(&self.status(key)?)? >> (signal - 1) & 1 != 0);
         Some(match (has("SigCgt:")?, has("SigIgn:")?) {
             (true, _) => Disposition::Caught,
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// Whether no thread of it takes this signal.
-    pub fn blocks(self, signal: i32) -> bool {
+    pub(crate) fn blocks(self, signal: i32) -> bool {
         let threads = fs::read_dir(self.folder().join("task")).into_iter().flatten().flatten();
         let mut masks = threads.filter_map(|thread| {
             let status = fs::read_to_string(thread.path().join("status")).ok()?;
@@ -105,16 +105,16 @@ impl Process {
     }
 
     /// Stopped by a signal or a debugger.
-    pub fn is_stopped(self) -> bool {
+    pub(crate) fn is_stopped(self) -> bool {
         self.status("State:").is_some_and(|state| state.starts_with(['T', 't']))
     }
 
     /// Ended, reaped or not.
-    pub fn has_ended(self) -> bool {
+    pub(crate) fn has_ended(self) -> bool {
         self.status("State:").is_none_or(|state| state.starts_with(['Z', 'X']))
     }
 
-    pub fn folder(self) -> PathBuf {
+    pub(crate) fn folder(self) -> PathBuf {
         Path::new("/proc").join(self.0.to_string())
     }
 
@@ -124,14 +124,14 @@ impl Process {
 }
 
 /// The process of this owner, by its number for us: it may be in another namespace.
-pub fn with_owner(owner: &Owner) -> Option<Process> {
+pub(crate) fn with_owner(owner: &Owner) -> Option<Process> {
     let numbers = fs::read_dir("/proc").ok()?.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.map(Process).find(|process| process.owner().is_ok_and(|it| it == *owner))
 }
 
 /// Our own process, if `/proc` is that of our own namespace: else its numbers differ.
-pub fn own() -> io::Result<Owner> {
+pub(crate) fn own() -> io::Result<Owner> {
     if fs::read_link("/proc/self")?.as_os_str() != std::process::id().to_string().as_str() {
         return Err(io::Error::other("/proc is of another namespace"));
     }

@@ -15,7 +15,7 @@ fn shown(what: &str) -> String {
 const LETTERS_MAX: usize = 200;
 const QUIET_FOR: Duration = Duration::from_secs(1);
 
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     begun: Instant,
     /// Whether it is still to be decided that the bar is drawn.
@@ -26,7 +26,7 @@ pub struct Progress {
 #[allow(dead_code)]
 impl Progress {
     /// `what` is being done, in so many steps (bytes, entries).
-    pub fn new(what: &str, steps: u64) -> Progress {
+    pub(crate) fn new(what: &str, steps: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent:>3} %  {eta}") {
             bar.set_style(style.progress_chars("=> "));
@@ -36,20 +36,20 @@ impl Progress {
     }
 
     /// A wait of unknown length.
-    pub fn waiting(what: &str) -> Progress {
+    pub(crate) fn waiting(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         bar.set_message(shown(what));
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
     /// Still waiting.
-    pub fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.show_if_due();
         self.bar.tick();
     }
 
     /// So many steps are done. Cheap enough for every few thousand of them.
-    pub fn set(&mut self, done: u64) {
+    pub(crate) fn set(&mut self, done: u64) {
         self.show_if_due();
         self.bar.set_position(done);
     }

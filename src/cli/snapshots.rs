@@ -11,7 +11,7 @@ use crate::commands::Result;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-pub fn read(path: &Path) -> Result<Snapshot> {
+pub(crate) fn read(path: &Path) -> Result<Snapshot> {
     // As for other commands.
     let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let name = path.display();

@@ -8,6 +8,7 @@
 //! it needs from the driver it says as a [`Step`], and the caller comes back with the result.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 extern crate alloc;
 

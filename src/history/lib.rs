@@ -10,6 +10,7 @@
 //! The promise: this crate reads no clock and no environment. Times, process ids, host names and environment
 //! variables are passed in; the only thing it touches is the file that it is told to write.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 // What is recorded, while the program runs.
 mod entry;

@@ -38,7 +38,7 @@ const WORDS_COUNT_MAX: usize = 256;
 const BATCH_ITEMS_MAX: usize = 1000;
 
 impl<W: Write> Pickle<W> {
-    pub fn begin(mut output: W) -> io::Result<Pickle<W>> {
+    pub(crate) fn begin(mut output: W) -> io::Result<Pickle<W>> {
         output.write_all(&[PROTO, 2])?;
         Ok(Pickle {
             output,
@@ -48,12 +48,12 @@ impl<W: Write> Pickle<W> {
         })
     }
 
-    pub fn end(mut self) -> io::Result<()> {
+    pub(crate) fn end(mut self) -> io::Result<()> {
         self.output.write_all(&[STOP])?;
         self.output.flush()
     }
 
-    pub fn word(&mut self, word: Word) -> io::Result<()> {
+    pub(crate) fn word(&mut self, word: Word) -> io::Result<()> {
         let Word { place, text } = word;
         if self.words_written[place as usize] {
             return self.output.write_all(&[BINGET, place]);
@@ -64,7 +64,7 @@ impl<W: Write> Pickle<W> {
     }
 
     /// A text that may come again.
-    pub fn text(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&place) = self.texts.get(text) {
             return self.get(place);
         }
@@ -74,7 +74,7 @@ impl<W: Write> Pickle<W> {
         Ok(())
     }
 
-    pub fn integer(&mut self, number: u64) -> io::Result<()> {
+    pub(crate) fn integer(&mut self, number: u64) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(number) {
             self.output.write_all(&[BININT1, byte])
         } else if let Ok(short) = u16::try_from(number) {
@@ -92,54 +92,54 @@ impl<W: Write> Pickle<W> {
         }
     }
 
-    pub fn minus_one(&mut self) -> io::Result<()> {
+    pub(crate) fn minus_one(&mut self) -> io::Result<()> {
         self.with(BININT, &(-1i32).to_le_bytes())
     }
 
-    pub fn float(&mut self, number: f64) -> io::Result<()> {
+    pub(crate) fn float(&mut self, number: f64) -> io::Result<()> {
         self.with(BINFLOAT, &number.to_be_bytes())
     }
 
-    pub fn boolean(&mut self, yes: bool) -> io::Result<()> {
+    pub(crate) fn boolean(&mut self, yes: bool) -> io::Result<()> {
         self.output.write_all(&[if yes { NEWTRUE } else { NEWFALSE }])
     }
 
-    pub fn pair(&mut self, pair: (u64, u64)) -> io::Result<()> {
+    pub(crate) fn pair(&mut self, pair: (u64, u64)) -> io::Result<()> {
         self.integer(pair.0)?;
         self.integer(pair.1)?;
         self.output.write_all(&[TUPLE2])
     }
 
     /// Remembers what was written last, to be fetched by [`Pickle::get`].
-    pub fn put(&mut self) -> io::Result<Place> {
+    pub(crate) fn put(&mut self) -> io::Result<Place> {
         let place = Place(self.next_place);
         self.next_place += 1;
         self.with(LONG_BINPUT, &place.0.to_le_bytes())?;
         Ok(place)
     }
 
-    pub fn get(&mut self, place: Place) -> io::Result<()> {
+    pub(crate) fn get(&mut self, place: Place) -> io::Result<()> {
         self.with(LONG_BINGET, &place.0.to_le_bytes())
     }
 
     /// Opens a dict, to be filled by keys and values in turn, and closed by [`Pickle::end_dict`].
     /// For dicts of a few keys: all go in one batch.
-    pub fn begin_dict(&mut self) -> io::Result<()> {
+    pub(crate) fn begin_dict(&mut self) -> io::Result<()> {
         self.output.write_all(&[EMPTY_DICT, MARK])
     }
 
-    pub fn end_dict(&mut self) -> io::Result<()> {
+    pub(crate) fn end_dict(&mut self) -> io::Result<()> {
         self.output.write_all(&[SETITEMS])
     }
 
     /// Opens a dict of any size: before each key and its value, [`Batch::item`].
-    pub fn begin_large_dict(&mut self) -> io::Result<Batch> {
+    pub(crate) fn begin_large_dict(&mut self) -> io::Result<Batch> {
         self.output.write_all(&[EMPTY_DICT])?;
         Ok(Batch { append: SETITEMS, items: 0 })
     }
 
     /// Opens a list of any length: before each item, [`Batch::item`].
-    pub fn begin_list(&mut self) -> io::Result<Batch> {
+    pub(crate) fn begin_list(&mut self) -> io::Result<Batch> {
         self.output.write_all(&[EMPTY_LIST])?;
         Ok(Batch { append: APPENDS, items: 0 })
     }
@@ -164,7 +164,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Another item will be written.
-    pub fn item<W: Write>(&mut self, pickle: &mut Pickle<W>) -> io::Result<()> {
+    pub(crate) fn item<W: Write>(&mut self, pickle: &mut Pickle<W>) -> io::Result<()> {
         if self.items == BATCH_ITEMS_MAX {
             pickle.output.write_all(&[self.append])?;
             self.items = 0;
@@ -176,7 +176,7 @@ impl Batch {
         Ok(())
     }
 
-    pub fn end<W: Write>(self, pickle: &mut Pickle<W>) -> io::Result<()> {
+    pub(crate) fn end<W: Write>(self, pickle: &mut Pickle<W>) -> io::Result<()> {
         if self.items > 0 {
             pickle.output.write_all(&[self.append])?;
         }

@@ -38,7 +38,7 @@ struct Live {
 
 impl World {
     /// What the snapshot says that there is at the end.
-    pub fn at_end<'a>(segments: impl Iterator<Item = &'a Segment>) -> World {
+    pub(crate) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment>) -> World {
         let mut world = World::default();
         for segment in segments {
             let Segment { bytes, stream, expandable, .. } = *segment;
@@ -55,7 +55,7 @@ impl World {
         world
     }
 
-    pub fn apply(&mut self, entry: &Entry) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         match entry.action {
             Action::Alloc => self.add_block(entry, false),
             Action::FreeRequested => self.set_pending(entry, true),
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    pub fn undo(&mut self, entry: &Entry) -> Result<(), String> {
+    pub(crate) fn undo(&mut self, entry: &Entry) -> Result<(), String> {
         match entry.action {
             Action::Alloc => self.remove_block(entry, false),
             Action::FreeRequested => self.set_pending(entry, false),
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Whether the entries, done from nothing, led to what the snapshot says.
-    pub fn same_as(&self, end: &World) -> Result<(), String> {
+    pub(crate) fn same_as(&self, end: &World) -> Result<(), String> {
         for (address, live) in &self.live {
             match end.live.get(address) {
                 None => return Err(format!("{address:#x} was never freed, and no block is live")),

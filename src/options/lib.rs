@@ -4,6 +4,7 @@
 //! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::Policy;

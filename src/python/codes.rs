@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::{text, turn, word};
 
 /// What is kept of a code object.
-pub struct Code {
+pub(crate) struct Code {
     pub name: String,
     pub filename: String,
     pub line_table: Box<[u8]>,
@@ -30,7 +30,7 @@ pub struct Code {
 const UNKNOWN: u32 = 0;
 /// Code objects that are kept: at some hundred bytes each, this bounds what a program that makes
 /// them for ever can cost.
-pub const CODES_COUNT_MAX: u32 = 1 << 20;
+pub(crate) const CODES_COUNT_MAX: u32 = 1 << 20;
 const _: () = assert!(CODES_COUNT_MAX < word::CODE_END);
 
 const PAGE_ENTRIES: usize = 1 << 10;
@@ -60,7 +60,7 @@ struct Slot {
 
 /// The number of a code object; makes one at first sight.
 #[inline(always)]
-pub fn number<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> u32 {
+pub(crate) fn number<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> u32 {
     let Some(fingerprint) = fingerprint(interpreter, memory, code) else { return UNKNOWN };
     match find(fingerprint) {
         Some(number) => number,
@@ -69,7 +69,7 @@ pub fn number<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> u3
 }
 
 /// What is kept of the code with this number.
-pub fn get(number: u32) -> Option<&'static Code> {
+pub(crate) fn get(number: u32) -> Option<&'static Code> {
     if number == UNKNOWN || number > CODES_COUNT_MAX {
         return None;
     }

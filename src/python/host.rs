@@ -8,7 +8,7 @@ use crate::layout::{Frames, Layout, of_version};
 use crate::{Lookup, Status, published};
 
 /// An interpreter whose version is known. Never freed once found.
-pub struct Interpreter {
+pub(crate) struct Interpreter {
     pub layout: Layout,
     pub code_type: u64,
     pub text_type: u64,
@@ -53,13 +53,13 @@ pub fn status() -> Status {
 
 /// The interpreter, if its frames have been found to be what the table says.
 #[inline]
-pub fn proven() -> Option<&'static Interpreter> {
+pub(crate) fn proven() -> Option<&'static Interpreter> {
     // SAFETY: null or leaked by `publish`.
     unsafe { PROVEN.load(Ordering::Acquire).as_ref() }
 }
 
 /// The interpreter, if nothing speaks against it so far.
-pub fn known() -> Option<&'static Interpreter> {
+pub(crate) fn known() -> Option<&'static Interpreter> {
     match found()? {
         Verdict::Known(interpreter) => Some(interpreter),
         Verdict::Refused { .. } => None,
@@ -67,12 +67,12 @@ pub fn known() -> Option<&'static Interpreter> {
 }
 
 /// The first walk went well.
-pub fn accept(interpreter: &'static Interpreter) {
+pub(crate) fn accept(interpreter: &'static Interpreter) {
     PROVEN.store((interpreter as *const Interpreter).cast_mut(), Ordering::Release);
 }
 
 /// The first walk met something else than frames: none is read from now on.
-pub fn refuse(interpreter: &'static Interpreter, why: &'static str) {
+pub(crate) fn refuse(interpreter: &'static Interpreter, why: &'static str) {
     let (major, minor, micro) = interpreter.version;
     let version = format!("{major}.{minor}.{micro}");
     publish(FOUND.load(Ordering::Acquire), Verdict::Refused { version, why });
@@ -87,7 +87,7 @@ impl Interpreter {
     /// initialized, hence the question. A thread that asks just before that moment, and walks just
     /// after it, cannot be helped: there is no lock to take that the interpreter would respect.
     #[inline]
-    pub fn thread_state(&self) -> Option<u64> {
+    pub(crate) fn thread_state(&self) -> Option<u64> {
         // SAFETY: resolved by its name; takes nothing, may be called at any time from any thread.
         if unsafe { (self.is_initialized)() } == 0 {
             return None;

@@ -18,7 +18,11 @@ const ODD_2: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// The fingerprint of a code object; none if something in it is no text.
 #[inline(always)]
-pub fn fingerprint<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> Option<u64> {
+pub(crate) fn fingerprint<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    code: u64,
+) -> Option<u64> {
     let layout = &interpreter.layout.code;
     let first_line = memory.half(code + layout.first_line)?;
     let version = match layout.version {

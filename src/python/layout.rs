@@ -13,16 +13,16 @@
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("the offsets below are those of 64-bit little-endian builds");
 
-pub const OBJECT_TYPE: u64 = 8;
-pub const BYTES_LENGTH: u64 = 16;
-pub const BYTES_DATA: u64 = 32;
-pub const TEXT_LENGTH: u64 = 16;
-pub const TEXT_STATE: u64 = 32;
-pub const TYPE_FLAGS: u64 = 168;
+pub(crate) const OBJECT_TYPE: u64 = 8;
+pub(crate) const BYTES_LENGTH: u64 = 16;
+pub(crate) const BYTES_DATA: u64 = 32;
+pub(crate) const TEXT_LENGTH: u64 = 16;
+pub(crate) const TEXT_STATE: u64 = 32;
+pub(crate) const TYPE_FLAGS: u64 = 168;
 
 /// How a thread's newest frame is found from its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum First {
+pub(crate) enum First {
     /// The state points to it.
     Direct { frame: u64 },
     /// The state points to a structure on the C stack, which points to it.
@@ -31,7 +31,7 @@ pub enum First {
 
 /// What a frame looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Frames {
+pub(crate) enum Frames {
     /// `PyFrameObject`: every frame is a Python object and has a C evaluation frame of its own.
     /// `unit_bytes` is what one step of `f_lasti` is worth.
     Objects { back: u64, code: u64, last_instruction: u64, unit_bytes: i32 },
@@ -40,7 +40,7 @@ pub enum Frames {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Internal {
+pub(crate) struct Internal {
     pub previous: u64,
     pub code: u64,
     /// Bits of the reference to the code that are no part of the address.
@@ -57,7 +57,7 @@ pub struct Internal {
 
 /// How the bytes behind `co_linetable` (`co_lnotab`) are to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LineFormat {
+pub(crate) enum LineFormat {
     /// 3.9: pairs of address and line steps.
     Pairs,
     /// 3.10: PEP 626, pairs of range and line steps.
@@ -68,7 +68,7 @@ pub enum LineFormat {
 
 /// The fields of a code object that name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Code {
+pub(crate) struct Code {
     pub name: u64,
     pub filename: u64,
     pub line_table: u64,
@@ -80,13 +80,13 @@ pub struct Code {
 
 /// The data of a `str`, by its form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Text {
+pub(crate) struct Text {
     pub ascii_data: u64,
     pub compact_data: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     pub first: First,
     pub frames: Frames,
     pub code: Code,
@@ -94,7 +94,7 @@ pub struct Layout {
 }
 
 /// The layout of a version, none if it is not known.
-pub fn of_version(major: u8, minor: u8) -> Option<Layout> {
+pub(crate) fn of_version(major: u8, minor: u8) -> Option<Layout> {
     match (major, minor) {
         (3, 9) => Some(VERSION_3_9),
         (3, 10) => Some(VERSION_3_10),

@@ -15,6 +15,7 @@
 //! Limits: a thread that runs several interpreters shows the frames of one of them (before 3.12 the
 //! first, then the one that runs); the others belong to another thread state, and are left out, not
 //! misread. Builds without the interpreter's lock, and versions not in the table, are refused.
+#![warn(unreachable_pub)]
 
 mod codes;
 mod host;

@@ -5,7 +5,7 @@ use crate::layout::LineFormat;
 
 /// The line of the instruction at an offset. The first line of the code where the table names none
 /// (the interpreter's own instructions) or the frame has not started.
-pub fn line(code: &Code, offset_bytes: i32) -> u64 {
+pub(crate) fn line(code: &Code, offset_bytes: i32) -> u64 {
     let first_line = i64::from(code.first_line);
     let offset = i64::from(offset_bytes);
     let found = match code.line_format {

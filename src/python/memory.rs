@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 /// Both ways to read, so that the walk that is proven is the walk that runs.
-pub trait Memory {
+pub(crate) trait Memory {
     /// Copies the bytes at an address, none if they are not all readable.
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]>;
 
@@ -35,12 +35,12 @@ const ADDRESS_END: u64 = 1 << 47;
 
 /// Whether an object, a frame or a state of the interpreter can be here.
 #[inline(always)]
-pub fn is_plausible(address: u64) -> bool {
+pub(crate) fn is_plausible(address: u64) -> bool {
     address & 7 == 0 && (ADDRESS_MIN..ADDRESS_END).contains(&address)
 }
 
 /// Reads as any program reads its memory. Only for a layout that `proof` found to hold.
-pub struct Direct(());
+pub(crate) struct Direct(());
 
 impl Direct {
     /// # Safety
@@ -48,7 +48,7 @@ impl Direct {
     /// The layout by which addresses are found has been proven in this process, and the objects
     /// they lead through stay as they are: they hang on frames of the calling thread, which is
     /// inside our call.
-    pub unsafe fn new() -> Direct {
+    pub(crate) unsafe fn new() -> Direct {
         Direct(())
     }
 }
@@ -66,14 +66,14 @@ impl Memory for Direct {
 /// Reads through a pipe: the kernel, asked to write from an address that is not mapped, says so.
 /// Two system calls for a read, which is why only the first walk is made in this way. (There is a
 /// call to read a process's memory, but sandboxes refuse it.)
-pub struct Checked {
+pub(crate) struct Checked {
     read_end: i32,
     write_end: i32,
 }
 
 impl Checked {
     /// None if the process may open no more files.
-    pub fn new() -> Option<Checked> {
+    pub(crate) fn new() -> Option<Checked> {
         let mut ends = [0i32; 2];
         // SAFETY: `ends` has room for the two descriptors.
         let failed = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };

@@ -13,7 +13,7 @@ const FRAMES_COUNT_MAX: usize = 256;
 
 /// A capture before the proof. Threads that come here at the same time each make it.
 #[cold]
-pub fn capture(out: &mut [u64]) -> Captured {
+pub(crate) fn capture(out: &mut [u64]) -> Captured {
     let Some(interpreter) = host::known() else { return Captured::default() };
     let Some(thread_state) = interpreter.thread_state() else { return Captured::default() };
     let Some(memory) = Checked::new() else { return Captured::default() };

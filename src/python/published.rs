@@ -6,7 +6,7 @@ use crate::layout::{Code, First, Frames, Internal, Layout};
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 /// Words of the block that are looked at, at most.
-pub const WORDS_COUNT: usize = 64;
+pub(crate) const WORDS_COUNT: usize = 64;
 
 /// Where the groups of the block start, in words: later versions put in more fields.
 struct Groups {
@@ -20,7 +20,7 @@ const GROUPS_3_13: Groups = Groups { thread_state: 19, frame: 28, code: 34, obje
 const GROUPS_3_14: Groups = Groups { thread_state: 22, frame: 31, code: 39, object: 50 };
 
 /// The layout with what only the interpreter knows put in, or why it is not believed.
-pub fn agree(
+pub(crate) fn agree(
     layout: Layout,
     version: (u8, u8),
     words: &[u64; WORDS_COUNT],

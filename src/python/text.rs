@@ -16,7 +16,7 @@ const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
 /// The characters of a `str`, in place.
-pub struct Characters {
+pub(crate) struct Characters {
     pub address: u64,
     pub count: u64,
     pub bytes_each: u64,
@@ -24,7 +24,11 @@ pub struct Characters {
 
 /// Whether an object is a `str` or of a class made from it, as file names given to `compile` may be.
 #[inline(always)]
-pub fn is_text<M: Memory>(interpreter: &Interpreter, memory: &M, object: u64) -> Option<bool> {
+pub(crate) fn is_text<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    object: u64,
+) -> Option<bool> {
     /// `Py_TPFLAGS_UNICODE_SUBCLASS`.
     const OF_TEXT: u64 = 1 << 28;
     if !is_plausible(object) {
@@ -39,7 +43,7 @@ pub fn is_text<M: Memory>(interpreter: &Interpreter, memory: &M, object: u64) ->
 
 /// Where a `str` has its characters; none if it is no `str`.
 #[inline(always)]
-pub fn characters<M: Memory>(
+pub(crate) fn characters<M: Memory>(
     interpreter: &Interpreter,
     memory: &M,
     text: u64,
@@ -61,7 +65,7 @@ pub fn characters<M: Memory>(
 }
 
 /// A `str` as UTF-8; `?` if it cannot be read.
-pub fn copy_text<M: Memory>(interpreter: &Interpreter, memory: &M, text: u64) -> String {
+pub(crate) fn copy_text<M: Memory>(interpreter: &Interpreter, memory: &M, text: u64) -> String {
     let copied = characters(interpreter, memory, text).and_then(|characters| {
         (0..characters.count).map(|index| character(memory, &characters, index)).collect()
     });
@@ -69,7 +73,11 @@ pub fn copy_text<M: Memory>(interpreter: &Interpreter, memory: &M, text: u64) ->
 }
 
 /// The contents of a `bytes`; empty if it cannot be read.
-pub fn copy_bytes<M: Memory>(interpreter: &Interpreter, memory: &M, bytes: u64) -> Box<[u8]> {
+pub(crate) fn copy_bytes<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    bytes: u64,
+) -> Box<[u8]> {
     let copied = || {
         if !is_plausible(bytes) || memory.word(bytes + OBJECT_TYPE)? != interpreter.bytes_type {
             return None;

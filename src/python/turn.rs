@@ -14,7 +14,7 @@ const SLEEPS_COUNT_MAX: u32 = 1 << 16;
 static HOLDER: AtomicI32 = AtomicI32::new(FREE);
 
 /// Runs the work alone in this process; none if its turn does not come.
-pub fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
     // SAFETY: always succeeds.
     let process = unsafe { libc::getpid() };
     let mut expected = FREE;

@@ -6,7 +6,7 @@ use crate::memory::{Direct, Memory, is_plausible};
 use crate::{Captured, codes, word};
 
 /// A frame that runs Python code.
-pub struct Frame {
+pub(crate) struct Frame {
     pub code: u64,
     /// From the first instruction to the one that runs; negative if none has.
     pub offset_bytes: i32,
@@ -14,7 +14,7 @@ pub struct Frame {
 }
 
 /// What a walk met that cannot be there.
-pub type Fault = &'static str;
+pub(crate) type Fault = &'static str;
 
 /// `FRAME_OWNED_BY_GENERATOR`: such a frame counts as started from its making.
 const OWNED_BY_GENERATOR: u8 = 1;
@@ -26,7 +26,7 @@ const OWNERS_OF_MARKS: u8 = 3;
 const SILENT_COUNT_MAX: usize = 1 << 20;
 
 /// The calling thread's frames by plain reads.
-pub fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
+pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
     let mut captured = Captured::default();
     let Some(thread_state) = interpreter.thread_state() else { return captured };
     // SAFETY:
@@ -50,7 +50,7 @@ pub fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
 
 /// Shows each frame until `visit` has enough.
 #[inline(always)]
-pub fn frames<M: Memory>(
+pub(crate) fn frames<M: Memory>(
     interpreter: &Interpreter,
     memory: &M,
     thread_state: u64,

@@ -13,28 +13,28 @@ const BOUNDARY: u64 = 1 << 62;
 const CODE_SHIFT: u32 = 32;
 const CODE_BITS: u32 = 30;
 /// One more than the largest number of a code that fits.
-pub const CODE_END: u32 = 1 << CODE_BITS;
+pub(crate) const CODE_END: u32 = 1 << CODE_BITS;
 
 /// What a word says.
-pub struct Parts {
+pub(crate) struct Parts {
     pub code: u32,
     pub offset_bytes: i32,
 }
 
 #[inline]
-pub fn pack(code: u32, offset_bytes: i32, boundary: bool) -> u64 {
+pub(crate) fn pack(code: u32, offset_bytes: i32, boundary: bool) -> u64 {
     debug_assert!(code < CODE_END);
     let boundary = if boundary { BOUNDARY } else { 0 };
     PYTHON | boundary | u64::from(code) << CODE_SHIFT | u64::from(offset_bytes as u32)
 }
 
 #[inline]
-pub fn is_boundary(word: u64) -> bool {
+pub(crate) fn is_boundary(word: u64) -> bool {
     word & (PYTHON | BOUNDARY) == PYTHON | BOUNDARY
 }
 
 /// None for a word that is no Python frame.
-pub fn unpack(word: u64) -> Option<Parts> {
+pub(crate) fn unpack(word: u64) -> Option<Parts> {
     let code = (word >> CODE_SHIFT) as u32 & (CODE_END - 1);
     (word & PYTHON != 0).then_some(Parts { code, offset_bytes: word as u32 as i32 })
 }

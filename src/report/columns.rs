@@ -19,7 +19,7 @@ enum Kind {
 }
 
 #[derive(Default)]
-pub struct Columns {
+pub(crate) struct Columns {
     bytes: Vec<u8>,
     index: Vec<Column>,
 }
@@ -32,12 +32,12 @@ struct Column {
 }
 
 impl Columns {
-    pub fn unsigned(&mut self, name: &str, numbers: impl IntoIterator<Item = u64>) {
+    pub(crate) fn unsigned(&mut self, name: &str, numbers: impl IntoIterator<Item = u64>) {
         self.column(name, Kind::Unsigned, numbers);
     }
 
     /// Of numbers that never fall.
-    pub fn delta(&mut self, name: &str, numbers: impl IntoIterator<Item = u64>) {
+    pub(crate) fn delta(&mut self, name: &str, numbers: impl IntoIterator<Item = u64>) {
         let mut before = 0;
         let distances = numbers.into_iter().map(|number| {
             let distance = number - before;
@@ -47,13 +47,13 @@ impl Columns {
         self.column(name, Kind::Delta, distances);
     }
 
-    pub fn signed(&mut self, name: &str, numbers: impl IntoIterator<Item = i64>) {
+    pub(crate) fn signed(&mut self, name: &str, numbers: impl IntoIterator<Item = i64>) {
         let turned =
             numbers.into_iter().map(|number| ((number << 1) ^ (number >> 63)).cast_unsigned());
         self.column(name, Kind::Signed, turned);
     }
 
-    pub fn text(&mut self, name: &str, text: &str) {
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
         self.index.push(Column {
             name: name.to_string(),
@@ -75,7 +75,7 @@ impl Columns {
     }
 
     /// Where each column is, for the head of the page.
-    pub fn write_index<W: Write>(&self, json: &mut Json<W>) -> io::Result<()> {
+    pub(crate) fn write_index<W: Write>(&self, json: &mut Json<W>) -> io::Result<()> {
         json.list(&self.index, |json, column| {
             let kind = match column.kind {
                 Kind::Unsigned => "uint",
@@ -92,7 +92,7 @@ impl Columns {
         })
     }
 
-    pub fn deflated(&self) -> Vec<u8> {
+    pub(crate) fn deflated(&self) -> Vec<u8> {
         miniz_oxide::deflate::compress_to_vec(&self.bytes, DEFLATE_LEVEL)
     }
 }
@@ -109,7 +109,7 @@ fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 /// The letters of RFC 4648, as `atob` reads them.
-pub fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {

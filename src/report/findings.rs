@@ -10,7 +10,7 @@ use crate::inputs::{Input, Place, same_process};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
 
-pub fn of(
+pub(crate) fn of(
     inputs: &[Input],
     places: &[Place],
     translations: &mut [Translation],

@@ -13,13 +13,13 @@ use crate::inputs::{Input, Place, same_process};
 const VERSION: u32 = 1;
 
 /// What `write` writes.
-pub fn json(write: impl FnOnce(&mut Json<&mut Vec<u8>>) -> io::Result<()>) -> String {
+pub(crate) fn json(write: impl FnOnce(&mut Json<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut bytes = Vec::new();
     write(&mut Json::new(&mut bytes)).expect("memory takes it");
     String::from_utf8(bytes).expect("of texts comes text")
 }
 
-pub fn head(inputs: &[Input], places: &[Place], columns: &Columns) -> String {
+pub(crate) fn head(inputs: &[Input], places: &[Place], columns: &Columns) -> String {
     json(|json| {
         json.object(|json| {
             json.key("version")?.number(VERSION)?;

@@ -28,7 +28,7 @@ const SCRIPTS: &[&str] = &[
 ];
 
 /// Fills the template. What goes in is never searched for places again, so it may hold anything.
-pub fn write(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
     let mut rest = TEMPLATE;
     while let Some((before, after)) = rest.split_once("{{") {
         let (place, after) = after.split_once("}}").expect("each place in the template is closed");
@@ -59,7 +59,7 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// As text of HTML.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut made = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -13,7 +13,7 @@ pub struct Input {
 }
 
 /// A track of the page, and where it comes from.
-pub struct Place {
+pub(crate) struct Place {
     pub file: usize,
     pub device: usize,
     pub track: Track,
@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 /// The program's name if the file has it, else the file's.
-pub fn title(inputs: &[Input]) -> String {
+pub(crate) fn title(inputs: &[Input]) -> String {
     let programs = inputs.iter().filter_map(|input| input.snapshot.setting("program"));
     let programs: HashSet<_> = programs.collect();
     match (programs.len(), inputs) {
@@ -36,7 +36,7 @@ pub fn title(inputs: &[Input]) -> String {
 
 /// Whether the files are moments of one process, and so must not be added up: an entry of the first is
 /// in the second as well, or both say the same host and process.
-pub fn same_process(inputs: &[Input]) -> bool {
+pub(crate) fn same_process(inputs: &[Input]) -> bool {
     let [first, others @ ..] = inputs else { return false };
     let identity = |input: &Input| {
         let setting = |name| input.snapshot.setting(name).map(str::to_string);

@@ -7,7 +7,7 @@ use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
 use crate::{findings, head};
 
-pub struct Layout {
+pub(crate) struct Layout {
     pub title: String,
     pub findings: Vec<String>,
     /// JSON.
@@ -16,7 +16,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn of(inputs: &[Input]) -> Layout {
+    pub(crate) fn of(inputs: &[Input]) -> Layout {
         let mut tables = Tables::default();
         let mut columns = Columns::default();
         let mut segments = Segments::default();

@@ -7,6 +7,7 @@
 //! Names in a snapshot come from the program, and may be anything. They enter the page as text only:
 //! escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 // From snapshots to the data of the page.
 mod columns;

@@ -7,7 +7,7 @@ use crate::columns::Columns;
 use crate::tables::{Tables, Translation};
 
 #[derive(Default)]
-pub struct Segments {
+pub(crate) struct Segments {
     segments: Vec<[u64; 9]>,
     blocks: Vec<[u64; 4]>,
 }
@@ -17,7 +17,7 @@ const SEGMENT_FIELDS: [&str; 9] =
 const BLOCK_FIELDS: [&str; 4] = ["bytes", "requested", "state", "stack"];
 
 impl Segments {
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         snapshot: &Snapshot,
         device: usize,
@@ -50,7 +50,7 @@ impl Segments {
         }
     }
 
-    pub fn write(&self, columns: &mut Columns) {
+    pub(crate) fn write(&self, columns: &mut Columns) {
         for (index, field) in SEGMENT_FIELDS.iter().enumerate() {
             let numbers = self.segments.iter().map(|segment| segment[index]);
             columns.unsigned(&format!("segment.{field}"), numbers);

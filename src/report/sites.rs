@@ -11,10 +11,10 @@ use cachealloc_analysis::model::{Action, BlockState, Snapshot, StackId};
 use cachealloc_analysis::names::Names;
 
 /// Frames by their numbers in the tables, the innermost first.
-pub type Chain = Vec<u32>;
+pub(crate) type Chain = Vec<u32>;
 
 /// A stack, and what it stands for.
-pub struct Weighed {
+pub(crate) struct Weighed {
     pub file: usize,
     pub stack: StackId,
     /// The site's frame and its callers.
@@ -31,7 +31,7 @@ const SHARE_LEAST: u64 = 2;
 const CALLERS_MAX: usize = 12;
 
 /// All stacks of a file, with the numbers that `frame` gives to their frames.
-pub fn weighed(
+pub(crate) fn weighed(
     file: usize,
     snapshot: &Snapshot,
     names: &Names,
@@ -61,7 +61,7 @@ pub fn weighed(
 }
 
 /// The chain of every stack: its site's frame, and where that is split, the caller.
-pub fn chains(stacks: &[Weighed]) -> HashMap<(usize, StackId), Chain> {
+pub(crate) fn chains(stacks: &[Weighed]) -> HashMap<(usize, StackId), Chain> {
     let sum = |of: fn(&Weighed) -> u64, group: &[&Weighed]| {
         group.iter().fold(0u64, |sum, stack| sum.saturating_add(of(stack)))
     };

@@ -17,7 +17,7 @@ use crate::sites::{self, Chain};
 const NAME_CHARS_MAX: usize = 120;
 
 /// Things that are numbered in the order in which they come, each once.
-pub struct Numbered<T> {
+pub(crate) struct Numbered<T> {
     all: Vec<T>,
     numbers: HashMap<T, u32>,
 }
@@ -29,7 +29,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Clone + Eq + Hash> Numbered<T> {
-    pub fn number(&mut self, thing: T) -> u32 {
+    pub(crate) fn number(&mut self, thing: T) -> u32 {
         if let Some(&number) = self.numbers.get(&thing) {
             return number;
         }
@@ -40,14 +40,14 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
         number
     }
 
-    pub fn all(&self) -> &[T] {
+    pub(crate) fn all(&self) -> &[T] {
         &self.all
     }
 }
 
 /// A frame by its numbers in the table of texts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FrameRow {
+pub(crate) struct FrameRow {
     name: u32,
     /// The name, shortened.
     short: u32,
@@ -61,7 +61,7 @@ pub struct FrameRow {
 
 /// A stack as the page knows it: 0 is no node, otherwise one more than the node's number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct StackRow {
+pub(crate) struct StackRow {
     node: u32,
     site: u32,
     library: u32,
@@ -70,14 +70,14 @@ pub struct StackRow {
 /// What the page calls a call site: "train.py:88" and "step", or with a caller "pool.c:12 < load.c:30"
 /// and "get < load".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SiteRow {
+pub(crate) struct SiteRow {
     place: u32,
     function: u32,
     file: u32,
 }
 
 #[derive(Default)]
-pub struct Tables {
+pub(crate) struct Tables {
     texts: Numbered<String>,
     frames: Numbered<FrameRow>,
     /// A node is its parent (as in [`StackRow`]) and its frame.
@@ -90,7 +90,7 @@ pub struct Tables {
 }
 
 /// The numbers that the stacks of one file have in the tables.
-pub struct Translation<'a> {
+pub(crate) struct Translation<'a> {
     /// Which file it is.
     number: usize,
     snapshot: &'a Snapshot,
@@ -104,7 +104,7 @@ pub struct Translation<'a> {
 }
 
 impl<'a> Translation<'a> {
-    pub fn of(number: usize, snapshot: &'a Snapshot) -> Translation<'a> {
+    pub(crate) fn of(number: usize, snapshot: &'a Snapshot) -> Translation<'a> {
         let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
         let known = entries.filter(|entry| !entry.category.is_empty() && !entry.stack.is_none());
         Translation {
@@ -120,12 +120,17 @@ impl<'a> Translation<'a> {
 }
 
 impl Tables {
-    pub fn text(&mut self, text: &str) -> u32 {
+    pub(crate) fn text(&mut self, text: &str) -> u32 {
         self.texts.number(text.to_string())
     }
 
     /// The number of a stack of this file, whose memory is of this category.
-    pub fn stack(&mut self, file: &mut Translation, stack: StackId, category: TextId) -> u32 {
+    pub(crate) fn stack(
+        &mut self,
+        file: &mut Translation,
+        stack: StackId,
+        category: TextId,
+    ) -> u32 {
         let category = if category.is_empty() {
             file.categories.get(&stack).copied().unwrap_or_default()
         } else {
@@ -175,7 +180,7 @@ impl Tables {
     }
 
     /// Decides which frames name call sites. Before anything else of these files is put into the tables.
-    pub fn find_sites(&mut self, files: &mut [Translation]) {
+    pub(crate) fn find_sites(&mut self, files: &mut [Translation]) {
         let mut stacks = Vec::new();
         for file in files {
             let (number, snapshot) = (file.number, file.snapshot);
@@ -216,12 +221,12 @@ impl Tables {
         }
     }
 
-    pub fn site_of(&self, stack: u32) -> u32 {
+    pub(crate) fn site_of(&self, stack: u32) -> u32 {
         self.stacks.all()[stack as usize].site
     }
 
     /// The call site of a stack, in words, and not in too many.
-    pub fn site_text(&self, site: u32) -> String {
+    pub(crate) fn site_text(&self, site: u32) -> String {
         let site = self.sites.all()[site as usize];
         let text =
             |number: u32| cut(&self.texts.all()[number as usize], NAME_CHARS_MAX).into_owned();
@@ -231,7 +236,7 @@ impl Tables {
         }
     }
 
-    pub fn write(&self, columns: &mut Columns) {
+    pub(crate) fn write(&self, columns: &mut Columns) {
         let frames = self.frames.all();
         columns.unsigned("frame.name", frames.iter().map(|frame| frame.name.into()));
         columns.unsigned("frame.short", frames.iter().map(|frame| frame.short.into()));

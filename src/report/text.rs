@@ -3,13 +3,13 @@
 use cachealloc_text::count;
 
 /// A share in percent, with a digit more where it is small.
-pub fn share(part: u64, whole: u64) -> String {
+pub(crate) fn share(part: u64, whole: u64) -> String {
     let percent = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
     if percent >= 9.95 || part == 0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
 /// A span of time.
-pub fn time(us: u64) -> String {
+pub(crate) fn time(us: u64) -> String {
     let seconds = us as f64 / 1e6;
     match us {
         0..1_000 => format!("{us} us"),

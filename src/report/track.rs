@@ -10,7 +10,7 @@ use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{Lifetime, Lifetimes, Moment};
 
 #[derive(Debug, Default)]
-pub struct Track {
+pub(crate) struct Track {
     /// Microseconds since 1970 of each event. Never falls.
     pub times_us: Vec<u64>,
     /// By the moment at which they begin.
@@ -27,7 +27,7 @@ pub struct Track {
 
 /// One block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// The first moment at which it is alive; 0 where it is from before the recording.
     pub from: u32,
     /// The last one. `None`: it was never freed.
@@ -41,10 +41,10 @@ pub struct Row {
 }
 
 /// What the page is told of each block; that one was never freed it sees itself.
-pub const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
+pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Oom {
+pub(crate) struct Oom {
     pub event: u32,
     /// Of entries, just before.
     pub moment: Moment,
@@ -65,7 +65,7 @@ enum Change {
 }
 
 impl Track {
-    pub fn of(device: &Device) -> Track {
+    pub(crate) fn of(device: &Device) -> Track {
         let lifetimes = Lifetimes::of(device);
         let mut track = Track::default();
         let waste = Waste::of(device, &lifetimes);
@@ -108,12 +108,12 @@ impl Track {
     }
 
     /// The page's moment when so many entries have happened.
-    pub fn page_moment(&self, moment: Moment) -> u32 {
+    pub(crate) fn page_moment(&self, moment: Moment) -> u32 {
         self.after_entries.partition_point(|&after| after <= moment) as u32
     }
 
     /// What was reserved at a moment of the page.
-    pub fn reserved_at(&self, page_moment: u32) -> u64 {
+    pub(crate) fn reserved_at(&self, page_moment: u32) -> u64 {
         let changes = self.reserves.iter().filter(|change| change.0 < page_moment);
         let change: i128 = changes.map(|change| i128::from(change.1)).sum();
         unsigned(i128::from(self.reserved_before) + change)

@@ -8,17 +8,17 @@ use core::ptr::null_mut;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Hands out zeroed bytes and takes none back.
-pub struct Arena {
+pub(crate) struct Arena {
     next: *mut u8,
     left: usize,
 }
 
 impl Arena {
-    pub const fn new() -> Arena {
+    pub(crate) const fn new() -> Arena {
         Arena { next: null_mut(), left: 0 }
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) -> Option<&'static [u8]> {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Option<&'static [u8]> {
         if bytes.is_empty() {
             return Some(&[]);
         }
@@ -29,7 +29,7 @@ impl Arena {
         Some(unsafe { core::slice::from_raw_parts(place, bytes.len()) })
     }
 
-    pub fn value<T>(&mut self, value: T) -> Option<&'static T> {
+    pub(crate) fn value<T>(&mut self, value: T) -> Option<&'static T> {
         let place = self.take(size_of::<T>(), align_of::<T>())?.cast::<T>();
         // SAFETY: `place` is fresh memory for one aligned `T`.
         unsafe { place.write(value) };

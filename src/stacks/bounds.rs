@@ -20,7 +20,7 @@ thread_local! {
 /// a coroutine's, which may be anywhere. `address` must be the stack pointer of a running function: that it is mapped is taken for
 /// granted.
 #[inline(always)]
-pub fn top_above(address: u64) -> Option<u64> {
+pub(crate) fn top_above(address: u64) -> Option<u64> {
     let (low, high) = OWN.get();
     if (low..high).contains(&address) { Some(high) } else { look_up(address) }
 }

@@ -15,7 +15,7 @@ const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 
 /// # Safety
 ///
 /// - The object with these headers and this base is loaded and stays so during the call.
-pub unsafe fn rule_at(base: u64, headers: &[libc::Elf64_Phdr], address: u64) -> Rule {
+pub(crate) unsafe fn rule_at(base: u64, headers: &[libc::Elf64_Phdr], address: u64) -> Rule {
     // SAFETY: loaded, by the caller's word.
     let code = unsafe { loader::readable(base, headers, address + 1) };
     if code.is_some_and(|code| code.starts_with(&SIGNAL_RETURN)) {

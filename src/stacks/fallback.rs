@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::{Captured, modules};
 
 /// Captures that came here.
-pub static COUNT: AtomicU64 = AtomicU64::new(0);
+pub(crate) static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The addresses from the caller's frame on; `None` where libgcc does not come across it.
 /// `caller` is the return address of the capturing function.
 #[cfg(target_arch = "x86_64")]
 #[cold]
-pub fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<Captured> {
+pub(crate) fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<Captured> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let mut found = false;
     // Modules that only this unwinder sees must be known all the same.
@@ -66,7 +66,7 @@ fn collect(
     (count, truncated)
 }
 
-pub fn each_address(mut body: impl FnMut(u64) -> bool) {
+pub(crate) fn each_address(mut body: impl FnMut(u64) -> bool) {
     each_frame(|frame| frame.ip().is_null() || body(frame.ip() as u64));
 }
 

@@ -17,11 +17,11 @@ const WAITS_MAX: u32 = 5_000;
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// A visit to the loader's list; no fork begins before it is dropped.
-pub struct Visit(());
+pub(crate) struct Visit(());
 
 impl Visit {
     /// `None`: the process is forking.
-    pub fn begin() -> Option<Visit> {
+    pub(crate) fn begin() -> Option<Visit> {
         if !REGISTERED.load(Ordering::Relaxed) {
             register();
         }
@@ -31,7 +31,7 @@ impl Visit {
     }
 
     /// As [`Visit::begin`], but waits for a fork that runs. Not in an allocation call.
-    pub fn begin_patiently() -> Option<Visit> {
+    pub(crate) fn begin_patiently() -> Option<Visit> {
         (0..WAITS_MAX).find_map(|_| {
             let visit = Visit::begin();
             if visit.is_none() {

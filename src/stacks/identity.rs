@@ -79,7 +79,7 @@ fn is_mapped_at(file: &File, base: u64) -> Option<bool> {
 }
 
 /// The file at this path, if it is the module's.
-pub fn open(path: &str, module: &Module) -> Option<File> {
+pub(crate) fn open(path: &str, module: &Module) -> Option<File> {
     // What is no ordinary file may answer never.
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
     let file = File::open(path).ok().filter(|_| is_file)?;

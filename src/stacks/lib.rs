@@ -19,6 +19,7 @@
 //! is noticed at the next frame that was never seen before.
 //!
 //! On other processors than x86-64 every capture is libgcc's.
+#![warn(unreachable_pub)]
 
 mod arena;
 mod fallback;

@@ -5,7 +5,7 @@ use core::ops::{ControlFlow, Range};
 
 /// One loaded object (the main program, a library, the kernel's vDSO), while the loader's list lock
 /// is held: nothing of it is unmapped until the visit ends.
-pub struct Object<'visit> {
+pub(crate) struct Object<'visit> {
     /// What the loader added to the addresses in the file.
     pub base: u64,
     pub headers: &'visit [libc::Elf64_Phdr],
@@ -17,7 +17,7 @@ pub struct Object<'visit> {
 
 /// How many objects were ever added to the loader's list and removed from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ListState {
+pub(crate) struct ListState {
     pub added: u32,
     pub removed: u32,
 }
@@ -28,7 +28,7 @@ pub struct ListState {
 /// constructor or waits: a capture inside `dlopen`, or beside one that does not end, gets through.
 /// `body` takes no lock and allocates nothing from the heap, so no other lock ever depends on this
 /// one.
-pub fn each_object(mut body: impl FnMut(&Object) -> ControlFlow<()>) {
+pub(crate) fn each_object(mut body: impl FnMut(&Object) -> ControlFlow<()>) {
     let mut body: &mut dyn FnMut(&Object) -> ControlFlow<()> = &mut body;
     // SAFETY: `visit` gets the pointer to `body` back, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
@@ -55,7 +55,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, body: *mut c
 }
 
 /// The addresses of a segment in memory.
-pub fn segment(base: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
+pub(crate) fn segment(base: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
     let start = base.wrapping_add(header.p_vaddr);
     start..start.saturating_add(header.p_memsz)
 }
@@ -65,7 +65,7 @@ pub fn segment(base: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
 /// # Safety
 ///
 /// - The object with these headers is loaded and stays so for `'visit`.
-pub unsafe fn readable<'visit>(
+pub(crate) unsafe fn readable<'visit>(
     base: u64,
     headers: &[libc::Elf64_Phdr],
     address: u64,
@@ -82,7 +82,7 @@ pub unsafe fn readable<'visit>(
 
 impl Object<'_> {
     /// From the first to the last loaded byte.
-    pub fn range(&self) -> Range<u64> {
+    pub(crate) fn range(&self) -> Range<u64> {
         let loaded = || {
             self.headers
                 .iter()
@@ -95,7 +95,7 @@ impl Object<'_> {
     }
 
     /// The id that the linker gave to this build; empty without one.
-    pub fn build_id(&self) -> &[u8] {
+    pub(crate) fn build_id(&self) -> &[u8] {
         for header in self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
             let range = segment(self.base, header);
             // SAFETY: loaded during this visit.
@@ -111,7 +111,7 @@ impl Object<'_> {
 }
 
 /// The id among the notes of a segment with this alignment.
-pub fn build_id_among(mut notes: &[u8], align: u64) -> Option<&[u8]> {
+pub(crate) fn build_id_among(mut notes: &[u8], align: u64) -> Option<&[u8]> {
     const NT_GNU_BUILD_ID: u32 = 3;
     let align = if align == 8 { 8 } else { 4 };
     while let Some((note, rest)) = split_note(notes, align) {

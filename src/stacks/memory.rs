@@ -1,14 +1,14 @@
 //! Reading a stack without ever touching memory that may be missing.
 
 /// A stack, read word by word. `None`: not readable, or not where a stack word can be.
-pub trait Memory {
+pub(crate) trait Memory {
     fn word(&mut self, address: u64) -> Option<u64>;
     /// A lower frame of the same stack proves that this address is on it.
     fn holds(&self, address: u64) -> bool;
 }
 
 /// The stack on which we run: mapped from where we stand to its top, so reads need no system call.
-pub struct OwnStack {
+pub(crate) struct OwnStack {
     floor: u64,
     bytes: u64,
 }
@@ -18,7 +18,7 @@ impl OwnStack {
     ///
     /// - Memory from `floor` to `top` is readable, and stays so as long as the calling function
     ///   runs.
-    pub unsafe fn new(floor: u64, top: u64) -> OwnStack {
+    pub(crate) unsafe fn new(floor: u64, top: u64) -> OwnStack {
         OwnStack { floor, bytes: top.saturating_sub(floor) }
     }
 }
@@ -42,7 +42,7 @@ impl Memory for OwnStack {
 
 /// Any other stack (a coroutine's, a signal handler's alternate one, or one that a signal interrupted): the kernel reads it for us
 /// and refuses where nothing is mapped.
-pub struct CheckedStack {
+pub(crate) struct CheckedStack {
     window: [u64; WINDOW_WORDS],
     /// Address of the window, or `NOTHING`.
     start: u64,
@@ -57,7 +57,7 @@ const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
 const NOTHING: u64 = 1;
 
 impl CheckedStack {
-    pub fn new() -> CheckedStack {
+    pub(crate) fn new() -> CheckedStack {
         CheckedStack { window: [0; WINDOW_WORDS], start: NOTHING, refused: false }
     }
 

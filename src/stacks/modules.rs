@@ -20,7 +20,7 @@ use crate::fork::Visit;
 use crate::loader::{ListState, Object, each_object};
 
 /// One module while it was loaded at one place.
-pub struct Module {
+pub(crate) struct Module {
     base: u64,
     range: Range<u64>,
     headers: *const libc::Elf64_Phdr,
@@ -81,7 +81,7 @@ unsafe impl Sync for Writing {}
 
 /// The number of the present epoch, as far as noticed.
 #[inline(always)]
-pub fn epoch() -> u32 {
+pub(crate) fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
 }
 
@@ -91,18 +91,18 @@ pub fn note_unload() {
 }
 
 /// Brings the table up to date.
-pub fn observe() {
+pub(crate) fn observe() {
     Visit::begin_patiently().and_then(|visit| while_current(&visit, |_| ()));
 }
 
 /// As [`observe`], unless the process is forking; the present epoch.
-pub fn observe_now() -> u32 {
+pub(crate) fn observe_now() -> u32 {
     Visit::begin().and_then(|visit| while_current(&visit, |epoch| epoch)).unwrap_or_else(epoch)
 }
 
 /// Runs `body` with the present epoch, under the loader's list lock and with an up-to-date table.
 /// `None`: the table is being written underneath us, or cannot grow.
-pub fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option<R> {
+pub(crate) fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option<R> {
     let mut body = Some(body);
     for _ in 0..ATTEMPTS_MAX {
         let mut result = None;
@@ -134,7 +134,7 @@ pub fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option<R> {
 }
 
 /// The module that contains this address now, as far as noticed.
-pub fn loaded_at(address: u64) -> Option<&'static Module> {
+pub(crate) fn loaded_at(address: u64) -> Option<&'static Module> {
     modules().find(|it| it.loaded() && it.range.contains(&address))
 }
 
@@ -179,7 +179,7 @@ pub fn modules_version() -> u64 {
 }
 
 /// As [`module_at`], without looking for changes first.
-pub fn find(address: u64, epoch: u32) -> Option<&'static Module> {
+pub(crate) fn find(address: u64, epoch: u32) -> Option<&'static Module> {
     modules().find(|it| it.range.contains(&address) && it.lived_in(epoch))
 }
 
@@ -196,25 +196,25 @@ impl Module {
     /// # Safety
     ///
     /// - The module is loaded and stays so as long as the result is used.
-    pub unsafe fn headers(&self) -> &[libc::Elf64_Phdr] {
+    pub(crate) unsafe fn headers(&self) -> &[libc::Elf64_Phdr] {
         // SAFETY: the loader's own description of a loaded object.
         unsafe { core::slice::from_raw_parts(self.headers, self.headers_count) }
     }
 
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    pub fn loaded(&self) -> bool {
+    pub(crate) fn loaded(&self) -> bool {
         self.last_epoch.load(Ordering::Relaxed) == LOADED
     }
 
-    pub fn build_id(&self) -> &'static [u8] {
+    pub(crate) fn build_id(&self) -> &'static [u8] {
         self.build_id
     }
 
     /// As the loader names it; the main program has no name there.
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         if !self.name.is_empty() {
             return String::from_utf8_lossy(self.name).into_owned();
         }
@@ -222,7 +222,7 @@ impl Module {
         String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
     }
 
-    pub fn info(&self, address: u64) -> ModuleInfo {
+    pub(crate) fn info(&self, address: u64) -> ModuleInfo {
         ModuleInfo {
             path: self.path(),
             build_id: self.build_id.to_vec(),

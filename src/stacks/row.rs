@@ -9,7 +9,7 @@ use gimli::{Register, UnwindExpression};
 
 use crate::rule::{Rule, Saved};
 
-pub type Bytes<'a> = EndianSlice<'a, NativeEndian>;
+pub(crate) type Bytes<'a> = EndianSlice<'a, NativeEndian>;
 
 const FRAME_POINTER: Register = Register(6);
 const STACK_POINTER: Register = Register(7);
@@ -19,7 +19,7 @@ const REMEMBERED_MAX: usize = 4;
 
 /// What the instructions say at one place of the function.
 #[derive(Clone, Copy)]
-pub struct Row {
+pub(crate) struct Row {
     top: Top,
     frame_pointer: Place,
     return_address: Place,
@@ -48,14 +48,14 @@ enum Place {
 }
 
 /// The instructions end before their time, or say what no compiler says.
-pub struct Malformed;
+pub(crate) struct Malformed;
 
 impl Row {
-    pub const START: Row =
+    pub(crate) const START: Row =
         Row { top: Top::Unknown, frame_pointer: Place::Register, return_address: Place::Register };
 
     /// Runs instructions up to the last row that begins at or before `address`.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         mut instructions: CallFrameInstructionIter<Bytes>,
         frames: &Frames,
@@ -150,7 +150,7 @@ impl Row {
         }
     }
 
-    pub fn rule(&self) -> Rule {
+    pub(crate) fn rule(&self) -> Rule {
         match self.return_address {
             Place::Undefined => return Rule::Outermost,
             Place::Stack(-8) => {}
@@ -189,7 +189,7 @@ const PLT_HEAD: [u8; 6] = [0x77, 8, 0x80, 0, 0x3f, 0x1a];
 const PLT_TAIL: [u8; 4] = [0x2a, 0x33, 0x24, 0x22];
 
 /// What the instructions refer to.
-pub struct Frames<'a> {
+pub(crate) struct Frames<'a> {
     pub section: &'a EhFrame<Bytes<'a>>,
     /// First address of the function.
     pub start: u64,

@@ -3,7 +3,7 @@
 /// One frame's rule. In each, the return address lies just below the frame's top (the address the
 /// DWARF standard calls CFA: the stack pointer before the call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// top = stack pointer + offset.
     StackPointer { offset: u64, saved: Saved },
     /// top = frame pointer (`rbp`) + offset.
@@ -21,7 +21,7 @@ pub enum Rule {
 
 /// Where the caller's frame pointer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saved {
+pub(crate) enum Saved {
     /// Still in the register.
     Unchanged,
     /// At top - 8 x this many.
@@ -29,7 +29,7 @@ pub enum Saved {
 }
 
 /// Bits of a packed rule: kind 2, saved 4, offset in words 16.
-pub const RULE_BITS: u32 = 22;
+pub(crate) const RULE_BITS: u32 = 22;
 const KIND_BITS: u32 = 2;
 const SAVED_BITS: u32 = 4;
 const SAVED_MAX: u64 = (1 << SAVED_BITS) - 1;
@@ -42,29 +42,29 @@ const SPECIAL: u64 = 3;
 
 /// A rule in `RULE_BITS` bits. Most are one of the first two kinds, and the walk reads those in place.
 #[derive(Clone, Copy)]
-pub struct Packed(pub u64);
+pub(crate) struct Packed(pub u64);
 
 impl Packed {
     /// `Rule::StackPointer` or `Rule::FramePointer`.
     #[inline(always)]
-    pub fn is_exclusive(self) -> bool {
+    pub(crate) fn is_exclusive(self) -> bool {
         self.kind() <= FRAME_POINTER
     }
 
     /// Of a plain rule: top = frame pointer + offset, not stack pointer + offset.
     #[inline(always)]
-    pub fn uses_frame_pointer(self) -> bool {
+    pub(crate) fn uses_frame_pointer(self) -> bool {
         self.kind() != STACK_POINTER
     }
 
     #[inline(always)]
-    pub fn offset(self) -> u64 {
+    pub(crate) fn offset(self) -> u64 {
         self.0 >> (KIND_BITS + SAVED_BITS) << 3
     }
 
     /// The caller's frame pointer is so many bytes below top; 0: still in the register.
     #[inline(always)]
-    pub fn saved_below(self) -> u64 {
+    pub(crate) fn saved_below(self) -> u64 {
         (self.0 >> KIND_BITS & SAVED_MAX) << 3
     }
 
@@ -73,7 +73,7 @@ impl Packed {
         self.0 & ((1 << KIND_BITS) - 1)
     }
 
-    pub fn unpack(self) -> Rule {
+    pub(crate) fn unpack(self) -> Rule {
         let offset = self.offset();
         let saved = match self.saved_below() {
             0 => Saved::Unchanged,
@@ -92,7 +92,7 @@ impl Packed {
 
 impl Rule {
     /// `Unsupported` where the numbers do not fit.
-    pub fn pack(self) -> Packed {
+    pub(crate) fn pack(self) -> Packed {
         let packed = match self {
             Rule::StackPointer { offset, saved } => pack(STACK_POINTER, offset, saved),
             Rule::FramePointer { offset, saved } => pack(FRAME_POINTER, offset, saved),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::rule::{Packed, RULE_BITS};
 
 /// Code lies below this: the part of the address space that Linux gives to programs by default.
-pub const ADDRESS_BITS: u32 = 47;
+pub(crate) const ADDRESS_BITS: u32 = 47;
 const SET_BITS: u32 = 13;
 const TAG_BITS: u32 = ADDRESS_BITS - SET_BITS;
 const STAMP_BITS: u32 = 8;
@@ -36,20 +36,20 @@ static SETS: [Set; 1 << SET_BITS] =
 
 /// What all slots of one epoch have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Stamp(u64);
+pub(crate) struct Stamp(u64);
 
 impl Stamp {
     const COUNT: u32 = (1 << STAMP_BITS) - 1;
 
     #[inline]
-    pub fn of(epoch: u32) -> Stamp {
+    pub(crate) fn of(epoch: u32) -> Stamp {
         Stamp(u64::from(epoch % Stamp::COUNT) + 1)
     }
 }
 
 /// The rule of a code address below 2^47.
 #[inline(always)]
-pub fn find(address: u64, stamp: Stamp) -> Option<Packed> {
+pub(crate) fn find(address: u64, stamp: Stamp) -> Option<Packed> {
     let (set, wanted) = place(address, stamp);
     let recent = set.recent.load(Ordering::Relaxed) ^ wanted;
     if recent >> RULE_BITS == 0 {
@@ -59,7 +59,7 @@ pub fn find(address: u64, stamp: Stamp) -> Option<Packed> {
     (older >> RULE_BITS == 0).then_some(Packed(older))
 }
 
-pub fn insert(address: u64, stamp: Stamp, rule: Packed) {
+pub(crate) fn insert(address: u64, stamp: Stamp, rule: Packed) {
     let (set, wanted) = place(address, stamp);
     set.older.store(set.recent.load(Ordering::Relaxed), Ordering::Relaxed);
     set.recent.store(wanted | rule.0, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub fn insert(address: u64, stamp: Stamp, rule: Packed) {
 
 /// Called when stamps start again from the first one, and in every case before the new epoch is
 /// visible: a slot of 255 epochs ago must not come back to life.
-pub fn note_epoch(epoch: u32) {
+pub(crate) fn note_epoch(epoch: u32) {
     if epoch.is_multiple_of(Stamp::COUNT) {
         for set in &SETS {
             set.recent.store(0, Ordering::Relaxed);

@@ -26,7 +26,7 @@ const SAVED_STACK_POINTER: u64 = SAVED_REGISTERS + 8 * libc::REG_RSP as u64;
 const SAVED_INSTRUCTION: u64 = SAVED_REGISTERS + 8 * libc::REG_RIP as u64;
 
 #[inline(always)]
-pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
+pub(crate) fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
     let mut captured = Captured { count: 0, truncated: false, epoch: 0 };
     let request = Request { out, hide, captured: &mut captured };
     // SAFETY: the request is valid during the call.

@@ -3,6 +3,7 @@
 //! which they also send orders (`orders`). The caller collects the numbers.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 use cachealloc_core::Stats;
 

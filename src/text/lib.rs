@@ -1,5 +1,6 @@
 //! Texts for people and programs: amounts, names that come from elsewhere, JSON.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod json;
 mod plain;

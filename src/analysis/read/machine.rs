@@ -27,13 +27,13 @@ pub(super) struct Machine<R> {
 type Result<T> = std::result::Result<T, ReadError>;
 
 impl<R: Read> Machine<R> {
-    pub fn new(source: Source<R>) -> Machine<R> {
+    pub(super) fn new(source: Source<R>) -> Machine<R> {
         let (stack, marks, memo, bytes) = Default::default();
         Machine { source, nodes: Nodes::new(), stack, marks, memo, bytes }
     }
 
     /// Runs the pickle to its end. Returns what it leaves.
-    pub fn run(&mut self) -> Result<Value> {
+    pub(super) fn run(&mut self) -> Result<Value> {
         loop {
             let opcode = self.source.byte()?;
             if opcode == STOP {

@@ -43,7 +43,7 @@ pub(super) struct Nodes {
 pub(super) const COUNT_MAX: usize = 1 << 26;
 
 impl Nodes {
-    pub fn new() -> Nodes {
+    pub(super) fn new() -> Nodes {
         Nodes {
             texts: words::texts(),
             frames: Frames::default(),
@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// A value that is about to be referred to gets a place, where it has none.
-    pub fn placed(&mut self, value: Value) -> Result<Value> {
+    pub(super) fn placed(&mut self, value: Value) -> Result<Value> {
         match value {
             Value::EmptyDict => {
                 Ok(Value::Slot(pushed(&mut self.slots, Value::EmptyDict, "dicts")?))
@@ -74,18 +74,18 @@ impl Nodes {
     }
 
     /// What a dict has become.
-    pub fn resolve(&self, value: Value) -> Value {
+    pub(super) fn resolve(&self, value: Value) -> Value {
         match value {
             Value::Slot(slot) => self.slots[slot as usize],
             value => value,
         }
     }
 
-    pub fn list(&mut self, items: Vec<Value>) -> Result<Value> {
+    pub(super) fn list(&mut self, items: Vec<Value>) -> Result<Value> {
         pushed(&mut self.lists, List::Items(items), "lists").map(Value::List)
     }
 
-    pub fn tuple(&mut self, items: &[Value]) -> Result<Value> {
+    pub(super) fn tuple(&mut self, items: &[Value]) -> Result<Value> {
         match *items {
             [Value::Number(first), Value::Number(second)] => {
                 self.pool((first, second)).map(Value::Pair)
@@ -95,7 +95,7 @@ impl Nodes {
     }
 
     /// Items at the end of a list; returns the list.
-    pub fn append(&mut self, list: Value, items: &[Value]) -> Result<Value> {
+    pub(super) fn append(&mut self, list: Value, items: &[Value]) -> Result<Value> {
         match list {
             Value::EmptyList => self.list(items.to_vec()),
             Value::List(id) => match &mut self.lists[id as usize] {
@@ -110,7 +110,7 @@ impl Nodes {
     }
 
     /// Keys and values in turn, into a dict; returns the dict.
-    pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<Value> {
+    pub(super) fn set(&mut self, dict: Value, items: &[Value]) -> Result<Value> {
         if !items.len().is_multiple_of(2) {
             return Err("a key of a dict has no value".into());
         }
@@ -133,7 +133,7 @@ impl Nodes {
     }
 
     /// The items of a list, which is gone after this.
-    pub fn take(&mut self, list: Value) -> Result<Vec<Value>> {
+    pub(super) fn take(&mut self, list: Value) -> Result<Vec<Value>> {
         match list {
             Value::EmptyList | Value::Nothing => Ok(Vec::new()),
             Value::List(id) => match mem::replace(&mut self.lists[id as usize], List::Taken) {
@@ -146,17 +146,17 @@ impl Nodes {
     }
 
     /// Of a dict that is none of the schema's.
-    pub fn pairs(&self, map: u32) -> &Pairs {
+    pub(super) fn pairs(&self, map: u32) -> &Pairs {
         &self.maps[map as usize]
     }
 
-    pub fn get(&self, map: u32, key: TextId) -> Option<Value> {
+    pub(super) fn get(&self, map: u32, key: TextId) -> Option<Value> {
         let found = self.pairs(map).iter().find(|(found, _)| *found == Value::Text(key));
         found.map(|&(_, value)| self.resolve(value))
     }
 
     /// A value in a few words: of a dict what it says, of dicts in it no more than that.
-    pub fn plain(&mut self, value: Value) -> Result<String> {
+    pub(super) fn plain(&mut self, value: Value) -> Result<String> {
         let mut text = String::new();
         let Value::Map(map) = self.resolve(value) else {
             self.push_scalar(value, &mut text)?;

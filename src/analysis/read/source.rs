@@ -17,22 +17,22 @@ pub(super) struct Source<R> {
 const BUFFER_BYTES: usize = 1 << 18;
 
 impl<R: Read> Source<R> {
-    pub fn new(reader: R) -> Source<R> {
+    pub(super) fn new(reader: R) -> Source<R> {
         Source { reader, buffer: vec![0; BUFFER_BYTES], at: 0, end: 0, position: 0 }
     }
 
-    pub fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> u64 {
         self.position + self.at as u64
     }
 
     /// What comes next, up to so many bytes, without reading it. Fewer only at the end of the file.
-    pub fn peek(&mut self, count: usize) -> Result<&[u8], ReadError> {
+    pub(super) fn peek(&mut self, count: usize) -> Result<&[u8], ReadError> {
         while self.end - self.at < count && self.fill()? {}
         Ok(&self.buffer[self.at..self.end.min(self.at + count)])
     }
 
     #[inline]
-    pub fn byte(&mut self) -> Result<u8, ReadError> {
+    pub(super) fn byte(&mut self) -> Result<u8, ReadError> {
         if self.at == self.end && !self.fill()? {
             return Err(self.truncated());
         }
@@ -41,7 +41,7 @@ impl<R: Read> Source<R> {
     }
 
     #[inline]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         if let Some(bytes) = self.buffer[self.at..self.end].first_chunk() {
             self.at += N;
             return Ok(*bytes);
@@ -54,7 +54,7 @@ impl<R: Read> Source<R> {
     }
 
     /// Appends so many bytes. Memory is taken as they come, not as they are announced.
-    pub fn bytes(&mut self, mut count: usize, into: &mut Vec<u8>) -> Result<(), ReadError> {
+    pub(super) fn bytes(&mut self, mut count: usize, into: &mut Vec<u8>) -> Result<(), ReadError> {
         while count > 0 {
             if self.at == self.end && !self.fill()? {
                 return Err(self.truncated());

@@ -41,7 +41,7 @@ pub(super) enum List {
 
 impl Value {
     /// What it is, for messages.
-    pub fn kind(self) -> &'static str {
+    pub(super) fn kind(self) -> &'static str {
         match self {
             Value::Nothing => "None",
             Value::Boolean(_) => "a boolean",

@@ -12,7 +12,7 @@ use super::Result;
 bash:  source <(cachealloc completions bash)
 zsh:   cachealloc completions zsh >\"${fpath[1]}/_cachealloc\"
 fish:  cachealloc completions fish >~/.config/fish/completions/cachealloc.fish")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     shell: Shell,
 }
 
@@ -23,7 +23,7 @@ enum Shell {
     Fish,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let shell = match arguments.shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,

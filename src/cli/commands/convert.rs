@@ -15,7 +15,7 @@ use crate::{output, snapshots};
 
 /// Convert a snapshot to the format of another tool.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A snapshot, of cachealloc or PyTorch.
     file: PathBuf,
     /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto:
@@ -41,7 +41,7 @@ enum Format {
     Json,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let weights = order(arguments.by, arguments.at)?;
     if arguments.to != Format::Folded && (arguments.by.is_some() || arguments.at.is_some()) {
         let failure = Failure::new("--by and --at apply to --to folded only");

@@ -21,7 +21,7 @@ use crate::snapshots;
 /// Of one process at two times, or of two runs. For two versions of a program, --group function joins
 /// sites whose lines moved.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The earlier snapshot.
     #[arg(value_name = "A")]
     before: PathBuf,
@@ -42,7 +42,7 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let mut common = Snapshot::default();
     let mut gather = |path: &Path| -> Result<Aggregate> {
         let mut aggregate = Aggregate::default();

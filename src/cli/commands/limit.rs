@@ -16,7 +16,7 @@ use crate::show::bytes;
 /// It replaces the limit of the options and of the program. What is held above it stays until it is
 /// freed. Memory served by the driver itself counts if it was allocated after a limit was set.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     target: Target,
     /// Such as 4G, 1.5G or 512M (powers of 1024), or `none`.
@@ -28,7 +28,7 @@ pub struct Arguments {
 #[derive(Clone, Copy)]
 struct Size(Option<u64>);
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let ordered = arguments.target.find()?;
     let Size(wanted) = arguments.limit;
     let device = arguments.target.device;

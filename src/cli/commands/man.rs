@@ -10,13 +10,13 @@ use crate::failure::Failure;
 
 /// Print the manual page, or write those of all subcommands.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Write a page for each subcommand into this folder.
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let command = crate::arguments::Arguments::command().disable_help_subcommand(true);
     match arguments.folder {
         Some(folder) => clap_mangen::generate_to(command, &folder).map_err(|error| {

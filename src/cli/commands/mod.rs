@@ -5,27 +5,27 @@ use std::process::ExitCode;
 
 use crate::failure::Failure;
 
-pub mod completions;
-pub mod convert;
-pub mod diff;
-pub mod limit;
-pub mod man;
-pub mod orders;
-pub mod record;
-pub mod recover;
-pub mod report;
-pub mod run;
-pub mod snapshot;
-pub mod stats;
-pub mod top;
-pub mod top_sites;
-pub mod trim;
+pub(crate) mod completions;
+pub(crate) mod convert;
+pub(crate) mod diff;
+pub(crate) mod limit;
+pub(crate) mod man;
+pub(crate) mod orders;
+pub(crate) mod record;
+pub(crate) mod recover;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod snapshot;
+pub(crate) mod stats;
+pub(crate) mod top;
+pub(crate) mod top_sites;
+pub(crate) mod trim;
 
 /// The result of a subcommand.
-pub type Result<T = ExitCode> = std::result::Result<T, Failure>;
+pub(crate) type Result<T = ExitCode> = std::result::Result<T, Failure>;
 
 /// Prints complete, harmless text: JSON, tables. A reader that stops early (`| head`) is no failure.
-pub fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -13,7 +13,7 @@ use crate::live::{self, Live, Problem, Refusal, Statistics};
 use crate::processes::Process;
 
 #[derive(Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
@@ -26,7 +26,7 @@ pub struct Target {
 }
 
 /// A program that orders can be sent to.
-pub struct Ordered {
+pub(crate) struct Ordered {
     pub process: Process,
     pub live: Live,
     pub deadline: Instant,
@@ -34,7 +34,7 @@ pub struct Ordered {
 }
 
 impl Target {
-    pub fn find(&self) -> Result<Ordered> {
+    pub(crate) fn find(&self) -> Result<Ordered> {
         let process = Process(self.process);
         let live = Live::of(process).map_err(|problem| live::explain(process, &problem))?;
         // More seconds than this are for ever.
@@ -45,12 +45,12 @@ impl Target {
 
 impl Ordered {
     /// `what` holds if it did not even begin.
-    pub fn give(&self, order: Order, what: &str) -> Result<()> {
+    pub(crate) fn give(&self, order: Order, what: &str) -> Result<()> {
         self.live.order(order, self.deadline).map_err(|refusal| self.explain(refusal, order, what))
     }
 
     /// The program's current statistics.
-    pub fn statistics(&self) -> Result<Statistics> {
+    pub(crate) fn statistics(&self) -> Result<Statistics> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let answer = self.live.statistics(false, left.max(Duration::from_secs(1)));
         answer.map_err(|problem| live::explain(self.process, &problem))

@@ -22,7 +22,7 @@ const LETTERS_MAX: usize = 200;
 /// Settings that are not given stay. So do the records while it is on; entries only if --max-entries and
 /// ACTION stay. `off` drops everything. Memory allocated before it was switched on has no stack in snapshots.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     target: Target,
     /// Record every allocation and free, the stacks of live blocks, or nothing.
@@ -52,7 +52,7 @@ enum What {
     State,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let ordered = arguments.target.find()?;
     let record = match arguments.what {
         What::On => Record::All,

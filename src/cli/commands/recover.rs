@@ -26,7 +26,7 @@ use crate::{output, show};
 /// The file stays until --remove, for a day, or until such files fill a quarter of /dev/shm: then the next
 /// recording program of the user removes the oldest. Without a process this lists the files.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A killed process, or the file that it left.
     #[arg(value_name = "PID|FILE")]
     left: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub struct Arguments {
     remove: bool,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let Some(wanted) = &arguments.left else { return list() };
     let left = find(wanted)?;
     check_fate(&left)?;

@@ -15,7 +15,7 @@ use crate::{output, snapshots};
 /// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are added
 /// up, snapshots of one process are compared.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Snapshots of several ranks, or of several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -25,7 +25,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     match arguments.output {
         Some(path) => write(&arguments.files, &path)?,
         None => write_new(&arguments.files)?,
@@ -50,7 +50,7 @@ fn write_new(files: &[PathBuf]) -> Result<()> {
 const NAME: &str = "cachealloc";
 
 /// Also for `run --report`, when the program has ended.
-pub fn write(files: &[PathBuf], path: &Path) -> Result<()> {
+pub(crate) fn write(files: &[PathBuf], path: &Path) -> Result<()> {
     let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     output::write(path, |mut out| cachealloc_report::write(&inputs, &mut out))
 }

@@ -28,7 +28,7 @@ Examples:
   cachealloc run --report app.html -- python train.py
   cachealloc run --gpu-memory-limit-mb 4096 --stats-on-exit stderr -- ./app
   mpirun -n 4 cachealloc run --record -- ./app      a snapshot of each rank")]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The program, as a shell finds it, and its arguments.
     #[arg(
         required = true,
@@ -53,9 +53,9 @@ pub struct Arguments {
 }
 
 /// The exit codes of `env` and `timeout` for their own failures, which are not taken for the program's.
-pub const NOT_THE_PROGRAM: u8 = 125;
+pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { command, lib, report, force, mut flags } = arguments;
     let library = library::find(lib).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;

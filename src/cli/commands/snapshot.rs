@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Prints the name of the file once it is written. The program goes on meanwhile. If it records, the
 /// snapshot has the history, else only the current memory.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
@@ -33,7 +33,7 @@ pub struct Arguments {
     timeout: u64,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let process = Process(arguments.process);
     let limit = Duration::from_secs(arguments.timeout);
     let explain = |problem: Problem| live::explain(process, &problem);

@@ -12,13 +12,13 @@ use crate::processes::Process;
 use crate::show;
 
 /// A program responds within milliseconds, unless it is writing a snapshot.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Show the statistics of a running program.
 ///
 /// The program is not stopped. JSON has all numbers of torch.cuda.memory_stats, by PyTorch's names.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A process under the library.
     #[arg(value_name = "PID")]
     process: u32,
@@ -27,7 +27,7 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let process = Process(arguments.process);
     let explain = |problem: Problem| live::explain(process, &problem);
     let live = Live::of(process).map_err(explain)?;

@@ -18,7 +18,7 @@ use crate::snapshots;
 ///
 /// Several files are added up: the ranks of a job. The peak is that of each device.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Snapshots, of cachealloc or PyTorch.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -45,7 +45,7 @@ pub struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Order {
+pub(crate) enum Order {
     Live,
     Peak,
     Allocated,
@@ -54,14 +54,14 @@ pub enum Order {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Unit {
+pub(crate) enum Unit {
     Stack,
     Line,
     Function,
 }
 
 impl Order {
-    pub fn by(self) -> By {
+    pub(crate) fn by(self) -> By {
         match self {
             Order::Live => By::Live,
             Order::Peak => By::Peak,
@@ -73,7 +73,7 @@ impl Order {
 }
 
 impl Unit {
-    pub fn group(self) -> Group {
+    pub(crate) fn group(self) -> Group {
         match self {
             Unit::Stack => Group::Stack,
             Unit::Line => Group::Line,
@@ -83,12 +83,12 @@ impl Unit {
 }
 
 /// For the arguments of all commands that take a time.
-pub fn moment(text: &str) -> std::result::Result<When, String> {
+pub(crate) fn moment(text: &str) -> std::result::Result<When, String> {
     When::parse(text).ok_or_else(|| format!("expected {}", cachealloc_analysis::WHEN_ALLOWED))
 }
 
 /// What `--by` and `--at` mean together.
-pub fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
+pub(crate) fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
     match (by.map(Order::by), at) {
         (None, None) => Ok((By::Peak, When::Peak)),
         (None | Some(By::Live), Some(at)) => Ok((By::Live, at)),
@@ -101,7 +101,7 @@ pub fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
     }
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let (by, at) = order(arguments.by, arguments.at)?;
     let mut common = Snapshot::default();
     let mut aggregate = Aggregate::default();

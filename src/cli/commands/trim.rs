@@ -19,12 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// No thread of the program waits for it. Memory is released once earlier GPU work has finished and no
 /// stream captures.
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     target: Target,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let ordered = arguments.target.find()?;
     let before = ordered.statistics()?.trims;
     let device = arguments.target.device;

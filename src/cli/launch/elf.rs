@@ -12,16 +12,16 @@ use object::read::{ReadCache, ReadRef};
 
 /// A version of the C library, such as 2.17.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Version(pub u32, pub u32);
+pub(crate) struct Version(pub u32, pub u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     pub bits: u8,
     pub number: u16,
 }
 
 #[derive(Debug)]
-pub struct Elf {
+pub(crate) struct Elf {
     pub machine: Machine,
     /// The loader that starts it; None where it needs none.
     pub interpreter: Option<String>,
@@ -35,7 +35,7 @@ pub struct Elf {
 
 impl Elf {
     /// None: no such file. Of another machine only that is known.
-    pub fn read(path: &Path) -> io::Result<Option<Elf>> {
+    pub(crate) fn read(path: &Path) -> io::Result<Option<Elf>> {
         let mut head = [0; 20];
         let mut file = File::open(path)?;
         match file.read_exact(&mut head) {
@@ -66,7 +66,7 @@ impl Elf {
         Ok(Some(elf))
     }
 
-    pub fn exports(&self, symbol: &str) -> bool {
+    pub(crate) fn exports(&self, symbol: &str) -> bool {
         self.exported.iter().any(|name| name == symbol)
     }
 

@@ -14,7 +14,7 @@ const SETGID: u32 = 0o2000;
 
 /// What stands against it.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Misfit {
+pub(crate) enum Misfit {
     Machine { program: Machine, library: Machine },
     Static,
     OtherLibc { loader: String },
@@ -23,7 +23,7 @@ pub enum Misfit {
 }
 
 /// Whether the library will be loaded into the program in this file, or why not.
-pub fn check(library: &Library, program: &Path) -> Result<(), Failure> {
+pub(crate) fn check(library: &Library, program: &Path) -> Result<(), Failure> {
     let elf = match Elf::read(program) {
         Ok(Some(elf)) => elf,
         // Text without a first line, which a shell runs; or a file that only the kernel may read.

@@ -9,20 +9,20 @@ use super::elf::Elf;
 use crate::failure::Failure;
 use crate::live::LIBRARY_NAME;
 
-pub const VARIABLE: &str = "CACHEALLOC_LIB";
+pub(crate) const VARIABLE: &str = "CACHEALLOC_LIB";
 /// From the folder of the command: built, installed, as a Debian package.
 const FOLDERS: [&str; 4] = [".", "../lib", "../lib/cachealloc", "../lib64"];
 /// Every library of ours has it, and no other.
 const SYMBOL: &str = "cachealloc_version";
 
 /// A library that can be preloaded, by its absolute path.
-pub struct Library {
+pub(crate) struct Library {
     pub path: PathBuf,
     pub elf: Elf,
 }
 
 /// `named`: by `--lib`.
-pub fn find(named: Option<PathBuf>) -> Result<Library, Failure> {
+pub(crate) fn find(named: Option<PathBuf>) -> Result<Library, Failure> {
     let named = named
         .or_else(|| std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from));
     let path = match named {
@@ -76,7 +76,7 @@ fn check(path: &Path) -> Result<Library, Failure> {
 }
 
 /// `LD_PRELOAD` with the library in front of what is there.
-pub fn preload(library: &Path, before: Option<OsString>) -> OsString {
+pub(crate) fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_owned();
     let before = before.unwrap_or_default();
     let separators = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();

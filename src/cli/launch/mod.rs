@@ -2,15 +2,15 @@
 //! (`library`), whether the two will fit (`fit`), with what settings (`settings`), and how to stay
 //! beside it (`watch`).
 
-pub mod program;
+pub(crate) mod program;
 
-pub mod library;
+pub(crate) mod library;
 
 mod elf;
-pub mod fit;
+pub(crate) mod fit;
 
-pub mod settings;
+pub(crate) mod settings;
 
-pub mod report;
+pub(crate) mod report;
 
-pub mod watch;
+pub(crate) mod watch;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// As shells say it: the program is not there, or not to be executed.
-pub const NOT_FOUND: u8 = 127;
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 
 /// One script may be the interpreter of another.
 const INTERPRETERS_MAX: usize = 5;
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 256;
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
 /// The file that the kernel loads for this command.
-pub fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
     let mut file = find(command)?;
     for _ in 0..INTERPRETERS_MAX {
         let Some(interpreter) = interpreter(&file)? else { return Ok(file) };

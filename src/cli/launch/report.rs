@@ -22,7 +22,7 @@ const RECORD: &str = "record";
 /// What no path in an option can have.
 const NOT_IN_OPTIONS: [char; 4] = [',', '[', ']', '%'];
 
-pub struct Wanted {
+pub(crate) struct Wanted {
     output: PathBuf,
     folder: Folder,
 }
@@ -38,7 +38,7 @@ impl Drop for Folder {
 
 impl Wanted {
     /// Makes the folder, and has the library write there.
-    pub fn prepare(output: PathBuf, flags: &mut Flags) -> Result<Wanted, Failure> {
+    pub(crate) fn prepare(output: PathBuf, flags: &mut Flags) -> Result<Wanted, Failure> {
         if flags.has(SNAPSHOT) {
             let what = "--report and --snapshot do not go together: a report has its own snapshots";
             return Err(Failure::new(what)
@@ -67,7 +67,7 @@ impl Wanted {
 
     /// Makes the report of a program that ended so: its name, and of how many snapshots it is. Where that
     /// fails, they stay.
-    pub fn make(self, status: ExitStatus) -> Result<(PathBuf, usize), Failure> {
+    pub(crate) fn make(self, status: ExitStatus) -> Result<(PathBuf, usize), Failure> {
         let Wanted { output, folder } = self;
         let mut files: Vec<PathBuf> = fs::read_dir(&folder.0)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())

@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::failure::{Failure, USAGE};
 
-pub const VARIABLE: &str = "CACHEALLOC_CONF";
+pub(crate) const VARIABLE: &str = "CACHEALLOC_CONF";
 const HEADING: &str = "Options of the library";
 /// What these flags mean when they stand alone.
 const RECORD: (&str, &str) = ("record", "all");
@@ -16,25 +16,25 @@ const TRUE: &str = "true";
 
 /// The flags that were given: keys of the table, and values.
 #[derive(Clone, Default, Debug)]
-pub struct Flags(Vec<(&'static str, String)>);
+pub(crate) struct Flags(Vec<(&'static str, String)>);
 
 impl Flags {
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(given, _)| *given == key)
     }
 
-    pub fn value(&self, key: &str) -> Option<&str> {
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| *given == key).map(|(_, value)| value.as_str())
     }
 
-    pub fn set(&mut self, key: &'static str, value: &str) {
+    pub(crate) fn set(&mut self, key: &'static str, value: &str) {
         self.0.retain(|(given, _)| *given != key);
         self.0.push((key, value.to_string()));
     }
 
     /// The text for the library: what was set before, then the flags, because the last one of a key
     /// counts. A wrong flag is reported here; what was wrong before, by the library.
-    pub fn merge(&self, before: &str) -> Result<(String, Config), Failure> {
+    pub(crate) fn merge(&self, before: &str) -> Result<(String, Config), Failure> {
         let mut text = before.trim_end_matches(',').to_string();
         if text.rfind('[') > text.rfind(']') && !self.0.is_empty() {
             let what = format!("{VARIABLE} has an unclosed [: {before}");

@@ -33,7 +33,7 @@ const FORWARDED: [Signal; 13] = [
 ];
 
 /// Runs the program to its end. The error: it did not start.
-pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let forwarded: SigSet = FORWARDED.into_iter().collect();
     let mut signals = forwarded;
     signals.add(Signal::SIGCHLD);
@@ -131,7 +131,7 @@ fn watch_group(mut questions: UnixStream, signals: &SigSet) -> io::Result<()> {
 }
 
 /// Ends as the program did: with its exit code, or by its signal.
-pub fn end_as(status: ExitStatus) -> ExitCode {
+pub(crate) fn end_as(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         if let Ok(signal) = Signal::try_from(signal) {
             kernel::end_by(signal);

@@ -18,12 +18,12 @@ use crate::processes::{self, Process};
 
 mod names;
 
-pub use names::Names;
+pub(crate) use names::Names;
 
-pub const FOLDER: &str = "/dev/shm";
+pub(crate) const FOLDER: &str = "/dev/shm";
 
 /// A file that a process writes, or has left.
-pub struct Left {
+pub(crate) struct Left {
     pub path: PathBuf,
     pub owner: Owner,
     /// When its process was last there, to the second.
@@ -35,7 +35,7 @@ pub struct Left {
 
 /// What has become of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub(crate) enum Fate {
     Gone,
     /// It runs, by this number for us, and writes the file.
     Lives(Process),
@@ -46,7 +46,7 @@ pub enum Fate {
 }
 
 impl Left {
-    pub fn open(path: &Path) -> io::Result<Left> {
+    pub(crate) fn open(path: &Path) -> io::Result<Left> {
         let mut options = OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let about = file.metadata()?;
@@ -71,7 +71,7 @@ impl Left {
     }
 
     /// All that this user may have left, the latest first; root sees those of all.
-    pub fn all() -> Vec<Left> {
+    pub(crate) fn all() -> Vec<Left> {
         let user = nix::unistd::geteuid();
         let mut all = Vec::new();
         for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
@@ -86,7 +86,7 @@ impl Left {
         all
     }
 
-    pub fn fate(&self) -> Fate {
+    pub(crate) fn fate(&self) -> Fate {
         let process = processes::with_owner(&self.owner);
         match process {
             Some(process) if process.has_ended() => Fate::Gone,
@@ -99,7 +99,7 @@ impl Left {
         }
     }
 
-    pub fn read(&self) -> Result<Leftover, lasting::Problem> {
+    pub(crate) fn read(&self) -> Result<Leftover, lasting::Problem> {
         lasting::read(&Bytes(&self.file))
     }
 }

@@ -16,7 +16,7 @@ type Place = (u64, u32);
 /// Where a module begins, and since when.
 type ModuleId = (u64, u32);
 
-pub struct Names {
+pub(crate) struct Names {
     leftover: Leftover,
     native: HashMap<Place, Vec<NativeFrame<Arc<Frame>>>>,
     /// The module of each address.
@@ -29,7 +29,7 @@ pub struct Names {
 
 impl Names {
     /// Finds out what these stacks need. `progress` hears how many modules of how many are done.
-    pub fn of(
+    pub(crate) fn of(
         mut leftover: Leftover,
         stacks: BTreeSet<StackId>,
         mut progress: impl FnMut(u64, u64),
@@ -60,7 +60,7 @@ impl Names {
     }
 
     /// The build-ids that a reader may need, as settings.
-    pub fn build_ids(&self) -> impl Iterator<Item = (String, String)> {
+    pub(crate) fn build_ids(&self) -> impl Iterator<Item = (String, String)> {
         let setting =
             |(path, id): (&String, &String)| (format!("{BUILD_ID_SETTING}{path}"), id.clone());
         self.build_ids.iter().map(setting)

@@ -20,9 +20,9 @@ mod orders;
 mod statistics;
 mod why;
 
-pub use orders::Refusal;
-pub use statistics::{CallSite, Library, Recording, Statistics, Timed};
-pub use why::{LIBRARY_NAME, explain};
+pub(crate) use orders::Refusal;
+pub(crate) use statistics::{CallSite, Library, Recording, Statistics, Timed};
+pub(crate) use why::{LIBRARY_NAME, explain};
 
 const FOLDER: &str = "/dev/shm";
 /// Longer texts are none of ours.
@@ -36,7 +36,7 @@ const WRITES_FOR: Duration = Duration::from_millis(1);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process under the library.
-pub struct Live {
+pub(crate) struct Live {
     /// By its number for us.
     pub process: Process,
     owner: Owner,
@@ -62,11 +62,11 @@ struct Refused {
 
 /// What was asked of a process.
 #[derive(Clone, Copy)]
-pub struct Request(u32);
+pub(crate) struct Request(u32);
 
 /// Why a process has no statistics for us.
 #[derive(Debug)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// No file of it, or one of an earlier process.
     NoFile,
     /// What lies in its `/dev/shm` cannot be seen from here.
@@ -90,7 +90,7 @@ pub enum Problem {
 impl Live {
     /// The file of a process, of any user and in any namespace: a container has a `/dev/shm` of its
     /// own, and numbers of its own.
-    pub fn of(process: Process) -> Result<Live, Problem> {
+    pub(crate) fn of(process: Process) -> Result<Live, Problem> {
         let (Ok(owner), Some(user)) = (process.owner(), process.user()) else {
             return Err(Problem::NoFile);
         };
@@ -127,7 +127,7 @@ impl Live {
     }
 
     /// All processes of this user in this namespace, by their numbers. What dead ones left is removed.
-    pub fn all() -> Vec<Live> {
+    pub(crate) fn all() -> Vec<Live> {
         let user = nix::unistd::geteuid().as_raw();
         let begin = format!("{NAME_BEGIN}{user}-");
         let own = processes::own().ok();
@@ -164,7 +164,7 @@ impl Live {
     }
 
     /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
-    pub fn ask(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
+    pub(crate) fn ask(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
         let deadline = Instant::now() + patience;
         loop {
             let text = self.answer(self.request(sites)?, deadline)?;
@@ -176,7 +176,7 @@ impl Live {
     }
 
     /// Asks, and does not wait.
-    pub fn request(&self, sites: bool) -> Result<Request, Problem> {
+    pub(crate) fn request(&self, sites: bool) -> Result<Request, Problem> {
         if sites {
             self.page.ring(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
@@ -188,7 +188,11 @@ impl Live {
     }
 
     /// Waits for the answer to a request; not for that of a process that is stopped, which has none.
-    pub fn answer(&self, Request(number): Request, deadline: Instant) -> Result<String, Problem> {
+    pub(crate) fn answer(
+        &self,
+        Request(number): Request,
+        deadline: Instant,
+    ) -> Result<String, Problem> {
         loop {
             let answered = self.head()?.answered;
             if answered.wrapping_sub(number) as i32 >= 0 {
@@ -210,11 +214,15 @@ impl Live {
         }
     }
 
-    pub fn statistics(&self, sites: bool, patience: Duration) -> Result<Statistics, Problem> {
+    pub(crate) fn statistics(
+        &self,
+        sites: bool,
+        patience: Duration,
+    ) -> Result<Statistics, Problem> {
         parse(&self.ask(sites, patience)?)
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.process.has_ended() || self.process.owner().is_ok_and(|owner| owner != self.owner)
     }
 
@@ -266,7 +274,7 @@ impl Live {
     }
 }
 
-pub fn parse(json: &str) -> Result<Statistics, Problem> {
+pub(crate) fn parse(json: &str) -> Result<Statistics, Problem> {
     serde_json::from_str(json).map_err(|error| Problem::Garbled(error.to_string()))
 }
 

@@ -13,7 +13,7 @@ use super::{LOOK_EVERY, Live, Problem, WRITES_FOR};
 
 /// Why an order was not carried out.
 #[derive(Debug)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     Problem(Problem),
     /// Another sender holds the lock.
     Others,
@@ -31,7 +31,7 @@ impl From<Problem> for Refusal {
 
 impl Live {
     /// Has the process carry an order out. Where it does not even begin, the order is taken back.
-    pub fn order(&self, order: Order, deadline: Instant) -> Result<(), Refusal> {
+    pub(crate) fn order(&self, order: Order, deadline: Instant) -> Result<(), Refusal> {
         self.lock(deadline)?;
         let result = self.give(order, deadline);
         let _ = self.file.unlock();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 #[derive(Clone, Deserialize, Debug)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     /// The library's version.
     #[serde(rename = "cachealloc")]
     pub version: String,
@@ -30,13 +30,13 @@ pub struct Statistics {
 }
 
 #[derive(Clone, Copy, Deserialize, Debug)]
-pub struct Timed {
+pub(crate) struct Timed {
     pub count: u64,
     pub nanoseconds: Option<u64>,
 }
 
 #[derive(Clone, Deserialize, Debug)]
-pub struct Library {
+pub(crate) struct Library {
     pub device: i32,
     pub library: String,
     pub bytes: u64,
@@ -44,7 +44,7 @@ pub struct Library {
 }
 
 #[derive(Clone, Deserialize, Debug)]
-pub struct CallSite {
+pub(crate) struct CallSite {
     pub device: i32,
     pub library: String,
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub struct CallSite {
 }
 
 #[derive(Clone, Default, Deserialize, Debug)]
-pub struct Snapshots {
+pub(crate) struct Snapshots {
     pub signal: Option<i32>,
     pub written: u64,
     pub failed: u64,
@@ -65,7 +65,7 @@ pub struct Snapshots {
 }
 
 #[derive(Clone, Deserialize, Debug)]
-pub struct Recording {
+pub(crate) struct Recording {
     pub record: String,
     pub context: String,
     pub stacks: String,
@@ -74,14 +74,14 @@ pub struct Recording {
 }
 
 #[derive(Clone, Deserialize, Debug)]
-pub struct Limit {
+pub(crate) struct Limit {
     pub device: i32,
     pub limit_bytes: Option<u64>,
     pub held_bytes: u64,
 }
 
 #[derive(Clone, Copy, Deserialize, Debug)]
-pub struct Trims {
+pub(crate) struct Trims {
     pub asked: u32,
     pub done: u32,
     pub bytes: u64,
@@ -89,18 +89,18 @@ pub struct Trims {
 
 impl Statistics {
     /// None before the first allocation.
-    pub fn hit_rate(&self) -> Option<f64> {
+    pub(crate) fn hit_rate(&self) -> Option<f64> {
         (self.allocations_served != 0).then(|| self.hits as f64 / self.allocations_served as f64)
     }
 
     /// A number of a device, by PyTorch's key.
-    pub fn of_device(&self, device: i32, key: &str) -> u64 {
+    pub(crate) fn of_device(&self, device: i32, key: &str) -> u64 {
         let number = self.devices.get(&device).and_then(|keys| keys.get(key));
         number.copied().unwrap_or(0).max(0) as u64
     }
 
     /// How often the program waited inside the library, and for how long.
-    pub fn waited(&self) -> (u64, u64) {
+    pub(crate) fn waited(&self) -> (u64, u64) {
         let waits = self.waits.values();
         waits.fold((0, 0), |(count, time), wait| {
             (count.saturating_add(wait.count), time.saturating_add(wait.nanoseconds.unwrap_or(0)))

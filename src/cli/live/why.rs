@@ -7,9 +7,9 @@ use crate::failure::Failure;
 use crate::processes::Process;
 
 /// The file that is mapped into every process that runs under us.
-pub const LIBRARY_NAME: &str = "libcachealloc.so";
+pub(crate) const LIBRARY_NAME: &str = "libcachealloc.so";
 
-pub fn explain(process: Process, problem: &Problem) -> Failure {
+pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
     let Process(number) = process;
     match problem {
         Problem::OtherUser(user) => {

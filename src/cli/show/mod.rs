@@ -1,11 +1,11 @@
 //! Statistics as text for people.
 
 mod process;
-pub mod sites;
+pub(crate) mod sites;
 mod table;
 mod units;
 
-pub use cachealloc_text::{bytes, count};
-pub use process::{holders, process};
-pub use table::{Column, Table};
-pub use units::{per_second, share, time};
+pub(crate) use cachealloc_text::{bytes, count};
+pub(crate) use process::{holders, process};
+pub(crate) use table::{Column, Table};
+pub(crate) use units::{per_second, share, time};

@@ -18,7 +18,7 @@ const MEMORY: [(&str, &str); 4] = [
 const VALUE_COLUMN: usize = 44;
 
 /// `process`: the number by which it was asked for; in a container it has another one.
-pub fn process(statistics: &Statistics, process: u32, command: &str) -> String {
+pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> String {
     let Statistics { version, free_mode, .. } = statistics;
     let mut text = format!("process {process}: {command}\n");
     let _ = writeln!(text, "cachealloc {}, free_mode {}", word(version), word(free_mode));
@@ -46,7 +46,7 @@ pub fn process(statistics: &Statistics, process: u32, command: &str) -> String {
 }
 
 /// Memory by library.
-pub fn holders(statistics: &Statistics) -> String {
+pub(crate) fn holders(statistics: &Statistics) -> String {
     let Some(libraries) = &statistics.libraries else {
         return "memory by library: not recorded; start the program with: cachealloc run --record=state\n"
             .to_string();

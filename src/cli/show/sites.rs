@@ -14,13 +14,13 @@ use crate::commands::Result;
 use crate::failure::Failure;
 
 /// What a list is called.
-pub struct Titles {
+pub(crate) struct Titles {
     pub what: &'static str,
     columns: [&'static str; 4],
 }
 
 impl Titles {
-    pub fn of(by: By, at: When) -> Titles {
+    pub(crate) fn of(by: By, at: When) -> Titles {
         let what = match (by, at) {
             (By::Peak, _) | (By::Live, When::Peak) => "held at the peak",
             (By::Live, When::End) => "held at the end",
@@ -41,7 +41,7 @@ impl Titles {
 }
 
 /// `GPU 0: 1.50 GiB at the peak (...), 20.0 MiB at the end`
-pub fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
+pub(crate) fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
     let file = file.map(|file| format!("{}, ", plain(file))).unwrap_or_default();
     let DeviceSums { device, peak_bytes, end_bytes, entries_count, .. } = *sums;
     let (peak, end) = (bytes(peak_bytes), bytes(end_bytes));
@@ -56,7 +56,7 @@ pub fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
 }
 
 /// What a reader has to know about the history.
-pub fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
+pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     let mut notes = String::new();
     if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
         let dropped = count(dropped);
@@ -77,7 +77,13 @@ pub fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
 }
 
 /// The first `shown`, and the rest in one line.
-pub fn table(common: &Snapshot, names: &Names, by: By, sites: &[Site], shown: usize) -> String {
+pub(crate) fn table(
+    common: &Snapshot,
+    names: &Names,
+    by: By,
+    sites: &[Site],
+    shown: usize,
+) -> String {
     let [first, second, third, fourth] = Titles::of(by, When::End).columns;
     let mut table = Table::new([
         Column::number(first),
@@ -121,7 +127,7 @@ fn life(us: u64) -> String {
     }
 }
 
-pub fn others(sites: usize) -> String {
+pub(crate) fn others(sites: usize) -> String {
     match sites {
         1 => "1 other site".into(),
         sites => format!("{} other sites", count(sites as u64)),
@@ -132,7 +138,7 @@ pub fn others(sites: usize) -> String {
 const CALLERS_SHOWN: usize = 3;
 
 /// `forward model.py:52 < step train.py:80 < main train.py:101`
-pub fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
+pub(crate) fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
     let label = |frame: FrameId| names.label(frame);
     let Some(site) = names.site(common, stack) else {
         return "(no stack)".into();
@@ -141,7 +147,7 @@ pub fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
     std::iter::once(label(site)).chain(callers).collect::<Vec<_>>().join(" < ")
 }
 
-pub fn json(
+pub(crate) fn json(
     common: &Snapshot,
     names: &Names,
     aggregate: &Aggregate,
@@ -172,7 +178,7 @@ pub fn json(
 }
 
 /// What has changed from the first to the second.
-pub fn json_of_changes(
+pub(crate) fn json_of_changes(
     common: &Snapshot,
     names: &Names,
     [before, after]: [&Aggregate; 2],

@@ -8,37 +8,37 @@ const GAP: usize = 2;
 /// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.
 const CELL_LETTERS_MAX: usize = 1000;
 
-pub struct Column {
+pub(crate) struct Column {
     title: &'static str,
     is_number: bool,
 }
 
 impl Column {
-    pub const fn number(title: &'static str) -> Column {
+    pub(crate) const fn number(title: &'static str) -> Column {
         Column { title, is_number: true }
     }
 
-    pub const fn text(title: &'static str) -> Column {
+    pub(crate) const fn text(title: &'static str) -> Column {
         Column { title, is_number: false }
     }
 }
 
 /// Numbers stand at the right of their column, text at its left. What is in it may come from anywhere.
-pub struct Table<const N: usize> {
+pub(crate) struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> Table<N> {
-    pub fn new(columns: [Column; N]) -> Table<N> {
+    pub(crate) fn new(columns: [Column; N]) -> Table<N> {
         Table { columns, rows: Vec::new() }
     }
 
-    pub fn row(&mut self, row: [String; N]) {
+    pub(crate) fn row(&mut self, row: [String; N]) {
         self.rows.push(row.map(|cell| plain(&cut(&cell, CELL_LETTERS_MAX)).into_owned()));
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let titles = || self.columns.each_ref().map(|column| column.title.to_string());
         let mut widths = titles().map(|title| title.chars().count());
         for row in &self.rows {

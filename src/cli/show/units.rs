@@ -3,7 +3,7 @@
 use cachealloc_text::three_digits;
 
 /// So many in so many seconds: `12.3 k`.
-pub fn per_second(count: u64, seconds: f64) -> String {
+pub(crate) fn per_second(count: u64, seconds: f64) -> String {
     let mut rate = count as f64 / seconds;
     for (unit, larger) in [("", " k"), (" k", " M"), (" M", " G")] {
         if rate < 999.5 {
@@ -21,11 +21,11 @@ pub fn per_second(count: u64, seconds: f64) -> String {
 }
 
 /// Never rounded up: `100.00 %` is all.
-pub fn share(share: f64) -> String {
+pub(crate) fn share(share: f64) -> String {
     format!("{:.2} %", (1e4 * share).floor() / 100.0)
 }
 
-pub fn time(nanoseconds: u64) -> String {
+pub(crate) fn time(nanoseconds: u64) -> String {
     match nanoseconds as f64 / 1e9 {
         seconds if seconds >= 99.95 => format!("{seconds:.0} s"),
         seconds if seconds >= 1.0 => format!("{seconds:.1} s"),

@@ -43,4 +43,5 @@ pub use route::{
 pub use visible::{BlindSpot, Elision, Visible, VisibleCause};
 
 #[cfg(test)]
+#[allow(unreachable_pub)]
 mod tests;

@@ -52,7 +52,7 @@ const PIECE_WORDS_MIN: usize = 256;
 const PIECE_WORDS_MAX: usize = 16 * 1024;
 
 impl Shard {
-    pub fn find(&self, hash: u64, words: &[u64]) -> Option<usize> {
+    pub(super) fn find(&self, hash: u64, words: &[u64]) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// A stack that `find` did not find. `None` without memory for it. `id`: what it is called where it lasts.
-    pub fn insert(
+    pub(super) fn insert(
         &mut self,
         hash: u64,
         words: &[u64],
@@ -85,23 +85,23 @@ impl Shard {
         Some(index)
     }
 
-    pub fn words(&self, index: usize) -> Option<&[u64]> {
+    pub(super) fn words(&self, index: usize) -> Option<&[u64]> {
         let span = self.spans.get(index)?;
         let first = span.first as usize;
         self.pieces[span.piece as usize].words().get(first..first + span.words as usize)
     }
 
     /// Whether this stack lies where it outlives the process.
-    pub fn is_lent(&self, index: usize) -> bool {
+    pub(super) fn is_lent(&self, index: usize) -> bool {
         let span = self.spans.get(index);
         span.is_some_and(|span| self.pieces[span.piece as usize].lent.is_some())
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.spans.len()
     }
 
-    pub fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let words: usize = self.pieces.iter().map(Piece::capacity).sum();
         words * size_of::<u64>()
             + self.pieces.capacity() * size_of::<Piece>()
@@ -110,7 +110,7 @@ impl Shard {
     }
 
     /// Panics with the number of the first invariant that does not hold; returns all words.
-    pub fn check(&self, belongs: impl Fn(u64) -> bool) -> u64 {
+    pub(super) fn check(&self, belongs: impl Fn(u64) -> bool) -> u64 {
         let (slots, stacks) = (self.slots.len(), self.spans.len());
         assert!(slots == 0 || slots.is_power_of_two(), "T1: {slots} slots");
         assert!(2 * stacks <= slots, "T1: {stacks} stacks in {slots} slots");

@@ -32,7 +32,7 @@ const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 /// program is stopped. For one program it shows the libraries and call sites that hold memory, if
 /// something is recorded (cachealloc run --record).
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Only this process, in detail.
     #[arg(value_name = "PID")]
     process: Option<u32>,
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 /// The statistics of one process, and their time.
-pub struct Look {
+pub(crate) struct Look {
     pub process: Process,
     pub command: String,
     pub time: Instant,
@@ -56,7 +56,7 @@ pub struct Look {
     json: String,
 }
 
-pub fn run(arguments: Arguments) -> Result {
+pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { process, json, rows, interval } = arguments;
     if interval.is_some_and(|interval| !INTERVAL_RANGE.contains(&interval)) {
         let what = "--interval is a number of seconds from 0.1 to 3600";

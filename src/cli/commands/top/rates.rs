@@ -9,7 +9,7 @@ use crate::show;
 
 /// What the last looks counted.
 #[derive(Default)]
-pub struct Rates(HashMap<u32, Counts>);
+pub(super) struct Rates(HashMap<u32, Counts>);
 
 struct Counts {
     time: Instant,
@@ -19,19 +19,19 @@ struct Counts {
 }
 
 impl Rates {
-    pub fn note(&mut self, looks: &[Look]) {
+    pub(super) fn note(&mut self, looks: &[Look]) {
         self.0 = looks.iter().map(|look| (look.process.0, Counts::of(look))).collect();
     }
 
-    pub fn allocations(&self, look: &Look) -> String {
+    pub(super) fn allocations(&self, look: &Look) -> String {
         self.rate(look, look.statistics.allocations_served, |counts| Some(counts.allocations))
     }
 
-    pub fn waits(&self, look: &Look) -> String {
+    pub(super) fn waits(&self, look: &Look) -> String {
         self.rate(look, look.statistics.waited().0, |counts| Some(counts.waits))
     }
 
-    pub fn of_site(&self, look: &Look, site: &CallSite) -> String {
+    pub(super) fn of_site(&self, look: &Look, site: &CallSite) -> String {
         self.rate(look, site.allocations, |counts| counts.by_site.get(&site.frames).copied())
     }
 

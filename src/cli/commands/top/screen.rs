@@ -9,7 +9,7 @@ const HOME: &str = "\x1b[H";
 const REST_OF_LINE: &str = "\x1b[K\n";
 const REST_OF_SCREEN: &str = "\x1b[J";
 
-pub fn show(text: &str) -> Result<()> {
+pub(super) fn show(text: &str) -> Result<()> {
     let (width, height) = terminal_size()
         .map_or((usize::MAX, usize::MAX), |(Width(width), Height(height))| {
             (usize::from(width), usize::from(height))

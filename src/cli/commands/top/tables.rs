@@ -19,7 +19,7 @@ const PYTHON_FRAMES: usize = 2;
 const NOT_KNOWN: &str = "(not recorded)";
 
 /// The largest first.
-pub fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> String {
+pub(super) fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> String {
     if looks.is_empty() && silent.is_empty() {
         return "nothing of this user runs under cachealloc and uses CUDA; start something with: \
                 cachealloc run -- ./app\n"
@@ -69,7 +69,7 @@ pub fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> St
 
 const ALLOCATED: &str = "allocated_bytes.all.current";
 
-pub fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
+pub(super) fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
     let mut text = all(std::slice::from_ref(look), &[], rates, usize::MAX);
     text += "\n";
     text += &waits(&look.statistics);
