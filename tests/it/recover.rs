@@ -213,7 +213,7 @@ fn a_process_that_runs_is_left_alone() {
     let id = child.id();
     let ran = recover(&place, id);
     let why = format!(
-        "cachealloc: process {id} is still running and recording; cachealloc snapshot {id} has it write one\n"
+        "cachealloc: process {id} is still running and recording; get a snapshot with: cachealloc snapshot {id}\n"
     );
     assert_eq!((ran.code, ran.stderr), (Some(1), why));
     assert_eq!(left_by(id).len(), 1);

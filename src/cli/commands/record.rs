@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let text = plain(&cut(&text, LETTERS_MAX)).into_owned();
     let process = ordered.process.0;
     if is != record.word() {
-        return Err(Failure::new(format!("process {process} records {text} by now"))
+        return Err(Failure::new(format!("process {process} now records {text}"))
             .next("another command changed it, or the process is out of memory"));
     }
     super::print(&format!("process {process} records {text}\n"))?;

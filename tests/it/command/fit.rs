@@ -53,7 +53,7 @@ fn programs_that_cannot_load_it() {
     build(&place, "static-pie", &["-static-pie"]);
     for name in ["./static", "./static-pie"] {
         let why = "is linked statically: the library cannot be preloaded; link it without -static (a static \
-                   CUDA runtime does no harm)";
+                   CUDA runtime is fine)";
         refused(&place, name, 125, &format!("{name} {why}; {FORCE}"));
         assert_eq!(place.run(&under("--force", name, "")).code, Some(3));
     }
@@ -95,7 +95,7 @@ fn scripts_are_followed() {
     let windows = place.path.join("windows");
     fs::write(&windows, "#!/bin/sh\r\n").expect("target/ is writable");
     fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).expect("ours");
-    let why = "the lines of ./windows end as on Windows; fix them: sed -i 's/\\r$//' ./windows";
+    let why = "./windows has Windows line ends; fix them: sed -i 's/\\r$//' ./windows";
     refused(&place, "./windows", 126, why);
     let why = "./lost wants /no/such/shell, which is missing; correct its first line";
     refused(&place, "./lost", 126, why);

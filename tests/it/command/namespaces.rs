@@ -202,8 +202,8 @@ fn a_program_changes_its_user() {
     let process = running.child.id();
     let ran = cachealloc(&format!("top {process}")).output();
     let why = format!(
-        "process {process} runs as user 65534, and its statistics are in a file of user 0, which it cannot \
-         write any longer; to get them at its exit, start it with: cachealloc run --stats-on-exit FILE"
+        "process {process} runs as user 65534, which cannot write its statistics file, owned by user 0; \
+         to get them at its exit, start it with: cachealloc run --stats-on-exit FILE"
     );
     failed(&ran, &why);
     let begun = Instant::now();

@@ -46,7 +46,7 @@ fn says(running: &Running, key: &str) -> String {
     json[key].to_string()
 }
 
-const ALL: &str = "records every allocation and free (context all, stacks all), up to 1 000 entries of each \
+const ALL: &str = "records every allocation and free (context all, stacks all), up to 1,000 entries of each \
                    context";
 
 #[test]
@@ -125,7 +125,7 @@ fn the_stacks_of_live_blocks_stay() {
         "record",
         "on --device 3",
         &format!(
-            "has no context on device 3; those that it uses are in: cachealloc stats {}",
+            "has no context on device 3; its devices are listed by: cachealloc stats {}",
             running.child.id()
         ),
     );
@@ -140,7 +140,7 @@ fn what_is_free_goes_back_at_an_order() {
     {
         let running = control("idle", &format!("log:quiet,{conf}"));
         let ran = order(&running, "trim", "").ok();
-        let mib: f64 = ran.stdout.split_whitespace().nth(5).and_then(|it| it.parse().ok()).unwrap();
+        let mib: f64 = ran.stdout.split_whitespace().nth(3).and_then(|it| it.parse().ok()).unwrap();
         assert!((50.0..58.0).contains(&mib) && ran.stdout.ends_with(" MiB\n"), "{conf}: {ran:?}");
         obeyed(&running, "trim", "--device 0", "released 0 B");
         assert_eq!(running.end(), Some(0));
@@ -275,13 +275,13 @@ fn one_order_at_a_time() {
                     let ran = cachealloc(&what.replace("{}", &id)).output();
                     // Another command may have changed it before this one looked.
                     let fine =
-                        ran.code == Some(0) || ran.stderr.contains("somebody else has changed");
+                        ran.code == Some(0) || ran.stderr.contains("another command changed");
                     assert!(fine, "{what}: {ran:?}");
                 }
             });
         }
     });
-    // Somebody holds the lock and comes to no end.
+    // The lock is held without end.
     let page = fs::File::open(&running.file).expect("the page");
     page.lock().expect("it can be locked");
     let ran = order(&running, "trim", "--timeout 0");

@@ -82,7 +82,7 @@ fn a_report_is_whole_or_not_there() {
         Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output()
     };
     let ran = limited("8");
-    let why = "cachealloc: a.html cannot be written: File too large (os error 27); name a file \
+    let why = "cachealloc: a.html cannot be written: File too large (os error 27); give a file \
                elsewhere with -o\n";
     assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
     let there = || fs::read_to_string(place.path.join("a.html")).expect("the file");

@@ -187,12 +187,12 @@ fn a_full_stderr_changes_no_end() {
 fn without_snapshots_there_is_no_report() {
     let place = Place::new();
     for (script, code, why) in [
-        ("exit 9", 9, "left no snapshot"),
-        ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
-        ("kill -PIPE $$", 141, "was ended by SIGPIPE"),
+        ("exit 9", 9, "the program left no snapshot"),
+        ("kill -SEGV $$", 139, "SIGSEGV ended the program"),
+        ("kill -PIPE $$", 141, "SIGPIPE ended the program"),
     ] {
         let ran = place.run(&shell("--report a.html", script).env("TMPDIR", &place.path));
-        assert!(ran.stderr.contains(&format!("no report: the program {why}; ")), "{ran:#?}");
+        assert!(ran.stderr.contains(&format!("no report: {why}; ")), "{ran:#?}");
         assert_eq!(ran.code, Some(code), "{script}");
     }
     assert_eq!(place.names(), [""; 0]);

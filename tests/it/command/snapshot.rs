@@ -44,7 +44,7 @@ fn it_is_said_why_none_comes() {
     let running = busy(&place, "snapshot:/no/such/folder/s.pickle");
     let ran = snapshot(&running).output();
     let begin =
-        format!("cachealloc: process {} could not write the snapshot: ", running.child.id());
+        format!("cachealloc: process {} failed to write the snapshot: ", running.child.id());
     let end = "; its option `snapshot` sets the file\n";
     assert!(ran.stderr.starts_with(&begin) && ran.stderr.ends_with(end), "{ran:?}");
     assert_eq!(running.end(), Some(0));
