@@ -257,6 +257,8 @@ rules! {
     AssumedOverWhereShort = "assumed_over_where_short",
     /// But not before what its stream had been handed it behind.
     AssumedWaitsForBefore = "assumed_waits_for_before",
+    /// Whoever asks how much memory is free is told of what frees would natively have waited for.
+    ToldBehindFrees = "told_behind_frees",
     /// A stream that the driver does not destroy goes on to capture.
     RefusedStreamCaptures = "refused_stream_captures",
     /// A free on a stream that does not capture is tagged while others capture.

@@ -107,9 +107,11 @@ impl PoolNumbers {
 
     /// The value as of now. `threshold_bytes`: how much free memory the pool keeps.
     pub fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
-        self.keep_at_most(threshold_bytes);
         match number {
-            Number::Reserved => self.reserved_bytes.load(Relaxed),
+            Number::Reserved => {
+                self.keep_at_most(threshold_bytes);
+                self.reserved_bytes.load(Relaxed)
+            }
             Number::ReservedPeak => self.reserved_bytes_peak.load(Relaxed),
             Number::Used => self.used(),
             Number::UsedPeak => self.used_bytes_peak.load(Relaxed),

@@ -16,6 +16,7 @@ use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{NOT_READY, SUCCESS};
+use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, early_start};
 use crate::process::thread;
@@ -128,10 +129,11 @@ pub fn assume_over(context: &'static Context) {
 
 /// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
 /// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
-/// if they have enough, for a while. True: they are done.
+/// if they have enough with what the device has free, for a while. True: they are done.
 pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
-    let freed = |allocator: &cachealloc_core::Allocator| allocator.freed_on_streams_bytes();
-    if freed(&lock(&context.allocator)) < bytes || !rule_holds(Rule::PiecesAreAwaited) {
+    let freed = lock(&context.allocator).freed_on_streams_bytes();
+    let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;
+    if !enough || !rule_holds(Rule::PiecesAreAwaited) {
         return false;
     }
     let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();

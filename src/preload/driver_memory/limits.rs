@@ -80,6 +80,13 @@ pub fn left(device: i32) -> u64 {
     of(device).map_or(u64::MAX, |limit| limit.saturating_sub(held(device)))
 }
 
+/// The bytes that this context could still get from the driver.
+pub fn free_bytes(context: &Context) -> u64 {
+    let (mut free, mut total) = (0, 0);
+    api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
+    (free as u64).min(left(context.device))
+}
+
 /// Sets the limit of a device from now on; 0: none. Memory held above it stays until it is freed. False:
 /// there is no such device.
 pub fn set(device: i32, bytes: u64) -> bool {

@@ -1,6 +1,7 @@
 //! `cuMemAlloc`, `cuMemFree`, `cuMemGetInfo`.
 
 use cachealloc_core::Requester;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{alloc, blocks, contents, departures, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
@@ -274,13 +275,16 @@ pub fn total(
 }
 
 /// Of all contexts on the device of this one. Natively, stream-ordered memory freed by `cuMemFree` is
-/// free on the device at once.
+/// free on the device at once, and any other `cuMemFree` has waited.
 fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
         .filter_map(|context| {
             let _open = context.keep_open()?;
             blocks::empty_lists(context);
+            if rule_holds(Rule::ToldBehindFrees) {
+                stream_frees::wait_for_plain_frees(context);
+            }
             stream_frees::query(context);
             stream_frees::assume_over(context);
             Some(lock(&context.allocator).reclaimable_bytes())
