@@ -2,7 +2,7 @@
 //! what somebody else has prepared. The program goes on, its own snapshot is whole, and one line says what is not.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,4 +103,49 @@ fn start_of(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     let (_, words) = stat.rsplit_once(") ").expect("a name");
     words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
+}
+
+/// Not to be written, without room for a file, not there, of another kind; what is not executable matters not.
+#[test]
+fn a_folder_that_is_of_no_use_is_one_line() {
+    for (made, line) in [
+        ("mount -t tmpfs -o ro none /dev/shm", "Read-only file system"),
+        ("mount -t tmpfs -o nr_inodes=1 none /dev/shm", "No space left on device"),
+        ("mount --bind /proc /dev/shm", "it is no file system in memory"),
+        ("mkdir dev && cp -a /dev/null /dev/urandom dev && mount --bind dev /dev", "No such file"),
+        ("mount -t tmpfs -o noexec none /dev/shm", ""),
+    ] {
+        let place = Place::new();
+        let script = format!("{made} && exec {} return", compile("triggers.c").display());
+        let run = Run::program("unshare").args("--mount sh -c").arg(script);
+        let ran = place.run(&run.conf("record:all"));
+        if ran.stderr.contains("unshare failed") {
+            return skipped("only root makes namespaces");
+        }
+        assert_eq!(ran.code, Some(3), "{made}: {ran:?}");
+        let lines = ran.said();
+        let lost = lines.iter().filter(|line| line.contains("a kill would lose what is recorded"));
+        let lost: Vec<_> = lost.collect();
+        assert_eq!(lost.len(), usize::from(!line.is_empty()), "{made}: {lines:?}");
+        assert!(lost.iter().all(|it| it.contains(line)), "{made}: {lines:?}");
+        let _ = fs::remove_dir_all(place.path.join("dev"));
+        place.sound(1..=1, &["--from-start"]);
+    }
+}
+
+/// The snapshot at the end cannot be written; what is recorded stays, and the line says what makes one of it.
+#[test]
+fn a_process_may_have_no_more_files() {
+    for limit in ["--nofile=0:0", "--fsize=0:0"] {
+        let place = Place::new();
+        let mut child = spawn(&place, &Run::c("killed.c").arg("waits").conf("record:all"));
+        let mut ready = [0; 6];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is ready");
+        let id = child.id();
+        let limited = Command::new("prlimit").args([limit, "--pid", &id.to_string()]).status();
+        assert!(limited.expect("prlimit, of util-linux").success());
+        drop(child.stdin.take());
+        assert!(child.wait().expect("a child").success(), "{limit}");
+        recovered(&place, id, &["--from-start"]);
+    }
 }

@@ -28,7 +28,7 @@ pub struct Held {
 }
 
 impl Held {
-    pub const fn new() -> Held {
+    pub(super) const fn new() -> Held {
         Held {
             held: AtomicBool::new(false),
             asks: AtomicBool::new(false),
