@@ -77,6 +77,8 @@ rules! {
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// And everybody's only when an event behind its last work is complete.
     PoolEndsBehindEvent = "pool_ends_behind_event",
+    /// And the work of other contexts with it.
+    PoolEndsBehindOthers = "pool_ends_behind_others",
     /// But at once where each free had waited.
     SettledPoolEndsAtOnce = "settled_pool_ends_at_once",
     /// Only memory that was not used since the mark is released as idle.

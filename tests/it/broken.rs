@@ -115,6 +115,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateByBlock,
     Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,
+    Rule::PoolEndsBehindOthers,
     Rule::SettledPoolEndsAtOnce,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,

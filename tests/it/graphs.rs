@@ -139,6 +139,17 @@ fn the_memory_of_a_graph_waits_for_its_last_user() {
 }
 
 #[test]
+fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
+    everywhere("freed_elsewhere", "ok");
+    let caught = (0..5).any(|_| {
+        let run = program("freed_elsewhere", "relaxed").conf("free_mode:ordered");
+        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindOthers.name()).output();
+        ran.stdout.contains("FAIL") || !problems(&ran).is_empty()
+    });
+    assert!(caught);
+}
+
+#[test]
 fn what_is_freed_behind_other_work_is_not_used_again() {
     everywhere("freed_outside", "ok");
     // In a relaxed capture it is memory like any.

@@ -8,9 +8,11 @@ use cachealloc_core::{Ready, StreamId};
 use crate::cache::free::{Free, facts};
 use crate::cache::{stream_frees, streams, zones};
 use crate::contexts::Context;
+use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle};
-use crate::graphs::private_pools;
+use crate::graphs::{pools, private_pools};
+use crate::lock::lock;
 use crate::ordering::{barrier, captures};
 use crate::statistics::waits::{self, Wait};
 
@@ -32,6 +34,9 @@ impl Free<'_> {
         let facts = facts(self.context);
         // In an exclusive process no other context has anything to wait for.
         let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
+        if elsewhere && self.is_private() {
+            self.note_use_elsewhere(stream);
+        }
         match free_on_stream(&facts, elsewhere) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
@@ -86,6 +91,23 @@ impl Free<'_> {
         };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         SUCCESS
+    }
+
+    /// The pool of a graph ends behind the work of its own context only.
+    #[cold]
+    fn note_use_elsewhere(&self, stream: StreamHandle) {
+        let (owner, context) = (self.owner_of(stream), self.context);
+        let Some(pool) = lock(&context.allocator).private_pool_of(self.block.block) else { return };
+        let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
+        let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
+        match event.filter(|event| record(event) == SUCCESS) {
+            Some(event) => pools::note_use_elsewhere(pool, event),
+            // As `without_event`. What is wrong with the stream is the free's to report.
+            None => {
+                let wait = || api::relaxed(|| api::stream_synchronize(stream));
+                waits::timed(Wait::Shared, wait);
+            }
+        }
     }
 
     fn owner_of(&self, stream: StreamHandle) -> &'static Context {

@@ -103,6 +103,7 @@ impl Ended {
                     && native_wait::wait_natively(self.context, Wait::BarrierFailed) == SUCCESS
             }
         };
+        let over = over && !pools::is_used_elsewhere(self.pool);
         if over || !rule_holds(Rule::PoolEndsBehindEvent) {
             pools::close(self.context, self.pool);
             return true;

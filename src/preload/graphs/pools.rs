@@ -7,12 +7,15 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks;
 use crate::contexts::Context;
+use crate::contexts::events::EventRef;
 use crate::driver::api;
+use crate::driver::sys::NOT_READY;
 use crate::graphs::names::Names;
 use crate::graphs::note_fence;
 use crate::lock::lock;
@@ -34,6 +37,11 @@ static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Blocks that are freed when their pool ends.
 static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
+
+/// Pools of which streams of other contexts used a block until these events: an event of the pool's own
+/// context does not cover that.
+static USED_ELSEWHERE: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new());
+
 /// A new pool for a capture that began at this moment of the context. `keep`: makes the capture's graph
 /// call that function with that note when it is gone; false: it cannot.
 pub fn open(
@@ -93,6 +101,22 @@ pub fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
 /// Whether some block of the pool is freed only when it ends.
 pub fn has_put_off(pool: PrivatePool) -> bool {
     lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool)
+}
+
+/// Work of another context uses memory of the pool until this event.
+pub fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
+    lock(&USED_ELSEWHERE).push((pool, until));
+}
+
+/// Whether work of other contexts may still use memory of the pool.
+pub fn is_used_elsewhere(pool: PrivatePool) -> bool {
+    let event_of = |used: &(PrivatePool, EventRef)| (used.0 == pool).then(|| used.1.clone());
+    let events: Vec<EventRef> = lock(&USED_ELSEWHERE).iter().filter_map(event_of).collect();
+    let used = events.iter().any(|event| api::relaxed(|| event.query()) == NOT_READY);
+    if !used && !events.is_empty() {
+        lock(&USED_ELSEWHERE).retain(|(of, _)| *of != pool);
+    }
+    used && rule_holds(Rule::PoolEndsBehindOthers)
 }
 
 /// The block at this address is freed when the pool ends; see Note [Memory that comes back].

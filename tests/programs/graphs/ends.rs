@@ -229,6 +229,37 @@ pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     Ok(if holds(d, next, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
 
+/// The same, by a stream of another context, before and after the end of the capture.
+pub fn freed_elsewhere(d: &Driver, mode: u32) -> Verdict {
+    let (first, stream) = (d.context(), d.stream()?);
+    let second = d.create_context(0)?;
+    d.set_context(second)?;
+    let other = d.stream()?;
+    for early in [true, false] {
+        d.set_context(first)?;
+        d.begin_capture(stream, mode)?;
+        let inside = d.alloc(LARGE)?;
+        fill(d, stream, inside, 1)?;
+        let mut graph = if early { 0 } else { d.end_capture(stream)? };
+        d.set_context(second)?;
+        d.launch("late_fill", other, &[inside, BYTES as u64, 1, LATE])?;
+        d.free_async(inside, other)?;
+        d.set_context(first)?;
+        if early {
+            graph = d.end_capture(stream)?;
+        }
+        d.destroy_graph(graph)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let next = d.alloc(LARGE)?;
+        fill(d, stream, next, 2)?;
+        d.synchronize_stream(other)?;
+        if !holds(d, next, 2)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+    }
+    Ok("ok".into())
+}
+
 /// One thread asks a capture for what there is not, while another frees what the capture gave it.
 pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());

@@ -72,6 +72,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("edited", edited),
     ("early", early),
     ("freed_in_use", freed_in_use),
+    ("freed_elsewhere", freed_elsewhere),
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
     ("needed_at_once", needed_at_once),
