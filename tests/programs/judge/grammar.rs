@@ -97,7 +97,7 @@ operations! {
     Raise = "raise" (flag how stream);
     WriteValue = "write_value" (block stream value how);
     HostFunction = "host_function" (stream host value how);
-    HostRequest = "host_request" (stream what);
+    HostRequest = "host_request" (stream what block);
 
     CaptureBegin = "capture_begin" (stream mode);
     CaptureEnd = "capture_end" (stream graph);

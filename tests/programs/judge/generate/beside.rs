@@ -7,22 +7,11 @@ use crate::grammar::Op;
 impl Maker {
     /// One thread captures; another goes on as ever, with requests among it.
     pub fn capture_beside(&mut self) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
-        if self.captures_open > 0 {
-            return;
-        }
         let (home, ctx) = (self.thread, self.ctx());
-        let stream = self.create_stream(false);
         let mode = self.dice.pick(&[0, 1, 1, 2, 2]);
-        self.say(Op::CaptureBegin, &[stream, mode]);
-        self.set_capturing(stream, true);
-        self.captures_are_global = mode == 0;
-        let mut uses = Uses::default();
-        self.captured_work(stream, 1, &mut uses);
-        self.hold(&uses, 1);
+        let Some(mut capture) = self.begin_capture(mode) else { return };
+        self.captured_work(&mut capture, 1);
+        self.hold(&capture.uses, 1);
         let other = (usize::from(home) + 1) % self.threads.max(2);
         let own = self.threads < 2 || (mode == 2 && self.dice.chance(30));
         self.switch(if own { home } else { other as u8 });
@@ -38,10 +27,9 @@ impl Maker {
         }
         self.switch(home);
         self.set_ctx(ctx);
-        self.hold(&uses, -1);
-        self.captured_work(stream, 1, &mut uses);
-        self.finish_capture(stream, graph, exec, uses);
-        self.captures_are_global = false;
+        self.hold(&capture.uses, -1);
+        self.captured_work(&mut capture, 1);
+        self.end_capture(capture);
     }
 
     /// Many at once, and a request meanwhile.
@@ -76,48 +64,30 @@ impl Maker {
 
     /// Memory that a relaxed capture asks for and gives back at once: natively as outside of one.
     pub fn relaxed_requests(&mut self) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
-        if self.captures_open > 0 {
-            return;
-        }
-        let stream = self.create_stream(false);
-        self.say(Op::CaptureBegin, &[stream, 2]);
-        self.set_capturing(stream, true);
-        self.captures_are_global = false;
+        let Some(mut capture) = self.begin_capture(2) else { return };
         for _ in 0..2 + self.dice.below(6) {
             self.press();
         }
-        let mut uses = Uses::default();
-        self.captured_work(stream, 1, &mut uses);
-        self.finish_capture(stream, graph, exec, uses);
+        self.captured_work(&mut capture, 1);
+        self.end_capture(capture);
     }
 
     /// A graph with memory of its own: asked for, used and given back in the capture.
     pub fn graph_memory(&mut self) {
-        let (Some(graph), Some(exec), Some(slot)) =
-            (empty(&self.model.graphs), empty(&self.model.execs), empty(&self.model.blocks))
-        else {
-            return self.drop_graph();
-        };
-        if self.captures_open > 0 {
+        let (Some(slot), Some(to)) = (empty(&self.model.blocks), self.any_block(false)) else {
             return;
-        }
-        let (stream, slot) = (self.create_stream(false), slot as u64);
-        let Some(to) = self.any_block(false) else { return };
+        };
         let mode = self.dice.below(3) as u64;
+        let Some(mut capture) = self.begin_capture(mode) else { return };
+        let (stream, slot) = (capture.stream, slot as u64);
         let (value, delay) = (self.value(), self.delay());
-        self.say(Op::CaptureBegin, &[stream, mode]);
-        self.set_capturing(stream, true);
         self.say(Op::AllocAsync, &[slot, 65536, stream]);
         self.say(Op::Fill, &[slot, stream, value, delay, 0]);
         self.say(Op::Fill, &[to, stream, value, delay, 0]);
         self.say(Op::Copy, &[to, slot, stream, delay, 0]);
         self.say(Op::FreeAsync, &[slot, stream]);
-        let uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
-        self.finish_capture(stream, graph, exec, uses);
+        capture.uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
+        self.end_capture(capture);
     }
 
     /// A capture with a second stream that joins it.
@@ -134,46 +104,37 @@ impl Maker {
     }
 
     fn joined_with(&mut self, there: usize) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
-        if self.captures_open > 0 {
-            return;
-        }
-        let (stream, ctx) = (self.create_stream(false), self.ctx());
+        let Some(places) = self.room_for_graph() else { return };
+        let ctx = self.ctx();
         let (fork, join) = (126, 127);
         self.say(Op::EventCreate, &[fork, 2]);
         self.set_ctx(there);
         let side = self.create_stream(false);
-        if stream == side {
-            return;
-        }
         self.say(Op::EventCreate, &[join, 2]);
         self.set_ctx(ctx);
         let mode = self.dice.below(3) as u64;
-        self.say(Op::CaptureBegin, &[stream, mode]);
-        self.set_capturing(stream, true);
-        let mut uses = Uses::default();
-        self.captured_work(stream, 1, &mut uses);
+        let mut capture = self.begin_capture_into(places, mode);
+        let stream = capture.stream;
+        self.captured_work(&mut capture, 1);
         self.say(Op::EventRecord, &[fork, stream]);
         let home = self.thread;
         let other = (usize::from(home) + 1) % self.threads.max(1);
         self.switch(other as u8);
         self.set_ctx(there);
         self.say(Op::EventWait, &[side, fork]);
-        let taken: Vec<u64> = uses.writes.iter().chain(&uses.reads).copied().collect();
+        let Uses { reads, writes, .. } = &capture.uses;
+        let taken: Vec<u64> = writes.iter().chain(reads).copied().collect();
         if let Some(slot) = self.any_block(false).filter(|slot| !taken.contains(slot)) {
             let (value, delay) = (self.value(), self.delay());
             self.say(Op::Fill, &[slot, side, value, delay, 0]);
-            uses.writes.push(slot);
+            capture.uses.writes.push(slot);
         }
         self.say(Op::EventRecord, &[join, side]);
         self.switch(home);
         self.set_ctx(ctx);
         self.say(Op::EventWait, &[stream, join]);
-        self.captured_work(stream, 1, &mut uses);
-        self.finish_capture(stream, graph, exec, uses);
+        self.captured_work(&mut capture, 1);
+        self.end_capture(capture);
         self.say(Op::EventDestroy, &[fork]);
         self.say(Op::EventDestroy, &[join]);
         self.say(Op::StreamDestroy, &[side]);
@@ -185,8 +146,9 @@ impl Maker {
         if self.captures_open > 0 {
             return;
         }
-        let (stream, what) = (self.any_stream(), self.dice.below(6) as u64);
-        self.say(Op::HostRequest, &[stream, what]);
+        let (stream, what) = (self.any_stream(), self.dice.below(8) as u64);
+        let block = self.any_block(false).unwrap_or(0);
+        self.say(Op::HostRequest, &[stream, what, block]);
         self.wait_for_answer(stream);
     }
 
@@ -255,6 +217,30 @@ impl Maker {
         self.say(Op::Raise, &[flag, 0, 0]);
     }
 
+    /// A request that is served though what it is given is still in use: by work that ends only after it.
+    pub fn behind_persistent(&mut self) {
+        if self.captures_open > 0 || self.flags_used >= 60 {
+            return;
+        }
+        let (flag, how) = (self.flags_used, self.dice.below(4) as u64);
+        self.flags_used += 1;
+        // Of two such there is memory for one.
+        let bytes = (self.memory_mb << 20) * 6 / 10;
+        let (first, second) = (self.create_stream(false), self.create_stream(false));
+        let value = self.value();
+        self.device_wait();
+        self.say(Op::AllocAsync, &[BEHIND, bytes, first]);
+        self.say(Op::Spin, &[first, flag, how]);
+        self.say(Op::FreeAsync, &[BEHIND, first]);
+        self.say(Op::AllocAsync, &[BEHIND + 3, bytes, second]);
+        self.say(Op::Fill, &[BEHIND + 3, second, value, 0, 0]);
+        self.say(Op::Raise, &[flag, 0, 0]);
+        self.say(Op::StreamSync, &[second]);
+        self.say(Op::Read, &[BEHIND + 3]);
+        self.say(Op::FreeAsync, &[BEHIND + 3, second]);
+        self.device_wait();
+    }
+
     fn any_other_stream(&mut self, not: u64) -> u64 {
         for _ in 0..4 {
             let stream = self.any_stream();
@@ -265,3 +251,6 @@ impl Maker {
         self.create_stream(false)
     }
 }
+
+/// Slots that the model leaves alone.
+const BEHIND: u64 = 80;

@@ -1,25 +1,20 @@
 //! Captures as caching allocators make them.
 
 use super::maker::Maker;
-use super::model::{Uses, empty};
+use super::model::Uses;
 use crate::grammar::Op;
 
 impl Maker {
     /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that only
     /// submits into it, and ordinary ones between the launches. Judged by what a cache would do.
     pub fn cached_capture(&mut self) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
-        let Some(to) = self.any_block(true) else { return self.fill() };
-        if self.captures_open > 0 {
-            return;
-        }
-        let stream = self.create_stream(false);
+        let Some(to) = self.any_block(false) else { return self.allocate() };
+        // By copies in rows, which say less of what they reach than a kernel's arguments.
+        let from = self.any_block(true).filter(|from| *from != to);
+        let from = from.filter(|_| self.dice.chance(40));
         let mode = self.dice.below(3) as u64;
-        self.say(Op::CaptureBegin, &[stream, mode]);
-        self.set_capturing(stream, true);
+        let Some(mut capture) = self.begin_capture(mode) else { return };
+        let stream = capture.stream;
         let (home, ctx) = (self.thread, self.ctx());
         let other = ((usize::from(home) + 1) % self.threads.max(1)) as u8;
         let mut live: Vec<u64> = Vec::new();
@@ -32,8 +27,16 @@ impl Maker {
             let (value, delay) = (self.value(), self.delay());
             let bytes = self.dice.pick(&[4096, 64 << 10, 1 << 20, 3 << 20]);
             self.say(Op::Alloc, &[slot, bytes]);
-            self.say(Op::Fill, &[slot, stream, value, delay, 0]);
-            self.say(Op::Copy, &[to, slot, stream, delay, 0]);
+            match from {
+                Some(from) => {
+                    self.say(Op::Copy, &[slot, from, stream, delay, IN_ROWS]);
+                    self.say(Op::Copy, &[to, slot, stream, delay, IN_ROWS]);
+                }
+                None => {
+                    self.say(Op::Fill, &[slot, stream, value, delay, 0]);
+                    self.say(Op::Copy, &[to, slot, stream, delay, 0]);
+                }
+            }
             live.push(slot);
             if self.dice.chance(70) {
                 let index = self.dice.below(live.len());
@@ -46,8 +49,9 @@ impl Maker {
         for slot in live {
             self.say(Op::Free, &[slot]);
         }
-        let uses = Uses { writes: vec![to], memory: true, ..Uses::default() };
-        self.finish_capture(stream, graph, exec, uses);
+        let reads = from.into_iter().collect();
+        capture.uses = Uses { reads, writes: vec![to], memory: true, ..Uses::default() };
+        self.end_capture(capture);
     }
 
     /// The same in a capture of two contexts: what it asks for in the second one is its own as well.
@@ -66,6 +70,8 @@ impl Maker {
         self.set_ctx(0);
         let (stream, (value, delay)) = (self.create_stream(false), (self.value(), self.delay()));
         let (later, bytes) = (self.value(), self.dice.pick(&[4096, 1 << 20, 3 << 20]));
+        let from = self.any_block(true).filter(|_| self.dice.chance(50));
+        let from = from.filter(|from| self.ensure_for(*from, stream, false));
         self.say(Op::EventCreate, &[FORK, 2]);
         self.say(Op::CtxCreate, &[CTX]);
         self.say(Op::StreamCreate, &[SIDE, 1, 0]);
@@ -76,7 +82,10 @@ impl Maker {
         self.say(Op::EventWait, &[SIDE, FORK]);
         self.say(Op::CtxSet, &[CTX]);
         self.say(Op::Alloc, &[IN_IT, bytes]);
-        self.say(Op::Fill, &[IN_IT, SIDE, value, delay, 0]);
+        match from {
+            Some(from) => self.say(Op::Copy, &[IN_IT, from, SIDE, delay, IN_ROWS]),
+            None => self.say(Op::Fill, &[IN_IT, SIDE, value, delay, 0]),
+        }
         self.say(Op::Free, &[IN_IT]);
         self.say(Op::EventRecord, &[JOIN, SIDE]);
         self.say(Op::CtxSet, &[0]);
@@ -90,6 +99,9 @@ impl Maker {
         self.say(Op::CtxSet, &[0]);
         self.say(Op::Launch, &[GRAPH, stream]);
         self.say(Op::StreamSync, &[stream]);
+        if let Some(from) = from {
+            self.touched(from, stream, false);
+        }
         self.say(Op::CtxSet, &[CTX]);
         self.say(Op::Read, &[AFTER_IT]);
         self.say(Op::CtxSet, &[0]);
@@ -101,3 +113,6 @@ impl Maker {
         self.model.streams[stream as usize] = None;
     }
 }
+
+/// A copy as a matrix of one row.
+const IN_ROWS: u64 = 2;

@@ -4,9 +4,53 @@ use super::maker::Maker;
 use super::model::{GraphModel, Uses, empty, held};
 use crate::grammar::Op;
 
+/// A capture that is under way.
+pub struct Capture {
+    pub stream: u64,
+    places: Places,
+    /// What its graph will name.
+    pub uses: Uses,
+}
+
+/// Where a graph goes, and what is made of it.
+pub struct Places {
+    graph: usize,
+    exec: usize,
+}
+
 impl Maker {
+    /// None: something captures, or there is no room for another graph.
+    pub fn room_for_graph(&mut self) -> Option<Places> {
+        const STREAMS: usize = 2;
+        if self.captures_open > 0 {
+            return None;
+        }
+        let streams = self.model.streams.len() - held(&self.model.streams).len();
+        match (empty(&self.model.graphs), empty(&self.model.execs)) {
+            (Some(graph), Some(exec)) if streams >= STREAMS => Some(Places { graph, exec }),
+            _ => {
+                self.drop_graph();
+                None
+            }
+        }
+    }
+
+    /// A stream of its own begins to capture.
+    pub fn begin_capture(&mut self, mode: u64) -> Option<Capture> {
+        let places = self.room_for_graph()?;
+        Some(self.begin_capture_into(places, mode))
+    }
+
+    pub fn begin_capture_into(&mut self, places: Places, mode: u64) -> Capture {
+        let stream = self.create_stream(false);
+        self.say(Op::CaptureBegin, &[stream, mode]);
+        self.set_capturing(stream, true);
+        self.captures_are_global = mode == GLOBAL;
+        Capture { stream, places, uses: Uses::default() }
+    }
+
     /// Marks a stream as capturing, or not.
-    pub fn set_capturing(&mut self, stream: u64, capturing: bool) {
+    fn set_capturing(&mut self, stream: u64, capturing: bool) {
         if let Some(stream) = &mut self.model.streams[stream as usize] {
             stream.capturing = capturing;
         }
@@ -14,7 +58,9 @@ impl Maker {
     }
 
     /// Fills and copies into a graph, one after the other.
-    pub fn captured_work(&mut self, stream: u64, count: usize, uses: &mut Uses) {
+    pub fn captured_work(&mut self, capture: &mut Capture, count: usize) {
+        let Capture { stream, uses, .. } = capture;
+        let stream = *stream;
         for _ in 0..count {
             let Some(slot) = self.any_block(false) else { return };
             let (value, delay) = (self.value(), self.delay());
@@ -31,33 +77,20 @@ impl Maker {
     }
 
     pub fn simple_graph(&mut self) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
-        if self.captures_open > 0 {
-            return;
-        }
-        let stream = self.create_stream(false);
         let mode = self.dice.below(3) as u64;
-        self.say(Op::CaptureBegin, &[stream, mode]);
-        self.set_capturing(stream, true);
-        let mut uses = Uses::default();
+        let Some(mut capture) = self.begin_capture(mode) else { return };
         let count = 1 + self.dice.below(3);
-        self.captured_work(stream, count, &mut uses);
-        self.finish_capture(stream, graph, exec, uses);
+        self.captured_work(&mut capture, count);
+        self.end_capture(capture);
     }
 
     /// Made of nodes; between launches its fill may get another value.
     pub fn built_graph(&mut self) {
-        let (Some(graph), Some(exec)) = (empty(&self.model.graphs), empty(&self.model.execs))
-        else {
-            return self.drop_graph();
-        };
+        let Some(Places { graph, exec }) = self.room_for_graph() else { return };
         let (Some(first), Some(second)) = (self.any_block(false), self.any_block(false)) else {
             return;
         };
-        if self.captures_open > 0 || first == second {
+        if first == second {
             return;
         }
         let (value, how) = (self.value(), self.dice.below(3) as u64);
@@ -82,7 +115,10 @@ impl Maker {
         }
     }
 
-    pub fn finish_capture(&mut self, stream: u64, graph: usize, exec: usize, uses: Uses) {
+    /// Its graph may be launched from now on.
+    pub fn end_capture(&mut self, capture: Capture) {
+        let Capture { stream, places: Places { graph, exec }, uses } = capture;
+        self.captures_are_global = false;
         self.say(Op::CaptureEnd, &[stream, graph as u64]);
         self.set_capturing(stream, false);
         let ctx = self.ctx_id(self.ctx());
@@ -219,3 +255,6 @@ impl Maker {
         }
     }
 }
+
+/// The mode of a capture that forbids the requests of others.
+const GLOBAL: u64 = 0;

@@ -18,7 +18,10 @@ impl Maker {
         }
         match op {
             Op::HostAlloc => {
-                let flags = self.dice.pick(&[0, 0, 2, 1, PLAINLY]);
+                let mut flags = self.dice.pick(&[0, 0, 2, 1, PLAINLY]);
+                if self.reaches_by_texture() {
+                    flags = 0;
+                }
                 self.say(op, &[slot as u64, bytes, flags]);
             }
             _ => self.say(op, &[slot as u64, bytes]),
@@ -115,7 +118,7 @@ impl Maker {
                     return;
                 }
                 let mut how = self.one_of(9);
-                if !pinned && how < 2 {
+                if how < 2 && (!pinned || self.reaches_by_texture()) {
                     return;
                 }
                 if stream == 0 && self.captures_open == 0 && self.dice.chance(30) {
@@ -124,7 +127,7 @@ impl Maker {
                 self.say(Op::ToHost, &[host, block, stream, delay, how]);
                 self.touched(block, stream, false);
             }
-            _ if !pinned => return,
+            _ if !pinned || self.reaches_by_texture() => return,
             _ if self.dice.chance(20) => {
                 let how = self.dice.below(2) as u64;
                 self.say(Op::HostFunction, &[stream, host, value, how]);
@@ -155,7 +158,7 @@ impl Maker {
         let written = self.host(host).written.clone();
         self.ensure_host(&written);
         self.say(Op::HostRead, &[host]);
-        if self.dice.chance(5) {
+        if self.dice.chance(5) && !self.reaches_by_texture() {
             self.say(Op::HostMapped, &[host]);
         }
     }
@@ -181,7 +184,7 @@ impl Maker {
             return;
         }
         let pinned = self.host(host).op == Op::HostAlloc || self.host(host).registered;
-        let mut how = self.one_of(6);
+        let mut how = if self.reaches_by_texture() { 5 } else { self.one_of(6) };
         if how == 5 && !(pinned && host.is_multiple_of(3) && self.block(block).filled) {
             how = 1;
         }

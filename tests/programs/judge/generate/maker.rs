@@ -98,6 +98,11 @@ impl Maker {
         (self.taste >> 40).is_multiple_of(4)
     }
 
+    /// A program whose kernels reach pinned memory through textures alone.
+    pub fn reaches_by_texture(&self) -> bool {
+        (self.taste >> 44).is_multiple_of(6)
+    }
+
     pub fn begin_context(&mut self, slot: usize) {
         let id = self.model.ctx_ids;
         self.model.ctx_ids += 1;

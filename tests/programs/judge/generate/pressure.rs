@@ -66,7 +66,7 @@ impl Maker {
             Kind::Async if self.dice.chance(75) => {
                 let stream = self.any_stream();
                 self.free_async(slot, stream);
-                if self.dice.chance(40) {
+                if self.dice.chance(20) {
                     self.wait_of(stream);
                 }
             }
@@ -153,6 +153,10 @@ impl Maker {
     pub fn trim_pool(&mut self) {
         let keep = self.dice.pick(&[0, 0, 1 << 30]);
         let op = self.dice.pick(&[Op::PoolTrim, Op::PoolKeep]);
+        if op == Op::PoolTrim {
+            // What is still in use stays in the pool; the library's numbers take it as over.
+            self.device_wait();
+        }
         self.say(op, &[0, keep]);
     }
 }

@@ -133,6 +133,13 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        // All requests of one size: what is known of fragmentation plays no part.
+        name: "behind", lines: 120, memory_mb: 256, devices: 1, leaning: 0, threads: 2,
+        actions: actions![
+            behind_persistent 6, switch_thread 2, change_streams 1,
+        ],
+    },
+    Theme {
         name: "spin", lines: 400, memory_mb: 1024, devices: 1, leaning: 30, threads: 2,
         actions: actions![
             persistent 8, allocate 10, free_any 10, fill 8, read 3, switch_thread 3, wait 2,

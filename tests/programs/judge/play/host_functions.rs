@@ -35,7 +35,9 @@ impl Actor<'_> {
 
     pub fn host_request(&self, index: usize, line: &Line) -> Seen {
         let stream = self.stream(line.arg(0))?;
+        let block = self.slots().blocks.get(line.arg(2));
         let job = Box::leak(Box::new(Request {
+            inside: block.map_or(0x1000, |block| block.address + block.bytes as u64 / 2),
             driver: self.driver() as *const Driver,
             answers: self.player.answers.clone(),
             line: index,
@@ -74,6 +76,8 @@ struct Request {
     answers: Arc<Mutex<Vec<(usize, i32)>>>,
     line: usize,
     what: u64,
+    /// An address in a block, not its first.
+    inside: u64,
     answer: AtomicI32,
 }
 
@@ -90,6 +94,8 @@ unsafe extern "C" fn ask_for_memory(data: *mut c_void) {
         2 => driver.alloc_async(4096, 1).map(drop),
         3 => driver.pinned(4096).map(drop),
         4 => driver.memory_info().map(drop),
+        5 => driver.free(request.inside),
+        6 => driver.free_async(request.inside, 1),
         _ => driver.address_range(0x1000).map(drop),
     };
     request.answer.store(asked.err().unwrap_or(0), Ordering::SeqCst);

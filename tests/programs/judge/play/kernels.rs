@@ -18,14 +18,15 @@ pub enum Kernel {
     FillPacked,
     /// One word from behind a texture.
     Fetch,
+    /// Prints a line, in the simulation alone.
+    Say,
 }
 
 const NAMES: [&str; 6] = ["late_fill", "copy", "add", "delay", "spin", "set"];
-const REACHING: [&str; 3] = ["fill_at", "fill_packed", "fetch"];
+const REACHING: [&str; 4] = ["fill_at", "fill_packed", "fetch", "say"];
 
 pub struct Kernels {
     functions: [u64; NAMES.len() + REACHING.len()],
-    module: u64,
 }
 
 impl Kernels {
@@ -39,12 +40,7 @@ impl Kernels {
         for (function, (module, name)) in functions.iter_mut().zip(names) {
             *function = find(driver, module, name)?;
         }
-        Ok(Kernels { functions, module })
-    }
-
-    /// A kernel that only the simulation has.
-    pub fn simulated(&self, driver: &Driver, name: &str) -> Outcome<u64> {
-        find(driver, self.module, name)
+        Ok(Kernels { functions })
     }
 
     pub fn function(&self, kernel: Kernel) -> u64 {

@@ -48,10 +48,8 @@ impl Actor<'_> {
             }
             Op::Say => {
                 let stream = self.stream(line.arg(0))?;
-                let say = stream.ctx.kernels.simulated(self.driver(), "say").ok()?;
                 let args = [line.arg(1), self.delay(index, line.arg(2))];
-                // On a GPU there is none, and no line of it.
-                launch(self.driver(), say, stream.handle, &args, BY_LIST).err().map(|e| (e, vec![]))
+                code(self.kernel(&stream, Kernel::Say, &args, BY_LIST))
             }
             Op::Raise => self.raise(line),
             _ => {
