@@ -23,6 +23,8 @@ const POLL_EVERY: Duration = Duration::from_micros(20);
 /// How many graphs were destroyed, and for how many of them the notes were left.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static NOTED: AtomicU64 = AtomicU64::new(0);
+/// The barrier behind which that was.
+static BEHIND: AtomicU64 = AtomicU64::new(0);
 /// How many graphs of our own were made, and the number of the last one reported.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static REPORTED: AtomicU64 = AtomicU64::new(0);
@@ -32,11 +34,18 @@ pub fn graph_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Waits for the notes for a limited time, and for no work.
+/// Waits for the notes for a limited time, and for no work but what a free would natively have waited for.
 pub fn pass(context: &Context) {
     let ended = ENDED.load(Ordering::Relaxed);
-    if NOTED.load(Ordering::Relaxed) >= ended {
+    let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
+    let behind = barrier.as_ref().map_or(0, |event| event.id().0);
+    let same = BEHIND.swap(behind, Ordering::Relaxed) == behind;
+    if ended == 0 || NOTED.load(Ordering::Relaxed) >= ended && same {
         return;
+    }
+    // A launch that a free has natively waited for is over, and the end of its graph reported.
+    if let Some(event) = barrier {
+        api::relaxed(|| event.synchronize());
     }
     let mut pass = || {
         let mut stream = 0;
