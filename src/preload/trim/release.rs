@@ -135,7 +135,7 @@ impl Leaving {
         let code = api::relaxed(|| {
             context.enter(&mut || {
                 let code = self.release_unexported(context);
-                code.max(self.free_exported())
+                code.max(self.by_waiting(&self.exported))
             })
         });
         limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
@@ -150,24 +150,25 @@ impl Leaving {
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
         match context.release_streams.now.handle().filter(|_| in_order) {
             Some(stream) => self.behind_barrier(context, stream),
-            None => self.by_waiting(),
+            None => self.by_waiting(&self.segments),
         }
     }
 
-    /// Waits for the events of blocks that a stream of another context still uses: the real free waits
-    /// for its own context only.
-    fn free_exported(&self) -> CuResult {
-        if self.exported.iter().any(|segment| !segment.events.is_empty()) {
+    /// The real free waits for its own context only: what a stream of another context still uses is
+    /// waited for first.
+    fn by_waiting<'a>(&self, segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
+        let segments: Vec<&Segment> = segments.into_iter().collect();
+        if segments.iter().any(|segment| !segment.events.is_empty()) {
             self.events.iter().for_each(|event| {
                 waits::timed(Wait::RealFree, || event.synchronize());
             });
         }
-        free_by_waiting(self.exported.iter())
+        free_by_waiting(segments)
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
         if !waits_for(stream, context.last_barrier.newest().iter()) {
-            return self.by_waiting();
+            return self.by_waiting(&self.segments);
         }
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
@@ -199,11 +200,7 @@ impl Leaving {
             }
             None => segments.to_vec(),
         };
-        free_by_waiting(by_waiting);
-    }
-
-    fn by_waiting(&self) -> CuResult {
-        free_by_waiting(self.segments.iter())
+        self.by_waiting(by_waiting);
     }
 }
 
