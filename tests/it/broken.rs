@@ -112,6 +112,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::ElsewhereOutlastsBarrier,
     Rule::StreamElsewhereTags,
     Rule::ZonesAreCopied,
+    Rule::ToldBehindFrees,
     Rule::PrivateByBlock,
     Rule::UnnamedLeavesPool,
     Rule::PoolEndsBehindEvent,
