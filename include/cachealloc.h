@@ -39,7 +39,7 @@ int cachealloc_snapshot(const char *path) CACHEALLOC_WEAK;
 
 /* Switches the recording on or off, as the option `record` does for the whole process. Whatever was recorded before is
  * forgotten. Memory that is there when it is switched on is in the snapshots all the same, as allocated before: without a
- * stack, and its free without an allocation; of what the driver serves itself only what comes later is known.
+ * stack, and its free without an allocation.
  *
  * what: "off", "state" (where live blocks came from) or "all" (every allocation and free). The options `context`,
  *       `stacks` and `max_entries` say what is kept, or what has changed them since. A snapshot is written when the
@@ -72,8 +72,8 @@ int cachealloc_record_memory_history(const char *enabled, const char *context, c
 int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
 
 /* Limits what the process may hold of a device from now on, as the option `gpu_memory_limit_mb` does, whose place it
- * takes. What is held above the limit stays until it is freed. What the driver served itself (pools, virtual memory,
- * arrays, ...) counts if it was allocated after a limit was there.
+ * takes. What is held above the limit stays until it is freed. What the driver serves itself (pools, virtual memory,
+ * arrays, ...) counts as well.
  *
  * device: the number of a CUDA device. bytes: 0 for no limit.
  * Returns 0; ENODEV: no such device, or CUDA has not started; ENOTSUP. */

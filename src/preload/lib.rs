@@ -21,7 +21,7 @@
 //! | `Context::arenas` | yes | what is mapped where |
 //! | `ordering::captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
-//! | `driver_memory::held_bytes::HELD` | no | what the driver serves the program directly, under the limit |
+//! | `driver_memory::table::TABLE` | no | what the driver serves the program itself, and its history |
 //! | `books::Book::pages` | no | what the driver gave by address or handle |
 //! | a shard of `thread_cache` | no | a few blocks kept for the next allocation |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |

@@ -55,6 +55,36 @@ static void late(void) {
     OK(cachealloc_record("off")); // no snapshot at exit
 }
 
+// Memory that the driver serves itself, before the recording begins.
+static void driver(void) {
+    start();
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*managed)(Pointer *, size_t, unsigned) = dlsym(driver, "cuMemAllocManaged");
+    int (*create)(Pointer *, size_t, const void *, long long) = dlsym(driver, "cuMemCreate");
+    int (*reserve)(Pointer *, size_t, size_t, Pointer, long long) = dlsym(driver, "cuMemAddressReserve");
+    int (*map)(Pointer, size_t, size_t, Pointer, long long) = dlsym(driver, "cuMemMap");
+    int (*unmap)(Pointer, size_t) = dlsym(driver, "cuMemUnmap");
+    int (*create_array)(Pointer *, const void *) = dlsym(driver, "cuArrayCreate_v2");
+    int (*destroy_array)(Pointer) = dlsym(driver, "cuArrayDestroy");
+    const int on_device[8] = {1, 0, 1};
+    const long long floats[3] = {1024, 1024, 1ll << 32 | 0x20};
+    Pointer plain, physical, address, array;
+    OK(managed(&plain, 1 << 20, 1));
+    OK(create(&physical, 2 << 20, on_device, 0));
+    OK(reserve(&address, 2 << 20, 0, 0, 0));
+    OK(map(address, 2 << 20, 0, physical, 0));
+    OK(create_array(&array, floats));
+    OK(cachealloc_record("all"));
+    OK(cachealloc_snapshot("0.pickle"));
+    OK(cuMemFree(plain));
+    OK(destroy_array(array));
+    OK(cachealloc_snapshot("1.pickle"));
+    OK(cachealloc_record("all")); // anew
+    OK(unmap(address, 2 << 20));
+    OK(cachealloc_snapshot("2.pickle"));
+    OK(cachealloc_record("off"));
+}
+
 static void wait_at_the_gate(void *unused) {
     while (!gate)
         usleep(1000);
@@ -166,7 +196,7 @@ static void at_exit(void) {
 
 int main(int count, char **arguments) {
     static const struct { const char *name; void (*run)(void); } table[] = {
-        {"words", words}, {"late", late}, {"pending", pending}, {"switches", switches},
+        {"words", words}, {"late", late}, {"driver", driver}, {"pending", pending}, {"switches", switches},
         {"parameters", parameters}, {"at_exit", at_exit},
     };
     for (size_t i = 0; count > 1 && i < sizeof table / sizeof *table; i++)

@@ -185,6 +185,18 @@ fn a_limit_by_call() {
     }
 }
 
+/// Of the driver's memory as of the cache's. Managed memory does not count, as ever.
+#[test]
+fn what_was_served_before_a_limit_counts() {
+    let kinds = ["block", "pitched", "physical", "array", "pool"].map(|kind| {
+        format!(
+            "{kind}\nset: 0\nheld: 40 of 100 free\nanother: 2\nend: 0\n\
+             ended: 100 of 100 free\nset: 0\n"
+        )
+    });
+    check("before", "", &format!("managed: 0\n{}", kinds.concat()));
+}
+
 /// Without a limit nothing changes, and all of the device is shown.
 #[test]
 fn no_limit_is_no_limit() {

@@ -44,6 +44,34 @@ fn what_was_there_before_is_known() {
     assert_eq!(said, "9003000\n[1000, 3001000]\n[3000500, 4096, 1000]\n");
 }
 
+/// Of what the driver served itself as well.
+#[test]
+fn driver_memory_that_was_there_before_is_known() {
+    let place = Place::new();
+    let ran = place.run(&recording("driver")).ok();
+    assert_eq!(ran.stderr, "");
+    place.sound(3..=3, &["--opcodes"]);
+    let script = "
+import pickle
+for n in range(3):
+    s = pickle.load(open(f'{n}.pickle', 'rb'))
+    print([(g['total_size'] >> 20, g['frames']) for g in s['segments']],
+          [(e['action'], e['size'] >> 20) for e in s['device_traces'][0]])";
+    let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
+    let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
+    let mut lines: Vec<_> = said.lines().map(|line| line.replace(", []", "")).collect();
+    lines.iter_mut().for_each(|line| _ = line.retain(|c| c != '\''));
+    let first = lines[0].strip_suffix(" []").expect("no entry");
+    let mut live: Vec<_> = first.trim_matches(['[', ']']).split(", ").collect();
+    live.sort_unstable();
+    assert_eq!(live, ["(1)", "(2)", "(4)"], "{said}");
+    let frees = |bytes| {
+        format!("(free_requested, {bytes}), (free_completed, {bytes}), (segment_free, {bytes})")
+    };
+    assert_eq!(lines[1], format!("[(2)] [{}, {}]", frees(1), frees(4)));
+    assert_eq!(lines[2], format!("[] [{}]", frees(2)), "{said}");
+}
+
 /// Those of PyTorch's `_record_memory_history`, changed while it runs.
 #[test]
 fn all_parameters_may_change() {

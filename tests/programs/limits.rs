@@ -35,6 +35,7 @@ fn main() {
         "async" => program.asynchronous(),
         "race" => program.race(),
         "by-call" => program.by_call(),
+        "before" => program.before(),
         "steps" => program.steps(arguments),
         _ => panic!("no such case"),
     }
@@ -42,6 +43,14 @@ fn main() {
 
 struct Program<'a> {
     d: &'a Driver,
+}
+
+fn set_limit() -> extern "C" fn(i32, u64) -> i32 {
+    // SAFETY: a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_set_limit".as_ptr()) };
+    assert!(!found.is_null(), "not under the library");
+    // SAFETY: the header gives this function this signature.
+    unsafe { std::mem::transmute(found) }
 }
 
 /// Memory of each kind, and how it ends.
@@ -295,13 +304,8 @@ impl Program<'_> {
 
     /// The limit comes and goes while the program runs.
     fn by_call(&self) {
-        // SAFETY: a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_set_limit".as_ptr()) };
-        assert!(!found.is_null(), "not under the library");
-        // SAFETY: the header gives this function this signature.
-        let set: extern "C" fn(i32, u64) -> i32 = unsafe { std::mem::transmute(found) };
+        let set = set_limit();
         let mib = MIB as u64;
-        let early = self.make("physical", 60).expect("room");
         let block = self.d.alloc(60 * MIB).expect("room");
         println!("set: {}", set(0, 100 * mib));
         self.show("with a block");
@@ -309,7 +313,6 @@ impl Program<'_> {
         println!("set: {}", set(0, 30 * mib));
         self.show("with less");
         self.said("1 more", self.d.alloc(MIB));
-        call!(self.d, cuMemRelease(early)).expect("it is held");
         self.d.free(block).expect("it is held");
         self.show("freed");
         self.said("30", self.d.alloc(30 * MIB));
@@ -317,6 +320,24 @@ impl Program<'_> {
         self.said("60 more", self.d.alloc(60 * MIB));
         self.show("without");
         println!("another device: {}, no device: {}", set(1, mib), set(-1, mib));
+    }
+
+    /// What the driver served before there was a limit.
+    fn before(&self) {
+        let set = set_limit();
+        let mut managed = 0;
+        self.said("managed", call!(self.d, cuMemAllocManaged(&mut managed, 50 * MIB, 1)));
+        for kind in KINDS {
+            println!("{kind}");
+            let early = self.make(kind, 60).expect("room");
+            println!("set: {}", set(0, 100 * MIB as u64));
+            self.show("held");
+            self.said("another", self.make(kind, 60));
+            self.end(kind, early);
+            self.d.synchronize().expect("no fault");
+            self.show("ended");
+            println!("set: {}", set(0, 0));
+        }
     }
 
     /// Eight threads want 30 of 100 at the same time: three may have it.

@@ -13,14 +13,13 @@ use crate::driver::api;
 use crate::driver::sys::{
     self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
 };
-use crate::driver_memory::held_bytes::{self, Key};
 use crate::driver_memory::limits;
+use crate::driver_memory::table::{self, Key, Served};
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{LEDGER, observers, widen};
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
-use crate::record::{self, driver_memory};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release::{self, Leaving};
 use crate::trim::scavenger;

@@ -7,13 +7,13 @@ use cachealloc_core::{Ready, Stats};
 
 use crate::cache::arenas;
 use crate::contexts::{Context, creation, registry};
-use crate::driver_memory::{held_bytes, limits};
+use crate::driver_memory::{limits, table};
 use crate::ipc::imports;
 use crate::lock::lock;
 use crate::ordering::pending;
 use crate::process::patience::Patience;
 use crate::statistics::reading;
-use crate::{clock, memory_hooks, pagemap, record};
+use crate::{clock, pagemap};
 
 /// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
 pub fn destroyed(context: &'static Context) {
@@ -29,7 +29,6 @@ fn destroy(context: &'static Context) -> Stats {
     context.last_barrier.forget();
     pagemap::remove_context(context);
     imports::context_ended(context.id);
-    memory_hooks::context_ended(context.id);
     pending::context_ended(context.id);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
@@ -41,14 +40,13 @@ fn destroy(context: &'static Context) -> Stats {
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
     context.recorder.context_ended(&mut allocator, ended_ns);
-    record::driver_memory::context_ended(context.id);
+    table::context_ended(context.id);
     let mut stats = reading::stats_locked(context, &allocator, Patience::Waits);
     stats.end();
     context.seen_at_end.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
     let ordinary = old.segments().filter(|segment| !segment.expandable);
     limits::give_back(context.device, ordinary.map(|segment| segment.bytes).sum());
-    held_bytes::context_ended(context.id);
     drop(allocator);
     context.thread_cache.context_ended();
     arenas::context_ended(context);

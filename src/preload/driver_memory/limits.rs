@@ -2,8 +2,8 @@
 //! what it holds: our segments, and memory that the driver serves the program directly.
 //!
 //! Bytes are claimed before the driver is asked and given back if it refuses, so racing threads together
-//! never exceed the limit. Segments are always counted, by one addition each; memory from the driver
-//! only while there is a limit. So a later limit (`set`) does not know what the driver served before.
+//! never exceed the limit. They are counted without a limit as well, so that a later one (`set`) knows
+//! what is held. What the driver serves is in the table (`table.rs`), which gives back what ends.
 //!
 //! Not counted, because it need not lie on the device or belongs to another process: managed, pinned and
 //! registered memory, and what was opened or imported. Also not counted, because no call of the program
@@ -193,14 +193,17 @@ pub fn account(device: i32) -> Option<Account> {
 pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let total = total.min(limit_bytes);
-    let left_bytes = left(device).saturating_add(reclaimable);
+    // The process may hold more than a limit that came later.
+    let left_bytes = limit_bytes.saturating_sub(held(device).saturating_sub(reclaimable));
     (free.saturating_add(reclaimable).min(left_bytes).min(total), total)
 }
 
 impl Claim {
-    /// The driver has provided the bytes.
-    pub fn keep(self) {
+    /// The driver has provided the bytes: so many.
+    pub fn keep(self) -> u64 {
+        let bytes = self.bytes;
         core::mem::forget(self);
+        bytes
     }
 
     /// The driver provides more than was claimed. False: more than the limit allows.

@@ -1,5 +1,8 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
 pub mod claims;
-pub mod held_bytes;
+pub mod ending;
 pub mod limits;
+pub mod pool_devices;
+pub mod serving;
+pub mod table;

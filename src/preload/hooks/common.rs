@@ -5,12 +5,12 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{contents, departures, sticky_error};
 use crate::config;
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS, StreamHandle};
 use crate::functions::Function;
 use crate::hooks::beside;
-use crate::memory_hooks::{self, Memory};
+use crate::memory_hooks;
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::process::{bypass, thread};
 use crate::statistics::counters::{self, Count};
@@ -72,19 +72,13 @@ pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<C
     if pointer.is_null() || bytes == 0 {
         return None;
     }
-    let memory = || {
-        let mut memory = None;
-        // Memory from a pool outlives the context in which it was requested.
-        let ends_with = |id| if function.base == "cuMemAlloc" { id } else { 0 };
-        let of = |context: &Context| Memory {
-            device: context.device,
-            context_id: ends_with(context.id),
-        };
-        beside(function, || memory = lookup::current().ok().map(of));
-        memory
+    let device = || {
+        let mut device = None;
+        beside(function, || device = lookup::current().ok().map(|context| context.device));
+        device
     };
     // SAFETY: the call writes there, as the driver's would.
-    unsafe { memory_hooks::around_malloc(memory, pointer, bytes as u64, || again(function, words)) }
+    unsafe { memory_hooks::around_malloc(device, pointer, bytes as u64, || again(function, words)) }
 }
 
 /// As `observed_malloc`, for a free.

@@ -1,164 +1,128 @@
-//! Calls that create or end device memory of the driver (class `record` in the list): reports them to
-//! the recorder, around whatever else their hook does, and counts them against the limit.
+//! Calls that create or end device memory of the driver (class `record` in the list), from their
+//! arguments to what is asked of the table (`driver_memory/table.rs`).
 
-use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
-use crate::driver_memory::held_bytes::{self, Ending, Key};
-use crate::functions::Function;
-use crate::hooks::driver_memory_limit::{self, Reported};
-use crate::hooks::{beside, driver_memory_sizes};
+use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver_memory::ending::{self, Ending};
+use crate::driver_memory::serving::{self, Asked, Kind, Reported, Wanted};
+use crate::driver_memory::table::{self, Key};
+use crate::functions::{Function, id};
+use crate::hooks::{array_bytes, beside};
 use crate::process::bypass;
-use crate::record::driver_memory::{self, Allocation};
-use crate::record::{self, capture};
-use crate::{config, memory_hooks};
+use crate::record::capture;
 
-/// Around the hook of such a call.
+/// Such a call, about to be made.
+enum Call {
+    Makes(Option<Asked>),
+    /// With what was in the program's place for the pitch.
+    MakesPitched(Option<Asked>, u64),
+    Maps,
+    Ends(Ending),
+}
+
+/// Around the hook of such a call. A call that the limit forbids does not reach the driver and writes
+/// nothing.
 #[inline]
 pub fn around(
     function: &'static Function,
     words: &[usize],
-    call: impl FnOnce() -> CuResult,
+    real: impl FnOnce() -> CuResult,
 ) -> CuResult {
     if !bypass::is_on() {
-        return call();
+        return real();
     }
-    if config::limits() {
-        return driver_memory_limit::around(function, words, || recorded(function, words, call));
-    }
-    recorded(function, words, call)
-}
-
-#[inline]
-fn recorded(
-    function: &'static Function,
-    words: &[usize],
-    call: impl FnOnce() -> CuResult,
-) -> CuResult {
-    if !record::is_on() {
-        return call();
-    }
-    let mut ended = Vec::new();
-    beside(function, || ended = before(function, words));
-    let code = match function.base {
-        "cuMemRelease" => driver_memory::physical_released_by(words[0] as u64, call),
-        _ => call(),
+    let mut begun = Ok(None);
+    beside(function, || begun = begin(function, words));
+    let call = match begun {
+        Ok(Some(call)) => call,
+        Ok(None) => return real(),
+        Err(code) => return code,
     };
-    beside(function, || {
-        if code == SUCCESS {
-            after(function, words);
-        } else {
-            ended.iter().for_each(|allocation| driver_memory::allocated(*allocation));
-        }
-    });
+    let mut code = real();
+    beside(function, || code = end(call, words, code));
     code
 }
 
-/// Linear memory that the driver serves directly.
-#[derive(Clone, Copy)]
-pub struct Linear {
-    /// Where the call writes the address.
-    pub place: usize,
-    pub bytes: usize,
-    /// On a stream, from the named pool, if any.
-    pub of_pool: bool,
-    pub pool: Option<PoolHandle>,
-    pub reported: Reported,
-}
-
-/// Lets the driver serve linear device memory.
-pub fn serve(linear: Linear, call: impl FnOnce() -> CuResult) -> CuResult {
-    let Linear { place, bytes, of_pool, pool, reported } = linear;
-    let claim = match config::limits() {
-        true => driver_memory_limit::claim_linear(pool, bytes as u64, reported),
-        false => Ok(None),
+/// None: it does nothing to the memory that we keep. Fails if the limit forbids it.
+///
+/// What has invalid arguments does not count: the driver refuses it, whatever the limit.
+fn begin(function: &Function, words: &[usize]) -> Result<Option<Call>, CuResult> {
+    const PAGE_BYTES: usize = 2 << 20;
+    let word = |index: usize| words[index] as u64;
+    let ask = |kind, bytes, counts| {
+        serving::ask(Wanted { kind, bytes, counts, reported: Reported::Here })
     };
-    let Ok(claim) = claim else { return OUT_OF_MEMORY };
-    let code = call();
-    if code == SUCCESS {
-        // SAFETY: the driver has just written it.
-        let address = unsafe { *(place as *const u64) };
-        driver_memory_limit::hold_linear(address, claim, of_pool);
-        if record::is_on() {
-            made(address, bytes as u64, None, 0);
+    let call = match function.id {
+        id::cuMemAllocManaged => Call::Makes(ask(Kind::Linear, word(1), false)?),
+        id::cuMemAllocPitch_v2 if words[0] != 0 && words[1] != 0 => {
+            // The pitch is not known yet; it is at least the width.
+            let bytes = word(2).saturating_mul(word(3));
+            let counts = bytes != 0 && matches!(words[4] as u32, 4 | 8 | 16);
+            // SAFETY: the program's place for the pitch, which is not null.
+            let before = unsafe { *(words[1] as *const u64) };
+            Call::MakesPitched(ask(Kind::Linear, bytes, counts)?, before)
         }
-    }
-    code
+        id::cuMemCreate => {
+            // SAFETY: null, or the program's struct, which the driver reads as well.
+            let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
+            let device = properties.and_then(|properties| properties.location.device());
+            let Some(device) = device else { return Ok(None) };
+            let sized = words[1] != 0 && words[1].is_multiple_of(PAGE_BYTES);
+            let counts = words[0] != 0 && words[3] == 0 && sized;
+            Call::Makes(ask(Kind::Physical(device), word(1), counts)?)
+        }
+        id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
+            if words[0] != 0 && words[1] != 0 =>
+        {
+            // SAFETY: the program's descriptor, which the driver reads as well.
+            let bytes = unsafe { array_bytes::of(function.id, words) };
+            Call::Makes(ask(Kind::Array, bytes, bytes != 0)?)
+        }
+        id::cuMemMap => Call::Maps,
+        id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
+            Call::Ends(ending::ends(Key::Array(word(0))))
+        }
+        id::cuMemRelease => Call::Ends(ending::releases(word(0))),
+        id::cuMemUnmap => Call::Ends(ending::unmaps(word(0), word(1))),
+        _ => return Ok(None),
+    };
+    Ok(Some(call))
 }
 
-/// The driver frees this address: runs its call, and reports what ended.
-pub fn ends(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    let ended = if record::is_on() { driver_memory::freed(address) } else { None };
-    let held = match config::limits() {
-        true => held_bytes::ends(Key::Memory(address)),
-        false => Ending::default(),
-    };
-    let code = memory_hooks::end_by(address, call);
-    if code == SUCCESS {
-        held.done()
-    } else {
-        held.undone()
-    }
-    if let Some(allocation) = ended.filter(|_| code != SUCCESS) {
-        driver_memory::allocated(allocation);
+/// The driver has answered, and written what it made.
+fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
+    // SAFETY: the driver has accepted the call, so it has written the address or handle there.
+    let made = || unsafe { *(words[0] as *const u64) };
+    match call {
+        Call::Ends(ending) => ending.settle(code),
+        _ if code != SUCCESS => {}
+        Call::Makes(Some(asked)) => asked.served(made()),
+        Call::MakesPitched(Some(asked), before) => return pitched(words, made(), asked, before),
+        Call::Makes(None) | Call::MakesPitched(None, _) => {}
+        Call::Maps => {
+            let [address, bytes, handle] = [0, 1, 3].map(|at| words[at] as u64);
+            table::mapped(address, bytes, handle, capture::of_allocation());
+        }
     }
     code
 }
 
-/// Ends are recorded before the driver's call, while no other allocation can have the address.
-fn before(function: &Function, words: &[usize]) -> Vec<Allocation> {
-    match function.base {
-        "cuMemUnmap" => driver_memory::freed_within(words[0] as u64, words[1] as u64),
-        "cuArrayDestroy" | "cuMipmappedArrayDestroy" => {
-            driver_memory::freed(words[0] as u64).into_iter().collect()
-        }
-        _ => Vec::new(),
+/// Only now the pitch is known, and whether the limit allows the memory.
+fn pitched(words: &[usize], made: u64, mut asked: Asked, pitch_before: u64) -> CuResult {
+    // SAFETY: the driver has written the pitch.
+    let pitch_bytes = unsafe { *(words[1] as *const u64) };
+    let bytes = pitch_bytes.saturating_mul(words[3] as u64);
+    if asked.grow_to(bytes) {
+        asked.served(made);
+        return SUCCESS;
     }
-}
-
-fn after(function: &Function, words: &[usize]) {
-    // SAFETY: the driver has accepted the call, so its arguments are what the header says; what it
-    // writes, it has written.
-    let first = || unsafe { *(words[0] as *const u64) };
-    match function.base {
-        "cuMemAllocManaged" => made(first(), words[1] as u64, None, 0),
-        "cuMemAllocPitch" => {
-            // SAFETY: as above.
-            let pitch_bytes = unsafe { *(words[1] as *const u64) };
-            made(first(), pitch_bytes * words[3] as u64, None, 0);
-        }
-        "cuMemCreate" => {
-            // SAFETY: as above.
-            let properties = unsafe { &*(words[2] as *const AllocationProperties) };
-            if let Some(device) = properties.location.device() {
-                driver_memory::physical_created(first(), device);
-            }
-        }
-        "cuMemMap" => {
-            if let Some(device) = driver_memory::device_of_physical(words[3] as u64) {
-                made(words[0] as u64, words[1] as u64, Some(device), 0);
-            }
-        }
-        "cuArrayCreate" | "cuArray3DCreate" | "cuMipmappedArrayCreate" => {
-            // SAFETY: as above.
-            let bytes = unsafe { driver_memory_sizes::of_array(function.base, words) };
-            made(first(), bytes, None, 0);
-        }
-        _ => {}
+    drop(asked);
+    api::relaxed(|| api::mem_free(made));
+    // SAFETY: the program's places, which the driver has just written.
+    unsafe {
+        *(words[0] as *mut u64) = 0;
+        *(words[1] as *mut u64) = pitch_before;
     }
-}
-
-/// `device`: if it differs from that of the current context, with which the memory ends.
-fn made(address: u64, bytes: u64, device: Option<i32>, stream: u64) {
-    let stack = capture::of_allocation();
-    let mut current = 0;
-    let code = api::ctx_get_device(&mut current);
-    let context_id = match device {
-        None => lookup::current().map_or(0, |context| context.id),
-        Some(_) => 0,
-    };
-    if bytes != 0 && (device.is_some() || code == SUCCESS) {
-        let device = device.unwrap_or(current);
-        driver_memory::allocated(Allocation { address, bytes, device, context_id, stream, stack });
-    }
+    serving::report(bytes);
+    OUT_OF_MEMORY
 }

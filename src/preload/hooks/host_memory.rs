@@ -10,7 +10,7 @@ use crate::driver::sys::{
     HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY, RESOURCE_LINEAR,
     RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription, SUCCESS,
 };
-use crate::driver_memory::held_bytes;
+use crate::driver_memory::pool_devices;
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::ordering::{observers, pending, pinned, real_frees};
@@ -209,7 +209,7 @@ fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: O
     if code == SUCCESS && pool != 0 && bypass::is_on() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *(pool as *const PoolHandle) };
-        beside(function, || held_bytes::note_pool(pool, device));
+        beside(function, || pool_devices::note(pool, device));
     }
 }
 

@@ -7,10 +7,10 @@ use crate::cache::{alloc, blocks, contents, departures, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
+use crate::driver_memory::serving::{self, Kind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::driver_memory_limit::Reported;
-use crate::hooks::{beside, common, driver_memory, guarded, guarded_with};
+use crate::hooks::{beside, common, guarded, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
@@ -72,13 +72,14 @@ fn by_driver(
     let serve = || {
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
-        let (place, reported) = (pointer as usize, Reported::Here);
-        let linear = driver_memory::Linear { place, bytes, of_pool: false, pool: None, reported };
-        let code = driver_memory::serve(linear, ask);
+        let (kind, bytes, reported) = (Kind::Linear, bytes as u64, Reported::Here);
+        let wanted = Wanted { kind, bytes, counts: true, reported };
+        // SAFETY: the driver has just written it.
+        let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
         if code == SUCCESS {
             counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.
-            common::fill(unsafe { pointer.read() }, bytes as u64, None);
+            common::fill(unsafe { pointer.read() }, bytes, None);
         } else {
             // SAFETY: as the driver does where it fails.
             unsafe { pointer.write(0) };
@@ -186,7 +187,7 @@ pub fn free(
             return real();
         }
         pending::wait_all(Wait::Teardown);
-        driver_memory::ends(address, || real_frees::announced(real))
+        serving::free_by(address, || real_frees::announced(real))
     };
     guarded_with(
         function,

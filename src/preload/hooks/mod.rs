@@ -4,13 +4,12 @@
 //! A hook gets the row of the list (`function`), the arguments as machine words in the order of the
 //! driver's header, and `real`, which calls the driver with the program's arguments.
 
+mod array_bytes;
 pub mod capture;
 pub mod common;
 pub mod context;
 pub mod copy;
 pub mod driver_memory;
-pub mod driver_memory_limit;
-mod driver_memory_sizes;
 pub mod host_memory;
 pub mod ipc;
 pub mod launch;

@@ -5,8 +5,9 @@ use cachealloc_core::order::Observer;
 
 use crate::driver::api;
 use crate::driver::sys::*;
+use crate::driver_memory::table;
 use crate::functions::Function;
-use crate::hooks::{beside, common, driver_memory_limit, guarded, observers as observer_hooks};
+use crate::hooks::{beside, common, guarded, observers as observer_hooks};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::observers;
@@ -200,7 +201,9 @@ pub fn retain_handle(
     }
     let code = common::pass(function, words, real);
     if code == SUCCESS {
-        driver_memory_limit::retained(function, words[0]);
+        // SAFETY: the driver has just written it.
+        let handle = unsafe { *(words[0] as *const u64) };
+        beside(function, || table::retained(handle));
     }
     code
 }

@@ -9,7 +9,7 @@ use crate::driver::api;
 use crate::driver::sys::{
     AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
 };
-use crate::driver_memory::held_bytes;
+use crate::driver_memory::pool_devices;
 use crate::functions::Function;
 use crate::hooks::{beside, common, guarded};
 use crate::ipc::peers;
@@ -26,7 +26,7 @@ pub fn use_default(
     let second = function.base == "cuMemPoolExportToShareableHandle";
     leave_if_default(function, words[usize::from(second)]);
     if function.base == "cuMemPoolDestroy" {
-        return held_bytes::pool_ends_by(words[0], || common::pass(function, words, real));
+        return pool_devices::end_by(words[0], || common::pass(function, words, real));
     }
     common::pass(function, words, real)
 }

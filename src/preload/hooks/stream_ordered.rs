@@ -7,11 +7,10 @@ use crate::cache::{alloc as cache, contents, free as frees, pools, shortage};
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
+use crate::driver_memory::serving::{self, Kind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
-use crate::hooks::driver_memory::{self, Linear};
-use crate::hooks::driver_memory_limit::Reported;
 use crate::hooks::{beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
@@ -50,7 +49,7 @@ pub fn free(
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
     if pagemap::extent_of(address).is_none() || bypass::is_off() {
-        return driver_memory::ends(address, || native(function, stream, real));
+        return serving::free_by(address, || native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
     if !bypass::is_on() {
@@ -97,12 +96,13 @@ fn served(
             let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
-            let place = pointer as usize;
-            let code =
-                driver_memory::serve(Linear { place, bytes, of_pool: true, pool, reported }, ask);
+            let (kind, bytes) = (Kind::Pooled(pool), bytes as u64);
+            let wanted = Wanted { kind, bytes, counts: true, reported };
+            // SAFETY: the driver has just written it.
+            let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
             if code == SUCCESS {
                 // SAFETY: the driver has just written it.
-                common::fill(unsafe { pointer.read() }, bytes as u64, Some(stream));
+                common::fill(unsafe { pointer.read() }, bytes, Some(stream));
             } else if pool.is_none() {
                 // SAFETY: the program's place, into which the driver, too, writes a null pointer where
                 // it fails (measured). The limit may have kept it from being asked.

@@ -7,13 +7,11 @@
 //!
 //! While no hook is installed, nothing here is reached (`bypass::is_fast_path`).
 
-mod driver_memory;
 mod guard;
 mod list;
 mod plugin;
 mod table;
 
-pub use driver_memory::{context_ended, end_by};
 pub use list::{pop, push};
 pub use plugin::expect as expect_plugin;
 pub use table::Table;
@@ -21,6 +19,7 @@ pub use table::Table;
 use core::ptr::null;
 
 use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver_memory::table::{Observed, observe, observed};
 use crate::memory_hooks::guard::Left;
 use crate::memory_hooks::table::Event;
 use crate::pagemap::{self, Place};
@@ -33,15 +32,9 @@ use crate::{config, log};
 /// callback observes the next call, and every callback has its counterpart.
 pub struct Call<'a> {
     thread: &'a Thread,
-    memory: Memory,
+    /// On which the memory lies, as reported to a hook.
+    device: i32,
     hooks: list::Serials,
-}
-
-/// Where memory lies, as reported to a hook, and with which context it ends (0: with none).
-#[derive(Clone, Copy)]
-pub struct Memory {
-    pub device: i32,
-    pub context_id: u64,
 }
 
 /// Around an allocation: on success `allocate` writes the address to `pointer`. None, and nothing was
@@ -52,13 +45,13 @@ pub struct Memory {
 ///
 /// Where it succeeds, `allocate` has written the address to `pointer`.
 pub unsafe fn around_malloc(
-    memory: impl FnOnce() -> Option<Memory>,
+    device: impl FnOnce() -> Option<i32>,
     pointer: *const u64,
     bytes: u64,
     allocate: impl FnOnce() -> CuResult,
 ) -> Option<CuResult> {
     thread::with(|thread| {
-        let call = Call::begin(thread, memory)?;
+        let call = Call::begin(thread, device)?;
         let rounded = config::get().policy.block_bytes(bytes).unwrap_or(bytes);
         call.notify(Event::MallocPre, [bytes, rounded, 0, 0]);
         let code = call.during(allocate);
@@ -80,11 +73,11 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
             Place::Block(block) => (block.bytes, block.buffer_id(), block.context().device),
             Place::Inside => return None,
             Place::Elsewhere => {
-                let foreign = driver_memory::look_up(address)?;
-                (foreign.bytes, foreign.pmem_id, foreign.device)
+                let (bytes, Observed { buffer_id, device }) = observed(address)?;
+                (bytes, buffer_id, device)
             }
         };
-        let call = Call::begin(thread, || Some(Memory { device, context_id: 0 }))?;
+        let call = Call::begin(thread, || Some(device))?;
         let words = [bytes, address, pmem_id, 0];
         call.notify(Event::FreePre, words);
         let code = call.during(free);
@@ -127,7 +120,7 @@ pub unsafe fn around_driver(
 impl<'a> Call<'a> {
     /// None: no hook is installed, or the call is already observed, or it is made by a memory hook or
     /// from inside the driver.
-    fn begin(thread: &'a Thread, memory: impl FnOnce() -> Option<Memory>) -> Option<Call<'a>> {
+    fn begin(thread: &'a Thread, device: impl FnOnce() -> Option<i32>) -> Option<Call<'a>> {
         let observed = !thread.observed_call.get().is_null();
         if observed || thread.inside.get() || thread.in_memory_hook.get() {
             return None;
@@ -137,7 +130,7 @@ impl<'a> Call<'a> {
         if hooks.is_empty() {
             return None;
         }
-        Some(Call { thread, memory: memory()?, hooks })
+        Some(Call { thread, device: device()?, hooks })
     }
 
     pub fn before_driver(&self, bytes: u64) {
@@ -159,14 +152,13 @@ impl<'a> Call<'a> {
 
     /// The block's bytes, its address, and an id that no other allocation has.
     fn describe(&self, address: u64, asked_bytes: u64) -> [u64; 3] {
-        let Memory { device, context_id } = self.memory;
         match pagemap::place(address) {
             Place::Block(block) => [block.bytes, address, block.buffer_id()],
-            _ => [
-                asked_bytes,
-                address,
-                driver_memory::note(address, asked_bytes, device, context_id),
-            ],
+            _ => {
+                let buffer_id = pagemap::fresh_buffer_id();
+                observe(address, Observed { buffer_id, device: self.device });
+                [asked_bytes, address, buffer_id]
+            }
         }
     }
 
@@ -176,7 +168,7 @@ impl<'a> Call<'a> {
             for serial in self.hooks.iter() {
                 let Some((callback, data)) = list::callback(serial, event) else { continue };
                 let [a, b, c, d] = words.map(|word| word as usize);
-                let left = guard::call(callback, &[data, self.memory.device as usize, a, b, c, d]);
+                let left = guard::call(callback, &[data, self.device as usize, a, b, c, d]);
                 let Some(left) = left else { continue };
                 let name = list::remove(serial);
                 let how = match left {

@@ -23,15 +23,15 @@ use cachealloc_options::Word;
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver_memory::limits;
+use crate::driver_memory::{limits, table};
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::pagemap::{self, Place};
 use crate::process::patience::Patience;
 use crate::process::silence;
+use crate::record;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
-use crate::record::{self, driver_memory};
 use crate::statistics::waits;
 use crate::{config, log};
 
@@ -215,8 +215,7 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
             heap::beside_section(|| empty_lists(context, allocator));
             context.recorder.cut_bytes(allocator, with_entries)
         };
-        let needed: usize =
-            locked.iter_mut().map(cut_bytes).sum::<usize>() + driver_memory::cut_bytes();
+        let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + table::cut_bytes();
         if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
             return Ok((locked, section));
         }
@@ -237,11 +236,11 @@ fn take() -> io::Result<Snapshot> {
         gather.add(context.device.max(0) as usize, entries, dropped_count);
         snapshot.segments.extend(segments);
     }
-    let foreign = driver_memory::cut();
-    for (device, entries, dropped_count) in foreign.entries {
+    let (segments, entries) = table::cut();
+    for (device, entries, dropped_count) in entries {
         gather.add(device.max(0) as usize, entries, dropped_count);
     }
-    snapshot.segments.extend(foreign.segments);
+    snapshot.segments.extend(segments);
     drop(locked);
     drop(section);
     snapshot.devices = gather.finish();

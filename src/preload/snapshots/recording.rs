@@ -12,9 +12,10 @@ use cachealloc_options::{ENTRIES_MAX, Record};
 use cachealloc_statistics::orders::Change;
 
 use crate::contexts::{self, Context};
+use crate::driver_memory::table;
 use crate::process::patience::Patience;
 use crate::record::settings::{self, Settings};
-use crate::record::{capture, driver_memory, lasting};
+use crate::record::{capture, lasting};
 use crate::snapshots::{contents, triggers, writer};
 use crate::{identity, process};
 
@@ -65,13 +66,13 @@ type Locked = (&'static Context, MutexGuard<'static, Allocator>);
 fn begin_anew(all: &mut [Locked], wanted: Settings) {
     set(Settings { level: Record::Off, ..wanted });
     all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
-    driver_memory::forget();
     if wanted.level != Record::Off {
         settings::note_partial();
         set(wanted);
         let included = all.iter_mut().filter(|(context, _)| wanted.includes(context.device));
         included.for_each(begin);
     }
+    table::record(|_| false, false);
 }
 
 fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
@@ -89,10 +90,7 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
             _ => {}
         }
     }
-    driver_memory::forget_others(&wanted);
-    if !same {
-        driver_memory::forget_entries();
-    }
+    table::record(|device| wanted.includes(device), same);
 }
 
 /// Puts these in force.

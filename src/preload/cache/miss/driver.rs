@@ -40,17 +40,15 @@ pub(super) fn ask_driver(
     growth.after(request.bytes(), if code == SUCCESS { pointer } else { 0 })?;
     match code {
         SUCCESS => {
-            held_bytes::hold(Key::Memory(pointer), claim, context.id);
-            if record::is_on() {
-                driver_memory::allocated(driver_memory::Allocation {
-                    address: pointer,
-                    bytes: request.bytes(),
-                    device: context.device,
-                    context_id: context.id,
-                    stream: 0,
-                    stack: call.stack,
-                });
-            }
+            let served = Served {
+                device: context.device,
+                bytes: request.bytes(),
+                context_id: context.id,
+                stack: call.stack,
+                claimed_bytes: claim.keep(),
+                ..Served::default()
+            };
+            table::enter(Key::Memory(pointer), served);
             Ok(pointer)
         }
         code => Err(code),

@@ -114,10 +114,7 @@ fn reserve(
     match segment(context, bytes) {
         Ok(base) => {
             claim.keep();
-            if record::is_on() {
-                // Left from a context that has ended, whose end is not recorded yet.
-                drop(driver_memory::freed_within(base, bytes));
-            }
+            table::taken_by_cache(base, bytes);
             let mut allocator = lock(&context.allocator);
             allocator.reserved(request, Address(base), bytes);
             context.recorder.segment_reserved(&allocator, Address(base), call.stack);

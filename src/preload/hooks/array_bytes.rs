@@ -1,5 +1,7 @@
 //! The size of an array by its descriptor. The driver pads arrays; this is what the program asked for.
 
+use crate::functions::id;
+
 /// `CUDA_ARRAY_DESCRIPTOR_v2`.
 #[repr(C)]
 struct Flat {
@@ -25,12 +27,13 @@ struct Deep {
 ///
 /// # Safety
 ///
-/// The call was accepted by the driver, so the descriptor is there.
-pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
-    if base == "cuArrayCreate" {
+/// The descriptor is there.
+pub unsafe fn of(function: usize, words: &[usize]) -> u64 {
+    if function == id::cuArrayCreate_v2 {
         // SAFETY: the caller's promise.
         let flat = unsafe { &*(words[1] as *const Flat) };
-        return level(flat.width, flat.height, 1) * element(flat.format, flat.channels);
+        return level(flat.width, flat.height, 1)
+            .saturating_mul(element(flat.format, flat.channels));
     }
     // SAFETY: the caller's promise.
     let deep = unsafe { &*(words[1] as *const Deep) };
@@ -38,12 +41,13 @@ pub unsafe fn of_array(base: &str, words: &[usize]) -> u64 {
     if deep.flags & (SPARSE | DEFERRED_MAPPING) != 0 {
         return 0;
     }
-    let levels = if base == "cuMipmappedArrayCreate" { words[2] as u32 as u64 } else { 1 };
+    let levels = if function == id::cuMipmappedArrayCreate { words[2] as u32 as u64 } else { 1 };
     let elements = (0..levels.min(64)).map(|step| {
         let shrunk = |size: u64| if size == 0 { 0 } else { (size >> step).max(1) };
         level(shrunk(deep.width), shrunk(deep.height), shrunk(deep.depth))
     });
-    elements.sum::<u64>() * element(deep.format, deep.channels)
+    let elements = elements.fold(0, u64::saturating_add);
+    elements.saturating_mul(element(deep.format, deep.channels))
 }
 
 const SPARSE: u32 = 0x40;

@@ -1,0 +1,91 @@
+//! What a call of the program ends. It is removed before the driver's call, while no other allocation can
+//! have the number, and restored if the driver refuses (`books.rs`).
+
+use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver_memory::limits;
+use crate::driver_memory::table::{Key, Physical, Served, TABLE};
+use crate::lock::lock;
+
+/// Something that ends if the driver agrees.
+#[must_use]
+#[derive(Default)]
+pub struct Ending {
+    pub served: Vec<(Key, Served)>,
+    /// The handle that loses a reference.
+    released: Option<u64>,
+    /// Physical memory with no reference and no mapping left.
+    pub over: Vec<(u64, Physical)>,
+}
+
+/// The program ends this allocation.
+pub fn ends(key: Key) -> Ending {
+    let mut ending = Ending::default();
+    lock(&TABLE).end(key, &mut ending);
+    ending
+}
+
+/// The program unmaps this range.
+pub fn unmaps(address: u64, bytes: u64) -> Ending {
+    let (mut table, mut ending) = (lock(&TABLE), Ending::default());
+    for key in table.memory_within(address, address.saturating_add(bytes)) {
+        table.end(key, &mut ending);
+    }
+    ending
+}
+
+/// The program gives up one reference to physical memory. If it is only mapped, the driver refuses, and
+/// there is nothing to restore.
+pub fn releases(handle: u64) -> Ending {
+    let (mut table, mut ending) = (lock(&TABLE), Ending::default());
+    let physical = table.physical.get_mut(&handle);
+    if let Some(physical) = physical.filter(|physical| physical.references > 0) {
+        physical.references -= 1;
+        ending.released = Some(handle);
+        ending.over.extend(table.take_if_over(handle));
+    }
+    ending
+}
+
+impl Ending {
+    /// The driver has answered.
+    pub fn settle(self, code: CuResult) {
+        if code == SUCCESS { self.give_back() } else { self.restore() }
+    }
+
+    pub fn give_back(self) {
+        for (_, served) in self.served {
+            limits::give_back(served.device, served.claimed_bytes);
+        }
+        self.over.into_iter().for_each(|(_, physical)| physical.give_back());
+    }
+
+    /// Restores everything whose place was not reused.
+    fn restore(self) {
+        let mut table = lock(&TABLE);
+        for (handle, physical) in self.over {
+            if table.physical.contains_key(&handle) {
+                physical.give_back();
+            } else {
+                table.physical.insert(handle, physical);
+            }
+        }
+        if let Some(physical) = self.released.and_then(|handle| table.physical.get_mut(&handle)) {
+            physical.references += 1;
+        }
+        for (key, served) in self.served {
+            if table.served.contains_key(&key) {
+                limits::give_back(served.device, served.claimed_bytes);
+                continue;
+            }
+            if let Some(handle) = served.handle
+                && let Some(physical) = table.physical.get_mut(&handle)
+            {
+                physical.mappings += 1;
+            }
+            if let Some(shown) = served.shown(key) {
+                table.history.allocated(&shown);
+            }
+            table.served.insert(key, served);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Around a call by which the driver serves the program memory: its bytes, as far as the arguments say,
+//! are claimed from the limit before the driver is asked, and what it served goes into the table.
+
+use crate::cache::{pools, shortage};
+use crate::contexts::lookup;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver_memory::limits::Claim;
+use crate::driver_memory::table::{self, Key, Served};
+use crate::driver_memory::{claims, ending, pool_devices};
+use crate::record::capture;
+
+/// What a call asks for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub kind: Kind,
+    pub bytes: u64,
+    /// Whether it counts against the limit.
+    pub counts: bool,
+    pub reported: Reported,
+}
+
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Linear,
+    /// From the named pool, or the default one.
+    Pooled(Option<PoolHandle>),
+    Array,
+    /// Physical memory of a device, to be mapped.
+    Physical(i32),
+}
+
+/// Where it is reported that the limit was in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reported {
+    Here,
+    ByCaller,
+}
+
+/// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
+#[must_use]
+pub struct Asked {
+    kind: Kind,
+    served: Served,
+    claim: Option<Claim>,
+}
+
+/// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
+/// current context, which the driver reports.
+pub fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
+    let Wanted { kind, bytes, mut counts, reported } = wanted;
+    let place = match kind {
+        Kind::Physical(device) => Some((device, 0)),
+        _ => current(),
+    };
+    let Some((mut device, mut context_id)) = place else { return Ok(None) };
+    if let Kind::Pooled(pool) = kind {
+        // It outlives the context in which it was requested.
+        context_id = 0;
+        match pool.and_then(device_of_pool) {
+            Some(Some(of_pool)) => device = of_pool,
+            Some(None) => counts = false,
+            None => {}
+        }
+    }
+    let mut claim = None;
+    if counts {
+        claim = claims::claim_making_room(device, bytes);
+        if claim.is_none() {
+            if reported == Reported::Here {
+                report(bytes);
+            }
+            return Err(OUT_OF_MEMORY);
+        }
+    }
+    let served = Served { device, bytes, context_id, ..Served::default() };
+    Ok(Some(Asked { kind, served, claim }))
+}
+
+impl Asked {
+    /// The driver has served more than the arguments said. False: more than the limit allows.
+    pub fn grow_to(&mut self, bytes: u64) -> bool {
+        self.served.bytes = bytes;
+        self.claim.as_mut().is_none_or(|claim| claims::grow_making_room(claim, bytes))
+    }
+
+    /// The driver has served it: at this address, or by this handle.
+    pub fn served(self, number: u64) {
+        let Asked { kind, mut served, claim } = self;
+        served.claimed_bytes = claim.map_or(0, Claim::keep);
+        let key = match kind {
+            Kind::Physical(device) => return table::created(number, device, served.claimed_bytes),
+            Kind::Array => Key::Array(number),
+            Kind::Linear | Kind::Pooled(_) => Key::Memory(number),
+        };
+        served.stack = capture::of_allocation();
+        table::enter(key, served);
+    }
+}
+
+/// Lets the driver serve linear memory by `call`; where that succeeds, `address` is known.
+pub fn serve(
+    wanted: Wanted,
+    call: impl FnOnce() -> CuResult,
+    address: impl FnOnce() -> u64,
+) -> CuResult {
+    let asked = match ask(wanted) {
+        Ok(asked) => asked,
+        Err(code) => return code,
+    };
+    let code = call();
+    if code == SUCCESS
+        && let Some(asked) = asked
+    {
+        asked.served(address());
+    }
+    code
+}
+
+/// Runs the driver's free of this address.
+pub fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let ending = ending::ends(Key::Memory(address));
+    let code = call();
+    ending.settle(code);
+    code
+}
+
+/// Reports that the limit was the reason, since the device has memory.
+pub fn report(bytes: u64) {
+    if let Ok(context) = lookup::current() {
+        shortage::happened(context, bytes, capture::of_allocation());
+    }
+}
+
+/// The device a pool allocates from, if known; `Some(None)`: from none.
+fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
+    pool_devices::of(pool).or_else(|| pools::device_of_default(pool).map(Some))
+}
+
+/// The current context's device and id.
+fn current() -> Option<(i32, u64)> {
+    if let Ok(context) = lookup::current() {
+        return Some((context.device, context.id));
+    }
+    let mut device = 0;
+    (api::ctx_get_device(&mut device) == SUCCESS).then_some((device, 0))
+}

@@ -1,0 +1,258 @@
+//! The table of all memory that the driver serves the program itself: linear, pitched and managed
+//! memory, arrays, memory of pools, physical memory and where it is mapped. Always kept, so that a limit
+//! or a recording that begins later knows what is live. The limit and the recorder are told from here.
+//!
+//! Calls that bypass our hooks are missed; if an address is served again whose end was missed, it ends
+//! then.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use cachealloc_history::{Entry, Segment, StackId};
+
+use crate::driver_memory::ending::Ending;
+use crate::driver_memory::limits;
+use crate::lock::lock;
+use crate::record;
+use crate::record::driver_memory::{self, Allocation, History};
+
+pub static TABLE: Mutex<Table> = Mutex::new(Table {
+    served: BTreeMap::new(),
+    physical: BTreeMap::new(),
+    history: History::new(),
+});
+
+pub struct Table {
+    /// Addresses without overlaps.
+    pub served: BTreeMap<Key, Served>,
+    /// By handle.
+    pub physical: BTreeMap<u64, Physical>,
+    pub history: History,
+}
+
+/// An address and a handle may be equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Key {
+    /// An address.
+    Memory(u64),
+    /// The handle of an array, mipmapped or not.
+    Array(u64),
+}
+
+/// One allocation.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Served {
+    pub device: i32,
+    pub bytes: u64,
+    /// The context with which it ends; 0: with none.
+    pub context_id: u64,
+    /// `NONE` unless recorded.
+    pub stack: StackId,
+    /// Of the limit; 0 for what does not count, and for mappings.
+    pub claimed_bytes: u64,
+    /// The physical memory mapped here.
+    pub handle: Option<u64>,
+    /// What memory hooks were told of it.
+    pub observed: Option<Observed>,
+    /// Snapshots do not show it: an array, at its handle, may overlap what was served later.
+    pub hidden: bool,
+}
+
+/// What memory hooks were told of an allocation, and are told again at its free.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed {
+    pub buffer_id: u64,
+    pub device: i32,
+}
+
+/// Physical memory: it lives while it is referenced or mapped anywhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Physical {
+    device: i32,
+    claimed_bytes: u64,
+    pub references: u64,
+    pub mappings: u64,
+}
+
+/// The driver has served this.
+pub fn enter(key: Key, served: Served) {
+    lock(&TABLE).enter(key, served);
+}
+
+/// The driver has created physical memory.
+pub fn created(handle: u64, device: i32, claimed_bytes: u64) {
+    let physical = Physical { device, claimed_bytes, references: 1, mappings: 0 };
+    if let Some(missed) = lock(&TABLE).physical.insert(handle, physical) {
+        missed.give_back();
+    }
+}
+
+/// The program has one more reference.
+pub fn retained(handle: u64) {
+    if let Some(physical) = lock(&TABLE).physical.get_mut(&handle) {
+        physical.references += 1;
+    }
+}
+
+/// The driver has mapped physical memory of this process.
+pub fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
+    let mut table = lock(&TABLE);
+    if let Some(physical) = table.physical.get_mut(&handle) {
+        physical.mappings += 1;
+        let (device, handle) = (physical.device, Some(handle));
+        let mapping = Served { device, bytes, stack, handle, ..Served::default() };
+        table.enter(Key::Memory(address), mapping);
+    }
+}
+
+/// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
+pub fn taken_by_cache(address: u64, bytes: u64) {
+    lock(&TABLE).make_way(address, bytes);
+}
+
+/// A context is gone with what the driver served in it. Physical memory belongs to no context.
+pub fn context_ended(context_id: u64) {
+    let mut table = lock(&TABLE);
+    let of_context = table.served.iter().filter(|(_, served)| served.context_id == context_id);
+    let keys: Vec<Key> = of_context.map(|(key, _)| *key).collect();
+    keys.into_iter().for_each(|key| table.forget(key));
+}
+
+/// Memory hooks were told of the allocation at this address.
+pub fn observe(address: u64, observed: Observed) {
+    if let Some(served) = lock(&TABLE).served.get_mut(&Key::Memory(address)) {
+        served.observed = Some(observed);
+    }
+}
+
+/// The bytes at this address, and what memory hooks were told of them.
+pub fn observed(address: u64) -> Option<(u64, Observed)> {
+    let table = lock(&TABLE);
+    let served = table.served.get(&Key::Memory(address))?;
+    Some((served.bytes, served.observed?))
+}
+
+/// From here on other devices are recorded, or others' entries: forgets the rest, and begins with what is
+/// live.
+pub fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
+    let mut table = lock(&TABLE);
+    let Table { served, history, .. } = &mut *table;
+    history.forget(&is_kept, keeps_entries);
+    let others = served.values_mut().filter(|served| !is_kept(served.device));
+    others.for_each(|served| served.stack = StackId::NONE);
+    history.begin(served.iter().filter_map(|(key, served)| served.shown(*key)));
+}
+
+/// An upper bound of the bytes that a cut takes.
+pub fn cut_bytes() -> usize {
+    let table = lock(&TABLE);
+    table.served.len() * driver_memory::SEGMENT_BYTES_MAX
+        + table.history.entries_count() * 4 * size_of::<Entry>()
+}
+
+/// What is live, and by device the entries and how many are missing, at one moment.
+pub fn cut() -> (Vec<Segment>, Vec<(i32, Vec<Entry>, u64)>) {
+    let table = lock(&TABLE);
+    let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
+    (shown.map(|allocation| allocation.segment()).collect(), table.history.entries())
+}
+
+impl Table {
+    fn enter(&mut self, key: Key, mut served: Served) {
+        if served.bytes == 0 {
+            return;
+        }
+        if !record::is_on_for(served.device) {
+            served.stack = StackId::NONE;
+        }
+        match key {
+            Key::Memory(address) => self.make_way(address, served.bytes),
+            Key::Array(handle) => {
+                self.forget(key);
+                self.hide_within(handle, handle.saturating_add(served.bytes));
+            }
+        }
+        if let Some(shown) = served.shown(key) {
+            self.history.allocated(&shown);
+        }
+        self.served.insert(key, served);
+    }
+
+    pub fn end(&mut self, key: Key, ending: &mut Ending) {
+        let Some(served) = self.served.remove(&key) else { return };
+        if let Some(shown) = served.shown(key) {
+            self.history.ended(&shown);
+        }
+        ending.served.push((key, served));
+        if let Some(handle) = served.handle
+            && let Some(physical) = self.physical.get_mut(&handle)
+        {
+            physical.mappings = physical.mappings.saturating_sub(1);
+            ending.over.extend(self.take_if_over(handle));
+        }
+    }
+
+    /// It has ended.
+    fn forget(&mut self, key: Key) {
+        let mut ending = Ending::default();
+        self.end(key, &mut ending);
+        ending.give_back();
+    }
+
+    fn make_way(&mut self, address: u64, bytes: u64) {
+        let end = address.saturating_add(bytes);
+        self.memory_within(address, end).into_iter().for_each(|key| self.forget(key));
+        self.hide_within(address, end);
+    }
+
+    pub fn memory_within(&self, address: u64, end: u64) -> Vec<Key> {
+        let below = self.served.range(..Key::Memory(address)).next_back();
+        let below = below.filter(|(key, served)| key.number() + served.bytes > address);
+        let within = self.served.range(Key::Memory(address)..Key::Memory(end));
+        below.into_iter().chain(within).map(|(key, _)| *key).collect()
+    }
+
+    /// Snapshots show no overlaps: what would overlap this range is over for them.
+    fn hide_within(&mut self, address: u64, end: u64) {
+        let kinds = [Key::Memory(0)..Key::Memory(end), Key::Array(0)..Key::Array(end)];
+        for range in kinds {
+            let below = self.served.range_mut(range).rev();
+            for (key, served) in below {
+                let Some(shown) = served.shown(*key) else { continue };
+                if shown.address + shown.bytes <= address {
+                    break;
+                }
+                served.hidden = true;
+                self.history.ended(&shown);
+            }
+        }
+    }
+
+    pub fn take_if_over(&mut self, handle: u64) -> Option<(u64, Physical)> {
+        let physical = self.physical.get(&handle)?;
+        let over = physical.references == 0 && physical.mappings == 0;
+        if over { self.physical.remove_entry(&handle) } else { None }
+    }
+}
+
+impl Served {
+    /// As snapshots show it.
+    pub fn shown(&self, key: Key) -> Option<Allocation> {
+        let Served { device, bytes, stack, .. } = *self;
+        (!self.hidden).then_some(Allocation { address: key.number(), bytes, device, stack })
+    }
+}
+
+impl Physical {
+    pub fn give_back(self) {
+        limits::give_back(self.device, self.claimed_bytes);
+    }
+}
+
+impl Key {
+    fn number(self) -> u64 {
+        match self {
+            Key::Memory(number) | Key::Array(number) => number,
+        }
+    }
+}
