@@ -24,14 +24,14 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::lock::lock;
 
 /// What is known of each place, by address or handle.
-pub struct Book<V> {
+pub(crate) struct Book<V> {
     pages: Mutex<Pages<V>>,
     /// The number of entries, readable without the lock.
     count: AtomicUsize,
 }
 
 /// What a book holds.
-pub struct Pages<V> {
+pub(crate) struct Pages<V> {
     /// What the driver has given.
     pub given: BTreeMap<usize, V>,
     /// What the driver is being asked for.
@@ -39,23 +39,23 @@ pub struct Pages<V> {
 }
 
 impl<V: Copy + PartialEq> Book<V> {
-    pub const fn new() -> Book<V> {
+    pub(crate) const fn new() -> Book<V> {
         let pages = Pages { given: BTreeMap::new(), under_way: Vec::new() };
         Book { pages: Mutex::new(pages), count: AtomicUsize::new(0) }
     }
 
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// Reads the entries.
-    pub fn read<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
+    pub(crate) fn read<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
         body(&lock(&self.pages))
     }
 
     /// Changes entries.
-    pub fn with<T>(&self, body: impl FnOnce(&mut Pages<V>) -> T) -> T {
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&mut Pages<V>) -> T) -> T {
         let mut pages = lock(&self.pages);
         let result = body(&mut pages);
         self.count.store(pages.given.len() + pages.under_way.len(), Ordering::Release);
@@ -63,12 +63,17 @@ impl<V: Copy + PartialEq> Book<V> {
     }
 
     /// The driver has given this. Returns an older entry, whose end was not reported to us.
-    pub fn enter(&self, place: usize, value: V) -> Option<V> {
+    pub(crate) fn enter(&self, place: usize, value: V) -> Option<V> {
         self.with(|pages| pages.given.insert(place, value))
     }
 
     /// Runs the driver's call that gives this and that other threads may notice before it returns.
-    pub fn enter_by(&self, place: usize, value: V, call: impl FnOnce() -> CuResult) -> CuResult {
+    pub(crate) fn enter_by(
+        &self,
+        place: usize,
+        value: V,
+        call: impl FnOnce() -> CuResult,
+    ) -> CuResult {
         let holds = rule_holds(Rule::RefusedEntryAlone);
         let before = self.with(|pages| {
             pages.under_way.push((place, value));
@@ -91,7 +96,7 @@ impl<V: Copy + PartialEq> Book<V> {
     }
 
     /// Runs the driver's call that ends what is at this place.
-    pub fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+    pub(crate) fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         if !rule_holds(Rule::OutBeforeDriver) {
             let code = call();
             if code == SUCCESS {

@@ -97,14 +97,14 @@ fn parse(line: &str) -> Row<'_> {
 
 fn constants(rows: &[Row]) -> String {
     let mut code = String::from(
-        "/// Index of each driver function in [`FUNCTIONS`].\n#[allow(non_upper_case_globals, dead_code)]\npub mod id {\n",
+        "/// Index of each driver function in [`FUNCTIONS`].\n#[allow(non_upper_case_globals, dead_code)]\npub(crate) mod id {\n",
     );
     for (index, row) in rows.iter().enumerate() {
-        writeln!(code, "    pub const {}: usize = {index};", row.symbol).unwrap();
+        writeln!(code, "    pub(crate) const {}: usize = {index};", row.symbol).unwrap();
     }
     writeln!(
         code,
-        "}}\n/// Number of known driver functions.\npub const COUNT: usize = {};\n",
+        "}}\n/// Number of known driver functions.\npub(crate) const COUNT: usize = {};\n",
         rows.len()
     )
     .unwrap();
@@ -117,10 +117,10 @@ fn table(rows: &[Row]) -> String {
          mod ours {\n    unsafe extern \"C\" {\n",
     );
     for row in rows.iter().filter(|row| row.hooked()) {
-        writeln!(code, "        pub fn {}();", row.symbol).unwrap();
+        writeln!(code, "        pub(crate) fn {}();", row.symbol).unwrap();
     }
     code.push_str(
-        "    }\n}\n/// Every known driver function, in the order of `functions.csv`.\npub static FUNCTIONS: [Function; COUNT] = [\n",
+        "    }\n}\n/// Every known driver function, in the order of `functions.csv`.\npub(crate) static FUNCTIONS: [Function; COUNT] = [\n",
     );
     for (index, row) in rows.iter().enumerate() {
         let class = row.class[..1].to_uppercase() + &row.class[1..];

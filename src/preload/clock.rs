@@ -14,7 +14,7 @@ static GETTIME: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
 
 /// Finds the C library's own function, which reads the clock without a system call. Call outside of
 /// signal handlers, and after the C library's constructor.
-pub fn find() {
+pub(crate) fn find() {
     let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: C strings; the handle is of a library that is never unloaded.
     unsafe {
@@ -27,17 +27,17 @@ pub fn find() {
 }
 
 /// The monotonic clock.
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     read_ns(libc::CLOCK_MONOTONIC)
 }
 
 /// Add this to `now_ns` to get nanoseconds since 1970.
-pub fn epoch_offset_ns() -> u64 {
+pub(crate) fn epoch_offset_ns() -> u64 {
     read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
 }
 
 /// Nanoseconds of a clock; 0 if there is none of this number. Safe in signal handlers.
-pub fn read_ns(clock: libc::clockid_t) -> u64 {
+pub(crate) fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let found = GETTIME.load(Ordering::Relaxed);
     // SAFETY: the C library's function of this name has this signature, and the kernel's call the same
@@ -57,14 +57,14 @@ pub fn read_ns(clock: libc::clockid_t) -> u64 {
 
 /// As std's, which reads the interposed clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Instant(u64);
+pub(crate) struct Instant(u64);
 
 impl Instant {
-    pub fn now() -> Instant {
+    pub(crate) fn now() -> Instant {
         Instant(now_ns())
     }
 
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         Duration::from_nanos(now_ns().saturating_sub(self.0))
     }
 }

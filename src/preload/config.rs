@@ -20,42 +20,42 @@ const CACHES_NOTHING: u8 = 8;
 
 /// Whether anything is recorded.
 #[inline(always)]
-pub fn records() -> bool {
+pub(crate) fn records() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & RECORDS != 0
 }
 
 /// Whether we fill memory or guard it: `fill` or `red_zone`.
 #[inline(always)]
-pub fn minds_contents() -> bool {
+pub(crate) fn minds_contents() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
 }
 
 /// Bytes to keep free after each block.
 #[inline(always)]
-pub fn zone_bytes() -> u64 {
+pub(crate) fn zone_bytes() -> u64 {
     if minds_contents() { get().red_zone_bytes } else { 0 }
 }
 
 /// Whether memory is limited, on any device.
 #[inline(always)]
-pub fn limits() -> bool {
+pub(crate) fn limits() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & LIMITS != 0
 }
 
 /// A call has set a limit: from now on limits are checked.
-pub fn note_limit() {
+pub(crate) fn note_limit() {
     get();
     ASKED_OFTEN.fetch_or(LIMITS, Ordering::Relaxed);
 }
 
 /// Whether the driver serves every request (`fraction_of_gpu_memory_to_use:0`).
 #[inline(always)]
-pub fn caches_nothing() -> bool {
+pub(crate) fn caches_nothing() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
 }
 
 /// The program switches recording on or off. Call after the settings were read.
-pub fn set_records(on: bool) {
+pub(crate) fn set_records(on: bool) {
     if on {
         ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
     } else {
@@ -65,7 +65,7 @@ pub fn set_records(on: bool) {
 
 /// The settings. The first call reads the environment and reports its errors.
 #[inline]
-pub fn get() -> &'static Config {
+pub(crate) fn get() -> &'static Config {
     match CONFIG.get() {
         Some(config) => config,
         None => CONFIG.get_or_init(read),
@@ -74,7 +74,7 @@ pub fn get() -> &'static Config {
 
 /// Whether the options `only` and `except` include this program. Most settings name neither; checking
 /// that allocates nothing, because this may run inside an allocator that initializes itself.
-pub fn includes_this_program() -> bool {
+pub(crate) fn includes_this_program() -> bool {
     // SAFETY: C strings: constants, and a value of the environment.
     let names_programs = unsafe {
         let text = libc::getenv(c"CACHEALLOC_CONF".as_ptr());
@@ -96,18 +96,18 @@ static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
 const NO_RANK: u64 = u64::MAX;
 
 /// The text of the settings.
-pub fn text() -> &'static str {
+pub(crate) fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
 /// The rank of this process in its job.
-pub fn rank() -> Option<u32> {
+pub(crate) fn rank() -> Option<u32> {
     u32::try_from(RANK.load(Ordering::Relaxed)).ok()
 }
 
 /// Reads what some launchers set late. Call in a thread of the program, inside a CUDA call that reads
 /// the environment itself.
-pub fn note_environment() {
+pub(crate) fn note_environment() {
     let rank = name::rank(|variable| std::env::var(variable).ok());
     RANK.store(rank.map_or(NO_RANK, u64::from), Ordering::Relaxed);
 }

@@ -17,7 +17,7 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
             // SAFETY: the table gives this function the argument list of the driver's header.
             let real = move || unsafe {
                 crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(
@@ -32,7 +32,7 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
             // SAFETY: the table gives this function the argument list of the driver's header.
             let real = move || unsafe {
                 crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(
@@ -53,7 +53,7 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($p: $t),*) -> u32 {
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
             // SAFETY: the table gives this function the argument list of the driver's header.
             let real = move || unsafe {
                 crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(

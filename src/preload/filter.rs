@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 static MODE: AtomicI32 = AtomicI32::new(-1);
 
 /// Call before any of our code opens a file.
-pub fn note() {
+pub(crate) fn note() {
     MODE.store(mode(), Ordering::Relaxed);
 }
 
 /// Safe in signal handlers.
-pub fn is_new() -> bool {
+pub(crate) fn is_new() -> bool {
     let before = MODE.load(Ordering::Relaxed);
     before != -1 && before != mode()
 }

@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 /// The class of a driver function (column `class`; see `functions.csv`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub(crate) enum Class {
     Own,
     Translate,
     Lifecycle,
@@ -18,7 +18,7 @@ pub enum Class {
 
 /// Where a call names a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StreamAt {
+pub(crate) enum StreamAt {
     Nowhere,
     Argument(u8),
     /// In the memory an argument points to, at an offset in bytes.
@@ -29,10 +29,10 @@ pub enum StreamAt {
 }
 
 /// The address of one of our exports, of any signature.
-pub type Export = unsafe extern "C" fn();
+pub(crate) type Export = unsafe extern "C" fn();
 
 /// One row of the list.
-pub struct Function {
+pub(crate) struct Function {
     pub id: usize,
     /// Name in the driver's export table.
     pub symbol: &'static CStr,
@@ -55,7 +55,7 @@ pub struct Function {
 
 impl Function {
     /// Whether a call submits work, or an order between works (docs/ordering.md 6).
-    pub const fn submits(&self) -> bool {
+    pub(crate) const fn submits(&self) -> bool {
         matches!(self.class, Class::Submit | Class::Order)
     }
 }

@@ -28,31 +28,31 @@ mod reserve;
 mod section;
 
 use head::*;
-pub use own::shrink;
+pub(crate) use own::shrink;
 use own::{class_of, free_later, free_small, own_alloc};
 use reserve::reserve_alloc;
-pub use section::{Section, beside_section};
+pub(crate) use section::{Section, beside_section};
 
-pub struct Heap;
+pub(crate) struct Heap;
 
 #[global_allocator]
 static HEAP: Heap = Heap;
 
 /// The calling thread is the writer from here on.
-pub fn become_writer() {
+pub(crate) fn become_writer() {
     IS_WRITER.set(true);
 }
 
 /// Runs `body`, which allocates for the program's threads: they will grow and free what it makes, and
 /// without memory it fails as they do.
-pub fn as_others<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn as_others<T>(body: impl FnOnce() -> T) -> T {
     let was_writer = IS_WRITER.replace(false);
     let result = body();
     IS_WRITER.set(was_writer);
     result
 }
 
-pub fn when_short(give_up: fn() -> !, note_short: fn()) {
+pub(crate) fn when_short(give_up: fn() -> !, note_short: fn()) {
     GIVE_UP.store(give_up as *mut (), Ordering::Release);
     NOTE_SHORT.store(note_short as *mut (), Ordering::Release);
 }

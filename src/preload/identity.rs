@@ -12,23 +12,23 @@ use cachealloc_statistics::page::{Owner, start_of};
 static STARTED_PID: AtomicU32 = AtomicU32::new(0);
 
 /// CUDA was started in this process.
-pub fn note_start() {
+pub(crate) fn note_start() {
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
 }
 
 /// Whether CUDA was started in this process, not in its parent. Safe in signal handlers.
-pub fn is_ours() -> bool {
+pub(crate) fn is_ours() -> bool {
     // SAFETY: asks the kernel for a number.
     STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
 }
 
 /// Whether this is a child of the process in which CUDA was started: nothing of ours works here.
-pub fn is_foreign() -> bool {
+pub(crate) fn is_foreign() -> bool {
     STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
 }
 
 /// The identity of a process, by its number or "self".
-pub fn owner_of(process: &str) -> io::Result<Owner> {
+pub(crate) fn owner_of(process: &str) -> io::Result<Owner> {
     let folder = Path::new("/proc").join(process);
     let stat = std::fs::read(folder.join("stat"))?;
     let stat = String::from_utf8_lossy(&stat);
@@ -39,7 +39,7 @@ pub fn owner_of(process: &str) -> io::Result<Owner> {
 }
 
 /// Whether it has ended.
-pub fn is_gone(owner: &Owner) -> bool {
+pub(crate) fn is_gone(owner: &Owner) -> bool {
     match owner_of(&owner.process_id.to_string()) {
         Ok(present) => present.start != owner.start,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -47,6 +47,6 @@ pub fn is_gone(owner: &Owner) -> bool {
 }
 
 /// Of the operating system's randomness.
-pub fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -27,36 +27,38 @@
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
+#![warn(unreachable_pub)]
+
 mod books;
 mod c_library;
-pub mod clock;
-pub mod config;
+mod clock;
+mod config;
 mod filter;
 mod heap;
 mod identity;
 mod lock;
-pub mod log;
+mod log;
 mod preserved;
 
-pub mod driver;
-pub mod functions;
-pub mod record;
+mod driver;
+mod functions;
+mod record;
 
 mod exports;
 
-pub mod hooks;
+mod hooks;
 
-pub mod c_api;
-pub mod cache;
-pub mod contexts;
-pub mod driver_memory;
-pub mod graphs;
-pub mod interpose;
-pub mod ipc;
-pub mod memory_hooks;
-pub mod ordering;
-pub mod pagemap;
-pub mod process;
-pub mod snapshots;
-pub mod statistics;
-pub mod trim;
+mod c_api;
+mod cache;
+mod contexts;
+mod driver_memory;
+mod graphs;
+mod interpose;
+mod ipc;
+mod memory_hooks;
+mod ordering;
+mod pagemap;
+mod process;
+mod snapshots;
+mod statistics;
+mod trim;

@@ -9,7 +9,7 @@ use crate::preserved::preserving_thread_state;
 
 /// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     Quiet = 0,
     Warn = 1,
     Info = 2,
@@ -19,18 +19,18 @@ const LINE_BYTES_MAX: usize = 1024;
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
 
-pub fn set_level(level: Level) {
+pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
 /// Whether warnings are shown.
-pub fn warns() -> bool {
+pub(crate) fn warns() -> bool {
     config::get();
     LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8
 }
 
 /// Something the user should act on.
-pub fn warn(message: fmt::Arguments) {
+pub(crate) fn warn(message: fmt::Arguments) {
     config::get(); // the option `log` may not have been read yet
     if LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8 {
         line(message);
@@ -38,7 +38,7 @@ pub fn warn(message: fmt::Arguments) {
 }
 
 /// Something that explains behaviour, shown with `log:info`.
-pub fn info(message: fmt::Arguments) {
+pub(crate) fn info(message: fmt::Arguments) {
     config::get();
     if LEVEL.load(Ordering::Relaxed) >= Level::Info as u8 {
         line(message);
@@ -46,7 +46,7 @@ pub fn info(message: fmt::Arguments) {
 }
 
 /// Writes `cachealloc: MESSAGE`, cut at `LINE_BYTES_MAX`, whatever the level.
-pub fn line(message: fmt::Arguments) {
+pub(crate) fn line(message: fmt::Arguments) {
     let mut line = Line { bytes: [0; LINE_BYTES_MAX], used: 0 };
     let _ = write!(line, "cachealloc: {message}");
     line.used = line.used.min(LINE_BYTES_MAX - 1);
@@ -59,14 +59,14 @@ pub fn line(message: fmt::Arguments) {
 static STDERR_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Checks whether stderr is open. Call at the first sign of CUDA.
-pub fn look_for_stderr() {
+pub(crate) fn look_for_stderr() {
     // SAFETY: asks for a flag of a descriptor, open or not.
     let closed = unsafe { libc::fcntl(2, libc::F_GETFD) } == -1;
     STDERR_IS_CLOSED.store(closed, Ordering::Relaxed);
 }
 
 /// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
-pub fn raw(bytes: &[u8]) {
+pub(crate) fn raw(bytes: &[u8]) {
     if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
         return;
     }

@@ -10,7 +10,7 @@ const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 const CANCEL_DISABLE: c_int = 1;
 
 /// Runs `body` without the thread being cancelled, and restores `errno`.
-pub fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: both are this thread's own and are put back.
     unsafe {
         let errno = *libc::__errno_location();
@@ -30,7 +30,7 @@ unsafe extern "C" {
 
 /// Runs `body` unnoticed by the program: `errno` is restored, the signals of a failed write are
 /// swallowed, and the thread is not cancelled meanwhile, since our frames cannot be unwound.
-pub fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn preserving_thread_state<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
     // are initialized by the calls that fill them.
     unsafe {

@@ -60,7 +60,7 @@ for n in range(3):
     let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
     let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
     let mut lines: Vec<_> = said.lines().map(|line| line.replace(", []", "")).collect();
-    lines.iter_mut().for_each(|line| _ = line.retain(|c| c != '\''));
+    lines.iter_mut().for_each(|line| line.retain(|c| c != '\''));
     let first = lines[0].strip_suffix(" []").expect("no entry");
     let mut live: Vec<_> = first.trim_matches(['[', ']']).split(", ").collect();
     live.sort_unstable();

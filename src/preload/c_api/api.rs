@@ -22,7 +22,7 @@ use crate::{identity, log};
 ///
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
     if bypass::is_off() || identity::is_foreign() {
         return libc::ENOTSUP;
     }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
 ///
 /// `what` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
     if !is_on() {
         return libc::ENOTSUP;
     }
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
 ///
 /// Each text is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_record_memory_history(
+pub(crate) unsafe extern "C" fn cachealloc_record_memory_history(
     enabled: *const c_char,
     context: *const c_char,
     stacks: *const c_char,
@@ -112,18 +112,18 @@ fn record_so(change: Change) -> c_int {
 
 /// The version, as a C string.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_version() -> *const c_char {
+pub(crate) extern "C" fn cachealloc_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
 /// Whether the library is active.
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     bypass::is_on() && !identity::is_foreign()
 }
 
 /// Runs `body` as a hook does: its calls are not the program's, and a hook must not be entered twice.
 /// None: it panicked.
-pub fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
     thread::with(|thread| {
         let was_inside = thread.inside.replace(true);
         let result = catch_unwind(AssertUnwindSafe(body));

@@ -11,7 +11,7 @@ use crate::trim::release;
 
 /// Returns all free memory to the driver. Bytes, or a negative `errno`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
+pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     if !is_on() {
         return -i64::from(libc::ENOTSUP);
     }
@@ -24,7 +24,7 @@ pub extern "C" fn cachealloc_trim(device: c_int) -> i64 {
 
 /// Limits what the process may hold of a device from now on; 0: no limit. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
+pub(crate) extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
     if !is_on() {
         return libc::ENOTSUP;
     }
@@ -34,7 +34,7 @@ pub extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
 
 /// The block is used on this stream too. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int {
+pub(crate) extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int {
     if !is_on() {
         return libc::ENOTSUP;
     }
@@ -47,7 +47,7 @@ pub extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int
 ///
 /// `hook` is null or a table as the header has it, which holds what the header asks of it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
+pub(crate) unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
     if !is_on() {
         return libc::ENOTSUP;
     }
@@ -57,6 +57,6 @@ pub unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
 
 /// This hook no longer observes the calling thread's calls. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_hook_pop(hook: *const Table) -> c_int {
+pub(crate) extern "C" fn cachealloc_hook_pop(hook: *const Table) -> c_int {
     as_hook(|| memory_hooks::pop(hook)).unwrap_or(libc::EIO)
 }

@@ -1,5 +1,5 @@
 //! The functions that programs call by our name.
 
-pub mod api;
-pub mod memory_api;
-pub mod statistics;
+pub(crate) mod api;
+pub(crate) mod memory_api;
+pub(crate) mod statistics;

@@ -20,7 +20,7 @@ use crate::{contexts, identity, record};
 ///
 /// `key` is null or a C string, `value` null or a place for the answer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_stat(
+pub(crate) unsafe extern "C" fn cachealloc_stat(
     device: c_int,
     key: *const c_char,
     value: *mut i64,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn cachealloc_stat(
 ///
 /// `text` has room for `bytes` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> usize {
+pub(crate) unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> usize {
     let Ok(json) = inside(|| report_json().ok_or(libc::EIO)) else { return 0 };
     if !text.is_null() && bytes > 0 {
         let length = json.len().min(bytes - 1);
@@ -69,13 +69,13 @@ pub unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> us
 
 /// Every peak of a device becomes the current value. Device -1: all devices.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
+pub(crate) extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
     for_contexts(device, reading::reset_peaks)
 }
 
 /// Resets every total and counter of a device. Device -1: all devices.
 #[unsafe(no_mangle)]
-pub extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
+pub(crate) extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
     for_contexts(device, |context| {
         if let Some(before) = reading::reset_totals(context) {
             exit_table::note_reset(&before);

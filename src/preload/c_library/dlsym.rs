@@ -7,10 +7,10 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Null until found.
-pub static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub(crate) static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// The real `dlsym` with this library as the caller: `RTLD_NEXT` means the libraries after it.
-pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+pub(crate) fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let address = find();
     if address.is_null() {
         return null_mut();
@@ -22,7 +22,7 @@ pub fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
 }
 
 /// Its address, or null.
-pub fn find() -> *mut c_void {
+pub(crate) fn find() -> *mut c_void {
     let known = REAL.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;

@@ -13,7 +13,7 @@
 //! No `dlopen` here: it would run that constructor then, without the program's arguments and
 //! environment.
 
-pub mod dlsym;
+pub(crate) mod dlsym;
 
 use core::ffi::{CStr, c_int, c_void};
 use core::marker::PhantomData;
@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// One function, of the C signature `F`. The address is the first field: the trampolines jump through
 /// it.
 #[repr(C)]
-pub struct Real<F> {
+pub(crate) struct Real<F> {
     address: AtomicPtr<c_void>,
     symbol: &'static CStr,
     signature: PhantomData<F>,
@@ -38,7 +38,7 @@ impl<F: Copy> Real<F> {
 
     /// The function; None if the C library has none of this name.
     #[inline]
-    pub fn get(&self) -> Option<F> {
+    pub(crate) fn get(&self) -> Option<F> {
         let address = self.address();
         // SAFETY: the C library has the function of this name, and `F` is its signature.
         (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
@@ -46,7 +46,7 @@ impl<F: Copy> Real<F> {
 
     /// Its address, or null.
     #[inline]
-    pub fn address(&self) -> *mut c_void {
+    pub(crate) fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if known.is_null() { self.find_with_all_others() } else { known }
     }
@@ -65,11 +65,11 @@ impl<F: Copy> Real<F> {
 
 macro_rules! real_functions {
     ($($name:ident = $symbol:literal: $signature:ty,)*) => {
-        $(pub static $name: Real<$signature> = Real::new($symbol);)*
+        $(pub(crate) static $name: Real<$signature> = Real::new($symbol);)*
 
         /// Finds all of them now: in a signal handler, for example, it would be too late.
         #[cold]
-        pub fn find_all() {
+        pub(crate) fn find_all() {
             $($name.find();)*
         }
     };

@@ -14,7 +14,7 @@ use crate::{config, pagemap};
 
 /// A block for the program, or the driver's code.
 #[inline]
-pub fn allocate(
+pub(crate) fn allocate(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,

@@ -26,7 +26,7 @@ const LARGE_ARENA_FACTOR: u64 = 2;
 
 /// Reserves the addresses, once for each context. Call before the context's first miss is polled, with
 /// `Context::growth` held.
-pub fn prepare(context: &'static Context) {
+pub(crate) fn prepare(context: &'static Context) {
     if !config::get().policy.expandable_segments {
         return;
     }
@@ -40,7 +40,7 @@ pub fn prepare(context: &'static Context) {
 }
 
 /// All or nothing. The core handles `OUT_OF_MEMORY`.
-pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
+pub(crate) fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     let mut state = lock(&context.arenas.0);
     let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
     if code == SUCCESS {
@@ -52,7 +52,7 @@ pub fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
 /// Unmaps these addresses, which have left the allocator. `keep`: for the request in progress, which
 /// maps the memory elsewhere and then calls `drop_spare`. The result reports work that failed meanwhile;
 /// then the memory stays mapped and is never used again.
-pub fn unmap(
+pub(crate) fn unmap(
     context: &Context,
     mappings: &[Mapping],
     departure: Departure,
@@ -81,7 +81,7 @@ fn wait_for_frees(context: &Context) -> CuResult {
 
 /// Unmaps what is idle since the mark, and returns its bytes. The barriers of its frees must be
 /// complete.
-pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
+pub(crate) fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
     // Before the core chooses: no thread maps there until it is unmapped.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
@@ -96,7 +96,7 @@ pub fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
 }
 
 /// The request has what it needs, or never will.
-pub fn drop_spare(context: &Context) {
+pub(crate) fn drop_spare(context: &Context) {
     let mut state = lock(&context.arenas.0);
     let spare = core::mem::take(&mut state.spare);
     let _departure = state.spare_departure.take();
@@ -107,7 +107,7 @@ pub fn drop_spare(context: &Context) {
 }
 
 /// Unmaps all free blocks of the context, and returns their bytes.
-pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
+pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     // Without the lock: other threads may map meanwhile.
     let code = wait_for_frees(context);
     if code != SUCCESS {
@@ -132,7 +132,7 @@ pub fn unmap_free(context: &'static Context) -> (CuResult, u64) {
 }
 
 /// The context is gone; what was mapped for it is not (measured).
-pub fn context_ended(context: &Context) {
+pub(crate) fn context_ended(context: &Context) {
     let state = core::mem::take(&mut *lock(&context.arenas.0));
     for (&base, physical) in &state.handles {
         unmap_range(&[Mapping { base: Address(base), bytes: physical.bytes }]);
@@ -145,7 +145,7 @@ pub fn context_ended(context: &Context) {
 
 /// Work on this device may reach the context's memory from now on. The driver's own allocations follow
 /// `cuCtxEnablePeerAccess` by themselves. Access is never removed: no program relies on a fault.
-pub fn admit_peer(context: &Context, peer_device: i32) {
+pub(crate) fn admit_peer(context: &Context, peer_device: i32) {
     let mut state = lock(&context.arenas.0);
     if peer_device == context.device || state.peers.contains(&peer_device) {
         return;

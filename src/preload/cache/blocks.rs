@@ -17,7 +17,7 @@ use crate::record::recorder::{Allocated, Freed};
 
 /// Which request this is, and from where in the program.
 #[derive(Clone, Copy)]
-pub struct Call {
+pub(crate) struct Call {
     pub requester: Requester,
     /// The stream of a stream-ordered request.
     pub stream: StreamHandle,
@@ -25,32 +25,32 @@ pub struct Call {
 }
 
 /// Returns every cached block to the core, where it merges with its neighbours.
-pub fn empty_lists(context: &Context) {
+pub(crate) fn empty_lists(context: &Context) {
     take_back_all(context, &mut lock(&context.allocator));
 }
 
 /// As `empty_lists`, under the core's lock.
-pub fn take_back_all(context: &Context, allocator: &mut Allocator) {
+pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|held| take_back(context, allocator, held));
     note_allocated(context, allocator);
 }
 
 /// A cached block merges into the core. The slot first: its next owner writes it under this lock.
-pub fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
+pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
     context.correction.left_list(allocator, held.id());
     pagemap::vacate(held.address);
     free_block(allocator, held.id(), Ready::Anyone);
 }
 
 /// A block that enters no thread cache goes to the core.
-pub fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
+pub(crate) fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
     pagemap::vacate(freed.address);
     free_block(allocator, freed.block, Ready::Anyone);
 }
 
 /// Every free of a block ends here. Returns what the block was handed out behind (`hand_out`).
-pub fn free_block(
+pub(crate) fn free_block(
     allocator: &mut Allocator,
     block: BlockId,
     ready: Ready,
@@ -60,13 +60,13 @@ pub fn free_block(
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
-pub fn note_allocated(context: &Context, allocator: &Allocator) {
+pub(crate) fn note_allocated(context: &Context, allocator: &Allocator) {
     let bytes = allocator.stats().allocated_bytes.all.current;
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
 }
 
 /// Gives the block to the program, under the core's lock.
-pub fn hand_out(
+pub(crate) fn hand_out(
     context: &Context,
     allocator: &mut Allocator,
     block: Allocation,
@@ -78,7 +78,12 @@ pub fn hand_out(
 
 /// The core has taken the block for a request. Recorded under the same lock, though the program gets it
 /// later: a concurrent reader finds it in use.
-pub fn record_taken(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
+pub(crate) fn record_taken(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: &Allocation,
+    call: Call,
+) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     let allocated = Allocated {
         block: block.block,
@@ -90,7 +95,7 @@ pub fn record_taken(context: &Context, allocator: &mut Allocator, block: &Alloca
 }
 
 /// As `hand_out`, for a block already recorded by `record_taken`.
-pub fn hand_out_recorded(
+pub(crate) fn hand_out_recorded(
     context: &Context,
     allocator: &mut Allocator,
     block: Allocation,
@@ -113,7 +118,7 @@ pub fn hand_out_recorded(
 /// if the core's count exceeds the peak so far can there be a new one; the thread caches, a cache line
 /// each, are read only then.
 #[inline]
-pub fn note_peak(context: &Context) {
+pub(crate) fn note_peak(context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
         note_new_peak(context, counted);
@@ -126,7 +131,7 @@ fn note_new_peak(context: &Context, counted: u64) {
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 
-pub fn kind_of(requester: Requester) -> Kind {
+pub(crate) fn kind_of(requester: Requester) -> Kind {
     match requester {
         Requester::Context => Kind::Context,
         Requester::Stream(_) => Kind::Stream,

@@ -13,7 +13,7 @@ use crate::lock::lock;
 
 /// Gives the core the size of the next chunk. Call before a miss. True: the request is too large for a
 /// chunk, and the driver serves it.
-pub fn prepare(context: &Context, request: &Request) -> bool {
+pub(crate) fn prepare(context: &Context, request: &Request) -> bool {
     let config = config::get();
     if config.strategy != Strategy::PreAllocate {
         return false;

@@ -17,12 +17,17 @@ use crate::ordering::submissions;
 
 const POISON: u8 = 0xff;
 /// The contents of a red zone.
-pub const ZONE: u8 = 0xa5;
+pub(crate) const ZONE: u8 = 0xa5;
 
 /// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
 /// are ready when this returns. Failure changes nothing: the contents are a help, not a promise.
 #[inline]
-pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
+pub(crate) fn prepare(
+    context: &'static Context,
+    address: u64,
+    bytes: u64,
+    stream: Option<StreamHandle>,
+) {
     if config::minds_contents() {
         write(context, address, bytes, config::zone_bytes(), stream);
     }
@@ -30,7 +35,12 @@ pub fn prepare(context: &'static Context, address: u64, bytes: u64, stream: Opti
 
 /// As `prepare`, for memory from the driver: it has no red zone.
 #[inline]
-pub fn fill(context: &'static Context, address: u64, bytes: u64, stream: Option<StreamHandle>) {
+pub(crate) fn fill(
+    context: &'static Context,
+    address: u64,
+    bytes: u64,
+    stream: Option<StreamHandle>,
+) {
     write(context, address, bytes, 0, stream);
 }
 
@@ -64,7 +74,7 @@ fn write(
 }
 
 /// Runs work on our stream and waits for it.
-pub fn on_own_stream(
+pub(crate) fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,
 ) -> CuResult {

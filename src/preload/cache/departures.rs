@@ -34,14 +34,14 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Memory on its way; it has arrived when this is dropped.
 #[must_use]
 #[derive(Debug)]
-pub struct Departure {
+pub(crate) struct Departure {
     row: usize,
 }
 
 impl Departure {
     /// Call under the lock of the allocator that it leaves: a request that does not find it there finds
     /// this.
-    pub fn to(device: i32) -> Departure {
+    pub(crate) fn to(device: i32) -> Departure {
         let row = device as usize % ROWS;
         UNDER_WAY[row].fetch_add(1, Ordering::AcqRel);
         Departure { row }
@@ -58,18 +58,18 @@ impl Drop for Departure {
 /// How often memory has arrived so far. Read it before asking the driver: if it has changed when the
 /// driver has refused, another attempt may succeed.
 #[inline]
-pub fn arrivals() -> u64 {
+pub(crate) fn arrivals() -> u64 {
     ARRIVALS.load(Ordering::Acquire)
 }
 
 /// Whether a thread waits for memory to arrive.
-pub fn is_awaited() -> bool {
+pub(crate) fn is_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
 /// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
 /// caller's own memory is on its way.
-pub fn awaited(device: i32) -> u64 {
+pub(crate) fn awaited(device: i32) -> u64 {
     let under_way = &UNDER_WAY[device as usize % ROWS];
     if under_way.load(Ordering::Acquire) != 0 && rule_holds(Rule::RoomIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);

@@ -33,7 +33,7 @@ use crate::statistics::waits::{self, Wait};
 
 /// `cuMemFree` of an address. `None`: not ours, the driver decides.
 #[inline]
-pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
+pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     let claimed = Free::claim(thread, address)?;
     Some(claimed.map_or_else(
         |code| code,
@@ -49,7 +49,7 @@ pub fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
-pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
     // None of the driver calls for this free would report it.
     if let Some(code) = thread.refused_inside_callback() {
         return Some(code);
@@ -70,7 +70,7 @@ pub fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<
 
 /// `cuMemFreeAsync` in a capture, which the driver would have accepted: the block is not reused before a
 /// barrier behind the capture's end.
-pub fn parked(thread: &Thread, address: u64) -> CuResult {
+pub(crate) fn parked(thread: &Thread, address: u64) -> CuResult {
     match Free::claim(thread, address) {
         Some(Ok(free)) => free.park_for_barrier(),
         _ => INVALID_VALUE,
@@ -79,7 +79,7 @@ pub fn parked(thread: &Thread, address: u64) -> CuResult {
 
 /// `cuMemFreeAsync` on a capturing stream, of a block that was given to its capture. None: of any other
 /// block.
-pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
+pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
     let Place::Block(block) = pagemap::place(address) else { return None };
     let pool = lock(&block.context().allocator).private_pool_of(block.block)?;
     let (capture, _) = open_captures::of_stream(stream)?;
@@ -102,7 +102,7 @@ pub fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option
 
 /// Bypass: takes the block from the program and never reuses it. The wait stays: the program may rely on
 /// it.
-pub fn without_reuse(address: u64) -> Option<CuResult> {
+pub(crate) fn without_reuse(address: u64) -> Option<CuResult> {
     match pagemap::place(address) {
         Place::Elsewhere => None,
         Place::Block(block) if block.claim() => Some(wait_natively(block.context(), Wait::Bypass)),

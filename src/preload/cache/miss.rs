@@ -33,7 +33,7 @@ use growth::{Growth, grow, map};
 
 /// No locks of ours are held around the report.
 #[cold]
-pub fn miss_or_report(
+pub(crate) fn miss_or_report(
     context: &'static Context,
     request: Request,
     call: Call,
@@ -43,7 +43,7 @@ pub fn miss_or_report(
 
 /// As `miss_or_report`; `rest`: what is left to try before the report.
 #[cold]
-pub fn miss_or_else(
+pub(crate) fn miss_or_else(
     context: &'static Context,
     request: Request,
     call: Call,

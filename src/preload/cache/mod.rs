@@ -1,25 +1,25 @@
 //! Allocations and frees: from the cache, and from the driver if the cache has nothing. Here: what every
 //! context keeps for them besides its thread caches and its core.
 
-pub mod alloc;
-pub mod arenas;
-pub mod blocks;
-pub mod chunks;
-pub mod contents;
-pub mod departures;
-pub mod free;
+pub(crate) mod alloc;
+pub(crate) mod arenas;
+pub(crate) mod blocks;
+pub(crate) mod chunks;
+pub(crate) mod contents;
+pub(crate) mod departures;
+pub(crate) mod free;
 mod free_on_stream;
-pub mod miss;
-pub mod pool_numbers;
-pub mod pools;
+pub(crate) mod miss;
+pub(crate) mod pool_numbers;
+pub(crate) mod pools;
 mod publish;
-pub mod room;
-pub mod shortage;
-pub mod sticky_error;
-pub mod stream_frees;
-pub mod streams;
-pub mod thread_cache;
-pub mod zones;
+pub(crate) mod room;
+pub(crate) mod shortage;
+pub(crate) mod sticky_error;
+pub(crate) mod stream_frees;
+pub(crate) mod streams;
+pub(crate) mod thread_cache;
+pub(crate) mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -34,7 +34,7 @@ use crate::lock::lock;
 
 /// The events behind the tags of one context.
 #[derive(Default)]
-pub struct StreamFrees {
+pub(crate) struct StreamFrees {
     /// Whether any free block may have a tag; a barrier asks the core only then.
     any: AtomicBool,
     /// Some tag has no event: it waits for a barrier.
@@ -57,7 +57,7 @@ pub struct StreamFrees {
 
 impl StreamFrees {
     /// The last free that natively would have waited; what kernels had printed by then comes before it.
-    pub fn last_plain_free(&self) -> Option<EventRef> {
+    pub(crate) fn last_plain_free(&self) -> Option<EventRef> {
         lock(&self.last_plain_free).clone()
     }
 }
@@ -71,7 +71,7 @@ struct Assumed {
 
 /// The arenas of one context.
 #[derive(Default)]
-pub struct Arenas(Mutex<Mapped>);
+pub(crate) struct Arenas(Mutex<Mapped>);
 
 #[derive(Default)]
 struct Mapped {
@@ -97,7 +97,7 @@ struct Physical {
 
 /// Red zones copied at a free and not checked yet (`zones.rs`).
 #[derive(Default)]
-pub struct Zones {
+pub(crate) struct Zones {
     /// Each is complete with its event.
     copies: Mutex<Vec<(zones::Copied, EventRef)>>,
     /// Free host memory for more copies.
@@ -108,4 +108,4 @@ pub struct Zones {
 
 /// The stream on which contents are written and read; 0 before its first use.
 #[derive(Default)]
-pub struct ContentsStream(Mutex<StreamHandle>);
+pub(crate) struct ContentsStream(Mutex<StreamHandle>);

@@ -21,7 +21,7 @@ const SPARE_BYTES_MAX: u64 = 2 << 20;
 /// that another core must see.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct PoolNumbers {
+pub(crate) struct PoolNumbers {
     spare: [Spare; SHARDS],
     own_bytes: AtomicI64,
     /// Including what is spare.
@@ -40,7 +40,7 @@ struct Spare(AtomicU64);
 
 /// As `CUmemPool_attribute`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Number {
+pub(crate) enum Number {
     Reserved,
     ReservedPeak,
     Used,
@@ -48,7 +48,7 @@ pub enum Number {
 }
 
 impl Number {
-    pub fn of(attribute: u32) -> Option<Number> {
+    pub(crate) fn of(attribute: u32) -> Option<Number> {
         match attribute {
             5 => Some(Number::Reserved),
             6 => Some(Number::ReservedPeak),
@@ -62,7 +62,7 @@ impl Number {
 impl PoolNumbers {
     /// A request was served.
     #[inline]
-    pub fn served(&self, thread: &Thread, bytes: u64) {
+    pub(crate) fn served(&self, thread: &Thread, bytes: u64) {
         match thread.lane() {
             Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) + bytes as i64, Relaxed),
             Lane::Shared if self.spare(thread).take(bytes) => {}
@@ -78,7 +78,7 @@ impl PoolNumbers {
 
     /// `cuMemFreeAsync`.
     #[inline]
-    pub fn freed_in_order(&self, thread: &Thread, bytes: u64) {
+    pub(crate) fn freed_in_order(&self, thread: &Thread, bytes: u64) {
         match thread.lane() {
             Lane::Own => self.own_bytes.store(self.own_bytes.load(Relaxed) - bytes as i64, Relaxed),
             Lane::Shared if self.spare(thread).put(bytes) => {}
@@ -87,11 +87,11 @@ impl PoolNumbers {
     }
 
     /// `cuMemFree`.
-    pub fn freed_plainly(&self, bytes: u64) {
+    pub(crate) fn freed_plainly(&self, bytes: u64) {
         self.plainly_freed_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub fn forget_peak(&self, number: Number) {
+    pub(crate) fn forget_peak(&self, number: Number) {
         match number {
             Number::UsedPeak => self.used_bytes_peak.store(self.used(), Relaxed),
             _ => self.reserved_bytes_peak.store(self.reserved_bytes.load(Relaxed), Relaxed),
@@ -99,14 +99,14 @@ impl PoolNumbers {
     }
 
     /// Reserved is at most this, or what is in use.
-    pub fn keep_at_most(&self, bytes: u64) {
+    pub(crate) fn keep_at_most(&self, bytes: u64) {
         let in_use = self.used().saturating_sub(self.plainly_freed_bytes.load(Relaxed));
         let kept = self.reserved_bytes.load(Relaxed).min(bytes);
         self.reserved_bytes.store(kept.max(chunks(in_use)), Relaxed);
     }
 
     /// The value as of now. `threshold_bytes`: how much free memory the pool keeps.
-    pub fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
+    pub(crate) fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
         match number {
             Number::Reserved => {
                 self.keep_at_most(threshold_bytes);

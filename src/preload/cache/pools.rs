@@ -20,7 +20,7 @@ static NATIVE: AtomicU64 = AtomicU64::new(0);
 static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
 
 /// Whether requests to the default pool of this device are served from the cache.
-pub fn is_ours(device: i32) -> bool {
+pub(crate) fn is_ours(device: i32) -> bool {
     config::get().serve_async
         && !config::caches_nothing()
         && (device as usize) < DEVICES_MAX
@@ -30,7 +30,7 @@ pub fn is_ours(device: i32) -> bool {
 }
 
 /// The default pool of this device is the program's from now on.
-pub fn leave(device: i32, why: &str) {
+pub(crate) fn leave(device: i32, why: &str) {
     if (device as usize) < DEVICES_MAX
         && NATIVE.fetch_or(1 << device, Ordering::Relaxed) >> device & 1 == 0
     {
@@ -39,7 +39,7 @@ pub fn leave(device: i32, why: &str) {
 }
 
 /// The device whose default pool this is.
-pub fn device_of_default(pool: PoolHandle) -> Option<i32> {
+pub(crate) fn device_of_default(pool: PoolHandle) -> Option<i32> {
     let mut count = 0;
     if api::device_get_count(&mut count) != SUCCESS {
         return None;
@@ -61,13 +61,13 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
 }
 
 /// Of all contexts of the device. `threshold_bytes`: how much free memory the pool keeps.
-pub fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
+pub(crate) fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.map(|context| context.pool_numbers.value(number, threshold_bytes)).sum()
 }
 
 /// The program resets the peaks, or trims the pool.
-pub fn change_numbers(device: i32, change: impl Fn(&PoolNumbers)) {
+pub(crate) fn change_numbers(device: i32, change: impl Fn(&PoolNumbers)) {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.for_each(|context| change(&context.pool_numbers));
 }

@@ -13,26 +13,26 @@ use crate::driver::sys::{CuResult, SUCCESS};
 use crate::trim::release;
 
 /// Other threads may take what was given back for one request, repeatedly.
-pub const TRIES_MAX: usize = 64;
+pub(crate) const TRIES_MAX: usize = 64;
 /// How long an allocation that would fail waits for other threads' frees in progress.
 const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What may have changed since a request was refused.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     arrivals: u64,
     streams_awaited: bool,
 }
 
 impl Room {
     /// Before the first try.
-    pub fn now() -> Room {
+    pub(crate) fn now() -> Room {
         Room { arrivals: departures::arrivals(), streams_awaited: false }
     }
 
     /// Natively a request fails only if its memory is in use while it is made. So it is retried as long
     /// as memory has come back since, from any cache, at any request.
-    pub fn has_come(
+    pub(crate) fn has_come(
         &mut self,
         context: &'static Context,
         request: &Request,
@@ -58,7 +58,7 @@ impl Room {
 }
 
 /// Natively a free in progress holds the context, and its memory is there when it returns.
-pub fn wait_for_frees(context: &Context) {
+pub(crate) fn wait_for_frees(context: &Context) {
     let begun = Instant::now();
     while context.frees_in_progress.load(Ordering::Acquire) > 0 {
         if begun.elapsed() > FREES_WAIT_MAX {

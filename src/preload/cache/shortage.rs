@@ -18,7 +18,7 @@ const EXACT_MAX: u64 = (1 << 53) - 1;
 
 /// A request of this size is about to fail. Call without any lock of ours.
 #[cold]
-pub fn happened(context: &'static Context, bytes: u64, stack: StackId) {
+pub(crate) fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     static REPORTS: AtomicU32 = AtomicU32::new(0);
     context.ooms_count.fetch_add(1, Ordering::Relaxed);
     let (mut free, mut total) = (0, 0);

@@ -13,7 +13,7 @@ use crate::ordering::native_wait::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
 /// A call of the program returned this code. Call where our own driver calls are not observed.
-pub fn note() {
+pub(crate) fn note() {
     let Ok(context) = lookup::current() else { return };
     if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
         bypass::leave_fast_path();
@@ -21,14 +21,14 @@ pub fn note() {
 }
 
 /// Whether a code means that a context is lost.
-pub fn means_lost(code: CuResult) -> bool {
+pub(crate) fn means_lost(code: CuResult) -> bool {
     code != NOT_PERMITTED && sys::is_returned_by_free(code)
 }
 
 /// The error that an allocation in this context, the current one, would natively return, if any. Asks
 /// the driver, and waits for no work: a malloc natively does not either (hazard 10).
 #[cold]
-pub fn code(context: &Context) -> Option<CuResult> {
+pub(crate) fn code(context: &Context) -> Option<CuResult> {
     if !context.has_sticky_error.load(Ordering::Relaxed) {
         return None;
     }

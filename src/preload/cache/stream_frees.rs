@@ -28,7 +28,7 @@ const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
 
 /// Frees a block with a tag. The slot must be claimed; it is vacated here.
-pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+pub(crate) fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
     free_waiting(context, freed, ready, event, false);
 }
 
@@ -36,7 +36,7 @@ pub fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRe
 /// the memory is over, and reuses it at once. A program that frees too early suffers natively only when
 /// memory is short; so the block waits here too while there is other memory, and no longer
 /// (`assume_over`).
-pub fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+pub(crate) fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
     free_waiting(context, freed, ready, event, true);
 }
 
@@ -83,14 +83,14 @@ fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 }
 
 /// This event stands for the wait of a native `cuMemFree`.
-pub fn note_plain_free(context: &Context, event: EventRef) {
+pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
     *lock(&context.stream_frees.last_plain_free) = Some(event.clone());
     lock(&context.stream_frees.plain_frees).push(event);
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
 /// Never for a block that was freed on a stream (hazard 31).
-pub fn wait_for_plain_frees(context: &'static Context) {
+pub(crate) fn wait_for_plain_frees(context: &'static Context) {
     let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     for event in &events {
         waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
@@ -102,7 +102,7 @@ pub fn wait_for_plain_frees(context: &'static Context) {
 
 /// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would
 /// natively wait for as well.
-pub fn assume_over(context: &'static Context) {
+pub(crate) fn assume_over(context: &'static Context) {
     // With `fill` the library itself has written there, and that may not be over.
     if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
         return;
@@ -130,7 +130,7 @@ pub fn assume_over(context: &'static Context) {
 /// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
 /// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
 /// if they have enough with what the device has free, for a while. True: they are done.
-pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
+pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = lock(&context.allocator).freed_on_streams_bytes();
     let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;
     if !enough || !rule_holds(Rule::PiecesAreAwaited) {
@@ -151,7 +151,7 @@ pub fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
 }
 
 /// The stream of a request could not be made to wait for the tags of its block.
-pub fn order_failed(context: &Context, request: &mut Request) {
+pub(crate) fn order_failed(context: &Context, request: &mut Request) {
     let mut allocator = lock(&context.allocator);
     allocator.order_failed(request);
     context.stream_frees.parked.store(true, Ordering::Relaxed);
@@ -159,18 +159,18 @@ pub fn order_failed(context: &Context, request: &mut Request) {
 }
 
 /// Held around the record of a stream's event and the free with its tag.
-pub fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
+pub(crate) fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
     lock(&context.stream_frees.order)
 }
 
 /// Taken before a barrier is recorded: the tags that it will drop.
-pub fn mark(context: &Context) -> Option<TagMark> {
+pub(crate) fn mark(context: &Context) -> Option<TagMark> {
     let any = context.stream_frees.any.load(Ordering::Acquire);
     any.then(|| lock(&context.allocator).mark())
 }
 
 /// The barrier of `mark` was made.
-pub fn barrier_passed(context: &Context, mark: TagMark) {
+pub(crate) fn barrier_passed(context: &Context, mark: TagMark) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
     context.recorder.completed(&mut allocator);
@@ -178,7 +178,7 @@ pub fn barrier_passed(context: &Context, mark: TagMark) {
 }
 
 /// Queries which tags are complete, oldest first, and drops those. Never waits.
-pub fn query(context: &'static Context) {
+pub(crate) fn query(context: &'static Context) {
     if !context.stream_frees.any.load(Ordering::Acquire) {
         return;
     }
@@ -196,7 +196,7 @@ pub fn query(context: &'static Context) {
 }
 
 /// What freed but not reusable blocks wait for. Queries what is complete; never waits.
-pub fn pending(context: &'static Context) -> Vec<EventRef> {
+pub(crate) fn pending(context: &'static Context) -> Vec<EventRef> {
     query(context);
     let parked_behind = lock(&context.stream_frees.parked_behind).clone();
     let mut pending = lock(&context.stream_frees.events).clone();
@@ -241,7 +241,7 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 }
 
 /// The driver's events with these numbers, as far as still known.
-pub fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
+pub(crate) fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
     let events = lock(&context.stream_frees.events);
     let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);
     ids.iter().filter_map(known).cloned().collect()

@@ -11,7 +11,7 @@ use crate::ordering::captures;
 use crate::pagemap::{self, Place};
 
 /// The block at this address is used on this stream. Returns 0 or an `errno`.
-pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
+pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {
     let block = match pagemap::place(address) {
         Place::Block(block) => block,
         Place::Inside => return libc::EINVAL,
@@ -32,7 +32,7 @@ pub fn note_use(address: u64, stream: StreamHandle) -> c_int {
 }
 
 /// The context that a stream belongs to.
-pub fn context_of(stream: StreamHandle) -> Option<&'static Context> {
+pub(crate) fn context_of(stream: StreamHandle) -> Option<&'static Context> {
     let mut handle: ContextHandle = 0;
     match api::stream_get_ctx(stream, &mut handle) {
         SUCCESS => lookup::of_handle(handle).ok(),

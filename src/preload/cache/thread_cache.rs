@@ -28,7 +28,7 @@ use crate::process::thread::Thread;
 mod tally;
 
 use tally::Passes;
-pub use tally::{PoolTally, Tally};
+pub(crate) use tally::{PoolTally, Tally};
 
 const SHARDS: usize = 32;
 const HELD_PER_SHARD_MAX: usize = 8;
@@ -41,7 +41,7 @@ const TRIES_MAX: u32 = 1000;
 
 /// A block in a list.
 #[derive(Clone, Copy, Default)]
-pub struct CachedBlock {
+pub(crate) struct CachedBlock {
     pub address: u64,
     pub bytes: u64,
     pub block: u32,
@@ -49,11 +49,11 @@ pub struct CachedBlock {
 
 /// How often each list had served at some moment.
 #[derive(Default)]
-pub struct ListsSeen([u64; SHARDS]);
+pub(crate) struct ListsSeen([u64; SHARDS]);
 
 /// The lists of one context, on pages of their own: `context_ended` returns them.
 #[repr(align(4096))]
-pub struct ThreadCache {
+pub(crate) struct ThreadCache {
     shards: [Shard; SHARDS],
 }
 
@@ -120,7 +120,12 @@ impl ThreadCache {
     /// A cached block of exactly this size, if this thread's list has one, for a request of
     /// `requested_bytes`.
     #[inline]
-    pub fn take(&self, thread: &Thread, bytes: u64, requested_bytes: u64) -> Option<CachedBlock> {
+    pub(crate) fn take(
+        &self,
+        thread: &Thread,
+        bytes: u64,
+        requested_bytes: u64,
+    ) -> Option<CachedBlock> {
         let shard = self.shard(thread);
         shard.try_with(|list| {
             let count = shard.held_count.load(Ordering::Relaxed);
@@ -138,7 +143,7 @@ impl ThreadCache {
     /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
     /// the core instead: this block, or the oldest one of a full list.
     #[inline]
-    pub fn put(
+    pub(crate) fn put(
         &self,
         thread: &Thread,
         held: CachedBlock,
@@ -168,12 +173,12 @@ impl ThreadCache {
     }
 
     /// Takes out every cached block.
-    pub fn empty(&self, mut each: impl FnMut(CachedBlock)) {
+    pub(crate) fn empty(&self, mut each: impl FnMut(CachedBlock)) {
         self.shards.iter().for_each(|shard| shard.empty(&mut each));
     }
 
     /// Takes out the blocks of lists that have served no request since the last call with `seen`.
-    pub fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
+    pub(crate) fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
         for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
             let hits = shard.with(|list| list.past_hits() + list.present.hits);
             if core::mem::replace(seen, hits) == hits {
@@ -183,18 +188,18 @@ impl ThreadCache {
     }
 
     /// Takes out the blocks of this thread's list.
-    pub fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
+    pub(crate) fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
         self.shard(thread).empty(&mut each);
     }
 
     /// Bytes in all lists: allocated to the core, free to the program.
-    pub fn held_bytes(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         self.shards.iter().map(Shard::held_bytes).sum()
     }
 
     /// What the core does not know, except for a shard whose owner was stopped. Call under the core's
     /// lock.
-    pub fn tally(&self, patience: Patience) -> Tally {
+    pub(crate) fn tally(&self, patience: Patience) -> Tally {
         let mut tally = Tally::default();
         self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
         tally
@@ -202,7 +207,7 @@ impl ThreadCache {
 
     /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
     /// under the core's lock.
-    pub fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
+    pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in &self.shards {
             let mut held = Vec::new();
             shard.with(|list| {
@@ -218,7 +223,7 @@ impl ThreadCache {
 
     /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
     /// empty list: all zeros are one.
-    pub fn context_ended(&self) {
+    pub(crate) fn context_ended(&self) {
         self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
         // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
         unsafe {
@@ -234,7 +239,7 @@ impl ThreadCache {
 }
 
 impl CachedBlock {
-    pub fn id(&self) -> BlockId {
+    pub(crate) fn id(&self) -> BlockId {
         BlockId(self.block)
     }
 }

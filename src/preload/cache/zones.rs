@@ -31,7 +31,7 @@ const PORTABLE: u32 = 1;
 
 /// A block that the program freed.
 #[derive(Clone, Copy)]
-pub struct Freed {
+pub(crate) struct Freed {
     pub address: u64,
     pub bytes: u64,
     /// Where it was allocated, if known.
@@ -39,14 +39,14 @@ pub struct Freed {
 }
 
 /// The zone of a block, on its way to a place in host memory.
-pub struct Copied {
+pub(crate) struct Copied {
     freed: Freed,
     place: usize,
 }
 
 /// Checks a block whose work is over, or ordered before our stream.
 #[cold]
-pub fn check(context: &'static Context, freed: Freed) {
+pub(crate) fn check(context: &'static Context, freed: Freed) {
     check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
@@ -57,7 +57,11 @@ pub fn check(context: &'static Context, freed: Freed) {
 
 /// Copies the zone in stream order. None: it will not be checked.
 #[cold]
-pub fn copy(context: &'static Context, freed: Freed, stream: StreamHandle) -> Option<Copied> {
+pub(crate) fn copy(
+    context: &'static Context,
+    freed: Freed,
+    stream: StreamHandle,
+) -> Option<Copied> {
     check_copies(context);
     let place = place(context)?;
     if api::relaxed(|| copy_to(place, freed, stream)) != SUCCESS {
@@ -68,14 +72,14 @@ pub fn copy(context: &'static Context, freed: Freed, stream: StreamHandle) -> Op
 }
 
 /// The copy is complete with this event. A copy without an event keeps its place.
-pub fn check_after(context: &Context, copied: Copied, event: EventRef) {
+pub(crate) fn check_after(context: &Context, copied: Copied, event: EventRef) {
     lock(&context.zones.copies).push((copied, event));
 }
 
 /// Copies the zone behind an event, on a stream of our own, and returns the event behind the copy: the
 /// block must not be reused before.
 #[cold]
-pub fn copy_behind(
+pub(crate) fn copy_behind(
     thread: &Thread,
     context: &'static Context,
     freed: Freed,
@@ -99,7 +103,7 @@ pub fn copy_behind(
 }
 
 /// Checks the copies that are complete. Waits for nothing.
-pub fn check_copies(context: &Context) {
+pub(crate) fn check_copies(context: &Context) {
     if context.is_dead() {
         return;
     }
@@ -118,7 +122,7 @@ pub fn check_copies(context: &Context) {
 }
 
 /// The process ends: waits briefly for the remaining copies, and checks them.
-pub fn check_at_end() {
+pub(crate) fn check_at_end() {
     if config::zone_bytes() == 0 {
         return;
     }

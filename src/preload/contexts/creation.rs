@@ -22,7 +22,7 @@ use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
 use crate::{config, ipc, record};
 
-pub fn new(handle: ContextHandle, id: u64) -> Context {
+pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
     let mut context = Context {
         id,
         handle,
@@ -81,7 +81,7 @@ pub fn new(handle: ContextHandle, id: u64) -> Context {
 
 /// Garbage collection starts at a share of the limit or, without one, of the device. PyTorch requires a
 /// memory fraction to be set first.
-pub fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
+pub(crate) fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(config::get().policy.clone());
     allocator.set_limit(limits::collected_above(device, device_bytes));
     if ipc::any_exported() {

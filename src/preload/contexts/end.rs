@@ -16,7 +16,7 @@ use crate::statistics::reading;
 use crate::{clock, pagemap};
 
 /// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
-pub fn destroyed(context: &'static Context) {
+pub(crate) fn destroyed(context: &'static Context) {
     if rule_holds(Rule::ContextDeathForgets) {
         context.final_stats.get_or_init(|| Box::new(destroy(context)));
     }

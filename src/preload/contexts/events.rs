@@ -27,7 +27,7 @@ static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
 
 /// The events of one context.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
     /// The context is gone: its events must not reach the driver.
@@ -35,7 +35,7 @@ pub struct Events {
 }
 
 /// One driver event. Never deallocated: a thread may hold a reference at any time.
-pub struct Event {
+pub(crate) struct Event {
     handle: EventHandle,
     /// Number among the events of the process: a block may wait for another context's event.
     number: u32,
@@ -46,11 +46,11 @@ pub struct Event {
 }
 
 /// A counted reference to one recording of an event.
-pub struct EventRef(&'static Event);
+pub(crate) struct EventRef(&'static Event);
 
 impl Events {
     /// An event to record. If none is free, one is created; `enter` makes the context current.
-    pub fn take(
+    pub(crate) fn take(
         &'static self,
         thread: &Thread,
         enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
@@ -84,7 +84,7 @@ impl Events {
     }
 
     /// The context is gone, and its events with it.
-    pub fn context_ended(&self) {
+    pub(crate) fn context_ended(&self) {
         self.dead.store(true, Ordering::Release);
     }
 
@@ -126,7 +126,7 @@ fn place(number: u32) -> (usize, usize) {
 
 /// Adds a reference to a recording that has one, and keeps it as the recording's number.
 #[inline]
-pub fn hold(id: EventId) {
+pub(crate) fn hold(id: EventId) {
     if let Some(event) = ManuallyDrop::new(EventRef::of(id)).as_ref() {
         core::mem::forget(event.clone());
     }
@@ -134,17 +134,17 @@ pub fn hold(id: EventId) {
 
 /// Takes back the reference that `hold` kept.
 #[inline]
-pub fn held(id: EventId) -> Option<EventRef> {
+pub(crate) fn held(id: EventId) -> Option<EventRef> {
     EventRef::of(id)
 }
 
 impl EventRef {
-    pub fn handle(&self) -> EventHandle {
+    pub(crate) fn handle(&self) -> EventHandle {
         self.0.handle
     }
 
     /// Names this recording for the core; never used for another.
-    pub fn id(&self) -> EventId {
+    pub(crate) fn id(&self) -> EventId {
         let recordings = self.0.recordings.load(Ordering::Relaxed);
         EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
     }
@@ -158,22 +158,22 @@ impl EventRef {
     }
 
     /// Waits until the recorded work is over. A dead context has no work.
-    pub fn synchronize(&self) -> CuResult {
+    pub(crate) fn synchronize(&self) -> CuResult {
         if self.is_dead() { SUCCESS } else { api::event_synchronize(self.handle()) }
     }
 
     /// `SUCCESS` when the recorded work is over, `NOT_READY` before.
-    pub fn query(&self) -> CuResult {
+    pub(crate) fn query(&self) -> CuResult {
         if self.is_dead() { SUCCESS } else { api::event_query(self.handle()) }
     }
 
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.0.owner.dead.load(Ordering::Acquire)
     }
 
     /// Drops the reference. If it was the last one, the thread keeps the event for its next barrier, so
     /// a thread that frees repeatedly takes no lock for its events.
-    pub fn keep(self, thread: &Thread) {
+    pub(crate) fn keep(self, thread: &Thread) {
         let last = self.0.references.load(Ordering::Acquire) == 1;
         if last && thread.spare_event.get().is_null() {
             thread.spare_event.set(self.into_raw());
@@ -181,7 +181,7 @@ impl EventRef {
     }
 
     /// Turns the reference into a word, for a thread-local without a destructor.
-    pub fn into_raw(self) -> *const Event {
+    pub(crate) fn into_raw(self) -> *const Event {
         let event: *const Event = self.0;
         core::mem::forget(self);
         event
@@ -192,7 +192,7 @@ impl EventRef {
     /// # Safety
     ///
     /// `event` came from `into_raw` and is taken back once.
-    pub unsafe fn from_raw(event: *const Event) -> EventRef {
+    pub(crate) unsafe fn from_raw(event: *const Event) -> EventRef {
         // SAFETY: events are leaked, so the reference is valid for ever; the count is ours.
         EventRef(unsafe { &*event })
     }

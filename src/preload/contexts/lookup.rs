@@ -11,13 +11,13 @@ use crate::lock::lock;
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
 /// `seen` is called whenever a context is first seen, with no lock of ours held.
-pub fn when_first_seen(seen: fn()) {
+pub(crate) fn when_first_seen(seen: fn()) {
     let _ = WHEN_FIRST_SEEN.set(seen);
 }
 
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
 #[inline]
-pub fn current() -> Result<&'static Context, CuResult> {
+pub(crate) fn current() -> Result<&'static Context, CuResult> {
     let mut id = 0;
     match api::ctx_get_id(0, &mut id) {
         SUCCESS => contexts::find(id).map_or_else(|| adopt(0, id), Ok),
@@ -26,7 +26,7 @@ pub fn current() -> Result<&'static Context, CuResult> {
 }
 
 /// The context with this handle.
-pub fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
+pub(crate) fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
     let mut id = 0;
     match api::ctx_get_id(handle, &mut id) {
         SUCCESS => contexts::find(id).map_or_else(|| adopt(handle, id), Ok),

@@ -2,11 +2,11 @@
 //! because handles are reused. A record is never removed: other threads may be reading it, and its id
 //! never comes back. Its large parts go with the context.
 
-pub mod creation;
-pub mod end;
-pub mod events;
-pub mod lookup;
-pub mod registry;
+pub(crate) mod creation;
+pub(crate) mod end;
+pub(crate) mod events;
+pub(crate) mod lookup;
+pub(crate) mod registry;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -27,7 +27,7 @@ use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
 
 /// One context of the driver and everything we keep for it.
-pub struct Context {
+pub(crate) struct Context {
     pub id: u64,
     pub handle: ContextHandle,
     /// The context through which its memory is reached from other contexts.
@@ -87,37 +87,37 @@ pub struct Context {
 static GROWING: Mutex<()> = Mutex::new(());
 
 /// The context with this handle, if it was seen before.
-pub fn known(handle: ContextHandle) -> Option<&'static Context> {
+pub(crate) fn known(handle: ContextHandle) -> Option<&'static Context> {
     id_of(handle).and_then(find)
 }
 
 /// All contexts seen and still alive, newest first.
 #[inline]
-pub fn all() -> impl Iterator<Item = &'static Context> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Context> {
     registry::alive().filter(|context| !context.is_dead())
 }
 
 /// All contexts ever seen, oldest first, for reports.
-pub fn every() -> impl Iterator<Item = &'static Context> {
+pub(crate) fn every() -> impl Iterator<Item = &'static Context> {
     let mut every: Vec<_> = registry::ever().collect();
     every.reverse();
     every.into_iter()
 }
 
 /// While this is locked, no context is being added: all are in the lists.
-pub fn growing() -> &'static Mutex<()> {
+pub(crate) fn growing() -> &'static Mutex<()> {
     &GROWING
 }
 
 /// The driver's id for life of a living context.
-pub fn id_of(handle: ContextHandle) -> Option<u64> {
+pub(crate) fn id_of(handle: ContextHandle) -> Option<u64> {
     let mut id = 0;
     (api::ctx_get_id(handle, &mut id) == SUCCESS).then_some(id)
 }
 
 /// The living context with this id, if it was seen.
 #[inline]
-pub fn find(id: u64) -> Option<&'static Context> {
+pub(crate) fn find(id: u64) -> Option<&'static Context> {
     // If the driver has no ids, a dead context and a new one may have the same handle.
     all().find(|context| context.id == id)
 }
@@ -125,14 +125,14 @@ pub fn find(id: u64) -> Option<&'static Context> {
 /// A green context lends its streams a part of the device. The memory belongs to the primary context and
 /// stays when the green one ends, which no call reports. So it is entered through the primary one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Home {
+pub(crate) struct Home {
     pub handle: ContextHandle,
     pub id: u64,
 }
 
 impl Context {
     /// Runs `body` with this context, or its home, current.
-    pub fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
+    pub(crate) fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
         let mut id = 0;
         if api::ctx_get_id(0, &mut id) == SUCCESS && id == self.id {
             return body();
@@ -147,29 +147,29 @@ impl Context {
         code
     }
 
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
     /// Whether the driver was asked to destroy it.
-    pub fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending_ns.load(Ordering::Relaxed) != 0
     }
 
     /// The statistics of a context that is gone.
-    pub fn final_stats(&self) -> Option<&Stats> {
+    pub(crate) fn final_stats(&self) -> Option<&Stats> {
         self.final_stats.get().map(|stats| &**stats)
     }
 
     /// For a caller that no call of the program protects: while the guard lives, the context does not
     /// end. None: it is gone or about to end.
-    pub fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.door.try_read().ok().filter(|_| !self.is_dead())
     }
 
     /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives
     /// most calls that might end it, and those calls are short.
-    pub fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         if self.explicit {
             return self.keep_open();
         }
@@ -178,12 +178,12 @@ impl Context {
     }
 
     /// Call before the driver is asked to destroy it; hold until the end is recorded.
-    pub fn shut(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn shut(&self) -> RwLockWriteGuard<'_, ()> {
         self.door.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many contexts the process had seen when this one was gone.
-    pub fn seen_at_end(&self) -> usize {
+    pub(crate) fn seen_at_end(&self) -> usize {
         self.seen_at_end.load(Ordering::Relaxed)
     }
 }

@@ -16,7 +16,7 @@ type Link = AtomicPtr<Context>;
 
 /// The links of a context in the two lists.
 #[derive(Default)]
-pub struct Links {
+pub(crate) struct Links {
     alive: Link,
     ever: Link,
 }
@@ -28,7 +28,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CHANGING: Mutex<()> = Mutex::new(());
 
 /// Adds a context that was just seen.
-pub fn push(context: &'static Context) {
+pub(crate) fn push(context: &'static Context) {
     let _changing = lock(&CHANGING);
     let record = (context as *const Context).cast_mut();
     context.links.alive.store(ALIVE.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -39,7 +39,7 @@ pub fn push(context: &'static Context) {
 }
 
 /// The context is gone.
-pub fn remove_from_alive(context: &Context) {
+pub(crate) fn remove_from_alive(context: &Context) {
     let _changing = lock(&CHANGING);
     let mut link = &ALIVE;
     // SAFETY: null, or a record, which lives for ever.
@@ -53,18 +53,18 @@ pub fn remove_from_alive(context: &Context) {
 }
 
 /// How many were ever seen.
-pub fn count() -> usize {
+pub(crate) fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
 /// The living, newest first.
 #[inline]
-pub fn alive() -> impl Iterator<Item = &'static Context> {
+pub(crate) fn alive() -> impl Iterator<Item = &'static Context> {
     Walk { link: &ALIVE, next: |links: &'static Links| &links.alive }
 }
 
 /// All ever seen, newest first.
-pub fn ever() -> impl Iterator<Item = &'static Context> {
+pub(crate) fn ever() -> impl Iterator<Item = &'static Context> {
     Walk { link: &EVER, next: |links: &'static Links| &links.ever }
 }
 

@@ -12,7 +12,7 @@ macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident = $symbol:ident($($p:ident: $t:ty),*);)*) => {$(
         $(#[$doc])*
         #[inline]
-        pub fn $name($($p: $t),*) -> CuResult {
+        pub(crate) fn $name($($p: $t),*) -> CuResult {
             let function =
                 table::real::<unsafe extern "C" fn($($t),*) -> CuResult>(id::$symbol);
             // SAFETY: the signature is that of the driver's header for this symbol; references
@@ -90,7 +90,6 @@ calls! {
     device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
     mem_pool_get_attribute =
         cuMemPoolGetAttribute(pool: PoolHandle, attribute: u32, value: &mut u64);
-    device_get_mem_pool = cuDeviceGetMemPool(pool: &mut PoolHandle, device: i32);
     device_primary_ctx_get_state =
         cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
     device_primary_ctx_retain =
@@ -117,7 +116,7 @@ calls! {
 
 /// `cuCtxGetId`; before driver 12.0, which lacks it, the handle serves as the id.
 #[inline]
-pub fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
+pub(crate) fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
     if table::has(id::cuCtxGetId) {
         return ctx_get_id_raw(context, id);
     }
@@ -132,13 +131,13 @@ pub fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
 
 /// Whether stream ids are unique: before driver 12.0 the handle of every thread's own default stream is
 /// the same, and handles are reused.
-pub fn has_stream_ids() -> bool {
+pub(crate) fn has_stream_ids() -> bool {
     table::has(id::cuStreamGetId)
 }
 
 /// `cuStreamGetId`; before driver 12.0, which lacks it, the handle serves as the id.
 #[inline]
-pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
+pub(crate) fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
     if has_stream_ids() {
         return stream_get_id_raw(stream, id);
     }
@@ -147,7 +146,7 @@ pub fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
 }
 
 /// Writes up to `count` nodes of a graph; without `nodes`, returns their number in `count`.
-pub fn graph_get_nodes(
+pub(crate) fn graph_get_nodes(
     graph: GraphHandle,
     nodes: Option<&mut [NodeHandle]>,
     count: &mut usize,
@@ -164,7 +163,7 @@ pub fn graph_get_nodes(
 }
 
 /// The bytes that a memory node of a graph allocates.
-pub fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
+pub(crate) fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
     const PARAMS_WORDS: usize = 15;
     const BYTES_WORD: usize = 13;
     let mut params = [0; PARAMS_WORDS];
@@ -177,7 +176,7 @@ pub fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
 }
 
 /// `cuLaunchKernelEx`, in the form that the program called.
-pub fn launch_kernel_ex(
+pub(crate) fn launch_kernel_ex(
     id: usize,
     config: &LaunchConfig,
     kernel: usize,
@@ -191,7 +190,7 @@ pub fn launch_kernel_ex(
 }
 
 /// `cuIpcOpenMemHandle`, in the version that the program called.
-pub fn ipc_open_mem_handle(
+pub(crate) fn ipc_open_mem_handle(
     id: usize,
     pointer: &mut DevicePointer,
     handle: Handle64,
@@ -204,12 +203,12 @@ pub fn ipc_open_mem_handle(
 }
 
 /// Whether the driver has the context-wide barrier (12.5 and later).
-pub fn has_context_barrier() -> bool {
+pub(crate) fn has_context_barrier() -> bool {
     table::has(id::cuCtxRecordEvent) && table::has(id::cuCtxWaitEvent)
 }
 
 /// The thread's capture mode, which says which calls captures forbid.
-pub fn capture_mode() -> u32 {
+pub(crate) fn capture_mode() -> u32 {
     let mut mode = CAPTURE_MODE_RELAXED;
     let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
     let found = mode;
@@ -222,7 +221,7 @@ pub fn capture_mode() -> u32 {
 /// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail because of
 /// a capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries and records on streams that
 /// do not capture), and restores the mode.
-pub fn relaxed<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn relaxed<T>(body: impl FnOnce() -> T) -> T {
     let mut mode = CAPTURE_MODE_RELAXED;
     let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
     let result = body();

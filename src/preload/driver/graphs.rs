@@ -18,7 +18,7 @@ use crate::functions::id;
 
 /// The capture that a stream is in.
 #[derive(Clone, Debug)]
-pub struct Capturing {
+pub(crate) struct Capturing {
     /// The driver's number for this capture.
     pub number: u64,
     pub graph: GraphHandle,
@@ -27,7 +27,7 @@ pub struct Capturing {
 }
 
 /// None: the stream does not capture, its capture is dead, or the driver cannot report it.
-pub fn capturing(stream: StreamHandle) -> Option<Capturing> {
+pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
     let (mut status, mut number, mut graph, mut count) = (CAPTURE_STATUS_NONE, 0, 0, 0);
     let (mut nodes, mut data): (*const NodeHandle, *const EdgeData) = (null(), null());
     let code = if table::has(id::cuStreamGetCaptureInfo_v3) {
@@ -82,7 +82,7 @@ pub fn capturing(stream: StreamHandle) -> Option<Capturing> {
 }
 
 /// Appends the edges into a node. False: the driver cannot report them.
-pub fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
+pub(crate) fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     let mut count = 0;
     if dependencies(node, None, &mut count) != SUCCESS {
         return false;
@@ -101,7 +101,7 @@ pub fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
 }
 
 /// Sets the edges into the next node of the stream.
-pub fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
+pub(crate) fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
     let nodes: Vec<NodeHandle> = terminals.iter().map(|edge| edge.from.0 as NodeHandle).collect();
     if table::has(id::cuStreamUpdateCaptureDependencies_v2) {
         let data: Option<Vec<EdgeData>> = terminals.iter().map(edge_data).collect();
@@ -133,7 +133,7 @@ pub fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
 
 /// The graph, and all that is made from it, keeps `data` alive: `gone(data)` is called, from any thread,
 /// once none of them is left and all their launches are over. It may not call CUDA.
-pub fn keep_with_graph(
+pub(crate) fn keep_with_graph(
     graph: GraphHandle,
     data: usize,
     gone: extern "C" fn(*mut c_void),
@@ -162,7 +162,7 @@ pub fn keep_with_graph(
 }
 
 /// Launches a graph without nodes and destroys it; `gone(data)` is called once that launch is over.
-pub fn launch_empty(
+pub(crate) fn launch_empty(
     stream: StreamHandle,
     data: usize,
     gone: extern "C" fn(*mut c_void),
@@ -185,7 +185,7 @@ pub fn launch_empty(
 }
 
 /// Whether this driver reports what a private pool needs (11.3 and later).
-pub fn has_capture_info() -> bool {
+pub(crate) fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)
 }
 

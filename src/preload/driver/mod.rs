@@ -1,8 +1,8 @@
 //! The boundary to the real CUDA driver. Knows nothing about the allocator.
 
-pub mod api;
-pub mod graphs;
+pub(crate) mod api;
+pub(crate) mod graphs;
 #[cfg(target_env = "gnu")]
 mod old_glibc;
-pub mod sys;
-pub mod table;
+pub(crate) mod sys;
+pub(crate) mod table;

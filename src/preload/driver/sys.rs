@@ -1,43 +1,43 @@
 //! The part of the driver's ABI that we use. Results are plain integers, not an enum: a newer driver may
 //! return codes that no current header names. Struct layouts come from `cudarc`.
 
-pub use cudarc::driver::sys::CUlaunchConfig as LaunchConfig;
+pub(crate) use cudarc::driver::sys::CUlaunchConfig as LaunchConfig;
 
 /// `CUresult`.
-pub type CuResult = u32;
+pub(crate) type CuResult = u32;
 
-pub const SUCCESS: CuResult = 0;
-pub const INVALID_VALUE: CuResult = 1;
-pub const OUT_OF_MEMORY: CuResult = 2;
-pub const INVALID_CONTEXT: CuResult = 201;
-pub const CONTEXT_IS_DESTROYED: CuResult = 709;
-pub const NOT_FOUND: CuResult = 500;
-pub const NOT_READY: CuResult = 600;
+pub(crate) const SUCCESS: CuResult = 0;
+pub(crate) const INVALID_VALUE: CuResult = 1;
+pub(crate) const OUT_OF_MEMORY: CuResult = 2;
+pub(crate) const INVALID_CONTEXT: CuResult = 201;
+pub(crate) const CONTEXT_IS_DESTROYED: CuResult = 709;
+pub(crate) const NOT_FOUND: CuResult = 500;
+pub(crate) const NOT_READY: CuResult = 600;
 /// A call from inside a host function of a stream.
-pub const NOT_PERMITTED: CuResult = 800;
-pub const PEER_ACCESS_ALREADY_ENABLED: CuResult = 704;
-pub const PEER_ACCESS_NOT_ENABLED: CuResult = 705;
+pub(crate) const NOT_PERMITTED: CuResult = 800;
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: CuResult = 704;
+pub(crate) const PEER_ACCESS_NOT_ENABLED: CuResult = 705;
 
 /// `CUdeviceptr`.
-pub type DevicePointer = u64;
+pub(crate) type DevicePointer = u64;
 /// `CUcontext`; zero is the current one where the driver says so.
-pub type ContextHandle = usize;
+pub(crate) type ContextHandle = usize;
 /// `CUstream`; 0 and 1 are the legacy default stream, 2 the calling thread's own.
-pub type StreamHandle = usize;
+pub(crate) type StreamHandle = usize;
 /// `CUevent`.
-pub type EventHandle = usize;
+pub(crate) type EventHandle = usize;
 /// `CUmemoryPool`.
-pub type PoolHandle = usize;
+pub(crate) type PoolHandle = usize;
 
 /// `CUgraph`.
-pub type GraphHandle = usize;
+pub(crate) type GraphHandle = usize;
 /// `CUgraphNode`.
-pub type NodeHandle = usize;
+pub(crate) type NodeHandle = usize;
 
 /// `CUgraphEdgeData`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct EdgeData {
+pub(crate) struct EdgeData {
     pub from_port: u8,
     pub to_port: u8,
     pub kind: u8,
@@ -45,32 +45,32 @@ pub struct EdgeData {
 }
 
 /// `CUgraphNodeType`.
-pub const NODE_GRAPH: u32 = 4;
-pub const NODE_MEM_ALLOC: u32 = 10;
+pub(crate) const NODE_GRAPH: u32 = 4;
+pub(crate) const NODE_MEM_ALLOC: u32 = 10;
 
-pub const STREAM_LEGACY: StreamHandle = 1;
-pub const STREAM_PER_THREAD: StreamHandle = 2;
-pub const STREAM_NON_BLOCKING: u32 = 1;
-pub const EVENT_DISABLE_TIMING: u32 = 2;
-pub const CAPTURE_MODE_GLOBAL: u32 = 0;
-pub const CAPTURE_MODE_RELAXED: u32 = 2;
-pub const CAPTURE_STATUS_NONE: u32 = 0;
-pub const CAPTURE_STATUS_ACTIVE: u32 = 1;
-pub const SET_CAPTURE_DEPENDENCIES: u32 = 1;
+pub(crate) const STREAM_LEGACY: StreamHandle = 1;
+pub(crate) const STREAM_PER_THREAD: StreamHandle = 2;
+pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
+pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+pub(crate) const CAPTURE_MODE_GLOBAL: u32 = 0;
+pub(crate) const CAPTURE_MODE_RELAXED: u32 = 2;
+pub(crate) const CAPTURE_STATUS_NONE: u32 = 0;
+pub(crate) const CAPTURE_STATUS_ACTIVE: u32 = 1;
+pub(crate) const SET_CAPTURE_DEPENDENCIES: u32 = 1;
 
-pub const USER_OBJECT_NO_DESTRUCTOR_SYNC: u32 = 1;
-pub const GRAPH_USER_OBJECT_MOVE: u32 = 1;
+pub(crate) const USER_OBJECT_NO_DESTRUCTOR_SYNC: u32 = 1;
+pub(crate) const GRAPH_USER_OBJECT_MOVE: u32 = 1;
 
-pub const HOST_ALLOC_DEVICEMAP: u32 = 2;
+pub(crate) const HOST_ALLOC_DEVICEMAP: u32 = 2;
 
 /// `CUmemorytype`.
-pub const MEMORY_TYPE_HOST: u32 = 1;
-pub const MEMORY_TYPE_ARRAY: u32 = 3;
+pub(crate) const MEMORY_TYPE_HOST: u32 = 1;
+pub(crate) const MEMORY_TYPE_ARRAY: u32 = 3;
 
 /// One side of `CUDA_MEMCPY2D`; the kind is a number, as the program may have written any.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Side2d {
+pub(crate) struct Side2d {
     pub x: usize,
     pub y: usize,
     pub kind: u32,
@@ -83,7 +83,7 @@ pub struct Side2d {
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Memcpy2d {
+pub(crate) struct Memcpy2d {
     pub source: Side2d,
     pub target: Side2d,
     pub width: usize,
@@ -93,7 +93,7 @@ pub struct Memcpy2d {
 /// One side of `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Side3d {
+pub(crate) struct Side3d {
     pub x: usize,
     pub y: usize,
     pub z: usize,
@@ -110,7 +110,7 @@ pub struct Side3d {
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Memcpy3d {
+pub(crate) struct Memcpy3d {
     pub source: Side3d,
     pub target: Side3d,
     pub width: usize,
@@ -121,33 +121,33 @@ pub struct Memcpy3d {
 /// `CUDA_RESOURCE_DESC`, for the kinds that contain an address.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct ResourceDescription {
+pub(crate) struct ResourceDescription {
     pub kind: u32,
     pub device: DevicePointer,
 }
 
 /// `CUresourcetype`.
-pub const RESOURCE_ARRAY: u32 = 0;
-pub const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
-pub const RESOURCE_LINEAR: u32 = 2;
-pub const RESOURCE_PITCHED: u32 = 3;
+pub(crate) const RESOURCE_ARRAY: u32 = 0;
+pub(crate) const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
+pub(crate) const RESOURCE_LINEAR: u32 = 2;
+pub(crate) const RESOURCE_PITCHED: u32 = 3;
 
-pub const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
-pub const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
+pub(crate) const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
+pub(crate) const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
 
-pub const POOL_RELEASE_THRESHOLD: u32 = 4;
+pub(crate) const POOL_RELEASE_THRESHOLD: u32 = 4;
 
-pub const DEVICE_VMM: u32 = 102;
-pub const DEVICE_RDMA_WITH_VMM: u32 = 110;
+pub(crate) const DEVICE_VMM: u32 = 102;
+pub(crate) const DEVICE_RDMA_WITH_VMM: u32 = 110;
 
-pub const ALLOCATION_PINNED: u32 = 1;
-pub const ALLOCATION_MANAGED: u32 = 2;
-pub const ACCESS_READ_WRITE: u32 = 3;
+pub(crate) const ALLOCATION_PINNED: u32 = 1;
+pub(crate) const ALLOCATION_MANAGED: u32 = 2;
+pub(crate) const ACCESS_READ_WRITE: u32 = 3;
 
 /// `CUmemLocation`: where memory lies, or which device has access.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Location {
+pub(crate) struct Location {
     kind: i32,
     id: i32,
 }
@@ -156,12 +156,12 @@ impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
 
-    pub const fn on(device: i32) -> Location {
+    pub(crate) const fn on(device: i32) -> Location {
         Location { kind: Location::DEVICE, id: device }
     }
 
     /// None: on the host, or of a kind that we do not know.
-    pub fn device(self) -> Option<i32> {
+    pub(crate) fn device(self) -> Option<i32> {
         (self.kind == Location::DEVICE).then_some(self.id)
     }
 }
@@ -169,7 +169,7 @@ impl Location {
 /// The begin of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct PoolProperties {
+pub(crate) struct PoolProperties {
     pub kind: u32,
     pub handle_types: u32,
     pub location: Location,
@@ -177,7 +177,7 @@ pub struct PoolProperties {
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
-pub struct AllocationProperties {
+pub(crate) struct AllocationProperties {
     pub kind: u32,
     pub handle_types: u32,
     pub location: Location,
@@ -190,31 +190,31 @@ pub struct AllocationProperties {
 
 /// `CUmemAccessDesc`.
 #[repr(C)]
-pub struct AccessDescription {
+pub(crate) struct AccessDescription {
     pub location: Location,
     pub flags: u32,
 }
 
-pub const POINTER_CONTEXT: u32 = 1;
-pub const POINTER_HOST_POINTER: u32 = 4;
-pub const POINTER_P2P_TOKENS: u32 = 5;
-pub const POINTER_SYNC_MEMOPS: u32 = 6;
-pub const POINTER_BUFFER_ID: u32 = 7;
-pub const POINTER_IS_MANAGED: u32 = 8;
-pub const POINTER_IS_MAPPED: u32 = 13;
-pub const POINTER_IS_LEGACY_IPC_CAPABLE: u32 = 10;
-pub const POINTER_RANGE_START: u32 = 11;
-pub const POINTER_RANGE_SIZE: u32 = 12;
-pub const POINTER_IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
-pub const POINTER_MEMPOOL_HANDLE: u32 = 17;
-pub const POINTER_IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
+pub(crate) const POINTER_CONTEXT: u32 = 1;
+pub(crate) const POINTER_HOST_POINTER: u32 = 4;
+pub(crate) const POINTER_P2P_TOKENS: u32 = 5;
+pub(crate) const POINTER_SYNC_MEMOPS: u32 = 6;
+pub(crate) const POINTER_BUFFER_ID: u32 = 7;
+pub(crate) const POINTER_IS_MANAGED: u32 = 8;
+pub(crate) const POINTER_IS_MAPPED: u32 = 13;
+pub(crate) const POINTER_IS_LEGACY_IPC_CAPABLE: u32 = 10;
+pub(crate) const POINTER_RANGE_START: u32 = 11;
+pub(crate) const POINTER_RANGE_SIZE: u32 = 12;
+pub(crate) const POINTER_IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
+pub(crate) const POINTER_MEMPOOL_HANDLE: u32 = 17;
+pub(crate) const POINTER_IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
 
-pub const LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
+pub(crate) const LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 
 /// `CUlaunchAttribute`, with kinds and values of any driver version.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct LaunchAttribute {
+pub(crate) struct LaunchAttribute {
     pub id: u32,
     pub padding: u32,
     pub value: [u64; 8],
@@ -223,17 +223,17 @@ pub struct LaunchAttribute {
 /// `CUipcMemHandle` and `CUipcEventHandle`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Handle64(pub [u64; 8]);
+pub(crate) struct Handle64(pub [u64; 8]);
 
 /// `CUeglFrame`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
+pub(crate) struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
 
 /// Three plane pointers and nine 32-bit fields, padded (`cudaEGL.h`).
 const EGL_FRAME_WORDS: usize = 8;
 
 /// Errors that a free must return: those of a lost context, and "not from a callback".
-pub fn is_returned_by_free(code: CuResult) -> bool {
+pub(crate) fn is_returned_by_free(code: CuResult) -> bool {
     matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
 }

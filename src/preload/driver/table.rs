@@ -26,12 +26,12 @@ static BY_ADDRESS: [AtomicU16; MAP_SLOTS] = [const { AtomicU16::new(0) }; MAP_SL
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the real driver is known.
-pub fn is_loaded() -> bool {
+pub(crate) fn is_loaded() -> bool {
     FOUND.load(Ordering::Acquire) != 0
 }
 
 /// Whether this driver has the function.
-pub fn has(id: usize) -> bool {
+pub(crate) fn has(id: usize) -> bool {
     !REAL[id].load(Ordering::Relaxed).is_null()
 }
 
@@ -39,7 +39,7 @@ pub fn has(id: usize) -> bool {
 ///
 /// `F` must be the C signature of function `id`.
 #[inline(always)]
-pub fn real<F: Copy>(id: usize) -> F {
+pub(crate) fn real<F: Copy>(id: usize) -> F {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F must be a function pointer") };
     let mut address = REAL[id].load(Ordering::Relaxed);
     if address.is_null() {
@@ -63,7 +63,7 @@ extern "C" fn absent() -> CuResult {
 }
 
 /// The known function at this address of the driver.
-pub fn known(address: *mut c_void) -> Option<&'static Function> {
+pub(crate) fn known(address: *mut c_void) -> Option<&'static Function> {
     let mut slot = hash(address);
     loop {
         match BY_ADDRESS[slot].load(Ordering::Acquire) {
@@ -80,7 +80,7 @@ pub fn known(address: *mut c_void) -> Option<&'static Function> {
 }
 
 /// Finds the driver if it is in the process. Returns whether it is known now.
-pub fn load() -> bool {
+pub(crate) fn load() -> bool {
     if is_loaded() {
         return true;
     }

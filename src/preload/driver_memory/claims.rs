@@ -10,7 +10,7 @@ const TRIES_MAX: usize = 64;
 
 /// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
 /// when memory is short.
-pub fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
+pub(crate) fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
     if let Some(claim) = claim(device, bytes) {
         return Some(claim);
     }
@@ -39,7 +39,7 @@ fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T>
 }
 
 /// As `Claim::grow_to`; the caches give back memory to make room.
-pub fn grow_making_room(own: &mut Claim, bytes: u64) -> bool {
+pub(crate) fn grow_making_room(own: &mut Claim, bytes: u64) -> bool {
     let device = own.device();
     own.grow_to(bytes) || claim_last(device, || own.grow_to(bytes).then_some(())).is_some()
 }

@@ -1,6 +1,8 @@
 //! What a call of the program ends. It is removed before the driver's call, while no other allocation can
 //! have the number, and restored if the driver refuses (`books.rs`).
 
+use std::collections::btree_map::Entry;
+
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
 use crate::driver_memory::table::{Key, Physical, Served, TABLE};
@@ -9,7 +11,7 @@ use crate::lock::lock;
 /// Something that ends if the driver agrees.
 #[must_use]
 #[derive(Default)]
-pub struct Ending {
+pub(crate) struct Ending {
     pub served: Vec<(Key, Served)>,
     /// The handle that loses a reference.
     released: Option<u64>,
@@ -18,14 +20,14 @@ pub struct Ending {
 }
 
 /// The program ends this allocation.
-pub fn ends(key: Key) -> Ending {
+pub(crate) fn ends(key: Key) -> Ending {
     let mut ending = Ending::default();
     lock(&TABLE).end(key, &mut ending);
     ending
 }
 
 /// The program unmaps this range.
-pub fn unmaps(address: u64, bytes: u64) -> Ending {
+pub(crate) fn unmaps(address: u64, bytes: u64) -> Ending {
     let (mut table, mut ending) = (lock(&TABLE), Ending::default());
     for key in table.memory_within(address, address.saturating_add(bytes)) {
         table.end(key, &mut ending);
@@ -35,7 +37,7 @@ pub fn unmaps(address: u64, bytes: u64) -> Ending {
 
 /// The program gives up one reference to physical memory. If it is only mapped, the driver refuses, and
 /// there is nothing to restore.
-pub fn releases(handle: u64) -> Ending {
+pub(crate) fn releases(handle: u64) -> Ending {
     let (mut table, mut ending) = (lock(&TABLE), Ending::default());
     let physical = table.physical.get_mut(&handle);
     if let Some(physical) = physical.filter(|physical| physical.references > 0) {
@@ -48,11 +50,11 @@ pub fn releases(handle: u64) -> Ending {
 
 impl Ending {
     /// The driver has answered.
-    pub fn settle(self, code: CuResult) {
+    pub(crate) fn settle(self, code: CuResult) {
         if code == SUCCESS { self.give_back() } else { self.restore() }
     }
 
-    pub fn give_back(self) {
+    pub(crate) fn give_back(self) {
         for (_, served) in self.served {
             limits::give_back(served.device, served.claimed_bytes);
         }
@@ -63,10 +65,9 @@ impl Ending {
     fn restore(self) {
         let mut table = lock(&TABLE);
         for (handle, physical) in self.over {
-            if table.physical.contains_key(&handle) {
-                physical.give_back();
-            } else {
-                table.physical.insert(handle, physical);
+            match table.physical.entry(handle) {
+                Entry::Occupied(_) => physical.give_back(),
+                Entry::Vacant(place) => _ = place.insert(physical),
             }
         }
         if let Some(physical) = self.released.and_then(|handle| table.physical.get_mut(&handle)) {

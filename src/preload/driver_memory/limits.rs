@@ -51,13 +51,13 @@ static DEVICES: [Device; DEVICES_MAX] = [const {
 
 /// Bytes set aside for a call about to be made; dropping it gives them back.
 #[must_use]
-pub struct Claim {
+pub(crate) struct Claim {
     device: i32,
     bytes: u64,
 }
 
 /// What a report says about a limit.
-pub struct Account {
+pub(crate) struct Account {
     pub limit_bytes: u64,
     pub held_bytes: u64,
     /// The option or call that set it.
@@ -66,22 +66,22 @@ pub struct Account {
 
 /// The limit of a device, if it has one.
 #[inline]
-pub fn of(device: i32) -> Option<u64> {
+pub(crate) fn of(device: i32) -> Option<u64> {
     if config::limits() { known(device) } else { None }
 }
 
 /// The most bytes of a device that the process can ever hold.
-pub fn most(context: &Context) -> u64 {
+pub(crate) fn most(context: &Context) -> u64 {
     of(context.device).map_or(context.device_bytes, |limit| limit.min(context.device_bytes))
 }
 
 /// How many bytes the limit still allows; `u64::MAX` without one.
-pub fn left(device: i32) -> u64 {
+pub(crate) fn left(device: i32) -> u64 {
     of(device).map_or(u64::MAX, |limit| limit.saturating_sub(held(device)))
 }
 
 /// The bytes that this context could still get from the driver.
-pub fn free_bytes(context: &Context) -> u64 {
+pub(crate) fn free_bytes(context: &Context) -> u64 {
     let (mut free, mut total) = (0, 0);
     api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
     (free as u64).min(left(context.device))
@@ -89,7 +89,7 @@ pub fn free_bytes(context: &Context) -> u64 {
 
 /// Sets the limit of a device from now on; 0: none. Memory held above it stays until it is freed. False:
 /// there is no such device.
-pub fn set(device: i32, bytes: u64) -> bool {
+pub(crate) fn set(device: i32, bytes: u64) -> bool {
     is_device(device) && {
         put(device, bytes, By::Call);
         contexts::all().filter(|context| context.device == device).for_each(|context| {
@@ -101,7 +101,7 @@ pub fn set(device: i32, bytes: u64) -> bool {
 
 /// The same by an order of another process, for one device or all, without a call to the driver. Fails
 /// with EBUSY if a stopped thread holds a lock; the limit holds nevertheless.
-pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
+pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
     let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
     devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
     for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
@@ -112,7 +112,7 @@ pub fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> 
 }
 
 /// Whether the driver has this device and we have a row for it.
-pub fn is_device(device: i32) -> bool {
+pub(crate) fn is_device(device: i32) -> bool {
     let mut total_bytes = 0;
     row(device).is_some() && api::device_total_mem(&mut total_bytes, device) == SUCCESS
 }
@@ -125,7 +125,7 @@ fn put(device: i32, bytes: u64, by: By) {
 }
 
 /// The limit of each device on which the process has a context, without a call to the driver.
-pub fn all() -> Vec<Limit> {
+pub(crate) fn all() -> Vec<Limit> {
     let mut all: Vec<Limit> = Vec::new();
     for context in contexts::all().filter(|context| row(context.device).is_some()) {
         let device = context.device;
@@ -145,14 +145,14 @@ pub fn all() -> Vec<Limit> {
 
 /// The size against which an allocator collects garbage: the limit, else the whole device. Only if the
 /// option asks for it: the allocator itself refuses requests above.
-pub fn collected_above(device: i32, device_bytes: u64) -> Option<u64> {
+pub(crate) fn collected_above(device: i32, device_bytes: u64) -> Option<u64> {
     let collects = config::get().policy.garbage_collection_threshold > 0.0;
     let bytes = of(device).map_or(device_bytes, |limit| limit.min(device_bytes));
     (collects && bytes != u64::MAX).then_some(bytes)
 }
 
 /// Sets bytes aside. None: the limit does not allow them.
-pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
+pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let Some(row) = row(device) else { return Some(Claim { device, bytes }) };
     let sum = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
@@ -168,7 +168,7 @@ pub fn claim(device: i32, bytes: u64) -> Option<Claim> {
 }
 
 /// Claimed bytes are no longer held.
-pub fn give_back(device: i32, bytes: u64) {
+pub(crate) fn give_back(device: i32, bytes: u64) {
     if let Some(row) = row(device) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
         let _ = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -176,7 +176,7 @@ pub fn give_back(device: i32, bytes: u64) {
 }
 
 /// The limit of a device and how much of it is used, for a report.
-pub fn account(device: i32) -> Option<Account> {
+pub(crate) fn account(device: i32) -> Option<Account> {
     let limit_bytes = of(device)?;
     let set_by = row(device)?.set_by.load(Ordering::Relaxed);
     let by_size = config::get().limit.bytes == Some(limit_bytes);
@@ -190,7 +190,7 @@ pub fn account(device: i32) -> Option<Account> {
 }
 
 /// Free and total bytes for `cuMemGetInfo`, given the driver's own and what the caches could give back.
-pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
+pub(crate) fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let total = total.min(limit_bytes);
     // The process may hold more than a limit that came later.
@@ -200,26 +200,22 @@ pub fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64)
 
 impl Claim {
     /// The driver has provided the bytes: so many.
-    pub fn keep(self) -> u64 {
+    pub(crate) fn keep(self) -> u64 {
         let bytes = self.bytes;
         core::mem::forget(self);
         bytes
     }
 
     /// The driver provides more than was claimed. False: more than the limit allows.
-    pub fn grow_to(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = claim(self.device, bytes.saturating_sub(self.bytes)) else { return false };
         self.bytes += more.bytes;
         more.keep();
         true
     }
 
-    pub fn device(&self) -> i32 {
+    pub(crate) fn device(&self) -> i32 {
         self.device
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
-pub mod claims;
-pub mod ending;
-pub mod limits;
-pub mod pool_devices;
-pub mod serving;
-pub mod table;
+pub(crate) mod claims;
+pub(crate) mod ending;
+pub(crate) mod limits;
+pub(crate) mod pool_devices;
+pub(crate) mod serving;
+pub(crate) mod table;

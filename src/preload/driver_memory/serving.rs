@@ -12,7 +12,7 @@ use crate::record::capture;
 
 /// What a call asks for.
 #[derive(Clone, Copy)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     pub kind: Kind,
     pub bytes: u64,
     /// Whether it counts against the limit.
@@ -21,7 +21,7 @@ pub struct Wanted {
 }
 
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub(crate) enum Kind {
     Linear,
     /// From the named pool, or the default one.
     Pooled(Option<PoolHandle>),
@@ -32,14 +32,14 @@ pub enum Kind {
 
 /// Where it is reported that the limit was in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reported {
+pub(crate) enum Reported {
     Here,
     ByCaller,
 }
 
 /// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
 #[must_use]
-pub struct Asked {
+pub(crate) struct Asked {
     kind: Kind,
     served: Served,
     claim: Option<Claim>,
@@ -47,7 +47,7 @@ pub struct Asked {
 
 /// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
 /// current context, which the driver reports.
-pub fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
+pub(crate) fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
     let Wanted { kind, bytes, mut counts, reported } = wanted;
     let place = match kind {
         Kind::Physical(device) => Some((device, 0)),
@@ -79,13 +79,13 @@ pub fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
 
 impl Asked {
     /// The driver has served more than the arguments said. False: more than the limit allows.
-    pub fn grow_to(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
         self.claim.as_mut().is_none_or(|claim| claims::grow_making_room(claim, bytes))
     }
 
     /// The driver has served it: at this address, or by this handle.
-    pub fn served(self, number: u64) {
+    pub(crate) fn served(self, number: u64) {
         let Asked { kind, mut served, claim } = self;
         served.claimed_bytes = claim.map_or(0, Claim::keep);
         let key = match kind {
@@ -99,7 +99,7 @@ impl Asked {
 }
 
 /// Lets the driver serve linear memory by `call`; where that succeeds, `address` is known.
-pub fn serve(
+pub(crate) fn serve(
     wanted: Wanted,
     call: impl FnOnce() -> CuResult,
     address: impl FnOnce() -> u64,
@@ -118,7 +118,7 @@ pub fn serve(
 }
 
 /// Runs the driver's free of this address.
-pub fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let ending = ending::ends(Key::Memory(address));
     let code = call();
     ending.settle(code);
@@ -126,7 +126,7 @@ pub fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 /// Reports that the limit was the reason, since the device has memory.
-pub fn report(bytes: u64) {
+pub(crate) fn report(bytes: u64) {
     if let Ok(context) = lookup::current() {
         shortage::happened(context, bytes, capture::of_allocation());
     }

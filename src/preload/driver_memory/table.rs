@@ -14,15 +14,15 @@ use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::record;
-use crate::record::driver_memory::{self, Allocation, History};
+use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
 
-pub static TABLE: Mutex<Table> = Mutex::new(Table {
+pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {
     served: BTreeMap::new(),
     physical: BTreeMap::new(),
     history: History::new(),
 });
 
-pub struct Table {
+pub(crate) struct Table {
     /// Addresses without overlaps.
     pub served: BTreeMap<Key, Served>,
     /// By handle.
@@ -32,7 +32,7 @@ pub struct Table {
 
 /// An address and a handle may be equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Key {
+pub(crate) enum Key {
     /// An address.
     Memory(u64),
     /// The handle of an array, mipmapped or not.
@@ -41,7 +41,7 @@ pub enum Key {
 
 /// One allocation.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Served {
+pub(crate) struct Served {
     pub device: i32,
     pub bytes: u64,
     /// The context with which it ends; 0: with none.
@@ -60,14 +60,14 @@ pub struct Served {
 
 /// What memory hooks were told of an allocation, and are told again at its free.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed {
+pub(crate) struct Observed {
     pub buffer_id: u64,
     pub device: i32,
 }
 
 /// Physical memory: it lives while it is referenced or mapped anywhere.
 #[derive(Clone, Copy, Debug)]
-pub struct Physical {
+pub(crate) struct Physical {
     device: i32,
     claimed_bytes: u64,
     pub references: u64,
@@ -75,12 +75,12 @@ pub struct Physical {
 }
 
 /// The driver has served this.
-pub fn enter(key: Key, served: Served) {
+pub(crate) fn enter(key: Key, served: Served) {
     lock(&TABLE).enter(key, served);
 }
 
 /// The driver has created physical memory.
-pub fn created(handle: u64, device: i32, claimed_bytes: u64) {
+pub(crate) fn created(handle: u64, device: i32, claimed_bytes: u64) {
     let physical = Physical { device, claimed_bytes, references: 1, mappings: 0 };
     if let Some(missed) = lock(&TABLE).physical.insert(handle, physical) {
         missed.give_back();
@@ -88,14 +88,14 @@ pub fn created(handle: u64, device: i32, claimed_bytes: u64) {
 }
 
 /// The program has one more reference.
-pub fn retained(handle: u64) {
+pub(crate) fn retained(handle: u64) {
     if let Some(physical) = lock(&TABLE).physical.get_mut(&handle) {
         physical.references += 1;
     }
 }
 
 /// The driver has mapped physical memory of this process.
-pub fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
+pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
     let mut table = lock(&TABLE);
     if let Some(physical) = table.physical.get_mut(&handle) {
         physical.mappings += 1;
@@ -106,12 +106,12 @@ pub fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
 }
 
 /// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
-pub fn taken_by_cache(address: u64, bytes: u64) {
+pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
     lock(&TABLE).make_way(address, bytes);
 }
 
 /// A context is gone with what the driver served in it. Physical memory belongs to no context.
-pub fn context_ended(context_id: u64) {
+pub(crate) fn context_ended(context_id: u64) {
     let mut table = lock(&TABLE);
     let of_context = table.served.iter().filter(|(_, served)| served.context_id == context_id);
     let keys: Vec<Key> = of_context.map(|(key, _)| *key).collect();
@@ -119,14 +119,14 @@ pub fn context_ended(context_id: u64) {
 }
 
 /// Memory hooks were told of the allocation at this address.
-pub fn observe(address: u64, observed: Observed) {
+pub(crate) fn observe(address: u64, observed: Observed) {
     if let Some(served) = lock(&TABLE).served.get_mut(&Key::Memory(address)) {
         served.observed = Some(observed);
     }
 }
 
 /// The bytes at this address, and what memory hooks were told of them.
-pub fn observed(address: u64) -> Option<(u64, Observed)> {
+pub(crate) fn observed(address: u64) -> Option<(u64, Observed)> {
     let table = lock(&TABLE);
     let served = table.served.get(&Key::Memory(address))?;
     Some((served.bytes, served.observed?))
@@ -134,7 +134,7 @@ pub fn observed(address: u64) -> Option<(u64, Observed)> {
 
 /// From here on other devices are recorded, or others' entries: forgets the rest, and begins with what is
 /// live.
-pub fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
+pub(crate) fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
     let mut table = lock(&TABLE);
     let Table { served, history, .. } = &mut *table;
     history.forget(&is_kept, keeps_entries);
@@ -144,14 +144,14 @@ pub fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
 }
 
 /// An upper bound of the bytes that a cut takes.
-pub fn cut_bytes() -> usize {
+pub(crate) fn cut_bytes() -> usize {
     let table = lock(&TABLE);
     table.served.len() * driver_memory::SEGMENT_BYTES_MAX
         + table.history.entries_count() * 4 * size_of::<Entry>()
 }
 
 /// What is live, and by device the entries and how many are missing, at one moment.
-pub fn cut() -> (Vec<Segment>, Vec<(i32, Vec<Entry>, u64)>) {
+pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
     let table = lock(&TABLE);
     let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
     (shown.map(|allocation| allocation.segment()).collect(), table.history.entries())
@@ -178,7 +178,7 @@ impl Table {
         self.served.insert(key, served);
     }
 
-    pub fn end(&mut self, key: Key, ending: &mut Ending) {
+    pub(crate) fn end(&mut self, key: Key, ending: &mut Ending) {
         let Some(served) = self.served.remove(&key) else { return };
         if let Some(shown) = served.shown(key) {
             self.history.ended(&shown);
@@ -205,7 +205,7 @@ impl Table {
         self.hide_within(address, end);
     }
 
-    pub fn memory_within(&self, address: u64, end: u64) -> Vec<Key> {
+    pub(crate) fn memory_within(&self, address: u64, end: u64) -> Vec<Key> {
         let below = self.served.range(..Key::Memory(address)).next_back();
         let below = below.filter(|(key, served)| key.number() + served.bytes > address);
         let within = self.served.range(Key::Memory(address)..Key::Memory(end));
@@ -228,7 +228,7 @@ impl Table {
         }
     }
 
-    pub fn take_if_over(&mut self, handle: u64) -> Option<(u64, Physical)> {
+    pub(crate) fn take_if_over(&mut self, handle: u64) -> Option<(u64, Physical)> {
         let physical = self.physical.get(&handle)?;
         let over = physical.references == 0 && physical.mappings == 0;
         if over { self.physical.remove_entry(&handle) } else { None }
@@ -237,14 +237,14 @@ impl Table {
 
 impl Served {
     /// As snapshots show it.
-    pub fn shown(&self, key: Key) -> Option<Allocation> {
+    pub(crate) fn shown(&self, key: Key) -> Option<Allocation> {
         let Served { device, bytes, stack, .. } = *self;
         (!self.hidden).then_some(Allocation { address: key.number(), bytes, device, stack })
     }
 }
 
 impl Physical {
-    pub fn give_back(self) {
+    pub(crate) fn give_back(self) {
         limits::give_back(self.device, self.claimed_bytes);
     }
 }

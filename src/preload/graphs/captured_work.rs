@@ -13,10 +13,10 @@ use crate::ordering::{LEDGER, early_start};
 use crate::process::thread::{self, Thread};
 
 /// Number of streams, in all captures, whose next kernel must not start early.
-pub static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The work of one capture.
-pub struct Work {
+pub(crate) struct Work {
     pub over: bool,
     /// In the order they joined.
     pub members: Vec<Member>,
@@ -29,7 +29,7 @@ pub struct Work {
 /// A stream that takes part. Its id was read before it captured: reading it afterwards would end the
 /// capture (900, measured).
 #[derive(Clone, Copy)]
-pub struct Member {
+pub(crate) struct Member {
     pub handle: StreamHandle,
     pub id: u64,
     /// For a per-thread default stream: the only thread and context in which the handle means this
@@ -38,24 +38,24 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn new(handle: StreamHandle, id: u64) -> Member {
+    pub(crate) fn new(handle: StreamHandle, id: u64) -> Member {
         let own = || Some((thread::with(Thread::number), lookup::current().ok()?));
         Member { handle, id, owner: if handle == STREAM_PER_THREAD { own() } else { None } }
     }
 
     /// Whether this handle means this stream in the calling thread.
-    pub fn is(&self, stream: StreamHandle) -> bool {
+    pub(crate) fn is(&self, stream: StreamHandle) -> bool {
         let here = |context| contexts::known(0).is_some_and(|now| core::ptr::eq(now, context));
         let owned = self.owner.is_none_or(|(_, context)| here(context));
         self.handle == stream && self.may_be_asked() && owned
     }
 
-    pub fn now(&self) -> Option<Capturing> {
+    pub(crate) fn now(&self) -> Option<Capturing> {
         self.in_its_context(|| graphs::capturing(self.handle))?
     }
 
     /// Whether the handle means this stream in the calling thread.
-    pub fn may_be_asked(&self) -> bool {
+    pub(crate) fn may_be_asked(&self) -> bool {
         self.owner.is_none_or(|(owner, _)| owner == thread::with(Thread::number))
     }
 
@@ -74,7 +74,7 @@ impl Member {
 }
 
 impl Work {
-    pub fn new(origin: Member) -> Work {
+    pub(crate) fn new(origin: Member) -> Work {
         Work {
             over: false,
             members: vec![origin],
@@ -85,7 +85,7 @@ impl Work {
     }
 
     /// Whether anything was handed out in this capture, so that something can be reused.
-    pub fn is_concerned(&self) -> bool {
+    pub(crate) fn is_concerned(&self) -> bool {
         !self.allocation_points.is_empty()
             || self.reuse.waiting_count() != 0
             || self.reuse.has_reused()
@@ -94,7 +94,7 @@ impl Work {
     /// Runs `body` on the current graph of the capture, and then repairs what its results depend on.
     /// None: part of the graph cannot be seen, and nothing is reused from now on. What was reused before
     /// stays ordered.
-    pub fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
+    pub(crate) fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
         // A function we do not know may have changed it in any way.
         if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
             self.reuse.becomes_opaque();

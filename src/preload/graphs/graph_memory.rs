@@ -22,12 +22,12 @@ const SLACK_BYTES: u64 = 64 << 20;
 
 /// Whether any executable graph has memory nodes.
 #[inline]
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     !NEEDS.is_empty()
 }
 
 /// An executable graph was made.
-pub fn instantiated(executable: usize, graph: GraphHandle) {
+pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
     let bytes = bytes_of(graph);
     if bytes == 0 && !any() {
         return;
@@ -39,12 +39,12 @@ pub fn instantiated(executable: usize, graph: GraphHandle) {
 }
 
 /// Runs the driver's call that destroys it.
-pub fn end_by(executable: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn end_by(executable: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     NEEDS.end_by(executable, call)
 }
 
 /// It was launched or uploaded, so it has its memory.
-pub fn launched(executable: usize) {
+pub(crate) fn launched(executable: usize) {
     NEEDS.with(|needs| {
         if let Some(need) = needs.given.get_mut(&executable) {
             need.backed = true;
@@ -53,12 +53,12 @@ pub fn launched(executable: usize) {
 }
 
 /// The driver took back what no graph uses at the moment.
-pub fn trimmed() {
+pub(crate) fn trimmed() {
     NEEDS.with(|needs| needs.given.values_mut().for_each(|need| need.backed = false));
 }
 
 /// Whether this graph may find the device too full.
-pub fn lacks_room(executable: usize) -> bool {
+pub(crate) fn lacks_room(executable: usize) -> bool {
     let bytes = match NEEDS.read(|needs| needs.given.get(&executable).copied()) {
         Some(Need { bytes, backed: false }) => bytes,
         _ => return false,

@@ -1,14 +1,14 @@
 //! Captures and their memory. Here: what a capture remembers about its blocks.
 
-pub mod captured_work;
-pub mod graph_memory;
-pub mod names;
-pub mod note_fence;
-pub mod open_captures;
-pub mod participants;
-pub mod pool_life;
-pub mod pools;
-pub mod private_pools;
+pub(crate) mod captured_work;
+pub(crate) mod graph_memory;
+pub(crate) mod names;
+pub(crate) mod note_fence;
+pub(crate) mod open_captures;
+pub(crate) mod participants;
+pub(crate) mod pool_life;
+pub(crate) mod pools;
+pub(crate) mod private_pools;
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ use crate::contexts::Context;
 /// The allocation points of the blocks that a capture holds, by address, and the blocks that wait, by a
 /// number of the capture: block ids of different contexts may be equal.
 #[derive(Default)]
-pub struct AllocationPoints {
+pub(crate) struct AllocationPoints {
     held: BTreeMap<u64, (AllocationPoint, Option<u64>)>,
     waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
     last: u32,
 }
 
 impl AllocationPoints {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 

@@ -23,7 +23,7 @@ use crate::ordering::kernels;
 use crate::pagemap::{self, Place};
 
 #[derive(Default)]
-pub struct Names {
+pub(crate) struct Names {
     /// Disjoint, each end by its begin.
     ranges: BTreeMap<u64, u64>,
     /// The blocks named since the last `take_blocks`.
@@ -31,7 +31,7 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn add(&mut self, begin: u64, end: u64) {
+    pub(crate) fn add(&mut self, begin: u64, end: u64) {
         let (mut begin, mut end) = (begin, end);
         while let Some((from, to)) = self.last_before(end).filter(|(_, to)| *to >= begin) {
             self.ranges.remove(&from);
@@ -41,12 +41,12 @@ impl Names {
     }
 
     /// Whether any of these addresses is named.
-    pub fn overlap(&self, begin: u64, end: u64) -> bool {
+    pub(crate) fn overlap(&self, begin: u64, end: u64) -> bool {
         self.last_end(begin, end).is_some()
     }
 
     /// The end of the last range that names any of these addresses.
-    pub fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
+    pub(crate) fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
         let (_, to) = self.ranges.range(..end).next_back()?;
         (*to > begin).then_some(*to)
     }
@@ -71,7 +71,7 @@ impl Names {
     }
 
     /// The addresses of the blocks that were named since the last call.
-    pub fn take_blocks(&mut self) -> Vec<u64> {
+    pub(crate) fn take_blocks(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.blocks)
     }
 
@@ -80,7 +80,7 @@ impl Names {
     /// # Safety
     ///
     /// `words` are the program's arguments of this function.
-    pub unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
+    pub(crate) unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
         match function.base {
             "cuEventRecord" | "cuEventRecordWithFlags" | "cuStreamWaitEvent" => true,
             "cuLaunchHostFunc" | "cuStreamAddCallback" => true,

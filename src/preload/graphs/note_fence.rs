@@ -30,12 +30,12 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 static REPORTED: AtomicU64 = AtomicU64::new(0);
 
 /// A graph or an executable that may keep memory was destroyed.
-pub fn graph_ended() {
+pub(crate) fn graph_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Waits for the notes for a limited time, and for no work but what a free would natively have waited for.
-pub fn pass(context: &Context) {
+pub(crate) fn pass(context: &Context) {
     let ended = ENDED.load(Ordering::Relaxed);
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
     let behind = barrier.as_ref().map_or(0, |event| event.id().0);

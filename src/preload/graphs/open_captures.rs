@@ -33,7 +33,7 @@ use crate::ordering::captures;
 use crate::process::thread::{self, Thread};
 
 /// One capture, from its begin to its end.
-pub struct OpenCapture {
+pub(crate) struct OpenCapture {
     origin: Member,
     /// The thread that began it.
     thread: usize,
@@ -66,7 +66,7 @@ struct OwnPool {
 static OPEN: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
 
 /// A capture has begun on this stream, in this mode.
-pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
+pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
     if !graphs::has_capture_info() {
         return;
     }
@@ -92,7 +92,7 @@ pub fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mo
 }
 
 /// Runs the real End of the capture that began on this stream; no query about it runs meanwhile.
-pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
+pub(crate) fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
     let origin = |capture: &&Arc<OpenCapture>| capture.origin.is(stream);
     let capture = lock(&OPEN).iter().find(origin).cloned();
     let mut work = capture.as_deref().map(|capture| lock(&capture.work));
@@ -107,12 +107,12 @@ pub fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
 }
 
 /// Drops all captures that did not begin on these streams.
-pub fn keep(runs: impl Fn(u64) -> bool) {
+pub(crate) fn keep(runs: impl Fn(u64) -> bool) {
     lock(&OPEN).retain(|capture| runs(capture.origin.id));
 }
 
 /// The capture that a call of this thread belongs to; see Note [Whose capture].
-pub fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
+pub(crate) fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
     let open = lock(&OPEN);
     let here = |capture: &Arc<OpenCapture>| core::ptr::eq(capture.context, context);
     let number = thread.number();
@@ -129,12 +129,12 @@ pub fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
 }
 
 /// The open capture with the driver's number.
-pub fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
+pub(crate) fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
     lock(&OPEN).iter().find(|capture| capture.number == number).cloned()
 }
 
 /// The open capture that this stream takes part in, and its record there.
-pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
+pub(crate) fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
     let captures = lock(&OPEN).clone();
     captures.into_iter().find_map(|capture| {
         let member = lock(&capture.work).members.iter().find(|member| member.is(stream)).copied();
@@ -143,20 +143,20 @@ pub fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
 }
 
 /// The open capture that owns this memory.
-pub fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
+pub(crate) fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
     let has = |capture: &&Arc<OpenCapture>| lock(&capture.pools).iter().any(|own| own.pool == pool);
     lock(&OPEN).iter().find(has).cloned()
 }
 
 /// A stream is about to wait for an event, and may thereby join a capture.
-pub fn may_join(stream: StreamHandle) -> Option<Member> {
+pub(crate) fn may_join(stream: StreamHandle) -> Option<Member> {
     let mut id = 0;
     let free = !lock(&OPEN).is_empty() && !captures::is_capturing(stream);
     (free && api::stream_get_id(stream, &mut id) == SUCCESS).then(|| Member::new(stream, id))
 }
 
 /// The stream has waited, or was not destroyed.
-pub fn waited(member: Member) {
+pub(crate) fn waited(member: Member) {
     let Some(Capturing { number, .. }) = member.now() else { return };
     let Some(capture) = of_number(number) else { return };
     thread::with(|thread| participants::takes_part(thread, &capture));
@@ -169,7 +169,7 @@ pub fn waited(member: Member) {
 }
 
 /// A stream is about to be destroyed. Returns its record in its capture.
-pub fn leaves(stream: StreamHandle) -> Option<Member> {
+pub(crate) fn leaves(stream: StreamHandle) -> Option<Member> {
     let (capture, member) = of_stream(stream)?;
     let mut work = capture.enter()?;
     if work.is_concerned() && work.look(|_| ()).is_some() {
@@ -180,7 +180,7 @@ pub fn leaves(stream: StreamHandle) -> Option<Member> {
 }
 
 /// Nodes or edges are changed by hand, in this graph or an unknown one.
-pub fn edited(graph: Option<GraphHandle>) {
+pub(crate) fn edited(graph: Option<GraphHandle>) {
     let captures = lock(&OPEN).clone();
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
     for capture in captures.iter().filter(concerned) {
@@ -194,7 +194,7 @@ pub fn edited(graph: Option<GraphHandle>) {
 
 /// The program has set the dependencies of this stream's next node. What was reused must come before
 /// that node, too.
-pub fn terminals_set(stream: StreamHandle) {
+pub(crate) fn terminals_set(stream: StreamHandle) {
     let Some((capture, _)) = of_stream(stream) else { return };
     let Some(mut work) = capture.enter() else { return };
     if work.is_concerned() {
@@ -203,7 +203,7 @@ pub fn terminals_set(stream: StreamHandle) {
 }
 
 /// Whether the next kernel on this stream must not start early. Asked once for each such mark.
-pub fn takes_full_order(stream: StreamHandle) -> bool {
+pub(crate) fn takes_full_order(stream: StreamHandle) -> bool {
     if FULL_ORDER_COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -218,7 +218,7 @@ pub fn takes_full_order(stream: StreamHandle) -> bool {
 
 impl OpenCapture {
     /// For a call that belongs to it. None: it has ended or died.
-    pub fn enter(&self) -> Option<MutexGuard<'_, Work>> {
+    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, Work>> {
         let work = lock(&self.work);
         (!work.over && self.is_active()).then_some(work)
     }
@@ -228,7 +228,7 @@ impl OpenCapture {
     }
 
     /// Its memory in this context.
-    pub fn pool(&self, work: &Work, context: &'static Context) -> PrivatePool {
+    pub(crate) fn pool(&self, work: &Work, context: &'static Context) -> PrivatePool {
         let opaque = work.reuse.is_opaque();
         let newest = |own: &&OwnPool| core::ptr::eq(own.context, context);
         let newest = lock(&self.pools).iter().rfind(newest).copied();
@@ -244,13 +244,13 @@ impl OpenCapture {
     }
 
     /// Whether natively an allocation of this thread is made at once and not as part of the capture.
-    pub fn lets_allocate(&self, thread: &Thread) -> bool {
+    pub(crate) fn lets_allocate(&self, thread: &Thread) -> bool {
         let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
         self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
     }
 
     /// A node may name anything the program holds of its memory.
-    pub fn name_all(&self) {
+    pub(crate) fn name_all(&self) {
         let pools = lock(&self.pools).clone();
         let mut names = lock(&self.names);
         for own in pools {

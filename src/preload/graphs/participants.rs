@@ -27,25 +27,25 @@ use crate::process::thread::Thread;
 
 /// The threads of one capture, each with the moment of its last begin or submission.
 #[derive(Default)]
-pub struct Threads(Vec<(usize, u64)>);
+pub(crate) struct Threads(Vec<(usize, u64)>);
 
 /// What threads that took part in nothing allocated while a stream captured: thread and moment, by
 /// address. Blocks freed since are recognized when it matters.
 static OUTSIDE: Mutex<BTreeMap<u64, (usize, u64)>> = Mutex::new(BTreeMap::new());
 
 /// A moment later than all before.
-pub fn moment() -> u64 {
+pub(crate) fn moment() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl Threads {
-    pub fn of(begun_by: usize) -> Threads {
+    pub(crate) fn of(begun_by: usize) -> Threads {
         Threads(vec![(begun_by, moment())])
     }
 
     /// When this thread last took part. None: it does not.
-    pub fn last(&self, thread: usize) -> Option<u64> {
+    pub(crate) fn last(&self, thread: usize) -> Option<u64> {
         self.0.iter().find(|(known, _)| *known == thread).map(|(_, last)| *last)
     }
 
@@ -66,12 +66,12 @@ impl Threads {
 }
 
 /// A thread that takes part in nothing got this block from `cuMemAlloc`.
-pub fn allocated_outside(thread: &Thread, address: u64) {
+pub(crate) fn allocated_outside(thread: &Thread, address: u64) {
     lock(&OUTSIDE).insert(address, (thread.number(), moment()));
 }
 
 /// No stream captures any more.
-pub fn forget() {
+pub(crate) fn forget() {
     lock(&OUTSIDE).clear();
 }
 
@@ -80,7 +80,12 @@ pub fn forget() {
 /// # Safety
 ///
 /// `words` are the program's arguments of this function.
-pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle, words: &[usize]) {
+pub(crate) unsafe fn submits(
+    thread: &Thread,
+    function: &Function,
+    stream: StreamHandle,
+    words: &[usize],
+) {
     // The legacy default stream never captures; querying it may kill a capture.
     if stream <= STREAM_LEGACY {
         return;
@@ -109,7 +114,7 @@ pub unsafe fn submits(thread: &Thread, function: &Function, stream: StreamHandle
 }
 
 /// This thread submits into the capture, or has done so.
-pub fn takes_part(thread: &Thread, capture: &OpenCapture) {
+pub(crate) fn takes_part(thread: &Thread, capture: &OpenCapture) {
     if !rule_holds(Rule::CaptureThreadsJoin) {
         return;
     }

@@ -46,14 +46,14 @@ static UPDATED: AtomicBool = AtomicBool::new(false);
 
 /// Makes the memory of graphs that are gone ordinary memory. Waits for nothing.
 #[inline]
-pub fn reap() {
+pub(crate) fn reap() {
     if pools::has_notes() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
         reap_ended();
     }
 }
 
 /// A graph or an executable was destroyed.
-pub fn graph_ended() {
+pub(crate) fn graph_ended() {
     pools::note_graph_ended();
     reap();
 }
@@ -61,7 +61,7 @@ pub fn graph_ended() {
 /// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
 /// on its way. Waits for no work.
 #[cold]
-pub fn reap_late(context: &Context) {
+pub(crate) fn reap_late(context: &Context) {
     note_fence::pass(context);
     reap();
 }
@@ -119,6 +119,6 @@ fn is_over(context: &Context, pool: PrivatePool) -> bool {
 }
 
 /// An executable has changed its graph: its old objects may be gone before a launch with them is over.
-pub fn executable_updated() {
+pub(crate) fn executable_updated() {
     UPDATED.store(true, Ordering::Relaxed);
 }

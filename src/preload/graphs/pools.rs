@@ -44,7 +44,7 @@ static USED_ELSEWHERE: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new
 
 /// A new pool for a capture that began at this moment of the context. `keep`: makes the capture's graph
 /// call that function with that note when it is gone; false: it cannot.
-pub fn open(
+pub(crate) fn open(
     context: &'static Context,
     begun: IdleMark,
     keep: impl Fn(usize, extern "C" fn(*mut c_void)) -> bool,
@@ -76,18 +76,18 @@ extern "C" fn graph_is_gone(note: *mut c_void) {
 }
 
 /// A graph or an executable was destroyed; if it keeps memory, a note is due.
-pub fn note_graph_ended() {
+pub(crate) fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
         note_fence::graph_ended();
     }
 }
 
-pub fn has_notes() -> bool {
+pub(crate) fn has_notes() -> bool {
     !LEFT.load(Ordering::Relaxed).is_null()
 }
 
 /// Reads all notes left so far.
-pub fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
+pub(crate) fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
     let mut note = LEFT.swap(null_mut(), Ordering::Acquire);
     while !note.is_null() {
         // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
@@ -99,17 +99,17 @@ pub fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
 }
 
 /// Whether some block of the pool is freed only when it ends.
-pub fn has_put_off(pool: PrivatePool) -> bool {
+pub(crate) fn has_put_off(pool: PrivatePool) -> bool {
     lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool)
 }
 
 /// Work of another context uses memory of the pool until this event.
-pub fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
+pub(crate) fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
     lock(&USED_ELSEWHERE).push((pool, until));
 }
 
 /// Whether work of other contexts may still use memory of the pool.
-pub fn is_used_elsewhere(pool: PrivatePool) -> bool {
+pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
     let event_of = |used: &(PrivatePool, EventRef)| (used.0 == pool).then(|| used.1.clone());
     let events: Vec<EventRef> = lock(&USED_ELSEWHERE).iter().filter_map(event_of).collect();
     let used = events.iter().any(|event| api::relaxed(|| event.query()) == NOT_READY);
@@ -120,7 +120,7 @@ pub fn is_used_elsewhere(pool: PrivatePool) -> bool {
 }
 
 /// The block at this address is freed when the pool ends; see Note [Memory that comes back].
-pub fn free_at_end(pool: PrivatePool, address: u64) {
+pub(crate) fn free_at_end(pool: PrivatePool, address: u64) {
     let mut freed = lock(&FREED_AT_END);
     if !freed.contains(&(pool, address)) {
         freed.push((pool, address));
@@ -128,7 +128,7 @@ pub fn free_at_end(pool: PrivatePool, address: u64) {
 }
 
 /// The memory of the pool becomes ordinary memory.
-pub fn close(context: &'static Context, pool: PrivatePool) {
+pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
     let mut freed = lock(&FREED_AT_END);
     let here: Vec<u64> = freed.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
     freed.retain(|(of, _)| *of != pool);
@@ -151,14 +151,14 @@ pub fn close(context: &'static Context, pool: PrivatePool) {
 }
 
 /// The capture of this pool has ended. What no node of its graph names becomes ordinary memory.
-pub fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
+pub(crate) fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
     let mut allocator = lock(&context.allocator);
     allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
     opened(context, &mut allocator);
 }
 
 /// Memory of a pool has become ordinary memory.
-pub fn opened(context: &'static Context, allocator: &mut Allocator) {
+pub(crate) fn opened(context: &'static Context, allocator: &mut Allocator) {
     for segment in allocator.segments() {
         let extent = pagemap::extent_of(segment.base.0);
         if let Some(extent) = extent.filter(|extent| extent.is_private()) {

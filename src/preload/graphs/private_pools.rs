@@ -52,7 +52,7 @@ use crate::record::recorder::Freed;
 
 /// `cuMemAlloc` during a capture. None: the call does not belong to a capture.
 #[cold]
-pub fn allocate(
+pub(crate) fn allocate(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
@@ -63,7 +63,7 @@ pub fn allocate(
 
 /// `cuMemAllocAsync` on a capturing stream.
 #[cold]
-pub fn allocate_on(
+pub(crate) fn allocate_on(
     thread: &Thread,
     context: &'static Context,
     stream: StreamHandle,
@@ -75,7 +75,7 @@ pub fn allocate_on(
 
 /// What the program has ordered the free of a block behind.
 #[derive(Clone, Copy)]
-pub enum Behind {
+pub(crate) enum Behind {
     /// Everything captured before it; and the host has waited for everything not captured.
     Everything,
     /// The captured work of a stream; no uncaptured work may have used the block.
@@ -87,7 +87,7 @@ pub enum Behind {
 /// The program has freed a block of a private pool. `ready`: what the block waits for if the pool has
 /// ended.
 #[cold]
-pub fn free(
+pub(crate) fn free(
     thread: &Thread,
     context: &'static Context,
     freed: Freed,
@@ -133,14 +133,14 @@ pub fn free(
 
 /// Whether a capture or a graph may use this block. Other blocks of the segment may be ordinary.
 #[inline]
-pub fn have(block: &LiveBlock) -> bool {
+pub(crate) fn have(block: &LiveBlock) -> bool {
     let pool = || lock(&block.context().allocator).private_pool_of(block.block);
     block.extent.is_private() && (!rule_holds(Rule::PrivateByBlock) || pool().is_some())
 }
 
 /// The same for a block about to be freed on a stream that does not capture, which leaves its pool if it
 /// may.
-pub fn keep(block: &LiveBlock) -> bool {
+pub(crate) fn keep(block: &LiveBlock) -> bool {
     have(block) && !leaves(block.context(), block)
 }
 
@@ -164,7 +164,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
 
 /// See Note [Memory that comes back]: whether a free of this block has to wait for the end of its graph.
 #[inline]
-pub fn comes_back(block: &LiveBlock) -> bool {
+pub(crate) fn comes_back(block: &LiveBlock) -> bool {
     block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)
 }
 

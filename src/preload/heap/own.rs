@@ -151,7 +151,7 @@ pub(super) fn free_later(block: *mut u8) {
 
 /// Returns what the writer has freed of the program's heap. Only for the writer, when it may wait for
 /// `malloc`.
-pub fn shrink() {
+pub(crate) fn shrink() {
     let mut next = LATER.swap(null_mut(), Ordering::Relaxed);
     while !next.is_null() {
         let head = next;

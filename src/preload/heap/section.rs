@@ -8,11 +8,11 @@ use super::head::*;
 use super::own::OWN;
 
 /// While this lives, the writer's allocations come from reserved memory.
-pub struct Section(*mut SectionHead);
+pub(crate) struct Section(*mut SectionHead);
 
 impl Section {
     /// None: there is not so much memory. Only the writer needs one: other threads get an empty one.
-    pub fn open(bytes: usize) -> Option<Section> {
+    pub(crate) fn open(bytes: usize) -> Option<Section> {
         if !IS_WRITER.get() {
             return Some(Section(null_mut()));
         }
@@ -32,7 +32,7 @@ impl Section {
 }
 
 /// Runs `body`, whose allocations outlive the section that is open.
-pub fn beside_section<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn beside_section<T>(body: impl FnOnce() -> T) -> T {
     if !IS_WRITER.get() {
         return body();
     }

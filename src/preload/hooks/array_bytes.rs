@@ -28,7 +28,7 @@ struct Deep {
 /// # Safety
 ///
 /// The descriptor is there.
-pub unsafe fn of(function: usize, words: &[usize]) -> u64 {
+pub(super) unsafe fn of(function: usize, words: &[usize]) -> u64 {
     if function == id::cuArrayCreate_v2 {
         // SAFETY: the caller's promise.
         let flat = unsafe { &*(words[1] as *const Flat) };

@@ -14,7 +14,7 @@ use crate::process::thread::Thread;
 
 /// `cuStreamBeginCapture*(stream, ...)`. Excludes barriers of the stream's context: one under way would
 /// kill the capture.
-pub fn begin(
+pub(crate) fn begin(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
@@ -36,7 +36,7 @@ pub fn begin(
 }
 
 /// `cuStreamEndCapture*(stream, ...)`. May fail and end the capture nevertheless.
-pub fn end(
+pub(crate) fn end(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
@@ -57,7 +57,7 @@ pub fn end(
 
 /// `cuStreamWaitEvent(stream, event, flags)`. During a capture the event may be a captured one and pull
 /// this stream, of any context, into the capture.
-pub fn wait_event(
+pub(crate) fn wait_event(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
@@ -91,7 +91,7 @@ pub fn wait_event(
 }
 
 /// `cuStreamDestroy(stream)`: ends a capture that the stream began.
-pub fn stream_destroy(
+pub(crate) fn stream_destroy(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
@@ -105,7 +105,7 @@ pub fn stream_destroy(
 
 /// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: change a
 /// graph, which may still be the one of a capture.
-pub fn edit(
+pub(crate) fn edit(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
@@ -133,7 +133,7 @@ pub fn edit(
 ///
 /// `words` are the program's arguments of this function.
 #[cold]
-pub unsafe fn submits(function: &'static Function, words: &[usize]) {
+pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
     if !bypass::is_on() {
         return;
     }

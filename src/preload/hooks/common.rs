@@ -19,7 +19,7 @@ use crate::trim::release;
 
 /// The hook of functions that need no other.
 #[inline(always)]
-pub fn pass(
+pub(crate) fn pass(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -41,7 +41,7 @@ pub fn pass(
 
 /// A call that submits work. `host_visible`: the host could see its effect without synchronizing.
 #[inline(always)]
-pub fn submit(
+pub(crate) fn submit(
     function: &'static Function,
     host_visible: bool,
     real: impl Fn() -> CuResult,
@@ -51,7 +51,7 @@ pub fn submit(
 
 /// As `submit`, for a call of which `captured` is known.
 #[inline(always)]
-pub fn submit_to(
+pub(crate) fn submit_to(
     function: &'static Function,
     host_visible: bool,
     captured: Captured,
@@ -67,7 +67,7 @@ pub fn submit_to(
 /// An observed call is made again through its entry point. So the code that serves it exists once, and
 /// the compiler inlines it as if there were no memory hooks.
 #[cold]
-pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+pub(crate) fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     let (pointer, bytes) = (words[0] as *const u64, words[1]);
     if pointer.is_null() || bytes == 0 {
         return None;
@@ -83,7 +83,7 @@ pub fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<C
 
 /// As `observed_malloc`, for a free.
 #[cold]
-pub fn observed_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+pub(crate) fn observed_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     memory_hooks::around_free(words[0] as u64, || again(function, words))
 }
 
@@ -101,13 +101,13 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
 
 /// The real call, repeated if it lacked memory that we hold.
 #[inline(always)]
-pub fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     retried_mut(function, &mut || real())
 }
 
 /// Whether a failed call may have become part of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Captured {
+pub(crate) enum Captured {
     /// The call takes no stream, or one that does not capture.
     No,
     /// If any stream captures.
@@ -116,7 +116,10 @@ pub enum Captured {
 
 /// As `retried`, for a call that keeps part of its result.
 #[inline(always)]
-pub fn retried_mut(function: &'static Function, real: &mut impl FnMut() -> CuResult) -> CuResult {
+pub(crate) fn retried_mut(
+    function: &'static Function,
+    real: &mut impl FnMut() -> CuResult,
+) -> CuResult {
     retried_unless(function, Captured::No, real)
 }
 
@@ -167,7 +170,7 @@ fn last_word(
 
 /// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
-pub fn note_lost(function: &'static Function, code: CuResult) {
+pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
     if sticky_error::means_lost(code) && rule_holds(Rule::LostContextRefuses) {
         beside(function, sticky_error::note);
     }
@@ -175,7 +178,7 @@ pub fn note_lost(function: &'static Function, code: CuResult) {
 
 /// The error that an allocation in the current context would natively return, if the context is lost.
 #[cold]
-pub fn lost_code(function: &'static Function) -> Option<CuResult> {
+pub(crate) fn lost_code(function: &'static Function) -> Option<CuResult> {
     let mut code = None;
     beside(function, || code = lookup::current().ok().and_then(sticky_error::code));
     code
@@ -197,7 +200,7 @@ fn made_room(function: &'static Function, seen: &mut u64) -> bool {
 /// Gives back what is free in every context of the current device, and waits for memory that other
 /// threads are giving back. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
-pub fn make_room(seen: &mut u64) -> bool {
+pub(crate) fn make_room(seen: &mut u64) -> bool {
     let mut device = 0;
     let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
     let code = api::relaxed(|| release::everything_free(device));
@@ -211,7 +214,7 @@ const TRIES_MAX: usize = 64;
 
 /// Fills memory that the driver served directly as the option `fill` says.
 #[inline]
-pub fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
+pub(crate) fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
     if config::minds_contents()
         && let Ok(context) = lookup::current()
     {

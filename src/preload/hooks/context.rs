@@ -23,7 +23,7 @@ use crate::statistics::waits::Wait;
 use crate::trim::HeldOff;
 
 /// `cuInit(flags)`: CUDA has started.
-pub fn init(
+pub(crate) fn init(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -39,7 +39,7 @@ pub fn init(
 }
 
 /// `cuCtxCreate*` and `cuDevicePrimaryCtxRetain`: the handle is written to the first argument.
-pub fn create(
+pub(crate) fn create(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -68,7 +68,7 @@ pub fn create(
 /// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The driver itself waits for the context's work. The
 /// memory is gone afterwards, without a free of ours, unless the call fails or an attach keeps the
 /// context.
-pub fn destroy(
+pub(crate) fn destroy(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -94,7 +94,7 @@ pub fn destroy(
 
 /// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and every
 /// reset, ends the primary context.
-pub fn primary_end(
+pub(crate) fn primary_end(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -129,7 +129,7 @@ pub fn primary_end(
 }
 
 /// `cuStreamCreate(CUstream *stream, unsigned flags)`, `cuStreamCreateWithPriority`.
-pub fn stream_create(
+pub(crate) fn stream_create(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -141,7 +141,7 @@ pub fn stream_create(
 }
 
 /// Green contexts share the memory of the primary one and order only their own streams.
-pub fn green(
+pub(crate) fn green(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -153,7 +153,7 @@ pub fn green(
 }
 
 /// `cuCtxEnablePeerAccess(peer, flags)`.
-pub fn enable_peer(
+pub(crate) fn enable_peer(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -176,7 +176,7 @@ pub fn enable_peer(
 }
 
 /// `cuCtxDisablePeerAccess(peer)`.
-pub fn disable_peer(
+pub(crate) fn disable_peer(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,

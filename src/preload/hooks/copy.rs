@@ -42,7 +42,7 @@ fn submit(
 }
 
 /// `(destination, source, ...)`, each of any kind under unified addressing.
-pub fn destination_source(
+pub(crate) fn destination_source(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -51,7 +51,7 @@ pub fn destination_source(
 }
 
 /// `(device, host source, ...)`.
-pub fn host_source(
+pub(crate) fn host_source(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -60,7 +60,7 @@ pub fn host_source(
 }
 
 /// `(host destination, device or array, ...)`.
-pub fn host_destination(
+pub(crate) fn host_destination(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -69,7 +69,7 @@ pub fn host_destination(
 }
 
 /// `(array, offset, host source, ...)`.
-pub fn array_host_source(
+pub(crate) fn array_host_source(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -78,7 +78,7 @@ pub fn array_host_source(
 }
 
 /// `(destination, ...)`: fills, and copies out of arrays.
-pub fn destination(
+pub(crate) fn destination(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -87,7 +87,7 @@ pub fn destination(
 }
 
 /// `(stream, address, value, flags)`: the device writes a word that the host may poll.
-pub fn stream_value(
+pub(crate) fn stream_value(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -96,7 +96,7 @@ pub fn stream_value(
 }
 
 /// `cuMemcpy2D[Async](const CUDA_MEMCPY2D *[, stream])`.
-pub fn two_dimensional(
+pub(crate) fn two_dimensional(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -117,7 +117,7 @@ pub fn two_dimensional(
 }
 
 /// `cuMemcpy3D[Async](const CUDA_MEMCPY3D *[, stream])`.
-pub fn three_dimensional(
+pub(crate) fn three_dimensional(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -189,7 +189,11 @@ impl Operand {
 
 /// `cuMemcpyPeer[Async](destination, context, source, context, ...)` and their 3D forms: work of
 /// two contexts, which a barrier of one does not order (hazard 27).
-pub fn peer(function: &'static Function, words: &[usize], real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn peer(
+    function: &'static Function,
+    words: &[usize],
+    real: impl Fn() -> CuResult,
+) -> CuResult {
     if !bypass::is_on() {
         return real();
     }
@@ -204,7 +208,7 @@ const PEER_WORDS_MIN: usize = 5;
 
 /// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory
 /// exists.
-pub fn unknown_operands(
+pub(crate) fn unknown_operands(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -214,7 +218,7 @@ pub fn unknown_operands(
 
 /// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: pageable memory is read and written
 /// when the copies run, so only a batch within our memory is not visible.
-pub fn batch(
+pub(crate) fn batch(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -233,7 +237,7 @@ pub fn batch(
 }
 
 /// `cuMemcpyWithAttributesAsync(destination, source, ...)`: as a batch of one.
-pub fn with_attributes(
+pub(crate) fn with_attributes(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -246,7 +250,7 @@ pub fn with_attributes(
 }
 
 /// As `batch`, with operands in an array of structs.
-pub fn batch_of_structs(
+pub(crate) fn batch_of_structs(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -267,7 +271,7 @@ fn is_ours(address: u64) -> bool {
 }
 
 /// Tells another process or API that earlier work is done.
-pub fn external_signal(
+pub(crate) fn external_signal(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,

@@ -23,7 +23,7 @@ enum Call {
 /// Around the hook of such a call. A call that the limit forbids does not reach the driver and writes
 /// nothing.
 #[inline]
-pub fn around(
+pub(crate) fn around(
     function: &'static Function,
     words: &[usize],
     real: impl FnOnce() -> CuResult,

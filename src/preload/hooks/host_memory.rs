@@ -18,7 +18,7 @@ use crate::process::bypass;
 use crate::statistics::waits::Wait;
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
-pub fn alloc(
+pub(crate) fn alloc(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -39,7 +39,7 @@ pub fn alloc(
 }
 
 /// `cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)`.
-pub fn register(
+pub(crate) fn register(
     _function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
@@ -54,7 +54,7 @@ pub fn register(
 }
 
 /// `cuMemFreeHost(pointer)`, `cuMemHostUnregister(pointer)`: teardowns.
-pub fn free(
+pub(crate) fn free(
     _function: &'static Function,
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
@@ -67,7 +67,7 @@ pub fn free(
 }
 
 /// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
-pub fn device_pointer(
+pub(crate) fn device_pointer(
     _function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -80,7 +80,7 @@ pub fn device_pointer(
 
 /// `cuTexObjectCreate(texture, const CUDA_RESOURCE_DESC *, ...)`, `cuSurfObjectCreate(surface, desc)`:
 /// kernels that get the object reach the memory behind it. An array lies on the device.
-pub fn resource(
+pub(crate) fn resource(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -99,7 +99,7 @@ pub fn resource(
 }
 
 /// `cuTexRefSetAddress*(.., .., address, ..)`.
-pub fn texture_reference(
+pub(crate) fn texture_reference(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -109,7 +109,7 @@ pub fn texture_reference(
 
 /// `cuTensorMapEncode*(.., .., .., address, ..)`, `cuTensorMapReplaceAddress(map, address)`: the map
 /// becomes a kernel argument, which need not contain the address as it is.
-pub fn tensor_map(
+pub(crate) fn tensor_map(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -133,7 +133,7 @@ fn reached_by_object(
 
 /// `cuMemSetAccess(address, bytes, const CUmemAccessDesc *, count)`: removing access is a teardown
 /// (hazard 44).
-pub fn set_access(
+pub(crate) fn set_access(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
@@ -149,7 +149,7 @@ pub fn set_access(
 }
 
 /// Managed memory: the host reads what kernels write.
-pub fn managed(
+pub(crate) fn managed(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -161,7 +161,7 @@ pub fn managed(
 }
 
 /// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
-pub fn vmm_create(
+pub(crate) fn vmm_create(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
@@ -176,7 +176,7 @@ pub fn vmm_create(
 
 /// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: memory from the pool may lie on the
 /// host, or be managed.
-pub fn pool_create(
+pub(crate) fn pool_create(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
@@ -191,7 +191,7 @@ pub fn pool_create(
 
 /// `cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *, CUmemAllocationType)`,
 /// `cuMemGetMemPool`: pools that need not be created.
-pub fn pool_of_location(
+pub(crate) fn pool_of_location(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,

@@ -23,7 +23,7 @@ use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
 
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
-pub fn get(
+pub(crate) fn get(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
@@ -92,7 +92,7 @@ fn export(
 }
 
 /// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both versions.
-pub fn open(
+pub(crate) fn open(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
@@ -168,7 +168,7 @@ fn lies_in_mapping(base: u64, inside: Inside) -> bool {
 }
 
 /// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
-pub fn close(
+pub(crate) fn close(
     function: &'static Function,
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
@@ -189,7 +189,7 @@ pub fn close(
 }
 
 /// Events of other processes: work that our barriers do not order.
-pub fn event(
+pub(crate) fn event(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,

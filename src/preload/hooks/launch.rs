@@ -20,7 +20,7 @@ use crate::process::bypass;
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
 /// `cuLaunchCooperativeKernel` is the same without `extra`.
 #[inline(always)]
-pub fn kernel<const N: usize>(
+pub(crate) fn kernel<const N: usize>(
     function: &'static Function,
     words: &[usize; N],
     real: impl Fn() -> CuResult,
@@ -31,7 +31,7 @@ pub fn kernel<const N: usize>(
 
 /// `cuLaunchKernelEx(const CUlaunchConfig *config, function, params, extra)`.
 #[inline(always)]
-pub fn kernel_ex(
+pub(crate) fn kernel_ex(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
@@ -80,7 +80,7 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
 }
 
 /// Launches whose arguments were set by earlier calls, or are in an array of structs.
-pub fn untyped(
+pub(crate) fn untyped(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -92,7 +92,7 @@ pub fn untyped(
 }
 
 /// Host functions run on the host.
-pub fn always_visible(
+pub(crate) fn always_visible(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -104,7 +104,7 @@ pub fn always_visible(
 }
 
 /// `cuGraphInstantiate*(CUgraphExec *executable, CUgraph graph, ...)`.
-pub fn graph_instantiate(
+pub(crate) fn graph_instantiate(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -125,7 +125,7 @@ pub fn graph_instantiate(
 
 /// `cuGraphLaunch(executable, stream)`, which a capturing stream refuses. A graph may contain host
 /// functions and copies of any kind.
-pub fn graph_launch(
+pub(crate) fn graph_launch(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
@@ -134,7 +134,7 @@ pub fn graph_launch(
 }
 
 /// `cuGraphUpload(executable, stream)`: the preparation that the first launch would do.
-pub fn graph_upload(
+pub(crate) fn graph_upload(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
@@ -169,7 +169,7 @@ fn with_graph_memory(
 }
 
 /// `cuGraphExecDestroy(executable)`.
-pub fn graph_destroy(
+pub(crate) fn graph_destroy(
     function: &'static Function,
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
@@ -181,7 +181,7 @@ pub fn graph_destroy(
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
-pub fn graph_end(
+pub(crate) fn graph_end(
     function: &'static Function,
     _words: &[usize; 1],
     real: impl Fn() -> CuResult,
@@ -195,7 +195,7 @@ pub fn graph_end(
 
 /// `cuGraphExecUpdate(executable, graph, ...)`: it releases its previous graph, perhaps while a launch
 /// runs.
-pub fn graph_update(
+pub(crate) fn graph_update(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -208,7 +208,7 @@ pub fn graph_update(
 }
 
 /// `cuDeviceGraphMemTrim(device)`.
-pub fn graph_trim(
+pub(crate) fn graph_trim(
     _function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,

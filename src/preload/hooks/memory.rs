@@ -21,7 +21,7 @@ use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
 #[inline]
-pub fn alloc(
+pub(crate) fn alloc(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
@@ -170,7 +170,7 @@ fn outside_of_captures(
 /// `cuMemFree(CUdeviceptr pointer)`. An address that is not ours goes to the driver, and may end
 /// something that work behind one of our barriers still uses.
 #[inline]
-pub fn free(
+pub(crate) fn free(
     function: &'static Function,
     words: &[usize; 1],
     real: impl Fn() -> CuResult + Copy,
@@ -210,7 +210,7 @@ fn free_seldom(
 
 /// `cuMemGetInfo(size_t *free, size_t *total)`: counts what the cache could give back as free, and a
 /// limit as the total.
-pub fn info(
+pub(crate) fn info(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
@@ -257,7 +257,7 @@ pub fn info(
 
 /// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`: natively equal to the total of `cuMemGetInfo`,
 /// and programs size their pools by either. So a limit shows in both.
-pub fn total(
+pub(crate) fn total(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,

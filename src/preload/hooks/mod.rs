@@ -5,22 +5,22 @@
 //! driver's header, and `real`, which calls the driver with the program's arguments.
 
 mod array_bytes;
-pub mod capture;
-pub mod common;
-pub mod context;
-pub mod copy;
-pub mod driver_memory;
-pub mod host_memory;
-pub mod ipc;
-pub mod launch;
-pub mod memory;
-pub mod module;
-pub mod observers;
-pub mod pointer;
-pub mod pool;
-pub mod query;
-pub mod resolve;
-pub mod stream_ordered;
+pub(crate) mod capture;
+pub(crate) mod common;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod driver_memory;
+pub(crate) mod host_memory;
+pub(crate) mod ipc;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod observers;
+pub(crate) mod pointer;
+pub(crate) mod pool;
+pub(crate) mod query;
+pub(crate) mod resolve;
+pub(crate) mod stream_ordered;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -19,7 +19,7 @@ const JIT_OPTIONS_MAX: usize = 64;
 /// `cuModuleLoadDataEx(module, image, count, options, values)` and `cuLibraryLoad*(library, code,
 /// options, values, count, ...)`. The log buffer sizes among the option values are in-out: a retry must
 /// see what the program wrote (hazard 22).
-pub fn load_data(
+pub(crate) fn load_data(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -63,7 +63,7 @@ pub fn load_data(
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
 /// this call the host cannot know the address of a module's variable. Through a managed one it sees what
 /// kernels write (hazard 1).
-pub fn global(
+pub(crate) fn global(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult,
@@ -90,7 +90,7 @@ pub fn global(
 }
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
-pub fn unload(
+pub(crate) fn unload(
     _function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,

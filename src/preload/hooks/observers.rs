@@ -11,7 +11,7 @@ use crate::ordering::observers;
 use crate::process::bypass;
 
 #[inline]
-pub fn observed(
+pub(crate) fn observed(
     function: &'static Function,
     observer: Observer,
     real: impl Fn() -> CuResult,
@@ -25,7 +25,7 @@ pub fn observed(
 
 /// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another
 /// process or device may work on it, which no barrier orders (hazard 5).
-pub fn shared(
+pub(crate) fn shared(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -34,7 +34,7 @@ pub fn shared(
 }
 
 /// `cuMemGetHandleForAddressRange`: a dma-buf for other hardware.
-pub fn address_handle(
+pub(crate) fn address_handle(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -43,7 +43,7 @@ pub fn address_handle(
 }
 
 /// External memory and semaphores: another API works on the same memory.
-pub fn external(
+pub(crate) fn external(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -52,7 +52,7 @@ pub fn external(
 }
 
 /// Resources of a graphics API.
-pub fn graphics(
+pub(crate) fn graphics(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,

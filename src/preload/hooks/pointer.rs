@@ -18,7 +18,7 @@ use crate::process::bypass;
 const UNKNOWN_ADDRESS: u64 = 4096;
 
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
-pub fn range(
+pub(crate) fn range(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
@@ -53,7 +53,7 @@ pub fn range(
 }
 
 /// `cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer)`.
-pub fn attribute(
+pub(crate) fn attribute(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
@@ -89,7 +89,7 @@ pub fn attribute(
 /// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: calls the
 /// driver, then corrects what depends on the block. The driver never fails for an unknown address, and a
 /// freed block is one.
-pub fn attributes(
+pub(crate) fn attributes(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult + Copy,
@@ -134,7 +134,7 @@ pub fn attributes(
 /// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`. The
 /// driver sets `SYNC_MEMOPS` for the whole segment, where it stays: additional waits are harmless,
 /// missing ones are not. To the program it belongs to the block.
-pub fn set_attribute(
+pub(crate) fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
@@ -166,7 +166,7 @@ pub fn set_attribute(
 
 /// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf for
 /// other hardware. Freed memory has none, though it is still mapped.
-pub fn range_handle(
+pub(crate) fn range_handle(
     function: &'static Function,
     words: &[usize; 5],
     real: impl Fn() -> CuResult + Copy,
@@ -190,7 +190,7 @@ pub fn range_handle(
 
 /// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary memory
 /// has no such handle (measured), and the handles of an arena are not the program's.
-pub fn retain_handle(
+pub(crate) fn retain_handle(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
@@ -214,7 +214,7 @@ fn our_segment(address: usize) -> Option<&'static Extent> {
 }
 
 /// The block of the program that the address lies in.
-pub fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
+pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     let view = lock(&extent.context().allocator).find(Address(address))?;
     match pagemap::place(view.address.0) {
         Place::Block(block) if address < block.address + block.requested_bytes => Some(block),

@@ -18,7 +18,7 @@ use crate::process::bypass;
 
 /// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program uses the
 /// pool itself.
-pub fn use_default(
+pub(crate) fn use_default(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -33,7 +33,7 @@ pub fn use_default(
 
 /// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that we serve counts as used and reserved,
 /// like that of the pool.
-pub fn get_attribute(
+pub(crate) fn get_attribute(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
@@ -59,7 +59,7 @@ pub fn get_attribute(
 }
 
 /// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free.
-pub fn trim(
+pub(crate) fn trim(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
@@ -78,7 +78,7 @@ pub fn trim(
 
 /// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: also opens what the
 /// program already has from the default pool.
-pub fn set_access(
+pub(crate) fn set_access(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
@@ -106,7 +106,7 @@ pub fn set_access(
 /// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes nothing
 /// for us, and resetting the high-water marks resets ours. The other attributes are policies of the
 /// driver.
-pub fn set_attribute(
+pub(crate) fn set_attribute(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
@@ -131,7 +131,7 @@ pub fn set_attribute(
 
 /// `cuDeviceSetMemPool(device, pool)`: the program provides a pool of its own; so does
 /// `cuMemSetMemPool`, for a location that is ignored here.
-pub fn replace(
+pub(crate) fn replace(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,

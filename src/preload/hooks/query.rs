@@ -14,7 +14,7 @@ use crate::process::thread::Thread;
 /// A query that returns NOT_READY waits for frees that have returned and asks again: see
 /// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
-pub fn ask_again(
+pub(crate) fn ask_again(
     function: &'static Function,
     _words: &[usize],
     real: impl Fn() -> CuResult,
@@ -39,7 +39,7 @@ pub fn ask_again(
 /// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything, so the
 /// frees before it need no barrier. Not once green contexts exist: with one of them current, the wait
 /// covers only its own work (hazard 44).
-pub fn synchronize(
+pub(crate) fn synchronize(
     function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,

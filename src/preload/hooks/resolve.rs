@@ -14,7 +14,7 @@ use crate::process::bypass;
 /// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real one
 /// runs with the caller's version and flags, then its pointer is replaced, also for `cuGetProcAddress`
 /// itself.
-pub fn proc_address(
+pub(crate) fn proc_address(
     _function: &'static Function,
     words: &[usize],
     real: impl Fn() -> CuResult,
@@ -51,7 +51,7 @@ const KNOWN_TABLES: [u128; 9] = [
 
 /// `cuGetExportTable(const void **table, const CUuuid *id)`: bypasses every hook. Passed on; after an
 /// unknown table nothing is taken for granted.
-pub fn export_table(
+pub(crate) fn export_table(
     _function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult,

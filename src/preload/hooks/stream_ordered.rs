@@ -20,7 +20,7 @@ use crate::statistics::counters::{self, Count};
 use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
-pub fn alloc(
+pub(crate) fn alloc(
     function: &'static Function,
     words: &[usize; 3],
     real: impl Fn() -> CuResult + Copy,
@@ -29,7 +29,7 @@ pub fn alloc(
 }
 
 /// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
-pub fn alloc_from_pool(
+pub(crate) fn alloc_from_pool(
     function: &'static Function,
     words: &[usize; 4],
     real: impl Fn() -> CuResult + Copy,
@@ -38,7 +38,7 @@ pub fn alloc_from_pool(
 }
 
 /// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.
-pub fn free(
+pub(crate) fn free(
     function: &'static Function,
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,

@@ -15,7 +15,7 @@ use crate::process::bypass;
 
 /// What the naked entry does next: hand out `address`, or jump to the real `dlsym`.
 #[repr(C)]
-pub struct Picked {
+pub(crate) struct Picked {
     address: *mut c_void,
     answered: usize,
 }
@@ -32,7 +32,7 @@ fn answer(address: *mut c_void) -> Picked {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "endbr64",

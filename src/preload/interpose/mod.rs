@@ -1,8 +1,8 @@
 //! How a program gets our pointers, and the functions of the C library that we stand in front of.
 
-pub mod dlsym;
-pub mod exit;
-pub mod signals;
-pub mod substitute;
-pub mod trampoline;
-pub mod unload;
+pub(crate) mod dlsym;
+pub(crate) mod exit;
+pub(crate) mod signals;
+pub(crate) mod substitute;
+pub(crate) mod trampoline;
+pub(crate) mod unload;

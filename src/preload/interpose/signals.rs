@@ -52,19 +52,19 @@ const SIGNALS_MAX: usize = 65;
 static HELD: [Held; SIGNALS_MAX] = [const { Held::new() }; SIGNALS_MAX];
 
 /// Takes the signal that asks for a snapshot. Call once, when CUDA was started.
-pub fn hold_asking(signal: c_int) {
+pub(crate) fn hold_asking(signal: c_int) {
     take(signal, true);
 }
 
 /// Takes those that end the process. Call once, when the writer is ready for them.
-pub fn hold_deadly() {
+pub(crate) fn hold_deadly() {
     TERMINATING.into_iter().filter(|signal| held(*signal).is_none()).for_each(|signal| {
         take(signal, false);
     });
 }
 
 /// Carries the default action of a signal out: ends the process as it would have ended.
-pub fn end_by(signal: c_int) {
+pub(crate) fn end_by(signal: c_int) {
     // SAFETY: plain calls with valid arguments; the default action needs no memory of ours.
     unsafe {
         let mut action: libc::sigaction = zeroed();

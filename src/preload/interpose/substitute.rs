@@ -7,7 +7,7 @@ use crate::interpose::trampoline;
 
 /// Our pointer for the driver's `address`, or `None` to hand out the driver's own. `name` is what
 /// the program asked for; it serves only to name a function that the list does not know.
-pub fn for_address(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
+pub(crate) fn for_address(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
     match table::known(address) {
         Some(function) => function.export.map(|export| export as *mut c_void),
         None if in_driver(address) => trampoline::for_unknown(address, name),

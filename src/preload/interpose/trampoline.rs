@@ -21,7 +21,7 @@ static NAMES: [AtomicPtr<c_char>; STUBS] = [const { AtomicPtr::new(null_mut()) }
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The stub in front of an unknown function of the driver, or `None` when none is left.
-pub fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
+pub(crate) fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
     let used = USED.load(Ordering::Acquire).min(STUBS);
     let present = TARGETS[..used].iter().position(|t| t.load(Ordering::Relaxed) == address);
     let index = match present {

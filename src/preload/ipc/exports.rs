@@ -17,7 +17,7 @@ use crate::{ipc, log};
 
 /// Another process may map this block from now on; call before the handle exists. False: the block was
 /// freed meanwhile.
-pub fn mark(block: &LiveBlock) -> bool {
+pub(crate) fn mark(block: &LiveBlock) -> bool {
     if ipc::note_exported() {
         log::info(format_args!("memory is exported: large blocks are no longer split"));
         // A context seen later checks `any_exported` when it creates its allocator.
@@ -40,7 +40,7 @@ pub fn mark(block: &LiveBlock) -> bool {
 
 /// Where an importer finds the block. None: it is the whole segment, which the driver's own handle
 /// describes.
-pub fn inside(block: &LiveBlock) -> Option<Inside> {
+pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
     let LiveBlock { address, requested_bytes, extent, .. } = *block;
     let offset = address - extent.base();
     let whole = offset == 0 && requested_bytes == extent.bytes();
@@ -50,7 +50,7 @@ pub fn inside(block: &LiveBlock) -> Option<Inside> {
 /// After a successful `cuMemFree`: segments that contain only retired and free blocks go back. The free
 /// has waited for no less than this requires.
 #[inline]
-pub fn after_free(context: &'static Context, code: CuResult) -> CuResult {
+pub(crate) fn after_free(context: &'static Context, code: CuResult) -> CuResult {
     if !ipc::any_exported() || code != SUCCESS { code } else { give_back_retired(context) }
 }
 

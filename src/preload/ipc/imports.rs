@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::pagemap;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Import {
+pub(crate) struct Import {
     pub address: u64,
     pub requested_bytes: u64,
     pub buffer_id: u64,
@@ -47,7 +47,7 @@ static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The program closes a mapping. `address`: what the driver has to close for it.
 #[derive(Clone, Copy, Debug)]
-pub enum Closing {
+pub(crate) enum Closing {
     Inside(Import),
     Whole {
         address: u64,
@@ -60,7 +60,7 @@ pub enum Closing {
 }
 
 /// The driver has opened a handle made by `mark` and returned `base`. Returns the block's address.
-pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
+pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
     // The driver reuses the address: what was there ended with its context, which is not recorded yet.
@@ -79,7 +79,7 @@ pub fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
 }
 
 /// The driver has opened a handle of its own and returned this address.
-pub fn opened_whole(address: u64, context_id: u64) {
+pub(crate) fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id));
     let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
@@ -88,7 +88,7 @@ pub fn opened_whole(address: u64, context_id: u64) {
 
 /// The program closes the mapping at this address. Call before the driver unmaps it: afterwards the
 /// address may belong to another mapping.
-pub fn closes(address: u64) -> Closing {
+pub(crate) fn closes(address: u64) -> Closing {
     let mut imports = lock(&IMPORTS);
     if let Some(import) = imports.inside.get_mut(&address) {
         import.opened_count -= 1;
@@ -114,7 +114,7 @@ pub fn closes(address: u64) -> Closing {
 }
 
 /// The driver refused the close: the mapping stays.
-pub fn close_failed(closing: Closing) {
+pub(crate) fn close_failed(closing: Closing) {
     match closing {
         Closing::Inside(import) => {
             let mut imports = lock(&IMPORTS);
@@ -129,12 +129,12 @@ pub fn close_failed(closing: Closing) {
 
 /// The block that the address lies in.
 #[inline]
-pub fn find(address: u64) -> Option<Import> {
+pub(crate) fn find(address: u64) -> Option<Import> {
     if INSIDE_COUNT.load(Ordering::Acquire) == 0 { None } else { find_among(address) }
 }
 
 /// The context is gone with all its mappings.
-pub fn context_ended(context_id: u64) {
+pub(crate) fn context_ended(context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.inside.retain(|_, import| import.context_id != context_id);
     imports.whole.retain(|_, whole| whole.context_id != context_id);
@@ -146,7 +146,7 @@ fn is_over(context_id: u64) -> bool {
 }
 
 impl Import {
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 }

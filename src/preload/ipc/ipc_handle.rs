@@ -26,7 +26,7 @@ use core::ops::Range;
 
 use crate::driver::sys::Handle64;
 
-pub type Bytes = [u8; 64];
+pub(crate) type Bytes = [u8; 64];
 
 const OFFSET: Range<usize> = 37..41;
 const REQUESTED: Range<usize> = 41..47;
@@ -41,13 +41,13 @@ const OFFSET_UNIT_BYTES: u64 = 512;
 
 /// Where a block lies in its segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Inside {
+pub(crate) struct Inside {
     pub offset: u64,
     pub requested_bytes: u64,
 }
 
 /// The handle of a block inside the segment that `plain` names. None: the block does not fit the layout.
-pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
+pub(crate) fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     let units = u32::try_from(inside.offset / OFFSET_UNIT_BYTES).ok()?;
     let requested = inside.requested_bytes.to_le_bytes();
     if !inside.offset.is_multiple_of(OFFSET_UNIT_BYTES) || requested[REQUESTED.len()..] != [0, 0] {
@@ -65,7 +65,7 @@ pub fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
 }
 
 /// The driver's handle and the block's place, if `mark` made this handle.
-pub fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
+pub(crate) fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
     let ours = handle[MAGIC] == MAGIC_VALUE && handle[CHECKSUM] == checksum(handle);
     if !ours || handle[VERSION] != VERSION_VALUE {
         return None;
@@ -89,7 +89,7 @@ fn invert(handle: &mut Bytes, inside: Inside) {
 }
 
 /// In the form that the driver takes.
-pub fn by_value(handle: &Bytes) -> Handle64 {
+pub(crate) fn by_value(handle: &Bytes) -> Handle64 {
     let mut words = [0; 8];
     for (word, bytes) in words.iter_mut().zip(handle.chunks_exact(8)) {
         *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));

@@ -1,9 +1,9 @@
 //! Memory of other processes and devices.
 
-pub mod exports;
-pub mod imports;
-pub mod ipc_handle;
-pub mod peers;
+pub(crate) mod exports;
+pub(crate) mod imports;
+pub(crate) mod ipc_handle;
+pub(crate) mod peers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static ANY_EXPORTED: AtomicBool = AtomicBool::new(false);
 
 #[inline]
-pub fn any_exported() -> bool {
+pub(crate) fn any_exported() -> bool {
     ANY_EXPORTED.load(Ordering::Relaxed)
 }
 
 /// A block is about to be exported. True: the first one.
-pub fn note_exported() -> bool {
+pub(crate) fn note_exported() -> bool {
     !ANY_EXPORTED.swap(true, Ordering::SeqCst)
 }

@@ -30,7 +30,7 @@ struct Opening {
 }
 
 /// The program has opened the default pool of one device to another.
-pub fn pool_opened(owner: i32, guest: i32) {
+pub(crate) fn pool_opened(owner: i32, guest: i32) {
     let opening = Opening { owner: owner as u64, guest: guest as u64 };
     {
         let mut peers = lock(&PEERS);
@@ -46,7 +46,7 @@ pub fn pool_opened(owner: i32, guest: i32) {
 }
 
 /// A context was made or retained: pools may already be open to its device.
-pub fn context_seen(context: &'static Context) {
+pub(crate) fn context_seen(context: &'static Context) {
     let owners: Vec<u64> = {
         let peers = lock(&PEERS);
         let of_guest = peers.pools.iter().filter(|pool| pool.guest == context.device as u64);
@@ -56,12 +56,12 @@ pub fn context_seen(context: &'static Context) {
 }
 
 /// Whether any pool was opened: most programs never do.
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     !lock(&PEERS).pools.is_empty()
 }
 
 /// Corrects the result `code` of `cuCtxEnablePeerAccess` for work of `guest` in memory of `owner`.
-pub fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
+pub(crate) fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
     match lock(&PEERS).of_program(Opening { owner, guest }) {
         Some(of_program) if code == PEER_ACCESS_ALREADY_ENABLED && !*of_program => {
             *of_program = true;
@@ -72,7 +72,7 @@ pub fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
 }
 
 /// The result of `cuCtxDisablePeerAccess` if the access is ours and has to stay.
-pub fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
+pub(crate) fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
     let mut peers = lock(&PEERS);
     let of_program = peers.of_program(Opening { owner, guest })?;
     let was = core::mem::replace(of_program, false);

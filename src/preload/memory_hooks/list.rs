@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// An installed hook: while it lives, every allocation is observed.
-pub struct Hook {
+pub(super) struct Hook {
     table: Table,
     name: String,
     /// Where the program keeps the table, which identifies the hook for `pop`.
@@ -26,13 +26,13 @@ pub struct Hook {
 }
 
 impl Hook {
-    pub fn new(table: Table, name: String, key: *const Table) -> Hook {
+    pub(super) fn new(table: Table, name: String, key: *const Table) -> Hook {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         bypass::add_memory_hook();
         Hook { table, name, key, serial: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 }
@@ -45,17 +45,17 @@ impl Drop for Hook {
 
 /// The hooks of one call; some may be gone when they are due.
 #[derive(Default)]
-pub struct Serials {
+pub(super) struct Serials {
     serials: [u64; PUSHED_MAX + 1],
     count: usize,
 }
 
 impl Serials {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
         self.serials[..self.count].iter().copied()
     }
 
@@ -70,7 +70,7 @@ impl Serials {
 /// # Safety
 ///
 /// As `Table::read`, and its name is null or a C string.
-pub unsafe fn push(key: *const Table) -> c_int {
+pub(crate) unsafe fn push(key: *const Table) -> c_int {
     // SAFETY: the caller's promise.
     let Some(table) = (unsafe { Table::read(key) }) else { return libc::EINVAL };
     let pushed = PUSHED.try_with(|pushed| {
@@ -91,7 +91,7 @@ pub unsafe fn push(key: *const Table) -> c_int {
 }
 
 /// Removes this table's hook from the calling thread. Returns 0 or an `errno`.
-pub fn pop(key: *const Table) -> c_int {
+pub(crate) fn pop(key: *const Table) -> c_int {
     let popped = PUSHED.try_with(|pushed| {
         let mut pushed = pushed.borrow_mut();
         let index = pushed.iter().position(|hook| hook.key == key)?;
@@ -102,7 +102,7 @@ pub fn pop(key: *const Table) -> c_int {
 
 /// The hooks that observe a call beginning now: first the hook of the process, then those of the thread
 /// in the order they were pushed.
-pub fn serials() -> Serials {
+pub(super) fn serials() -> Serials {
     let mut serials = Serials::default();
     plugin::hook().iter().for_each(|hook| serials.push(hook.serial));
     let _ = PUSHED.try_with(|pushed| {
@@ -112,7 +112,7 @@ pub fn serials() -> Serials {
 }
 
 /// The callback of a hook that is still installed.
-pub fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
+pub(super) fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
     let of_process = plugin::hook().filter(|hook| hook.serial == serial);
     if let Some(hook) = of_process {
         return hook.table.callback(event);
@@ -125,7 +125,7 @@ pub fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
 }
 
 /// Removes a hook and returns its name.
-pub fn remove(serial: u64) -> String {
+pub(super) fn remove(serial: u64) -> String {
     if plugin::hook().is_some_and(|hook| hook.serial == serial) {
         return plugin::remove();
     }

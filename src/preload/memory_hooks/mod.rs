@@ -12,9 +12,9 @@ mod list;
 mod plugin;
 mod table;
 
-pub use list::{pop, push};
-pub use plugin::expect as expect_plugin;
-pub use table::Table;
+pub(crate) use list::{pop, push};
+pub(crate) use plugin::expect as expect_plugin;
+pub(crate) use table::Table;
 
 use core::ptr::null;
 
@@ -30,7 +30,7 @@ use crate::{config, log};
 
 /// A call of the program that memory hooks observe. They are chosen when it begins: a hook pushed in a
 /// callback observes the next call, and every callback has its counterpart.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     thread: &'a Thread,
     /// On which the memory lies, as reported to a hook.
     device: i32,
@@ -44,7 +44,7 @@ pub struct Call<'a> {
 /// # Safety
 ///
 /// Where it succeeds, `allocate` has written the address to `pointer`.
-pub unsafe fn around_malloc(
+pub(crate) unsafe fn around_malloc(
     device: impl FnOnce() -> Option<i32>,
     pointer: *const u64,
     bytes: u64,
@@ -67,7 +67,7 @@ pub unsafe fn around_malloc(
 
 /// Around a free, as `around_malloc`. Not reported: the free of what no hook could have observed, such
 /// as a null pointer, a wrong address, or driver memory allocated earlier.
-pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
+pub(crate) fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
     thread::with(|thread| {
         let (bytes, pmem_id, device) = match pagemap::place(address) {
             Place::Block(block) => (block.bytes, block.buffer_id(), block.context().device),
@@ -88,7 +88,7 @@ pub fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuRe
 
 /// The call in which this thread asks the driver for memory, if memory hooks observe it. Notify them
 /// only while holding no lock.
-pub fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
+pub(crate) fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     if bypass::is_fast_path() || thread.in_memory_hook.get() {
         return None;
     }
@@ -102,7 +102,7 @@ pub fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
 /// # Safety
 ///
 /// As `around_malloc`.
-pub unsafe fn around_driver(
+pub(crate) unsafe fn around_driver(
     bytes: u64,
     pointer: *const u64,
     ask: impl FnOnce() -> CuResult,
@@ -133,12 +133,12 @@ impl<'a> Call<'a> {
         Some(Call { thread, device: device()?, hooks })
     }
 
-    pub fn before_driver(&self, bytes: u64) {
+    pub(crate) fn before_driver(&self, bytes: u64) {
         self.notify(Event::AllocPre, [bytes, 0, 0, 0]);
     }
 
     /// `address`: 0 if the driver failed.
-    pub fn after_driver(&self, bytes: u64, address: u64) {
+    pub(crate) fn after_driver(&self, bytes: u64, address: u64) {
         self.notify(Event::AllocPost, [bytes, address, 0, 0]);
     }
 

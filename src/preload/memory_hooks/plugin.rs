@@ -23,20 +23,20 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 static HOOK: AtomicPtr<Hook> = AtomicPtr::new(null_mut());
 
 /// CUDA starts, and the user wants a hook: from here on every allocation is observed.
-pub fn expect() {
+pub(crate) fn expect() {
     if config::get().hook.is_some() {
         bypass::add_memory_hook();
         WANTED.store(true, Ordering::Release);
     }
 }
 
-pub fn hook() -> Option<&'static Hook> {
+pub(super) fn hook() -> Option<&'static Hook> {
     // SAFETY: null or leaked.
     unsafe { HOOK.load(Ordering::Acquire).as_ref() }
 }
 
 /// It threw: it is not called from here on. Returns its name.
-pub fn remove() -> String {
+pub(super) fn remove() -> String {
     let hook = HOOK.swap(null_mut(), Ordering::AcqRel);
     if hook.is_null() {
         return "of the option hook".to_string();
@@ -47,7 +47,7 @@ pub fn remove() -> String {
 }
 
 /// Loads it once, inside `run`.
-pub fn load(run: impl FnOnce(&mut dyn FnMut())) {
+pub(super) fn load(run: impl FnOnce(&mut dyn FnMut())) {
     if !WANTED.load(Ordering::Acquire) || !WANTED.swap(false, Ordering::AcqRel) {
         return;
     }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char};
 
 /// The events that hooks observe, in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     AllocPre,
     AllocPost,
     MallocPre,
@@ -16,12 +16,12 @@ pub enum Event {
 const EVENTS: usize = 6;
 
 /// One of six signatures, which differ in the number of words.
-pub type Callback = unsafe extern "C" fn();
+pub(super) type Callback = unsafe extern "C" fn();
 
 /// A later version may be longer: `size` is the length of this one.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Table {
+pub(crate) struct Table {
     size: usize,
     name: *const c_char,
     data: *mut core::ffi::c_void,
@@ -34,7 +34,7 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Event {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Event::AllocPre => "alloc_preprocess",
             Event::AllocPost => "alloc_postprocess",
@@ -52,7 +52,7 @@ impl Table {
     /// # Safety
     ///
     /// `table` is null, or points to a table as long as its `size` says.
-    pub unsafe fn read(table: *const Table) -> Option<Table> {
+    pub(crate) unsafe fn read(table: *const Table) -> Option<Table> {
         // SAFETY: the caller's promise: there is a `size` at least, and then the rest of it.
         unsafe {
             let long_enough =
@@ -66,7 +66,7 @@ impl Table {
     /// # Safety
     ///
     /// The table is as its owner gave it, just now.
-    pub unsafe fn name(&self) -> String {
+    pub(crate) unsafe fn name(&self) -> String {
         if self.name.is_null() {
             return "unnamed".to_string();
         }
@@ -74,7 +74,7 @@ impl Table {
         unsafe { CStr::from_ptr(self.name) }.to_string_lossy().into_owned()
     }
 
-    pub fn callback(&self, event: Event) -> Option<(Callback, usize)> {
+    pub(crate) fn callback(&self, event: Event) -> Option<(Callback, usize)> {
         self.callbacks[event as usize].map(|callback| (callback, self.data as usize))
     }
 }

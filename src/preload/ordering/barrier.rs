@@ -22,7 +22,7 @@ use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
 
 /// Why there is no barrier.
-pub enum Refused {
+pub(crate) enum Refused {
     /// A stream of the process captures: wait natively instead.
     Capturing,
     /// A real free may hold the context: a barrier would block.
@@ -32,7 +32,7 @@ pub enum Refused {
 }
 
 /// A barrier that was made.
-pub struct Passed {
+pub(crate) struct Passed {
     pub seen: SeenAll,
     pub event: EventRef,
     /// Tags made before it are dropped at once, or after the wait if `wait_first`.
@@ -42,7 +42,7 @@ pub struct Passed {
 }
 
 /// What orders a free.
-pub enum Ordered {
+pub(crate) enum Ordered {
     /// A barrier of its own.
     By(Passed),
     /// Another thread's, begun after the free.
@@ -55,7 +55,7 @@ pub enum Ordered {
 /// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
 /// (measured); so they run one at a time, and a thread that waited often finds that the previous barrier
 /// covers its free.
-pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
+pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
     let since = context.covers.pending_barriers.taken();
     let own_event = fresh_event(thread, context)?;
     let gate = pass_gate(context)?;
@@ -71,7 +71,7 @@ pub fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refu
 }
 
 /// Makes a barrier for this free alone, which the caller will wait for.
-pub fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
+pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
     make(context, event)
@@ -100,7 +100,7 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 
 /// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
 /// they share the primary context's memory, and the event belongs to only one of them.
-pub fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
         return Err(Refused::Held);
@@ -141,7 +141,7 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
 }
 
 /// Waits on the host for a barrier that was made (mode `strict`, or visible work).
-pub fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
+pub(crate) fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
     // A capture may have begun since the gate was passed.
     let code = waits::timed(reason, || api::relaxed(|| passed.event.synchronize()));
     if code == SUCCESS {

@@ -41,25 +41,25 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// Whether a stream captures. Queries the driver for each: a capture may have ended by an error that was
 /// not reported to us.
 #[inline]
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire) && still_any()
 }
 
 /// As `any` without a query: may stay true for a while after the last capture ended.
 #[inline]
-pub fn maybe() -> bool {
+pub(crate) fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
 /// The thread is about to submit during a capture, on this stream if one is named.
-pub fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
+pub(crate) fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
     thread.submits_on.set(stream.map(|stream| (CHANGES.load(Ordering::Acquire), stream)));
 }
 
 /// Whether the submission being made by this thread certainly belongs to no capture. Call during a
 /// capture. If a stream has captured ever since the note, the note is of this call: each call makes one
 /// then.
-pub fn is_beside(thread: &Thread) -> bool {
+pub(crate) fn is_beside(thread: &Thread) -> bool {
     let Some((changes, stream)) = thread.submits_on.get() else { return false };
     // The legacy default stream never captures; querying it may end a capture.
     let legacy = || stream <= STREAM_LEGACY;
@@ -68,7 +68,7 @@ pub fn is_beside(thread: &Thread) -> bool {
 
 /// The real Begin of a capture in this mode; None: of a kind that gets no memory. Call with the gate
 /// held.
-pub fn begin(
+pub(crate) fn begin(
     stream: StreamHandle,
     context: &'static Context,
     mode: Option<u32>,
@@ -87,7 +87,7 @@ pub fn begin(
 }
 
 /// The real End of a capture, which may fail and end it nevertheless.
-pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     open_captures::ending(stream, || {
         let _changing = Changing::new(stream, None);
         real()
@@ -96,7 +96,7 @@ pub fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
 
 /// The real end of a stream, which ends its capture, if the driver agrees. Found by its handle before
 /// that may mean another stream; reading the id of a capturing stream ends the capture (900, measured).
-pub fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     let set = lock(&SET);
     let captures = |capture: &&Capture| capture.stream_handle == stream as u64;
     let id = set.captures.iter().find(captures).map(|capture| capture.stream_id);
@@ -125,7 +125,7 @@ fn stream_destroyed(id: u64) {
 }
 
 /// The thread's default stream ends with it, and its capture.
-pub fn thread_ended(thread: &Thread) {
+pub(crate) fn thread_ended(thread: &Thread) {
     if !maybe() {
         return;
     }
@@ -138,7 +138,7 @@ pub fn thread_ended(thread: &Thread) {
 }
 
 /// The context and all its streams are gone.
-pub fn context_destroyed(context: &Context) {
+pub(crate) fn context_destroyed(context: &Context) {
     let mut set = lock(&SET);
     set.captures.context_destroyed(context.id);
     set.publish();
@@ -146,7 +146,7 @@ pub fn context_destroyed(context: &Context) {
 
 /// Whether this stream captures (`true` also if the driver does not say). For the stream of a call of
 /// the program; `any` queries the others.
-pub fn is_capturing(stream: StreamHandle) -> bool {
+pub(crate) fn is_capturing(stream: StreamHandle) -> bool {
     let mut status = CAPTURE_STATUS_NONE;
     api::stream_is_capturing(stream, &mut status) != SUCCESS || status != CAPTURE_STATUS_NONE
 }

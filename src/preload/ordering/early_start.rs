@@ -17,13 +17,13 @@ const CLEAN_MAX: usize = 1024;
 
 /// Whether a launch with the attribute must call `allowed`.
 #[inline]
-pub fn watched() -> bool {
+pub(crate) fn watched() -> bool {
     WATCHED.load(Ordering::Acquire)
 }
 
 /// A block was freed in stream order.
 #[inline]
-pub fn block_freed() {
+pub(crate) fn block_freed() {
     if !watched() {
         WATCHED.store(true, Ordering::Release);
     }
@@ -31,7 +31,7 @@ pub fn block_freed() {
 
 /// A stream got a block, perhaps one that it freed itself.
 #[inline]
-pub fn block_given(stream_id: u64) {
+pub(crate) fn block_given(stream_id: u64) {
     if CLEAN_COUNT.load(Ordering::Acquire) != 0 {
         let mut clean = lock(&CLEAN);
         clean.retain(|id| *id != stream_id);
@@ -41,7 +41,7 @@ pub fn block_given(stream_id: u64) {
 
 /// Whether a launch on this stream may start early. If not, it must be launched in full order, and the
 /// next ones may start early.
-pub fn allowed(stream_id: u64) -> bool {
+pub(crate) fn allowed(stream_id: u64) -> bool {
     let mut clean = lock(&CLEAN);
     if clean.contains(&stream_id) {
         return true;

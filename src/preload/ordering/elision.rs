@@ -6,12 +6,12 @@ use crate::log;
 use crate::ordering::LEDGER;
 
 /// No barrier is skipped from now on; `why` gives the reason.
-pub fn end(why: &str) {
+pub(crate) fn end(why: &str) {
     note(BlindSpot::UnknownFunction, why);
 }
 
 /// As `end`, with the cause recorded for the report.
-pub fn note(cause: BlindSpot, why: &str) {
+pub(crate) fn note(cause: BlindSpot, why: &str) {
     if LEDGER.elision.ends(cause) {
         log::info(format_args!("{why}: every free makes a barrier and waits from now on"));
     }

@@ -46,7 +46,11 @@ const HANDLE_SHIFT: u32 = 6;
 /// # Safety
 ///
 /// `params` and `extra` are null or the program's arguments of a launch of `kernel`.
-pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
+pub(crate) unsafe fn scan(
+    kernel: usize,
+    params: *const *const c_void,
+    extra: *const *const c_void,
+) {
     if !rule_holds(Rule::ArgumentsAreScanned) {
         return;
     }
@@ -63,7 +67,7 @@ pub unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *c
 }
 
 /// A module was unloaded: its handles may be reused.
-pub fn forget_all() {
+pub(crate) fn forget_all() {
     let mut kernels = lock(&KERNELS);
     *kernels = None;
     RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
@@ -99,7 +103,7 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
 }
 
 /// The sizes of all arguments of a kernel. None: the driver does not report them.
-pub fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
+pub(crate) fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
     find(kernel).sizes.as_deref()
 }
 

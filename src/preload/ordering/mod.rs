@@ -1,17 +1,17 @@
 //! What a free has to wait for, and which observers its barrier does not order. Here: the state of every
 //! context, and of the process.
 
-pub mod barrier;
-pub mod captures;
-pub mod early_start;
-pub mod elision;
-pub mod kernels;
-pub mod native_wait;
-pub mod observers;
-pub mod pending;
-pub mod pinned;
-pub mod real_frees;
-pub mod submissions;
+pub(crate) mod barrier;
+pub(crate) mod captures;
+pub(crate) mod early_start;
+pub(crate) mod elision;
+pub(crate) mod kernels;
+pub(crate) mod native_wait;
+pub(crate) mod observers;
+pub(crate) mod pending;
+pub(crate) mod pinned;
+pub(crate) mod real_frees;
+pub(crate) mod submissions;
 
 use std::sync::Mutex;
 
@@ -23,11 +23,11 @@ use crate::driver::sys::DevicePointer;
 use crate::lock::lock;
 
 /// What was submitted, what the host may see, and which observers exist.
-pub static LEDGER: Ledger = Ledger::new();
+pub(crate) static LEDGER: Ledger = Ledger::new();
 
 /// In tests that break a rule, gives another thread time to expose it.
 #[inline(always)]
-pub fn widen(rule: Rule) {
+pub(crate) fn widen(rule: Rule) {
     if !rule_holds(rule) {
         std::thread::sleep(std::time::Duration::from_micros(200));
     }
@@ -35,7 +35,7 @@ pub fn widen(rule: Rule) {
 
 /// The newest barrier of a context and its event.
 #[derive(Default)]
-pub struct LastBarrier(Mutex<Last>);
+pub(crate) struct LastBarrier(Mutex<Last>);
 
 #[derive(Default)]
 struct Last {
@@ -46,7 +46,7 @@ struct Last {
 
 impl LastBarrier {
     /// The event whose completion completes barrier `number` and all before it.
-    pub fn event(&self, number: BarrierNumber) -> Option<EventRef> {
+    pub(crate) fn event(&self, number: BarrierNumber) -> Option<EventRef> {
         self.since(number).map(|(_, event)| event)
     }
 
@@ -56,22 +56,22 @@ impl LastBarrier {
     }
 
     /// The newest event, whatever its number.
-    pub fn newest(&self) -> Option<EventRef> {
+    pub(crate) fn newest(&self) -> Option<EventRef> {
         lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.try_lock().map_or(0, |last| last.count)
     }
 
     /// The context is about to end: its events must not be waited for any more.
-    pub fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
+    pub(crate) fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
         lock(&self.0).barrier.take()
     }
 
     /// It did not end after all: restores what `forget` returned.
-    pub fn remember(&self, number: BarrierNumber, event: EventRef) {
+    pub(crate) fn remember(&self, number: BarrierNumber, event: EventRef) {
         lock(&self.0).keep(number, event);
     }
 
@@ -92,4 +92,4 @@ impl Last {
 
 /// Allocations of the driver that exist to be freed.
 #[derive(Default)]
-pub struct Sentinels(Mutex<Vec<DevicePointer>>);
+pub(crate) struct Sentinels(Mutex<Vec<DevicePointer>>);

@@ -13,12 +13,12 @@ use crate::statistics::waits::{self, Wait};
 use crate::trim::release;
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
-pub const SENTINEL_BYTES: usize = 512;
+pub(crate) const SENTINEL_BYTES: usize = 512;
 /// Reserve for when nothing can be allocated.
 const SENTINELS_KEPT: usize = 4;
 
 /// Waits for all work of the context, as the program's own free would. Call without a lock of ours.
-pub fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
+pub(crate) fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     let seen = LEDGER.before_barrier(&context.covers);
     // In bypass the core may be inconsistent, and serves nothing any more.
     let mark = if bypass::is_on() { stream_frees::mark(context) } else { None };
@@ -50,7 +50,7 @@ fn next_sentinel(context: &Context) -> Option<DevicePointer> {
 }
 
 /// A small, unused allocation of the driver becomes a sentinel.
-pub fn keep(context: &Context, pointer: DevicePointer) {
+pub(crate) fn keep(context: &Context, pointer: DevicePointer) {
     lock(&context.sentinels.0).push(pointer);
 }
 
@@ -78,7 +78,7 @@ fn free_pinned_page() -> CuResult {
 
 /// Lets the driver free a sentinel in place of a block of ours, and returns its code. If the driver
 /// refuses, the sentinel is kept.
-pub fn spend_sentinel(
+pub(crate) fn spend_sentinel(
     context: &'static Context,
     spend: impl FnOnce(DevicePointer) -> CuResult,
 ) -> CuResult {

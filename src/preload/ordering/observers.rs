@@ -26,7 +26,7 @@ static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// A context of the program. By id: the handle is reused before the call that ended the context has
 /// returned.
 #[derive(Clone, Copy)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub id: u64,
     pub handle: ContextHandle,
     /// The device whose primary context it is; None: the program created it.
@@ -34,7 +34,7 @@ pub struct Seen {
 }
 
 /// Records an observer. Returns when no barrier is pending that it could see past.
-pub fn observe(observer: Observer) {
+pub(crate) fn observe(observer: Observer) {
     let mut waited = false;
     while LEDGER.note_observer(observer) {
         pending::wait_all(Wait::Observer);
@@ -48,7 +48,7 @@ pub fn observe(observer: Observer) {
 }
 
 /// From now on every kernel may write what the host reads.
-pub fn visible(cause: VisibleCause) {
+pub(crate) fn visible(cause: VisibleCause) {
     if LEDGER.note_visible(cause) {
         log::info(format_args!(
             "{cause:?} seen: a free waits while a kernel is in flight from now on"
@@ -58,7 +58,7 @@ pub fn visible(cause: VisibleCause) {
 
 /// Called by each submission while more than one context may submit.
 #[inline]
-pub fn watch_submission() {
+pub(crate) fn watch_submission() {
     if WATCH.load(Ordering::Relaxed) {
         watch_submission_slowly();
     }
@@ -80,13 +80,13 @@ static STREAMS: AtomicBool = AtomicBool::new(false);
 
 /// A stream is about to be created in the current context. Copies, fills and launches work on it even
 /// while another context is current (measured), so it counts as a submission of its context.
-pub fn watch_stream() {
+pub(crate) fn watch_stream() {
     STREAMS.store(true, Ordering::Release);
     watch_submission();
 }
 
 /// A context was made or retained. From the second one on, submissions are watched.
-pub fn note_context(context: Seen) {
+pub(crate) fn note_context(context: Seen) {
     let mut seen = lock(&SEEN);
     if seen.iter().any(|seen| seen.id == context.id) {
         return;
@@ -107,24 +107,24 @@ pub fn note_context(context: Seen) {
 }
 
 /// All contexts that were made or retained and are alive.
-pub fn contexts_seen() -> Vec<Seen> {
+pub(crate) fn contexts_seen() -> Vec<Seen> {
     lock(&SEEN).clone()
 }
 
 /// Whether `cuCtxCreate` created it.
-pub fn is_explicit(id: u64) -> bool {
+pub(crate) fn is_explicit(id: u64) -> bool {
     lock(&SEEN).iter().any(|seen| seen.id == id && seen.primary_of.is_none())
 }
 
 /// The context is gone.
-pub fn forget_context(id: u64) {
+pub(crate) fn forget_context(id: u64) {
     let mut seen = lock(&SEEN);
     seen.retain(|seen| seen.id != id);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
 }
 
 /// After `cuInit`: records what the devices and the process reveal at once.
-pub fn inspect_devices() {
+pub(crate) fn inspect_devices() {
     let mut count = 0;
     if api::device_get_count(&mut count) != SUCCESS {
         return;
@@ -180,7 +180,7 @@ const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvi
 
 /// Checks the loaded objects if any were loaded since the last check. Called at the start and where
 /// memory is reserved: such a library works on memory that it was given.
-pub fn inspect_libraries() {
+pub(crate) fn inspect_libraries() {
     if !loaded_objects_changed() {
         return;
     }
@@ -247,6 +247,6 @@ fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
 }
 
 /// How many contexts a caller may need to distinguish.
-pub fn context_count() -> usize {
+pub(crate) fn context_count() -> usize {
     contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))
 }

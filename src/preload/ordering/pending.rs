@@ -51,7 +51,7 @@ const POLL_EVERY: Duration = Duration::from_micros(20);
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// This thread's free made barrier `number`.
-pub fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
+pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
     let mut tracked = TrackedBarrier::new();
     tracked.track(context.id, number);
     thread.tracked.set(tracked);
@@ -63,7 +63,7 @@ pub fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: E
 
 /// This thread's free skipped its barrier and relies on the last one, if that is still pending.
 #[inline]
-pub fn share_barrier(thread: &Thread, context: &Context) {
+pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
     if !rule_holds(Rule::SkippedFreeLeans) {
         return;
@@ -77,7 +77,7 @@ pub fn share_barrier(thread: &Thread, context: &Context) {
 }
 
 /// Waits for the barrier of this thread's last free. False: there was none.
-pub fn wait_own(thread: &Thread) -> bool {
+pub(crate) fn wait_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
@@ -106,7 +106,7 @@ fn pay_debt(context: &Context, number: BarrierNumber, event: &EventRef) {
 }
 
 /// Waits for the barriers of threads that have ended. False: there was none.
-pub fn wait_for_left() -> bool {
+pub(crate) fn wait_for_left() -> bool {
     if LEFT_COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -123,7 +123,7 @@ pub fn wait_for_left() -> bool {
 }
 
 /// Waits for frees of other threads, but not for ever. False: there was none.
-pub fn wait_for_others() -> bool {
+pub(crate) fn wait_for_others() -> bool {
     if !rule_holds(Rule::OthersDebtsForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
@@ -161,7 +161,7 @@ fn patience_left() -> Duration {
 }
 
 /// The context is gone.
-pub fn context_ended(context_id: u64) {
+pub(crate) fn context_ended(context_id: u64) {
     if LEFT_COUNT.load(Ordering::Acquire) != 0 {
         change_left(|all| all.retain(|left| left.context_id != context_id));
     }
@@ -169,7 +169,7 @@ pub fn context_ended(context_id: u64) {
 
 /// Waits for the last barrier of every context: something that earlier work may use is about to end, or
 /// an observer beyond the barriers is about to appear.
-pub fn wait_all(reason: Wait) {
+pub(crate) fn wait_all(reason: Wait) {
     let broken = match reason {
         Wait::Teardown => !rule_holds(Rule::TeardownPays),
         Wait::Observer => !rule_holds(Rule::AgentWaits),
@@ -183,7 +183,7 @@ pub fn wait_all(reason: Wait) {
 
 /// As `wait_all`, for one context.
 #[inline]
-pub fn wait(context: &Context, reason: Wait) {
+pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
     if context.last_barrier.event(number).is_none() {
         return;
@@ -205,7 +205,7 @@ pub fn wait(context: &Context, reason: Wait) {
 /// fault has ended the work, and after a time that no kernel needs which ends at all. A kernel that
 /// never ends would natively have blocked the free; but a program that exits from a signal handler exits
 /// natively, too.
-pub fn wait_at_end() {
+pub(crate) fn wait_at_end() {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
     let _ = LEDGER.note_observer(Observer::ProcessEnd);
     LEDGER.exclusive.waited();
@@ -234,7 +234,7 @@ const END_WAIT_MAX: Duration = Duration::from_secs(60);
 const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends: its pending barriers concern every thread.
-pub fn thread_ended(thread: &Thread) {
+pub(crate) fn thread_ended(thread: &Thread) {
     let owed = thread.tracked.replace(TrackedBarrier::new()).tracked();
     let event = replace_event(thread, null());
     if let (Some((context_id, number)), Some(event)) = (owed, event)

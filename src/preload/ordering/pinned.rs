@@ -26,13 +26,13 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any pinned memory is alive.
 #[inline]
-pub fn any() -> bool {
+pub(crate) fn any() -> bool {
     !RANGES.is_empty()
 }
 
 /// Whether the bytes from `first` to `last` touch pinned memory.
 #[inline]
-pub fn touches(first: usize, last: usize) -> bool {
+pub(crate) fn touches(first: usize, last: usize) -> bool {
     any()
         && last >= LOWEST.load(Ordering::Relaxed)
         && first <= HIGHEST.load(Ordering::Relaxed)
@@ -41,7 +41,7 @@ pub fn touches(first: usize, last: usize) -> bool {
 
 /// Whether work with this address may reach pinned memory by it.
 #[inline]
-pub fn is_named_by(address: usize) -> bool {
+pub(crate) fn is_named_by(address: usize) -> bool {
     any() && Bounds::now().may_name(address) && names_exactly(address)
 }
 
@@ -52,7 +52,7 @@ pub fn is_named_by(address: usize) -> bool {
 ///
 /// `bytes` bytes can be read from `start`.
 #[inline]
-pub unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
+pub(crate) unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
     if bytes < WORD_BYTES {
         return false;
     }
@@ -140,20 +140,24 @@ fn names_exactly(address: usize) -> bool {
 }
 
 /// The driver has provided this range.
-pub fn given(start: usize, bytes: usize) {
+pub(crate) fn given(start: usize, bytes: usize) {
     let end = widen_bounds(start, bytes);
     RANGES.enter(start, end);
 }
 
 /// Runs the driver's call that registers this range. The device can reach it as soon as the call is
 /// under way, and another thread whose registration is refused for that knows it can.
-pub fn registered_by(start: usize, bytes: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn registered_by(
+    start: usize,
+    bytes: usize,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
     let end = widen_bounds(start, bytes);
     RANGES.enter_by(start, end, call)
 }
 
 /// Runs the driver's call that ends the range starting here.
-pub fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     RANGES.end_by(start, call)
 }
 

@@ -16,18 +16,18 @@ use crate::driver::sys::CuResult;
 use crate::lock::lock;
 
 /// Runs a real free of memory of the current context. Call without the gate.
-pub fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
     let _announced = contexts::known(0).map(Announced::new);
     call()
 }
 
 /// Runs the end of something that work of the current context may use: an array, a module.
-pub fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
     if rule_holds(Rule::TeardownIsAnnounced) { announced(call) } else { call() }
 }
 
 /// As `announced_end`, for pinned memory, which belongs to every context.
-pub fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
     let holds = rule_holds(Rule::TeardownIsAnnounced);
     let _announced: Vec<_> = contexts::all().filter(|_| holds).map(Announced::new).collect();
     call()
@@ -35,7 +35,7 @@ pub fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
 
 /// Whether a barrier of the context would block. Call with the gate held.
 #[inline]
-pub fn any(context: &Context) -> bool {
+pub(crate) fn any(context: &Context) -> bool {
     context.real_frees.load(Ordering::Acquire) != 0
 }
 

@@ -9,7 +9,7 @@ use crate::process::thread::{self, Thread};
 /// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
 /// synchronizing.
 #[inline(always)]
-pub fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     observers::watch_submission();
     let lane = thread::with(Thread::lane);
     LEDGER.begin(host_visible, lane);

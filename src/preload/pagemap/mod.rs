@@ -14,14 +14,14 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-pub use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
+pub(crate) use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
 use crate::lock::lock;
 use slots::Slot;
 
 const PAGE_SHIFT: u32 = 21;
-pub const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
+pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 const LEVEL_BITS: u32 = 14;
 const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
 /// Addresses above this are not ours (the radix has two levels).
@@ -29,7 +29,7 @@ const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
 const GRANULE_BYTES: u64 = 512;
 
 /// A segment's addresses.
-pub struct Extent {
+pub(crate) struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
     context: AtomicPtr<Context>,
@@ -49,7 +49,7 @@ unsafe impl Sync for Extent {}
 unsafe impl Send for Extent {}
 
 /// What an address means to us.
-pub enum Place {
+pub(crate) enum Place {
     /// In none of our segments: the driver decides.
     Elsewhere,
     /// In one of our segments, but not the start of a block that the program holds.
@@ -75,7 +75,7 @@ static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 /// Looks an address up.
 #[inline]
-pub fn place(address: u64) -> Place {
+pub(crate) fn place(address: u64) -> Place {
     let Some(extent) = extent_of(address) else { return Place::Elsewhere };
     let Some(slot) = extent.slot_at(address) else { return Place::Inside };
     slot.place(extent, address)
@@ -83,7 +83,7 @@ pub fn place(address: u64) -> Place {
 
 /// The segment that an address lies in.
 #[inline]
-pub fn extent_of(address: u64) -> Option<&'static Extent> {
+pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
     if address >= ADDRESS_MAX {
         return None;
     }
@@ -104,12 +104,12 @@ pub fn extent_of(address: u64) -> Option<&'static Extent> {
 }
 
 /// Whether the radix can hold a segment at this base.
-pub fn fits(base: u64, bytes: u64) -> bool {
+pub(crate) fn fits(base: u64, bytes: u64) -> bool {
     base.is_multiple_of(PAGE_BYTES) && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
 }
 
 /// A segment arrived from the driver. False: no memory for our tables; nothing was entered.
-pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
+pub(crate) fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     debug_assert!(fits(base, bytes));
     let mut spare = lock(&SPARE);
     let Some(extent) = take_extent(&mut spare, bytes) else { return false };
@@ -128,7 +128,7 @@ pub fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
 
 /// The segment goes back to the driver. Call before the driver gets it: afterwards the addresses may
 /// belong to another owner.
-pub fn remove(base: u64) {
+pub(crate) fn remove(base: u64) {
     let mut spare = lock(&SPARE);
     if let Some(extent) = extent_of(base) {
         retire(extent, &mut spare);
@@ -138,7 +138,7 @@ pub fn remove(base: u64) {
 /// The driver has just provided these addresses, so what is still recorded for them is stale and
 /// dropped. True if it included segments of this context, which were freed without passing our hooks.
 /// Segments of another context ended with it, and the thread that ends it is about to report that.
-pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
+pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     let mut spare = lock(&SPARE);
     let pages = (base..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
     let lost = pages.filter_map(extent_of).map(|extent| {
@@ -150,7 +150,7 @@ pub fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
 
 /// Removes the segments of a context from the radix. Call before the driver is asked to destroy it:
 /// afterwards the addresses may belong to another owner, also through calls that only the driver serves.
-pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
+pub(crate) fn hide_context(context: &Context) -> Vec<&'static Extent> {
     let _spare = lock(&SPARE);
     let mut hidden = Vec::new();
     for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
@@ -169,7 +169,7 @@ pub fn hide_context(context: &Context) -> Vec<&'static Extent> {
 }
 
 /// Settles what was hidden: the context is gone, or still there after all.
-pub fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
+pub(crate) fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
     let mut spare = lock(&SPARE);
     for extent in hidden {
         if gone {
@@ -181,7 +181,7 @@ pub fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
 }
 
 /// The context is gone with all its segments.
-pub fn remove_context(context: &Context) {
+pub(crate) fn remove_context(context: &Context) {
     let mut spare = lock(&SPARE);
     for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
         // SAFETY: null or leaked.
@@ -197,47 +197,47 @@ pub fn remove_context(context: &Context) {
 }
 
 impl Extent {
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base.load(Ordering::Relaxed)
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub fn context(&self) -> &'static Context {
+    pub(crate) fn context(&self) -> &'static Context {
         // SAFETY: set before the extent became reachable; contexts are leaked.
         unsafe { &*self.context.load(Ordering::Relaxed) }
     }
 
     /// A block of the segment was exported.
-    pub fn note_exported(&self) {
+    pub(crate) fn note_exported(&self) {
         self.special.fetch_or(EXPORTED, Ordering::Release);
     }
 
     /// The segment starts or stops belonging to a capture. Only the core's state is authoritative.
-    pub fn note_private(&self, private: bool) {
+    pub(crate) fn note_private(&self, private: bool) {
         match private {
             true => self.special.fetch_or(PRIVATE, Ordering::Release),
             false => self.special.fetch_and(!PRIVATE, Ordering::Release),
         };
     }
 
-    pub fn is_private(&self) -> bool {
+    pub(crate) fn is_private(&self) -> bool {
         self.special.load(Ordering::Acquire) & PRIVATE != 0
     }
 
-    pub fn note_expandable(&self) {
+    pub(crate) fn note_expandable(&self) {
         self.expandable.store(true, Ordering::Release);
     }
 
-    pub fn is_expandable(&self) -> bool {
+    pub(crate) fn is_expandable(&self) -> bool {
         self.expandable.load(Ordering::Acquire)
     }
 
     /// Whether a freed block may enter a thread cache.
     #[inline]
-    pub fn may_list(&self) -> bool {
+    pub(crate) fn may_list(&self) -> bool {
         self.special.load(Ordering::Acquire) == 0
     }
 

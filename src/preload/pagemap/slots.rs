@@ -14,7 +14,7 @@ use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_of};
 
 /// State and size of the block that starts here, in one word (see `pack`), and its number.
 #[derive(Default)]
-pub struct Slot {
+pub(super) struct Slot {
     word: AtomicU64,
     block: AtomicU32,
     /// Distinguishes this allocation from all others at the same address; 0 until asked for.
@@ -23,7 +23,7 @@ pub struct Slot {
 
 /// How a live block was made: the two kinds are freed differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// By `cuMemAlloc`.
     Context,
     /// By `cuMemAllocAsync` from the default pool.
@@ -32,7 +32,7 @@ pub enum Kind {
 
 /// A block that the program holds, as its slot described it.
 #[derive(Clone, Copy)]
-pub struct LiveBlock {
+pub(crate) struct LiveBlock {
     pub extent: &'static Extent,
     pub address: u64,
     pub kind: Kind,
@@ -85,12 +85,12 @@ impl Slot {
 }
 
 impl LiveBlock {
-    pub fn context(&self) -> &'static Context {
+    pub(crate) fn context(&self) -> &'static Context {
         self.extent.context()
     }
 
     /// An id that no other allocation of the process has, as `BUFFER_ID` promises.
-    pub fn buffer_id(&self) -> u64 {
+    pub(crate) fn buffer_id(&self) -> u64 {
         let buffer = &self.slot().buffer;
         let number = buffer.load(Ordering::Relaxed) & !FLAGS;
         if number != 0 {
@@ -106,11 +106,11 @@ impl LiveBlock {
 
     /// The program's `SYNC_MEMOPS` attribute for this allocation. It ends with the allocation; the
     /// driver's own attribute would stay with the segment.
-    pub fn sync_memops(&self) -> bool {
+    pub(crate) fn sync_memops(&self) -> bool {
         self.slot().buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
     }
 
-    pub fn set_sync_memops(&self, on: bool) {
+    pub(crate) fn set_sync_memops(&self, on: bool) {
         let buffer = &self.slot().buffer;
         if on {
             buffer.fetch_or(SYNC_MEMOPS, Ordering::Relaxed);
@@ -120,17 +120,17 @@ impl LiveBlock {
     }
 
     /// The program uses the block on streams that its free does not name.
-    pub fn note_other_stream(&self) {
+    pub(crate) fn note_other_stream(&self) {
         self.slot().buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
     }
 
-    pub fn is_on_other_streams(&self) -> bool {
+    pub(crate) fn is_on_other_streams(&self) -> bool {
         self.slot().buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
     /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline]
-    pub fn claim(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
         let slot = self.slot();
         if !rule_holds(Rule::ClaimBeforeFree) {
@@ -142,25 +142,18 @@ impl LiveBlock {
     }
 
     /// The free failed: the program still holds the block.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.slot().word.store(self.word, Ordering::Release);
     }
 
     /// The claimed block goes into a thread cache.
     #[inline]
-    pub fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
     }
-
-    /// The claimed block returns to the core. Call under the core's lock, before the core's `free`: the
-    /// next owner of these bytes writes the slot under the same lock.
-    pub fn vacate(&self) {
-        self.slot().word.store(FREE, Ordering::Release);
-    }
-
     /// The bytes requested from the cache, including the slack after the block.
     #[inline]
-    pub fn requested(&self) -> u64 {
+    pub(crate) fn requested(&self) -> u64 {
         self.requested_bytes + config::zone_bytes()
     }
 
@@ -170,7 +163,7 @@ impl LiveBlock {
 }
 
 /// A new id, as `LiveBlock::buffer_id` returns.
-pub fn fresh_buffer_id() -> u64 {
+pub(crate) fn fresh_buffer_id() -> u64 {
     BUFFER_IDS + u64::from(next_buffer())
 }
 
@@ -185,7 +178,7 @@ fn next_buffer() -> u32 {
 /// Gives a block to the program. Call under the core's lock, or for a block that this thread took from a
 /// thread cache.
 #[inline]
-pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
+pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let extent = extent_of(address).expect("a block lies in a segment");
     let slot = extent.slot_at(address).expect("blocks start on the grid");
     let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
@@ -195,7 +188,7 @@ pub fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block:
 }
 
 /// Empties the slot of a block that moves from a thread cache to the core. As `LiveBlock::vacate`.
-pub fn vacate(address: u64) {
+pub(crate) fn vacate(address: u64) {
     if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
         slot.word.store(FREE, Ordering::Release);
     }

@@ -28,35 +28,35 @@ static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Whether hooks should do their work.
 #[inline(always)]
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     WORD.load(Ordering::Relaxed) == ON || is_on_slowly()
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
 /// no capture.
 #[inline(always)]
-pub fn is_fast_path() -> bool {
+pub(crate) fn is_fast_path() -> bool {
     WORD.load(Ordering::Relaxed) == ON
 }
 
 /// One more memory hook in the process.
-pub fn add_memory_hook() {
+pub(crate) fn add_memory_hook() {
     WORD.fetch_add(MEMORY_HOOK, Ordering::Relaxed);
 }
 
 /// One memory hook less.
-pub fn remove_memory_hook() {
+pub(crate) fn remove_memory_hook() {
     WORD.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
 }
 
 /// From here on every call takes the path of observed calls, which may have to ask the driver for more
 /// than usual.
-pub fn leave_fast_path() {
+pub(crate) fn leave_fast_path() {
     WORD.fetch_or(CLOSER, Ordering::Relaxed);
 }
 
 /// A stream captures, or none does any more.
-pub fn note_captures(any: bool) {
+pub(crate) fn note_captures(any: bool) {
     match any {
         true => WORD.fetch_or(CAPTURING, Ordering::Relaxed),
         false => WORD.fetch_and(!CAPTURING, Ordering::Relaxed),
@@ -65,13 +65,13 @@ pub fn note_captures(any: bool) {
 
 /// Whether every call is passed to the driver unchanged.
 #[inline]
-pub fn is_off() -> bool {
+pub(crate) fn is_off() -> bool {
     state() == OFF
 }
 
 /// Ends caching for the rest of the process and reports the reason, once.
 #[cold]
-pub fn begin(reason: fmt::Arguments) {
+pub(crate) fn begin(reason: fmt::Arguments) {
     let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
     if WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
         log::warn(format_args!("{reason}; caching is off for the rest of this process"));
@@ -79,7 +79,7 @@ pub fn begin(reason: fmt::Arguments) {
 }
 
 /// Passes every call to the driver from here on: for a forked child.
-pub fn turn_off() {
+pub(crate) fn turn_off() {
     WORD.store(OFF, Ordering::Relaxed);
 }
 

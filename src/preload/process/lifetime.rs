@@ -20,7 +20,7 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// CUDA was started in this process. Only from here on do we leave traces in it: before, the library is
 /// as good as absent, and a child forked earlier is independent (hazard 24).
-pub fn started() {
+pub(crate) fn started() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -130,7 +130,7 @@ fn frees_end() {
 }
 
 /// The process ends by `_exit`.
-pub fn exits_at_once() {
+pub(crate) fn exits_at_once() {
     if !may_be_in_handler() {
         frees_end();
     }
@@ -155,7 +155,7 @@ const SIGNALS: i32 = 64;
 
 /// The process ends, in any way: prints what was requested. Not in a child between `vfork` and `exec`,
 /// which also ends by `_exit` and shares our memory.
-pub fn exits() {
+pub(crate) fn exits() {
     if !process::is_end_watched() {
         return;
     }

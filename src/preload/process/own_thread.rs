@@ -16,7 +16,7 @@ use crate::process::thread;
 const STACK_BYTES: usize = 2 << 20;
 
 /// What a thread of ours does.
-pub struct Body {
+pub(crate) struct Body {
     /// Runs first, before any signal can arrive.
     pub begin: fn(),
     /// Runs for ever.
@@ -24,7 +24,7 @@ pub struct Body {
 }
 
 /// Starts a thread. False: that failed.
-pub fn start(body: &'static Body) -> bool {
+pub(crate) fn start(body: &'static Body) -> bool {
     // SAFETY: a complete description of the thread, which gets what lives for ever.
     unsafe {
         let before = set_mask(u64::MAX);
@@ -59,7 +59,7 @@ const GLIBC_SIGNALS: u64 = 1 << 31 | 1 << 32;
 
 /// Sets the thread's mask and returns the previous one. By the system call: the C library's function
 /// omits its own signals.
-pub fn set_mask(mask: u64) -> u64 {
+pub(crate) fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: the calling thread's own mask; sets are 8 bytes for the kernel.
     unsafe {
@@ -69,7 +69,7 @@ pub fn set_mask(mask: u64) -> u64 {
 }
 
 /// Sleeps while the word has this value, at most this long.
-pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
+pub(crate) fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
     let time = no_longer.map(timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -77,26 +77,26 @@ pub fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time) };
 }
 
-pub fn timespec(time: Duration) -> libc::timespec {
+pub(crate) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() }
 }
 
 /// Wakes one thread that sleeps on the word. Safe in signal handlers.
-pub fn wake(word: &AtomicU32) {
+pub(crate) fn wake(word: &AtomicU32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: wakes threads that sleep on a word of ours.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
 }
 
 /// Wakes all threads that sleep on the word. Safe in signal handlers.
-pub fn wake_all(word: &AtomicU32) {
+pub(crate) fn wake_all(word: &AtomicU32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
 }
 
 /// By the system call: the C library's function is a cancellation point. A signal may shorten it.
-pub fn sleep(time: Duration) {
+pub(crate) fn sleep(time: Duration) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: a plain sleep.
     unsafe { libc::syscall(libc::SYS_nanosleep, &time, null_mut::<libc::timespec>()) };

@@ -20,7 +20,7 @@ static OTHERS_STOP: AtomicBool = AtomicBool::new(false);
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub(crate) enum Patience {
     /// As long as it takes: these locks are held only briefly.
     Waits,
     /// Some seconds: a stopped thread may hold the lock, and the end of the process waits.
@@ -31,7 +31,7 @@ pub enum Patience {
 
 impl Patience {
     /// The lock; `None` if patience ends first.
-    pub fn lock<T>(self, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn lock<T>(self, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         match self {
             Patience::Waits => Some(lock(mutex)),
             Patience::GivesUp => lock_within(mutex, LOCK_WAIT_MAX),
@@ -45,12 +45,12 @@ impl Patience {
 }
 
 /// Whether the writer has waited for a lock for long. Safe in signal handlers.
-pub fn lacks_a_lock() -> bool {
+pub(crate) fn lacks_a_lock() -> bool {
     LACKS_A_LOCK.load(Ordering::Acquire)
 }
 
 /// From now on holders of locks run only for moments (`snapshots::stop`). Safe in signal handlers.
-pub fn others_stop() {
+pub(crate) fn others_stop() {
     OTHERS_STOP.store(true, Ordering::SeqCst);
 }
 

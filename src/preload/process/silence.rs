@@ -25,22 +25,22 @@ static SIGNS_OF_LIFE: AtomicUsize = AtomicUsize::new(0);
 static WRITER: AtomicI32 = AtomicI32::new(0);
 
 /// The calling thread is the writer.
-pub fn note_writer() {
+pub(crate) fn note_writer() {
     // SAFETY: asks the kernel for a number.
     WRITER.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::SeqCst);
 }
 
-pub fn writer_number() -> i32 {
+pub(crate) fn writer_number() -> i32 {
     WRITER.load(Ordering::SeqCst)
 }
 
 /// The writer has completed a step.
-pub fn sign_of_life() {
+pub(crate) fn sign_of_life() {
     SIGNS_OF_LIFE.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The writer's progress as seen by one waiting thread.
-pub struct Silence {
+pub(crate) struct Silence {
     signs: usize,
     cpu_ns: u64,
     cpu_at_sign_ns: u64,
@@ -50,7 +50,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    pub fn begin() -> Silence {
+    pub(crate) fn begin() -> Silence {
         let cpu_ns = cpu_ns();
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
         let now = now_ns();
@@ -58,7 +58,7 @@ impl Silence {
     }
 
     /// How long the writer has slept by now.
-    pub fn look(&mut self) -> Duration {
+    pub(crate) fn look(&mut self) -> Duration {
         let (now, cpu_ns) = (now_ns(), cpu_ns());
         let signs = SIGNS_OF_LIFE.load(Ordering::Relaxed);
         if signs != self.signs {
@@ -93,7 +93,7 @@ fn cpu_ns() -> u64 {
 }
 
 /// Whether the writer sleeps until another thread does something, and not for a disk.
-pub fn is_asleep() -> bool {
+pub(crate) fn is_asleep() -> bool {
     state() == Some(b'S')
 }
 

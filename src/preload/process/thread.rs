@@ -15,7 +15,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, NOT_PERMITTED, StreamHandle};
 
 /// The calling thread.
-pub struct Thread {
+pub(crate) struct Thread {
     /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
     /// passed on, so that no lock of ours is taken twice.
     pub inside: Cell<bool>,
@@ -55,7 +55,7 @@ thread_local! {
 
 /// Runs `body` with the calling thread's record.
 #[inline]
-pub fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
+pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     THREAD.with(body)
 }
 
@@ -64,7 +64,7 @@ static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
 /// `ends` runs at the end of each thread that called `watch`. Call once.
-pub fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
+pub(crate) fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     let mut key = 0;
     // SAFETY: the function has the wanted signature and lives as long as the library.
     if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
@@ -73,7 +73,7 @@ pub fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
 }
 
 /// This thread holds something to be released when it ends.
-pub fn watch() {
+pub(crate) fn watch() {
     let key = THREAD_KEY.load(Ordering::Acquire);
     if key != NO_KEY {
         // SAFETY: the key was created; the value only has to be non-null.
@@ -84,7 +84,7 @@ pub fn watch() {
 impl Thread {
     /// The lane in which this thread counts its submissions: the first thread that submits has its own.
     #[inline]
-    pub fn lane(&self) -> Lane {
+    pub(crate) fn lane(&self) -> Lane {
         self.lane.get().unwrap_or_else(|| self.choose_lane())
     }
 
@@ -99,7 +99,7 @@ impl Thread {
     /// The driver's code if this thread is inside a host function of a stream, where nearly every call
     /// is refused (measured). Queried from the driver until this thread is known to be the program's.
     #[inline]
-    pub fn refused_inside_callback(&self) -> Option<CuResult> {
+    pub(crate) fn refused_inside_callback(&self) -> Option<CuResult> {
         if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
     }
 
@@ -113,7 +113,7 @@ impl Thread {
 
     /// A small number, different for threads that began near each other.
     #[inline]
-    pub fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         if self.number.get() == 0 {
             self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));

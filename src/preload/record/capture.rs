@@ -23,18 +23,18 @@ const CATEGORY_FRAMES: usize = 12;
 
 /// The stack of an allocation; `NONE` if none is wanted.
 #[inline]
-pub fn of_allocation() -> StackId {
+pub(crate) fn of_allocation() -> StackId {
     if record::is_on() { capture(StackContext::State) } else { StackId::NONE }
 }
 
 /// The stack of a free, if frees have their own.
 #[inline]
-pub fn of_free() -> StackId {
+pub(crate) fn of_free() -> StackId {
     if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
 }
 
 /// The stack of a wait, whatever is recorded.
-pub fn of_wait() -> StackId {
+pub(crate) fn of_wait() -> StackId {
     capture_of(StackKind::All)
 }
 
@@ -72,12 +72,12 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
 }
 
 /// The words of a stack that was captured here.
-pub fn words(stack: StackId) -> Option<Words> {
+pub(crate) fn words(stack: StackId) -> Option<Words> {
     take_apart(&record::stacks().words(stack))
 }
 
 /// Prepares what a stack needs: our own address range, and whether there is a Python.
-pub fn start(stacks: StackKind) {
+pub(crate) fn start(stacks: StackKind) {
     own_addresses();
     if stacks == StackKind::Native {
         return;

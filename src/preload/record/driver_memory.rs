@@ -13,14 +13,14 @@ use crate::record::segments::Segments;
 use crate::record::{self, recorder};
 
 /// An upper bound of the bytes that one segment of a cut takes.
-pub const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
+pub(crate) const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
 
 /// The stream of a request is not recorded.
 const NO_STREAM: u64 = 0;
 
 /// One allocation of the driver's.
 #[derive(Clone, Copy, Debug)]
-pub struct Allocation {
+pub(crate) struct Allocation {
     /// An array's is its handle.
     pub address: u64,
     pub bytes: u64,
@@ -28,7 +28,10 @@ pub struct Allocation {
     pub stack: StackId,
 }
 
-pub struct History {
+/// A device, its entries, and how many are missing.
+pub(crate) type EntriesOf = (i32, Vec<Entry>, u64);
+
+pub(crate) struct History {
     /// By device.
     devices: BTreeMap<i32, OfDevice>,
 }
@@ -42,12 +45,12 @@ struct OfDevice {
 }
 
 impl History {
-    pub const fn new() -> History {
+    pub(crate) const fn new() -> History {
         History { devices: BTreeMap::new() }
     }
 
     /// The driver has provided this.
-    pub fn allocated(&mut self, allocation: &Allocation) {
+    pub(crate) fn allocated(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         device.push(Action::SegmentAlloc, allocation);
         device.segments.insert(allocation.row(IS_THERE));
@@ -56,7 +59,7 @@ impl History {
     }
 
     /// The program ends this, and the driver is about to be told.
-    pub fn ended(&mut self, allocation: &Allocation) {
+    pub(crate) fn ended(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         device.push(Action::Free, allocation);
         device.segments.set_flags(allocation.address, IS_THERE);
@@ -65,7 +68,7 @@ impl History {
     }
 
     /// This is live. Where it is not known yet, it has no entry.
-    pub fn begin(&mut self, live: impl Iterator<Item = Allocation>) {
+    pub(crate) fn begin(&mut self, live: impl Iterator<Item = Allocation>) {
         for allocation in live {
             if let Some(device) = self.recorded(&allocation)
                 && device.segments.get(allocation.address).is_none()
@@ -77,7 +80,7 @@ impl History {
     }
 
     /// Forgets everything on devices that are not kept, and on the others the entries, if they are not.
-    pub fn forget(&mut self, is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
+    pub(crate) fn forget(&mut self, is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
         for (number, device) in &mut self.devices {
             if !is_kept(*number) {
                 device.forget();
@@ -87,12 +90,11 @@ impl History {
         }
     }
 
-    pub fn entries_count(&self) -> usize {
+    pub(crate) fn entries_count(&self) -> usize {
         self.rings().map(|(_, ring)| ring.len()).sum()
     }
 
-    /// By device: entries, and how many are missing.
-    pub fn entries(&self) -> Vec<(i32, Vec<Entry>, u64)> {
+    pub(crate) fn entries(&self) -> Vec<EntriesOf> {
         let entries =
             |(device, ring): (i32, &Ring)| (device, ring.to_vec(), recorder::missing_count(ring));
         self.rings().map(entries).collect()
@@ -152,7 +154,7 @@ impl Allocation {
         SegmentRow { address, bytes, stream: NO_STREAM, pool_id: 0, stack, flags }
     }
 
-    pub fn segment(&self) -> Segment {
+    pub(crate) fn segment(&self) -> Segment {
         let Allocation { address, bytes, stack, .. } = *self;
         Segment {
             device: self.device.max(0) as u32,

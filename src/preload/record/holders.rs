@@ -7,7 +7,7 @@
 use cachealloc_history::StackId;
 
 #[derive(Default)]
-pub struct Holders {
+pub(crate) struct Holders {
     /// By number of the stack.
     rows: Vec<Row>,
     bytes: u64,
@@ -28,7 +28,7 @@ struct Row {
 
 /// What one stack holds and held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     pub stack: StackId,
     pub bytes: u64,
     pub bytes_at_peak: u64,
@@ -37,7 +37,7 @@ pub struct Held {
 }
 
 impl Holders {
-    pub fn allocated(&mut self, stack: StackId, bytes: u64) {
+    pub(crate) fn allocated(&mut self, stack: StackId, bytes: u64) {
         let Some(row) = self.row(stack) else { return };
         row.bytes += bytes;
         row.allocations_count += 1;
@@ -48,7 +48,7 @@ impl Holders {
         }
     }
 
-    pub fn freed(&mut self, stack: StackId, bytes: u64) {
+    pub(crate) fn freed(&mut self, stack: StackId, bytes: u64) {
         let Some(row) = self.row(stack) else { return };
         row.bytes = row.bytes.saturating_sub(bytes);
         row.frees_count += 1;
@@ -56,13 +56,13 @@ impl Holders {
     }
 
     /// Makes now the peak.
-    pub fn reset_peak(&mut self) {
+    pub(crate) fn reset_peak(&mut self) {
         self.bytes_peak = self.bytes;
         self.peaks_count += 1;
     }
 
     /// Every stack that ever held anything.
-    pub fn all(&self) -> impl Iterator<Item = Held> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Held> {
         self.rows.iter().enumerate().filter_map(|(number, row)| {
             let at_peak = row.peak == self.peaks_count;
             let bytes_at_peak = if at_peak { row.bytes_at_peak } else { row.bytes };

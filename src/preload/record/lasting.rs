@@ -27,8 +27,8 @@ mod names;
 mod owner;
 
 use area::Area;
-pub use names::{keep_up, next};
-pub use owner::{Owner, Pieces, owner, ring};
+pub(crate) use names::{keep_up, next};
+pub(crate) use owner::{Owner, Pieces, owner, ring};
 
 const FOLDER: &str = "/dev/shm";
 
@@ -40,32 +40,32 @@ static KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Makes ready where something is recorded: the file, and what it says of the process. In a thread of the
 /// program that may open files.
-pub fn begin(settings: impl FnOnce() -> Settings) {
+pub(crate) fn begin(settings: impl FnOnce() -> Settings) {
     if record::is_on() && make_once().is_some() {
         preserving_thread_state(|| names::begin(settings));
     }
 }
 
 /// Says what is recorded from here on.
-pub fn note_settings() {
+pub(crate) fn note_settings() {
     if let Some(area) = made() {
         area.note_settings();
     }
 }
 
 /// Whether there is a file that a process which is killed leaves.
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     made().is_some()
 }
 
 /// The snapshot that was promised for the end does not come. Answers whether there will be another way.
-pub fn keep() -> bool {
+pub(crate) fn keep() -> bool {
     KEPT.store(true, Ordering::SeqCst);
     is_on()
 }
 
 /// The process ends, and all that it had to say is written. For signal handlers, too; see `live::end`.
-pub fn end() {
+pub(crate) fn end() {
     let is_wanted = identity::is_ours() && !KEPT.load(Ordering::SeqCst);
     if let Some(area) = made()
         && is_wanted

@@ -3,14 +3,14 @@
 //!
 //! Uses the core's types and the crates of history and stacks. Never calls the driver.
 
-pub mod capture;
-pub mod driver_memory;
-pub mod holders;
-pub mod lasting;
-pub mod recorder;
+pub(crate) mod capture;
+pub(crate) mod driver_memory;
+pub(crate) mod holders;
+pub(crate) mod lasting;
+pub(crate) mod recorder;
 mod segments;
-pub mod settings;
-pub mod symbols;
+pub(crate) mod settings;
+pub(crate) mod symbols;
 
 use std::sync::OnceLock;
 
@@ -25,18 +25,18 @@ static STACKS: OnceLock<Stacks> = OnceLock::new();
 
 /// Whether anything is recorded. One load: asked on every hit.
 #[inline(always)]
-pub fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     config::records()
 }
 
 /// Whether memory of this device is recorded.
-pub fn is_on_for(device: i32) -> bool {
+pub(crate) fn is_on_for(device: i32) -> bool {
     is_on() && settings::get().includes(device)
 }
 
 /// Memory for recording has run out: recording ends here, and the program continues. Called inside an
 /// allocation: takes no lock and allocates nothing.
-pub fn stop_short() {
+pub(crate) fn stop_short() {
     if is_on() {
         config::set_records(false);
         let what = "no snapshot is written at exit: out of host memory";
@@ -66,12 +66,12 @@ fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
 }
 
 /// The stacks seen so far.
-pub fn stacks() -> &'static Stacks {
+pub(crate) fn stacks() -> &'static Stacks {
     STACKS.get_or_init(|| Stacks::lasting(STACK_WORDS_MAX, &lasting::Pieces))
 }
 
 /// A library may have been unloaded.
-pub fn note_unload() {
+pub(crate) fn note_unload() {
     if STACKS.get().is_some() {
         cachealloc_stacks::note_unload();
     }

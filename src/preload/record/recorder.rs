@@ -24,11 +24,11 @@ use crate::record::settings;
 mod cut;
 mod span;
 
-pub use cut::Cut;
+pub(crate) use cut::Cut;
 
 /// One per context.
 #[derive(Default)]
-pub struct Recorder(Mutex<Recorded>);
+pub(crate) struct Recorder(Mutex<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
@@ -61,7 +61,7 @@ struct Origin {
 
 /// A block that is handed out.
 #[derive(Clone, Copy)]
-pub struct Allocated {
+pub(crate) struct Allocated {
     pub block: BlockId,
     pub address: u64,
     pub bytes: u64,
@@ -70,7 +70,7 @@ pub struct Allocated {
 
 /// A freed block, as the free knew it.
 #[derive(Clone, Copy)]
-pub struct Freed {
+pub(crate) struct Freed {
     pub block: BlockId,
     pub address: u64,
     /// As requested of the cache, including the slack after the block.
@@ -81,7 +81,7 @@ pub struct Freed {
 
 impl Recorder {
     /// The segment at this address arrived from the driver.
-    pub fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
+    pub(crate) fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let Some(segment) = allocator.segment_around(base) else { return };
         let row = row_of(&segment, stack);
@@ -91,7 +91,7 @@ impl Recorder {
     }
 
     /// Segments have left the allocator.
-    pub fn segments_released(&self, allocator: &mut Allocator, segments: &[Segment]) {
+    pub(crate) fn segments_released(&self, allocator: &mut Allocator, segments: &[Segment]) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         for segment in segments {
@@ -100,7 +100,7 @@ impl Recorder {
     }
 
     /// Memory was mapped at addresses of an arena.
-    pub fn mapped(&self, allocator: &Allocator, mappings: &[Mapping], stack: StackId) {
+    pub(crate) fn mapped(&self, allocator: &Allocator, mappings: &[Mapping], stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
         for (base, bytes) in ranges(mappings) {
@@ -113,7 +113,7 @@ impl Recorder {
     }
 
     /// Memory was unmapped from addresses of an arena.
-    pub fn unmapped(&self, allocator: &mut Allocator, mappings: &[Mapping]) {
+    pub(crate) fn unmapped(&self, allocator: &mut Allocator, mappings: &[Mapping]) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         for (base, bytes) in ranges(mappings) {
@@ -122,7 +122,7 @@ impl Recorder {
     }
 
     /// A block was handed out.
-    pub fn allocated(
+    pub(crate) fn allocated(
         &self,
         allocator: &mut Allocator,
         allocated: Allocated,
@@ -142,41 +142,41 @@ impl Recorder {
 
     /// The program freed a block that is free for any request. Call before the allocator's `free`, which
     /// may reuse the block's number.
-    pub fn freed(&self, allocator: &mut Allocator, freed: Freed) {
+    pub(crate) fn freed(&self, allocator: &mut Allocator, freed: Freed) {
         self.note_free(allocator, freed, Action::Free);
     }
 
     /// The program freed a block that still waits for something. Call as `freed`.
-    pub fn free_requested(&self, allocator: &mut Allocator, freed: Freed) {
+    pub(crate) fn free_requested(&self, allocator: &mut Allocator, freed: Freed) {
         self.note_free(allocator, freed, Action::FreeRequested);
     }
 
     /// Where a live block was allocated; `NONE` if that is not recorded.
-    pub fn stack_of(&self, block: BlockId) -> StackId {
+    pub(crate) fn stack_of(&self, block: BlockId) -> StackId {
         self.recorded().map_or(StackId::NONE, |recorded| recorded.origin(block).stack)
     }
 
     /// Pending frees may have completed.
-    pub fn completed(&self, allocator: &mut Allocator) {
+    pub(crate) fn completed(&self, allocator: &mut Allocator) {
         if let Some(mut recorded) = self.recorded() {
             recorded.take_completed(allocator);
         }
     }
 
     /// A request fails for lack of memory.
-    pub fn out_of_memory(&self, bytes: u64, device_free_bytes: u64, stack: StackId) {
+    pub(crate) fn out_of_memory(&self, bytes: u64, device_free_bytes: u64, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
         recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
     }
 
     /// What each stack holds, and held at the peak.
-    pub fn holders(&self) -> Vec<Held> {
+    pub(crate) fn holders(&self) -> Vec<Held> {
         lock(&self.0).holders.all().collect()
     }
 
     /// Makes now the peak.
-    pub fn reset_peak(&self) {
+    pub(crate) fn reset_peak(&self) {
         lock(&self.0).holders.reset_peak();
     }
 
@@ -293,18 +293,18 @@ fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// As PyTorch: one, if only live blocks are wanted.
-pub fn entries_max() -> usize {
+pub(crate) fn entries_max() -> usize {
     let settings = settings::get();
     if settings.level == Record::State { 1 } else { settings.entries_max }
 }
 
 /// How many wanted entries the ring has dropped.
-pub fn missing_count(ring: &Ring) -> u64 {
+pub(crate) fn missing_count(ring: &Ring) -> u64 {
     if settings::get().level == Record::State { 0 } else { ring.dropped_count() }
 }
 
 /// The stack that an entry shows.
-pub fn shown_stack(stack: StackId) -> StackId {
+pub(crate) fn shown_stack(stack: StackId) -> StackId {
     let shown = settings::get().context >= StackContext::Alloc;
     if shown { stack } else { StackId::NONE }
 }

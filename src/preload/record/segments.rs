@@ -8,7 +8,7 @@ use cachealloc_history::lasting::layout::SegmentRow;
 use cachealloc_history::lasting::take_out;
 
 #[derive(Default)]
-pub struct Segments {
+pub(super) struct Segments {
     there: BTreeMap<u64, SegmentRow>,
     lasting: Option<Lasting>,
 }
@@ -22,16 +22,16 @@ struct Lasting {
 }
 
 impl Segments {
-    pub fn lasting(rows: Rows<SegmentRow>) -> Segments {
+    pub(super) fn lasting(rows: Rows<SegmentRow>) -> Segments {
         let lasting = Lasting { rows, places: BTreeMap::new(), free: Vec::new() };
         Segments { there: BTreeMap::new(), lasting: Some(lasting) }
     }
 
-    pub fn get(&self, address: u64) -> Option<&SegmentRow> {
+    pub(super) fn get(&self, address: u64) -> Option<&SegmentRow> {
         self.there.get(&address)
     }
 
-    pub fn insert(&mut self, row: SegmentRow) {
+    pub(super) fn insert(&mut self, row: SegmentRow) {
         self.there.insert(row.address, row);
         if let Some(lasting) = &mut self.lasting {
             lasting.insert(row);
@@ -39,7 +39,7 @@ impl Segments {
     }
 
     /// Removes the segment at this address, which is gone.
-    pub fn remove(&mut self, address: u64) -> Option<SegmentRow> {
+    pub(super) fn remove(&mut self, address: u64) -> Option<SegmentRow> {
         let row = self.there.remove(&address)?;
         if let Some(lasting) = &mut self.lasting {
             lasting.remove(address);
@@ -48,14 +48,14 @@ impl Segments {
     }
 
     /// Removes a range; the rest of the segments around it stays.
-    pub fn take_out(&mut self, address: u64, bytes: u64) {
+    pub(super) fn take_out(&mut self, address: u64, bytes: u64) {
         let touched = take_out(&mut self.there, address, bytes);
         if let Some(lasting) = &mut self.lasting {
             touched.iter().for_each(|(row, left)| lasting.replace(row.address, left));
         }
     }
 
-    pub fn set_flags(&mut self, address: u64, flags: u32) {
+    pub(super) fn set_flags(&mut self, address: u64, flags: u32) {
         if let Some(row) = self.there.get_mut(&address) {
             row.flags = flags;
         }

@@ -10,7 +10,7 @@ use cachealloc_options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
 use crate::config;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub level: Record,
     pub context: StackContext,
     pub stacks: StackKind,
@@ -36,7 +36,7 @@ static IS_PARTIAL: AtomicBool = AtomicBool::new(false);
 /// The settings in force. The level is the one requested: if memory has run out, nothing is recorded
 /// nevertheless (`record::is_on`).
 #[inline]
-pub fn get() -> Settings {
+pub(crate) fn get() -> Settings {
     match WORD.load(Ordering::Relaxed) {
         AS_CONFIGURED => configured(),
         word => unpacked(word),
@@ -44,30 +44,30 @@ pub fn get() -> Settings {
 }
 
 /// Puts these in force. The caller must adapt what contexts have recorded.
-pub fn set(settings: Settings) {
+pub(crate) fn set(settings: Settings) {
     WORD.store(packed(settings), Ordering::Relaxed);
     config::set_records(settings.level != Record::Off);
 }
 
 /// From here on the entries are incomplete.
-pub fn note_partial() {
+pub(crate) fn note_partial() {
     IS_PARTIAL.store(true, Ordering::Relaxed);
 }
 
 /// Whether every event was recorded.
-pub fn is_from_start() -> bool {
+pub(crate) fn is_from_start() -> bool {
     get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
 }
 
 /// What is recorded now.
-pub fn now() -> Settings {
+pub(crate) fn now() -> Settings {
     let settings = get();
     // If memory has run out, nothing is recorded.
     if crate::record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
 }
 
 impl Settings {
-    pub fn includes(&self, device: i32) -> bool {
+    pub(crate) fn includes(&self, device: i32) -> bool {
         self.device.is_none_or(|only| only == device)
     }
 }

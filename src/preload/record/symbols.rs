@@ -18,7 +18,7 @@ type Place = (u64, u32);
 
 /// What is known about addresses and Python frames so far.
 #[derive(Default)]
-pub struct Names {
+pub(crate) struct Names {
     native: HashMap<Place, Vec<Named>>,
     modules: HashMap<Place, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
@@ -37,7 +37,7 @@ struct Named {
 
 impl Names {
     /// Resolves everything these stacks need. `sign_of_life` is called now and then.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         stacks: impl Iterator<Item = StackId>,
         mut sign_of_life: impl FnMut(),
@@ -66,7 +66,7 @@ impl Names {
     }
 
     /// Resolves only the libraries of these stacks: what `category` needs.
-    pub fn prepare_categories(&mut self, stacks: impl Iterator<Item = StackId>) {
+    pub(crate) fn prepare_categories(&mut self, stacks: impl Iterator<Item = StackId>) {
         for words in stacks.filter_map(capture::words) {
             for &address in &words.native {
                 self.modules.entry((address, words.epoch)).or_insert_with(|| {
@@ -79,7 +79,7 @@ impl Names {
     }
 
     /// The build-ids that a reader may need, by path.
-    pub fn build_ids(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn build_ids(&self) -> impl Iterator<Item = (&str, &str)> {
         self.build_ids.iter().map(|(path, build_id)| (path.as_str(), build_id.as_str()))
     }
 

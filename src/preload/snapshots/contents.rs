@@ -47,7 +47,7 @@ static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 /// Why a snapshot is written, as its reader is told: what is alive at the end of the process was never
 /// freed, what is alive in between may be.
 #[derive(Clone, Copy)]
-pub enum Why {
+pub(crate) enum Why {
     Exit,
     /// A signal is about to end the process.
     Ended,
@@ -67,7 +67,7 @@ impl Why {
 }
 
 /// Writes a snapshot of the whole process. Answers how many entries the history lacks.
-pub fn write(path: &Path, why: Why) -> io::Result<u64> {
+pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
     let mut snapshot = take()?;
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
     let mut names = lock(&NAMES);
@@ -79,12 +79,12 @@ pub fn write(path: &Path, why: Why) -> io::Result<u64> {
 }
 
 /// Runs `body` with what is known of addresses so far.
-pub fn with_all_names<T>(body: impl FnOnce(&mut Names) -> T) -> T {
+pub(crate) fn with_all_names<T>(body: impl FnOnce(&mut Names) -> T) -> T {
     body(lock(&NAMES).get_or_insert_default())
 }
 
 /// Runs `body` with the names of what is on these stacks.
-pub fn with_names<T>(
+pub(crate) fn with_names<T>(
     stacks: impl IntoIterator<Item = StackId>,
     body: impl FnOnce(&mut Names) -> T,
 ) -> T {
@@ -95,12 +95,12 @@ pub fn with_names<T>(
 }
 
 /// Says where the program waited.
-pub fn print_waits() {
+pub(crate) fn print_waits() {
     waits::print(lock(&NAMES).get_or_insert_default());
 }
 
 /// The file name that a user's template means for the file of this number.
-pub fn file_name(template: &str, number: u64) -> String {
+pub(crate) fn file_name(template: &str, number: u64) -> String {
     let facts = Facts {
         process_id: std::process::id(),
         host: &host(),
@@ -114,7 +114,7 @@ pub fn file_name(template: &str, number: u64) -> String {
 }
 
 /// Writes a file that is whole or not there.
-pub fn write_file(
+pub(crate) fn write_file(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -140,7 +140,7 @@ fn note_part(part: Option<&Path>) {
 }
 
 /// Removes what is not whole.
-pub fn remove_part() {
+pub(crate) fn remove_part() {
     let part = PART.load(Ordering::Acquire);
     if !part.is_null() {
         // SAFETY: a C string; files are written one at a time.
@@ -149,7 +149,12 @@ pub fn remove_part() {
 }
 
 /// The report for a request of this context that is about to fail.
-pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, total: u64) -> String {
+pub(crate) fn shortage_text(
+    context: &'static Context,
+    asked_bytes: u64,
+    free: u64,
+    total: u64,
+) -> String {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     let Some(cut) = cut(context) else { return String::new() };
@@ -259,14 +264,14 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
 }
 
 /// What lies in the thread caches goes back, and all that is over is told.
-pub fn empty_lists(context: &Context, allocator: &mut Allocator) {
+pub(crate) fn empty_lists(context: &Context, allocator: &mut Allocator) {
     blocks::take_back_all(context, allocator);
     context.recorder.completed(allocator);
 }
 
 /// What the program asked for. The core knows the request that first got a block; a list hands the
 /// same block out again without it.
-pub fn requested(block: &BlockView) -> u64 {
+pub(crate) fn requested(block: &BlockView) -> u64 {
     match pagemap::place(block.address.0) {
         Place::Block(live) => live.requested_bytes,
         _ => block.requested_bytes,
@@ -280,7 +285,7 @@ fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
     entries.map(|entry| entry.stack).chain(blocks.map(|block| block.stack)).chain(segments)
 }
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let config = config::get();
     Settings {
         configuration: config::text().to_string(),

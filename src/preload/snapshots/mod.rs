@@ -1,8 +1,8 @@
 //! When a snapshot is written, what is in it, and the thread that writes it.
 
-pub mod contents;
-pub mod past;
-pub mod recording;
-pub mod stop;
-pub mod triggers;
-pub mod writer;
+pub(crate) mod contents;
+pub(crate) mod past;
+pub(crate) mod recording;
+pub(crate) mod stop;
+pub(crate) mod triggers;
+pub(crate) mod writer;

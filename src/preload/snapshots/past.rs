@@ -18,7 +18,7 @@ static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
 });
 
 /// A snapshot was written, or was not.
-pub fn note(path: &Path, written: &io::Result<u64>) {
+pub(crate) fn note(path: &Path, written: &io::Result<u64>) {
     let mut past = lock(&PAST);
     match written {
         Ok(_) => {
@@ -33,7 +33,7 @@ pub fn note(path: &Path, written: &io::Result<u64>) {
 }
 
 /// What became of the snapshots so far, and how to ask for one.
-pub fn all() -> Snapshots {
+pub(crate) fn all() -> Snapshots {
     let mut past = lock(&PAST).clone();
     past.signal = config::get().history.signal;
     past

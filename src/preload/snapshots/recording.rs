@@ -22,7 +22,7 @@ use crate::{identity, process};
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
 /// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
 /// somebody was stopped with a lock, and has changed nothing. Call without a lock of ours.
-pub fn change(change: Change, patience: Patience) -> Result<(), i32> {
+pub(crate) fn change(change: Change, patience: Patience) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = patience.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
     let now = settings::now();

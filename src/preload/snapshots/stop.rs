@@ -28,7 +28,7 @@ mod holding;
 mod threads;
 
 use holding::may_hold;
-pub use holding::prepare;
+pub(crate) use holding::prepare;
 use threads::{block_all, come_back, forget_signals, own_number, stop_others, take_signal};
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -48,7 +48,7 @@ static CHOSEN: AtomicI32 = AtomicI32::new(0);
 static OF_OURS: AtomicBool = AtomicBool::new(false);
 /// What the conductor finds at each look.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// What is written is written: the process ends.
     End,
     /// The writer asks in vain for a lock of ours.
@@ -61,7 +61,11 @@ pub enum Next {
 /// For a handler: stops all threads but the writer until `look` says to end, and answers true then.
 /// False: this thread goes on for a moment, for it may hold what the writer needs; it
 /// comes back here. `signal`: the one that came, whose handler is ours.
-pub fn conduct(signal: c_int, context: *const c_void, mut look: impl FnMut() -> Next) -> bool {
+pub(crate) fn conduct(
+    signal: c_int,
+    context: *const c_void,
+    mut look: impl FnMut() -> Next,
+) -> bool {
     let own = own_number();
     let first = CONDUCTOR.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
     if first.is_err_and(|conductor| conductor != own) {
@@ -140,7 +144,7 @@ fn go_on(own: i32, chosen: i32) {
 }
 
 /// Stays here until the process ends; or goes on for a moment, where this thread may hold something.
-pub fn park(context: *const c_void) {
+pub(crate) fn park(context: *const c_void) {
     let mask = block_all();
     let own = own_number();
     STOPPED_COUNT.fetch_add(1, Ordering::SeqCst);

@@ -30,7 +30,7 @@ use crate::{config, filter, heap, identity, log};
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A program that calls for a snapshot waits as long as a slow disk may take.
-pub const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
 /// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
 const STUCK: Duration = Duration::from_millis(3);
 /// So often does the thread of a deadly signal go on because it may be the one.
@@ -47,7 +47,7 @@ static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
 /// Makes ready for snapshots, once. Call where a thread may be made.
-pub fn start() {
+pub(crate) fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !are_wanted() || !identity::is_ours() {
         return;
@@ -86,14 +86,14 @@ fn expect_end() {
 
 /// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
 /// before the first context is answered when there is one.
-pub fn expect() {
+pub(crate) fn expect() {
     if let Some(signal) = config::get().history.signal {
         signals::hold_asking(signal);
     }
 }
 
 /// Whether anything but a call of the program may ask for one.
-pub fn are_wanted() -> bool {
+pub(crate) fn are_wanted() -> bool {
     wanted_at_exit() || config::get().history.signal.is_some()
 }
 
@@ -105,13 +105,13 @@ fn wanted_at_exit() -> bool {
 }
 
 /// The signal for a snapshot came. For the handler.
-pub fn from_signal() {
+pub(crate) fn from_signal() {
     SIGNALS.post();
 }
 
 /// A signal came whose default action ends the process. For the handler, which returns only where this
 /// thread may hold what the writer lacks, and comes back a moment later (`stop`).
-pub fn end_from_signal(signal: i32, context: *const c_void) {
+pub(crate) fn end_from_signal(signal: i32, context: *const c_void) {
     // SAFETY: asks the kernel for a number.
     if unsafe { libc::getpid() } == 1 {
         // The first process of a container lives on: the kernel ignores what it leaves at the default.
@@ -124,7 +124,7 @@ pub fn end_from_signal(signal: i32, context: *const c_void) {
 }
 
 /// The same once more, in the thread that the signal came to.
-pub fn go_on_ending(context: *const c_void) {
+pub(crate) fn go_on_ending(context: *const c_void) {
     static RETURNS: AtomicU32 = AtomicU32::new(0);
     let signal = process::ends_by();
     let mut silence = Silence::begin();
@@ -157,7 +157,7 @@ pub fn go_on_ending(context: *const c_void) {
 
 /// The process ends: one last snapshot where something is recorded, and whole files in any case.
 /// Whoever else ends the process meanwhile waits as well.
-pub fn at_exit() {
+pub(crate) fn at_exit() {
     if DIRECTORY.get().is_none() {
         if SIGNALS.pending().is_some() {
             log::warn(format_args!("no snapshot: the program never had a context"));
@@ -185,14 +185,19 @@ pub fn at_exit() {
 }
 
 /// An allocation is about to fail for lack of memory: the first few leave a snapshot.
-pub fn at_shortage() {
+pub(crate) fn at_shortage() {
     if SHORTAGES.posted() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
         SHORTAGES.wait(SHORTAGES.post(), SILENCE_MAX);
     }
 }
 
 /// The report for a request that is about to fail; see `snapshot::shortage_text`.
-pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, total: u64) -> String {
+pub(crate) fn shortage_text(
+    context: &'static Context,
+    asked_bytes: u64,
+    free: u64,
+    total: u64,
+) -> String {
     let text = move || contents::shortage_text(context, asked_bytes, free, total);
     // Only what was recorded needs names.
     let elsewhere = record::is_on() && writer::runs();
@@ -205,7 +210,7 @@ pub fn shortage_text(context: &'static Context, asked_bytes: u64, free: u64, tot
 
 /// Writes a snapshot to this file, or to one named by the user's template. A relative path is the
 /// program's own: it counts from its current directory.
-pub fn to_file(path: Option<PathBuf>) -> io::Result<()> {
+pub(crate) fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     let write = move || {
         let _one_at_a_time = lock(&WRITING);
         let path = path.unwrap_or_else(next_path);

@@ -33,53 +33,53 @@ static LEAVES: Request = Request::new();
 /// Something that the writer may be asked for. Counters, because somebody may ask again while the
 /// last word is served.
 #[derive(Default)]
-pub struct Request {
+pub(crate) struct Request {
     left: AtomicU32,
     served: AtomicU32,
 }
 
 impl Request {
-    pub const fn new() -> Request {
+    pub(crate) const fn new() -> Request {
         Request { left: AtomicU32::new(0), served: AtomicU32::new(0) }
     }
 
     /// Leaves word. For signal handlers, too: a system call, no lock.
-    pub fn post(&self) -> u32 {
+    pub(crate) fn post(&self) -> u32 {
         let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
         ring();
         number
     }
 
     /// Leaves word once for all, for all who ask: the number is 1.
-    pub fn post_once(&self) -> u32 {
+    pub(crate) fn post_once(&self) -> u32 {
         self.left.store(1, Ordering::Release);
         ring();
         1
     }
 
     /// How often word was left so far.
-    pub fn posted(&self) -> u32 {
+    pub(crate) fn posted(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
     /// The number of the last word, where it is not served yet.
-    pub fn pending(&self) -> Option<u32> {
+    pub(crate) fn pending(&self) -> Option<u32> {
         let left = self.posted();
         (!self.is_served(left)).then_some(left)
     }
 
-    pub fn is_served(&self, number: u32) -> bool {
+    pub(crate) fn is_served(&self, number: u32) -> bool {
         self.served.load(Ordering::SeqCst).wrapping_sub(number) as i32 >= 0
     }
 
     /// For the writer: all words up to this one are served.
-    pub fn note_served(&self, number: u32) {
+    pub(crate) fn note_served(&self, number: u32) {
         self.served.store(number, Ordering::SeqCst);
     }
 
     /// Waits until this word is served. False: it is not, and the writer has slept for so long, or
     /// has given up.
-    pub fn wait(&self, number: u32, silence_max: Duration) -> bool {
+    pub(crate) fn wait(&self, number: u32, silence_max: Duration) -> bool {
         let mut silence = Silence::begin();
         while !self.is_served(number) {
             if gave_up() || silence.look() > silence_max {
@@ -97,20 +97,20 @@ static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 static JOBS_LEFT: Request = Request::new();
 
 /// Starts the thread, which calls `serve` after every word. False: there is none.
-pub fn start(serve: fn()) -> bool {
+pub(crate) fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
     let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
     RUNS.store(runs, Ordering::Release);
     runs
 }
 
-pub fn runs() -> bool {
+pub(crate) fn runs() -> bool {
     RUNS.load(Ordering::Acquire)
 }
 
 /// Has the writer do something, which it does after the snapshots that are asked for, and answers
 /// with the result. None: it failed, or is not done yet.
-pub fn run<T: Send + 'static>(
+pub(crate) fn run<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
     silence_max: Duration,
 ) -> Option<T> {
@@ -123,17 +123,17 @@ pub fn run<T: Send + 'static>(
 }
 
 /// Waits until all is done that `run` has asked for.
-pub fn finish_jobs(silence_max: Duration) -> bool {
+pub(crate) fn finish_jobs(silence_max: Duration) -> bool {
     JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
 }
 
 /// Whether it will never serve a word again, for want of memory.
-pub fn gave_up() -> bool {
+pub(crate) fn gave_up() -> bool {
     GAVE_UP.load(Ordering::Acquire)
 }
 
 /// For the writer: it can do nothing any more, and keeps what it has.
-pub fn give_up() -> ! {
+pub(crate) fn give_up() -> ! {
     GAVE_UP.store(true, Ordering::Release);
     loop {
         own_thread::sleep(Duration::from_millis(900));
@@ -142,7 +142,7 @@ pub fn give_up() -> ! {
 
 /// The process ends. The writer removes the file for other processes: a filter for system calls that
 /// the program has put on its own threads is none for ours.
-pub fn leave() {
+pub(crate) fn leave() {
     const SILENCE_MAX: Duration = Duration::from_secs(1);
     if !runs() || gave_up() || !LEAVES.wait(LEAVES.post_once(), SILENCE_MAX) {
         live::end();
@@ -197,7 +197,7 @@ fn do_jobs() {
 }
 
 /// Has the writer look whether there is anything to do.
-pub fn ring() {
+pub(crate) fn ring() {
     BELL.fetch_add(1, Ordering::Release);
     own_thread::wake(&BELL);
     live::ring();

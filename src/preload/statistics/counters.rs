@@ -12,12 +12,12 @@ macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $name { $($(#[$d])* $variant,)* }
+        pub(crate) enum $name { $($(#[$d])* $variant,)* }
 
         impl $name {
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            pub(crate) const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            pub fn text(self) -> &'static str {
+            pub(crate) fn text(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
         }
@@ -43,31 +43,31 @@ counters! {
 
 /// A number of events and the time they took.
 #[derive(Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     count: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
 impl Tally {
-    pub const fn new() -> Tally {
+    pub(crate) const fn new() -> Tally {
         Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
     }
 
     /// Counts one event that began then and is over. Returns its nanoseconds.
-    pub fn note(&self, begun: Instant) -> u64 {
+    pub(crate) fn note(&self, begun: Instant) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = begun.elapsed().as_nanos() as u64;
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         nanoseconds
     }
 
-    pub fn named(&self, name: &'static str) -> Timed {
+    pub(crate) fn named(&self, name: &'static str) -> Timed {
         let (count, nanoseconds) = self.read();
         Timed { name, count, nanoseconds: Some(nanoseconds) }
     }
 
     /// The number of events and their nanoseconds.
-    pub fn read(&self) -> (u64, u64) {
+    pub(crate) fn read(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
     }
 }
@@ -76,24 +76,24 @@ static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Cou
 static RESERVES: Tally = Tally::new();
 static RELEASES: Tally = Tally::new();
 
-pub fn count(what: Count) {
+pub(crate) fn count(what: Count) {
     add(what, 1);
 }
 
-pub fn add(what: Count, amount: u64) {
+pub(crate) fn add(what: Count, amount: u64) {
     COUNTS[what as usize].fetch_add(amount, Ordering::Relaxed);
 }
 
-pub fn value(what: Count) -> u64 {
+pub(crate) fn value(what: Count) -> u64 {
     COUNTS[what as usize].load(Ordering::Relaxed)
 }
 
-pub fn counts() -> Vec<(&'static str, u64)> {
+pub(crate) fn counts() -> Vec<(&'static str, u64)> {
     Count::ALL.iter().map(|what| (what.text(), value(*what))).collect()
 }
 
 /// Runs the driver's allocation. The mean of its time is what a hit saves.
-pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
     let begun = Instant::now();
     let code = call();
     if code == SUCCESS {
@@ -103,7 +103,7 @@ pub fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 /// Runs a call that gives memory back to the driver.
-pub fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
     let begun = Instant::now();
     let code = call();
     RELEASES.note(begun);
@@ -111,11 +111,11 @@ pub fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 /// The driver's calls that provided memory and took it back.
-pub fn calls() -> Vec<Timed> {
+pub(crate) fn calls() -> Vec<Timed> {
     [("reserve", &RESERVES), ("release", &RELEASES)].map(|(name, tally)| tally.named(name)).into()
 }
 
 /// The number of the driver's allocations and their nanoseconds.
-pub fn reserves() -> (u64, u64) {
+pub(crate) fn reserves() -> (u64, u64) {
     RESERVES.read()
 }

@@ -18,7 +18,7 @@ use crate::{config, contexts, log};
 static SERVED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// The totals are reset; the table at exit covers the whole life of the process.
-pub fn note_reset(before: &Stats) {
+pub(crate) fn note_reset(before: &Stats) {
     SERVED_BEFORE.fetch_add(before.allocation.all.allocated, Ordering::Relaxed);
 }
 
@@ -26,7 +26,7 @@ pub fn note_reset(before: &Stats) {
 ///
 /// Makes no driver call: the driver may be gone. Allocates nothing and waits for no lock: the
 /// program may end inside a signal handler.
-pub fn print_at_exit() {
+pub(crate) fn print_at_exit() {
     static PRINTED: AtomicBool = AtomicBool::new(false);
     let total = Totals::read();
     let idle = total.served == 0 && counters::value(Count::PassedToDriver) == 0;

@@ -53,7 +53,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 static LIVE: OnceLock<Live> = OnceLock::new();
 
 /// The file. Only the writer's thread writes it, and it allocates only on request.
-pub struct Live {
+pub(crate) struct Live {
     path: PathBuf,
     inode: u64,
     owner: Owner,
@@ -62,7 +62,7 @@ pub struct Live {
 }
 
 /// The file's contents before the writer looks for work.
-pub struct Look {
+pub(crate) struct Look {
     bell: u32,
     /// The number of an open request.
     asked: Option<u32>,
@@ -72,7 +72,7 @@ pub struct Look {
 }
 
 /// What other processes may request.
-pub struct Service {
+pub(crate) struct Service {
     /// Returns the statistics as JSON, with call sites or without.
     pub report: fn(bool) -> String,
     /// Carries an order out. Returns 0 or an `errno`.
@@ -82,13 +82,13 @@ pub struct Service {
 static SERVICE: OnceLock<Service> = OnceLock::new();
 
 /// Call before `begin`.
-pub fn serve(service: Service) {
+pub(crate) fn serve(service: Service) {
     let _ = SERVICE.set(service);
 }
 
 impl Live {
     /// Reads the open requests. None: the file has unexpected contents and is given up.
-    pub fn look(&self) -> Option<Look> {
+    pub(crate) fn look(&self) -> Option<Look> {
         let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
         let head = head.filter(|head| head.owner == self.owner);
         if head.is_none() {
@@ -101,7 +101,7 @@ impl Live {
     }
 
     /// Carries out the open order, if any.
-    pub fn obey(&self, look: &Look) {
+    pub(crate) fn obey(&self, look: &Look) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
             let word =
@@ -118,7 +118,7 @@ impl Live {
     }
 
     /// Writes the statistics, if requested.
-    pub fn answer(&self, look: &Look) {
+    pub(crate) fn answer(&self, look: &Look) {
         let Some(asked) = look.asked else { return };
         let Some(service) = SERVICE.get() else { return };
         let sites = self.sites_answered.swap(look.site_requests, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl Live {
 
 /// Creates the file if the options ask for it. Failure must not affect the program. Runs in a thread of
 /// the program: allocations of our own thread would cost the process another heap arena.
-pub fn begin() {
+pub(crate) fn begin() {
     if !config::get().live {
         return;
     }
@@ -181,12 +181,12 @@ pub fn begin() {
 }
 
 /// The file, if there is one.
-pub fn get() -> Option<&'static Live> {
+pub(crate) fn get() -> Option<&'static Live> {
     LIVE.get()
 }
 
 /// Sleeps until a ring, at most this long. False: the file is gone, and no ring can come.
-pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
+pub(crate) fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
         return false;
@@ -204,7 +204,7 @@ pub fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
 }
 
 /// Rings. Safe in signal handlers.
-pub fn ring() {
+pub(crate) fn ring() {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() || !identity::is_ours() {
         return;
@@ -234,14 +234,14 @@ fn wake(offset: usize) {
 
 /// The process ends. Safe in signal handlers. If the process has since installed a filter for system
 /// calls, removing a file may be forbidden and fatal: the next process does it.
-pub fn end() {
+pub(crate) fn end() {
     if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
         remove_own();
     }
 }
 
 /// Whether the file is gone or about to go.
-pub fn has_ended() -> bool {
+pub(crate) fn has_ended() -> bool {
     ENDED.load(Ordering::SeqCst)
 }
 

@@ -1,12 +1,12 @@
 //! Counters, and reading and showing them. Here: what every context counts in addition to the core.
 
-pub mod counters;
-pub mod exit_table;
-pub mod live;
-pub mod orders;
-pub mod reading;
-pub mod report;
-pub mod waits;
+pub(crate) mod counters;
+pub(crate) mod exit_table;
+pub(crate) mod live;
+pub(crate) mod orders;
+pub(crate) mod reading;
+pub(crate) mod report;
+pub(crate) mod waits;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -16,7 +16,7 @@ use cachealloc_core::{Allocator, BlockId, Pool};
 /// core knows only the first request of a block that went through a thread cache. Changed under the
 /// core's lock.
 #[derive(Default)]
-pub struct ThreadCacheCorrection {
+pub(crate) struct ThreadCacheCorrection {
     small: Requested,
     large: Requested,
 }
@@ -31,14 +31,14 @@ struct Requested {
 
 impl ThreadCacheCorrection {
     /// The core is about to free a block from a thread cache.
-    pub fn left_list(&self, allocator: &Allocator, block: BlockId) {
+    pub(crate) fn left_list(&self, allocator: &Allocator, block: BlockId) {
         let (pool, known_bytes) = allocator.requested(block);
         add(&self.of(pool).not_freed, known_bytes as i64);
     }
 
     /// The core is about to free a block that the program held with this many requested bytes.
     #[inline]
-    pub fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
+    pub(crate) fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
         let (pool, known_bytes) = allocator.requested(block);
         if known_bytes != requested_bytes {
             add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);

@@ -14,7 +14,7 @@ use crate::trim::scavenger;
 use crate::{contexts, heap};
 
 /// Carries an order out, or returns the `errno` of the reason. None: the bytes were no order.
-pub fn obey(order: Option<Order>) -> u32 {
+pub(crate) fn obey(order: Option<Order>) -> u32 {
     if !bypass::is_on() {
         return libc::ENOTSUP as u32;
     }

@@ -20,7 +20,7 @@ use crate::process::patience::Patience;
 use crate::statistics::{Requested, add};
 
 /// The current state of a context. None: a lock is held, and `patience` does not allow waiting.
-pub fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
+pub(crate) fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
     let mut report = ContextReport {
         id: context.id,
         device: context.device,
@@ -35,7 +35,7 @@ pub fn report(context: &'static Context, patience: Patience) -> Option<ContextRe
 }
 
 /// Of all contexts the process has had, except those busy for too long.
-pub fn reports(patience: Patience) -> Vec<ContextReport> {
+pub(crate) fn reports(patience: Patience) -> Vec<ContextReport> {
     let report = |context| {
         let report = report(context, patience);
         if report.is_none() {
@@ -46,7 +46,7 @@ pub fn reports(patience: Patience) -> Vec<ContextReport> {
     contexts::every().filter_map(report).collect()
 }
 
-pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
+pub(crate) fn stats(context: &Context, patience: Patience) -> Option<Stats> {
     if let Some(stats) = context.final_stats() {
         return Some(stats.clone());
     }
@@ -55,7 +55,7 @@ pub fn stats(context: &Context, patience: Patience) -> Option<Stats> {
 }
 
 /// The same for a caller that holds the core's lock.
-pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
+pub(crate) fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
     let mut stats = allocator.stats().clone();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience
 }
 
 /// Every peak of the context becomes the current value.
-pub fn reset_peaks(context: &Context) {
+pub(crate) fn reset_peaks(context: &Context) {
     let mut allocator = lock(&context.allocator);
     if context.is_dead() {
         return;
@@ -83,7 +83,7 @@ pub fn reset_peaks(context: &Context) {
 }
 
 /// Resets every total of the context. Returns the previous values.
-pub fn reset_totals(context: &Context) -> Option<Stats> {
+pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     let mut allocator = lock(&context.allocator);
     if context.is_dead() {
         return None;

@@ -26,7 +26,7 @@ use crate::{config, contexts, record};
 const SITES_MAX: usize = 50;
 
 /// Writes everything to this file: JSON if its name ends so, else text.
-pub fn write(path: &Path) -> io::Result<()> {
+pub(crate) fn write(path: &Path) -> io::Result<()> {
     let report = take(Patience::GivesUp, false);
     let as_json = path.extension() == Some(OsStr::new("json"));
     let text = if as_json {
@@ -38,7 +38,7 @@ pub fn write(path: &Path) -> io::Result<()> {
 }
 
 /// `sites`: includes the call sites that hold or allocate most.
-pub fn json(patience: Patience, sites: bool) -> String {
+pub(crate) fn json(patience: Patience, sites: bool) -> String {
     cachealloc_statistics::json(&take(patience, sites))
 }
 

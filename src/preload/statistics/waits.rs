@@ -67,7 +67,7 @@ struct Total {
 }
 
 /// Runs a call that may wait and charges its time to `reason`.
-pub fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
     let begun = Instant::now();
     let code = call();
     note(reason, WAITS[reason as usize].note(begun));
@@ -75,12 +75,12 @@ pub fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
 }
 
 /// Every wait, by reason.
-pub fn all() -> Vec<Timed> {
+pub(crate) fn all() -> Vec<Timed> {
     Wait::ALL.iter().map(|reason| WAITS[*reason as usize].named(reason.text())).collect()
 }
 
 /// How often the program waited for this reason, and for how many nanoseconds.
-pub fn of(reason: Wait) -> (u64, u64) {
+pub(crate) fn of(reason: Wait) -> (u64, u64) {
     WAITS[reason as usize].read()
 }
 
@@ -102,7 +102,7 @@ fn note_site(reason: Wait, nanoseconds: u64) {
 }
 
 /// Prints all waits, the longest first.
-pub fn print(names: &mut Names) {
+pub(crate) fn print(names: &mut Names) {
     let mut sites: Vec<(Site, Total)> =
         lock(&SITES).iter().flatten().map(|(site, total)| (*site, *total)).collect();
     sites.sort_by_key(|(_, total)| core::cmp::Reverse(total.nanoseconds));

@@ -48,13 +48,13 @@ const COMPLETING_MAX: usize = 4;
 const STRETCH: Duration = Duration::from_millis(1);
 
 /// The result of one visit for a trim.
-pub struct Trim {
+pub(crate) struct Trim {
     pub is_done: bool,
     pub bytes: u64,
 }
 
 /// One visit to a context: returns what is due.
-pub fn pass(context: &'static Context) {
+pub(crate) fn pass(context: &'static Context) {
     let mut pass = lock(&context.idle.pass);
     if context.idle.is_held_off() || context.is_dead() || !pass.note(context) {
         return;
@@ -74,7 +74,7 @@ pub fn pass(context: &'static Context) {
 
 /// Returns what was free when the trim was requested, once the work of that time is over. Waits for none
 /// of it.
-pub fn trim(context: &'static Context) -> Trim {
+pub(crate) fn trim(context: &'static Context) -> Trim {
     let mut pass = lock(&context.idle.pass);
     let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
     if context.is_dead() || !(is_new || pass.trim.is_some()) {

@@ -1,8 +1,8 @@
 //! Returns memory to the driver. Here: what every context keeps for that.
 
-pub mod idle;
-pub mod release;
-pub mod scavenger;
+pub(crate) mod idle;
+pub(crate) mod release;
+pub(crate) mod scavenger;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use crate::lock::lock;
 
 /// The streams on which memory is returned.
 #[derive(Default)]
-pub struct ReleaseStreams {
+pub(crate) struct ReleaseStreams {
     now: ReleaseStream,
     behind_events: ReleaseStream,
 }
@@ -37,7 +37,7 @@ struct ReleaseStream {
 
 /// The scavenger's state in one context.
 #[derive(Default)]
-pub struct Idle {
+pub(crate) struct Idle {
     /// Held during a pass, also while it is in the driver.
     pass: Mutex<Pass>,
     /// The context is about to end.
@@ -74,11 +74,11 @@ enum Wanted {
 }
 
 /// No pass of the scavenger is in the context while this lives.
-pub struct HeldOff<'a>(&'a Idle);
+pub(crate) struct HeldOff<'a>(&'a Idle);
 
 impl Idle {
     /// Call before the driver is asked to end the context.
-    pub fn hold_off(&self) -> HeldOff<'_> {
+    pub(crate) fn hold_off(&self) -> HeldOff<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
         if rule_holds(Rule::EndHoldsKeeperOff) {
             drop(lock(&self.pass));
@@ -87,7 +87,7 @@ impl Idle {
     }
 
     /// What is free goes back at the next visit, or as soon as the work with it is over (`trim`).
-    pub fn want_trim(&self) {
+    pub(crate) fn want_trim(&self) {
         self.trim_wanted.store(true, Ordering::SeqCst);
     }
 

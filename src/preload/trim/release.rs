@@ -28,20 +28,20 @@ use crate::trim::{ReleaseStream, ReleaseStreams};
 
 impl ReleaseStreams {
     /// Whether memory was freed on a stream that was not synchronized since.
-    pub fn has_uncollected(&self) -> bool {
+    pub(crate) fn has_uncollected(&self) -> bool {
         [&self.now, &self.behind_events]
             .iter()
             .any(|stream| stream.uncollected.load(Ordering::Relaxed))
     }
 
     /// Gives the device what is complete. Waits for no work. Call with the context current.
-    pub fn collect(&self) {
+    pub(crate) fn collect(&self) {
         [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
     }
 
     /// Returns memory that no work has touched, without a wait. False: this driver has only frees that
     /// wait. Call with the context current.
-    pub fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
+    pub(crate) fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
         let Some(handle) = self.now.handle() else { return false };
         let freed = api::mem_free_async(pointer, handle) == SUCCESS;
         if freed {
@@ -96,7 +96,7 @@ impl ReleaseStream {
 }
 
 /// Segments that have left the allocator, and the events that their memory still waits for.
-pub struct Leaving {
+pub(crate) struct Leaving {
     segments: Vec<Segment>,
     /// Those that other processes may have mapped: by the real free, as natively.
     exported: Vec<Segment>,
@@ -109,7 +109,11 @@ pub struct Leaving {
 impl Leaving {
     /// Call under the allocator's lock, right after the segments left it: once the lock is released,
     /// nothing refers to their events, and they may be reused.
-    pub fn new(context: &Context, allocator: &mut Allocator, segments: Vec<Segment>) -> Leaving {
+    pub(crate) fn new(
+        context: &Context,
+        allocator: &mut Allocator,
+        segments: Vec<Segment>,
+    ) -> Leaving {
         context.recorder.segments_released(allocator, &segments);
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
         ids.sort_unstable();
@@ -123,7 +127,7 @@ impl Leaving {
 
     /// Returns the segments to the driver and waits until their memory is there. The result reports work
     /// that failed meanwhile; the segments are gone either way.
-    pub fn release(mut self, context: &'static Context) -> CuResult {
+    pub(crate) fn release(mut self, context: &'static Context) -> CuResult {
         let departure = self.departure.take();
         if self.segments.is_empty() && self.exported.is_empty() {
             return SUCCESS;
@@ -222,12 +226,12 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 }
 
 /// Returns every wholly free segment of every context on this device (`None`: on every device).
-pub fn everything_free(device: Option<i32>) -> CuResult {
+pub(crate) fn everything_free(device: Option<i32>) -> CuResult {
     give_back(device, |allocator| allocator.release_free()).0
 }
 
 /// The same at the program's request. Returns the bytes given back, or an `errno`.
-pub fn trim(device: Option<i32>) -> Result<u64, i32> {
+pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
     if captures::any() {
         return Err(libc::EBUSY);
     }
@@ -272,7 +276,7 @@ fn give_back(
 }
 
 /// Returns one empty segment by the real, waiting free, and the rest behind it. False: there is none.
-pub fn one_by_waiting(context: &'static Context) -> bool {
+pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let mut allocator = lock(&context.allocator);
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };

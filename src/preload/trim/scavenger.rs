@@ -56,19 +56,19 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// A miss was served. Call without a lock of ours: a new thread wants the loader's lock, whose owner may
 /// wait for ours in the constructor of a library that allocates.
 #[inline]
-pub fn cache_grew() {
+pub(crate) fn cache_grew() {
     if STATE.load(Ordering::SeqCst) != SETTLED {
         begin_or_wake();
     }
 }
 
 /// Whether the process is ending.
-pub fn is_stopped() -> bool {
+pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
 
 /// Requests that what is free now goes back as soon as all work with it is over. Waits for nothing.
-pub fn trim(device: Option<i32>) -> Result<(), i32> {
+pub(crate) fn trim(device: Option<i32>) -> Result<(), i32> {
     if !table::has(id::cuMemFreeAsync) {
         return Err(libc::ENOTSUP); // only a free that waits could return it
     }
@@ -85,7 +85,7 @@ pub fn trim(device: Option<i32>) -> Result<(), i32> {
 }
 
 /// How many trims were asked for and done, and their bytes.
-pub fn trims() -> Trims {
+pub(crate) fn trims() -> Trims {
     // In this order: whatever is done was asked for before.
     let done_count = TRIMS_DONE.load(Ordering::SeqCst);
     let bytes = TRIMMED_BYTES.load(Ordering::SeqCst);

@@ -14,7 +14,7 @@ pub(super) struct Passes {
 
 /// What the core does not know, because it counts a cached block as allocated all the time.
 #[derive(Clone, Copy, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub small: PoolTally,
     pub large: PoolTally,
     pub oversize_hits: u64,
@@ -22,7 +22,7 @@ pub struct Tally {
 }
 
 #[derive(Clone, Copy, Default)]
-pub struct PoolTally {
+pub(crate) struct PoolTally {
     pub hits: u64,
     /// Bytes of these blocks, and their requested bytes.
     pub hit_bytes: u64,
@@ -35,7 +35,7 @@ pub struct PoolTally {
 
 impl Tally {
     /// Hits of all sizes.
-    pub fn hits(&self) -> u64 {
+    pub(crate) fn hits(&self) -> u64 {
         self.small.hits + self.large.hits
     }
 

@@ -12,7 +12,7 @@ use crate::c_library::{BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV
 /// # Safety
 ///
 /// As `sigaction`.
-pub unsafe fn real(
+pub(super) unsafe fn real(
     number: c_int,
     action: *const libc::sigaction,
     old: *mut libc::sigaction,

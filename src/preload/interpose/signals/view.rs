@@ -14,7 +14,7 @@ use crate::identity;
 const SA_RESTORER: c_int = 0x0400_0000;
 
 /// What we know of one signal.
-pub struct Held {
+pub(super) struct Held {
     /// Ours to handle; none of the rest counts before.
     pub held: AtomicBool,
     /// Whether it asks for a snapshot (else it ends the process).
@@ -39,7 +39,7 @@ impl Held {
         }
     }
 
-    pub fn keep(&self, action: &libc::sigaction) {
+    pub(super) fn keep(&self, action: &libc::sigaction) {
         self.flags.store(action.sa_flags, Ordering::Relaxed);
         self.mask_low.store(low_word(&action.sa_mask), Ordering::Relaxed);
         self.handler.store(action.sa_sigaction, Ordering::Release);
@@ -64,7 +64,7 @@ impl Held {
 
     /// Whether our handler stands before this action of the program. Before one for a single time
     /// because of what comes after it.
-    pub fn is_in_front(&self, wanted: &libc::sigaction) -> bool {
+    pub(super) fn is_in_front(&self, wanted: &libc::sigaction) -> bool {
         match wanted.sa_sigaction {
             SIG_DFL => true,
             SIG_IGN => false,
@@ -73,11 +73,11 @@ impl Held {
     }
 
     /// Puts into the kernel what the program's view asks for: its own action, or ours in front.
-    pub fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
+    pub(super) fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
         self.put(signal, wanted, null_mut())
     }
 
-    pub fn put(
+    pub(super) fn put(
         &self,
         signal: c_int,
         wanted: &libc::sigaction,
@@ -106,7 +106,7 @@ impl Held {
     }
 
     /// The program's action for a signal that came. One for a single time is over with that.
-    pub fn due(&self) -> usize {
+    pub(super) fn due(&self) -> usize {
         let action = self.handler.load(Ordering::Acquire);
         let lasts = action == SIG_DFL || self.flags.load(Ordering::Relaxed) & SA_RESETHAND == 0;
         if lasts {
@@ -120,7 +120,7 @@ impl Held {
     }
 
     /// Runs `body` alone: no other thread, and no handler of this thread, changes the view.
-    pub fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
+    pub(super) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
         // SAFETY: the sets are filled by the calls; the mask is put back.
         unsafe {
             let mut all: libc::sigset_t = zeroed();
@@ -141,7 +141,7 @@ impl Held {
 }
 
 /// `sigaction` of a signal that we hold: the program's view changes, ours stays in front.
-pub fn change(
+pub(super) fn change(
     held: &Held,
     signal: c_int,
     action: Option<libc::sigaction>,

@@ -29,7 +29,7 @@ const LEFT_SHARE: u64 = 4;
 const SPARE_CHUNKS: usize = 4096;
 
 /// The mapping. It lives for ever.
-pub struct Area {
+pub(super) struct Area {
     pub base: *mut u8,
     pub chunks_max: usize,
     path: CString,
@@ -42,7 +42,7 @@ unsafe impl Sync for Area {}
 unsafe impl Send for Area {}
 
 impl Area {
-    pub fn make() -> io::Result<Area> {
+    pub(super) fn make() -> io::Result<Area> {
         let owner = page::Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
@@ -120,7 +120,7 @@ impl Area {
         Ok(())
     }
 
-    pub fn note_settings(&self) {
+    pub(super) fn note_settings(&self) {
         let settings = settings::get();
         let level = match settings.level {
             Record::Off => 0,
@@ -137,7 +137,7 @@ impl Area {
     }
 
     /// The file can hold no more: it goes, and whoever has a part of it moves back when it needs more.
-    pub fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         if !OVER.swap(true, Ordering::SeqCst) {
             if !filter::is_new() {
                 without_cancellation(|| self.remove());
@@ -148,22 +148,22 @@ impl Area {
         }
     }
 
-    pub fn remove(&self) {
+    pub(super) fn remove(&self) {
         // SAFETY: a C string.
         unsafe { libc::unlink(self.path.as_ptr()) };
     }
 
-    pub fn word(&self, word: usize) -> &'static AtomicU64 {
+    pub(super) fn word(&self, word: usize) -> &'static AtomicU64 {
         // SAFETY: the mapping lives for ever, and its words before the chunks are atomics for everybody. Their
         // pages were fetched.
         unsafe { &*self.base.cast::<AtomicU64>().wrapping_add(word) }
     }
 
-    pub fn chunk_at(&self, place: usize) -> usize {
+    pub(super) fn chunk_at(&self, place: usize) -> usize {
         chunks_at(self.chunks_max) + place * CHUNK_BYTES
     }
 
-    pub fn chunk(&self, place: usize) -> *mut u8 {
+    pub(super) fn chunk(&self, place: usize) -> *mut u8 {
         self.base.wrapping_add(self.chunk_at(place))
     }
 }

@@ -17,7 +17,7 @@ const AHEAD_MIN: usize = 4;
 const AHEAD_MAX: usize = 256;
 
 #[derive(Default)]
-pub struct Taken {
+pub(super) struct Taken {
     pub owners: usize,
     chunks: usize,
     /// Chunks below this were fetched.
@@ -32,7 +32,7 @@ pub struct Taken {
 
 impl Area {
     /// A chunk of zeros. None: there is no more, and the file has gone.
-    pub fn take(&'static self, kind: u8, owner: usize, number: usize) -> Option<usize> {
+    pub(super) fn take(&'static self, kind: u8, owner: usize, number: usize) -> Option<usize> {
         if OVER.load(Ordering::Relaxed) {
             return None;
         }
@@ -66,7 +66,7 @@ impl Area {
 
     /// Fetches as many chunks as may be needed until the next look, so that recording finds them there. For
     /// the writer.
-    pub fn fetch_ahead(&self) {
+    pub(super) fn fetch_ahead(&self) {
         let (first, wanted) = {
             let mut taken = lock(&self.taken);
             let used = taken.chunks - taken.chunks_before;
@@ -94,7 +94,7 @@ impl Area {
             && self.fetch(self.chunk_at(place), CHUNK_BYTES)
     }
 
-    pub fn give_back(&self, place: usize) {
+    pub(super) fn give_back(&self, place: usize) {
         self.word((TABLE_AT + place * 8) / 8).store(0, Ordering::Release);
         let chunk = self.chunk(place);
         // SAFETY: nobody's any longer. Memory goes back to the system, and zeros are there next time.
@@ -106,7 +106,7 @@ impl Area {
     }
 
     #[allow(clippy::mut_from_ref)] // each piece is given out once
-    pub fn piece(&'static self) -> Option<&'static mut [u64]> {
+    pub(super) fn piece(&'static self) -> Option<&'static mut [u64]> {
         if OVER.load(Ordering::Relaxed) {
             return None;
         }
@@ -132,7 +132,7 @@ impl Area {
     }
 
     /// Has the kernel fetch these pages, as a write does. False: they are not to be had.
-    pub fn fetch(&self, at: usize, bytes: usize) -> bool {
+    pub(super) fn fetch(&self, at: usize, bytes: usize) -> bool {
         /// Since Linux 5.14, and faster than page by page.
         const MADV_POPULATE_WRITE: i32 = 23;
         /// Adds 0 to the second word, and wakes nobody for it.

@@ -23,13 +23,13 @@ const LEFT_MAX: usize = 64;
 const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// So that nobody but us writes it, not even by mistake.
-pub fn create(path: &Path) -> io::Result<File> {
+pub(super) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o400).open(path)
 }
 
 /// Of the folder's file system: how many bytes it has, and how many are free.
-pub fn space() -> io::Result<(u64, u64)> {
+pub(super) fn space() -> io::Result<(u64, u64)> {
     const PATH: &CStr = c"/dev/shm";
     // SAFETY: a C string, and a place for the answer.
     let (code, about) = unsafe {
@@ -48,7 +48,7 @@ pub fn space() -> io::Result<(u64, u64)> {
 }
 
 /// What this process may have of something.
-pub fn limit(of: libc::__rlimit_resource_t) -> u64 {
+pub(super) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a place for the answer.
     let code = unsafe { libc::getrlimit(of, &mut limit) };
@@ -63,7 +63,7 @@ struct Left {
 }
 
 /// Removes what nobody will want: of this very process before it became this program, and old leftovers.
-pub fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
+pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     let Ok(folder) = fs::read_dir(FOLDER) else { return };
     let begin = format!("{NAME_BEGIN}{user}-");
     let names =

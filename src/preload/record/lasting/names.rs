@@ -17,7 +17,7 @@ use crate::lock::lock;
 use crate::record;
 
 /// How often.
-pub const EVERY: Duration = Duration::from_secs(1);
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 /// Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 3000;
 
@@ -35,7 +35,7 @@ struct Keeper {
 }
 
 /// Writes what is known at the begin.
-pub fn begin(settings: impl FnOnce() -> Settings) {
+pub(super) fn begin(settings: impl FnOnce() -> Settings) {
     let mut scavenger = lock(&KEEPER);
     if scavenger.last.replace(Instant::now()).is_some() {
         return;
@@ -61,7 +61,7 @@ pub fn begin(settings: impl FnOnce() -> Settings) {
 }
 
 /// Writes what has come since the last time, once a second. For the writer.
-pub fn keep_up() {
+pub(crate) fn keep_up() {
     let Some(area) = made() else { return };
     let mut scavenger = lock(&KEEPER);
     if scavenger.last.is_none_or(|last| last.elapsed() < EVERY / 2) {
@@ -76,7 +76,7 @@ pub fn keep_up() {
 }
 
 /// How long the writer may sleep; none: as long as it likes.
-pub fn next() -> Option<Duration> {
+pub(crate) fn next() -> Option<Duration> {
     is_on().then_some(EVERY)
 }
 

@@ -12,13 +12,13 @@ use crate::lock::lock;
 
 /// A part of the file, for one context, or for one device's memory of the driver's own.
 #[derive(Clone, Copy)]
-pub struct Owner {
+pub(crate) struct Owner {
     area: &'static Area,
     number: usize,
 }
 
 /// A new owner; none where the history does not outlive the process.
-pub fn owner(kind: u64, device: i32) -> Option<Owner> {
+pub(crate) fn owner(kind: u64, device: i32) -> Option<Owner> {
     let area = make_once()?;
     let number = {
         let mut taken = lock(&area.taken);
@@ -37,7 +37,7 @@ pub fn owner(kind: u64, device: i32) -> Option<Owner> {
 }
 
 /// A ring for so many entries.
-pub fn ring(owner: Option<Owner>, entries_max: usize) -> Ring {
+pub(crate) fn ring(owner: Option<Owner>, entries_max: usize) -> Ring {
     owner.map_or_else(|| Ring::new(entries_max), |owner| owner.ring(entries_max))
 }
 
@@ -48,16 +48,16 @@ impl Owner {
         Ring::lasting(entries_max, self.lender(ENTRIES), self.word(OWNER_PUSHED))
     }
 
-    pub fn blocks(self) -> Rows<BlockRow> {
+    pub(crate) fn blocks(self) -> Rows<BlockRow> {
         Rows::lent_by(self.lender(BLOCKS))
     }
 
-    pub fn segments(self) -> Rows<SegmentRow> {
+    pub(crate) fn segments(self) -> Rows<SegmentRow> {
         Rows::lent_by(self.lender(SEGMENTS))
     }
 
     /// Whether what it has tells one story. Call before the first entry.
-    pub fn set_on(self, on: bool) {
+    pub(crate) fn set_on(self, on: bool) {
         if on {
             self.word(OWNER_PUSHED).store(0, Ordering::Release);
         }
@@ -111,7 +111,7 @@ impl<T: OfZeros> Lender<T> for Chunks {
 }
 
 /// Lends pieces for stacks.
-pub struct Pieces;
+pub(crate) struct Pieces;
 
 impl PieceLender for Pieces {
     fn lend_piece(&self) -> Option<&'static mut [u64]> {

@@ -9,7 +9,7 @@ use crate::record::recorder::{Origin, Recorded, Recorder, missing_count, stream_
 
 /// Segments with their blocks, and entries, of one context at one moment.
 #[derive(Default)]
-pub struct Cut {
+pub(crate) struct Cut {
     pub segments: Vec<history::Segment>,
     pub entries: Vec<Entry>,
     pub dropped_count: u64,
@@ -17,7 +17,7 @@ pub struct Cut {
 
 impl Recorder {
     /// An upper bound of the bytes that a cut takes.
-    pub fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
+    pub(crate) fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
         let recorded = lock(&self.0);
         let segments = allocator.segments();
         let (segments_count, blocks_count) =
@@ -33,7 +33,7 @@ impl Recorder {
 
     /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: the bytes
     /// the program requested, if nothing is recorded.
-    pub fn cut(
+    pub(crate) fn cut(
         &self,
         allocator: &mut Allocator,
         device: i32,

@@ -14,7 +14,7 @@ use crate::record::segments::Segments;
 impl Recorder {
     /// Starts to record with no entries. What the program holds by now has no entry, and its free
     /// appears without an allocation. `requested`: as in `cut`.
-    pub fn begin(
+    pub(crate) fn begin(
         &self,
         allocator: &mut Allocator,
         device: i32,
@@ -56,7 +56,7 @@ impl Recorder {
     }
 
     /// Forgets everything.
-    pub fn end(&self, allocator: &mut Allocator) {
+    pub(crate) fn end(&self, allocator: &mut Allocator) {
         allocator.forget_completed();
         let mut recorded = lock(&self.0);
         let owner = recorded.entries.owner.inspect(|owner| owner.set_on(false));
@@ -66,20 +66,20 @@ impl Recorder {
 
     /// Forgets the entries, and keeps the origin of what is live. Blocks recorded already keep their
     /// entries as they are; new settings apply to later entries.
-    pub fn forget_entries(&self, allocator: &mut Allocator) {
+    pub(crate) fn forget_entries(&self, allocator: &mut Allocator) {
         let mut recorded = lock(&self.0);
         recorded.take_completed(allocator);
         recorded.entries.ring = Some(lasting::ring(recorded.entries.owner, entries_max()));
     }
 
     /// Whether anything is recorded here.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         lock(&self.0).on
     }
 
     /// The context is gone with all its memory; the driver freed what was left. Dated just before the
     /// driver was asked to end it: since then another context may have got the same addresses.
-    pub fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
+    pub(crate) fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.entries.at_ns = Some(at_ns);
         recorded.take_completed(allocator);

@@ -10,7 +10,7 @@ use crate::filter;
 static HOLDING: OnceLock<[Range<u64>; 4]> = OnceLock::new();
 
 /// Makes ready, outside of any handler.
-pub fn prepare() {
+pub(crate) fn prepare() {
     HOLDING.get_or_init(|| {
         // SAFETY: asks for the address at which the kernel put the loader; 0 without one.
         let loader = unsafe { libc::getauxval(libc::AT_BASE) };
@@ -30,7 +30,7 @@ unsafe extern "C" {
 }
 
 /// Whether the interrupted thread may hold a lock that the writer needs; `ours`: one of ours.
-pub fn may_hold(context: *const c_void, ours: bool) -> bool {
+pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
     if filter::is_new() {
         return false; // it may not be asked for, and no other thread was stopped
     }

@@ -26,7 +26,7 @@ struct KernelAction {
 
 /// The C library refuses to change this signal's action, and knows how to return from a handler: that
 /// is taken from the signal that came.
-pub fn take_signal(came: c_int, handler: Handler) {
+pub(super) fn take_signal(came: c_int, handler: Handler) {
     let mut action = KernelAction::default();
     let size = size_of::<u64>();
     let none = null_mut::<KernelAction>();
@@ -42,10 +42,10 @@ pub fn take_signal(came: c_int, handler: Handler) {
     }
 }
 
-pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+pub(super) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// Those that came meanwhile would stop this thread at once; the kernel keeps each of them.
-pub fn forget_signals() {
+pub(super) fn forget_signals() {
     let set = 1u64 << (SIGNAL - 1);
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let none = null_mut::<c_void>();
@@ -61,7 +61,7 @@ unsafe impl Sync for Room {}
 static ROOM: Room = Room(UnsafeCell::new([0; 1024]));
 
 /// All threads but the conductor and the writer.
-pub struct Others {
+pub(super) struct Others {
     pub count: u32,
     /// The one of the wanted place in the kernel's list.
     pub chosen: Option<i32>,
@@ -69,7 +69,7 @@ pub struct Others {
 
 /// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
 /// kernel does not tell which there are.
-pub fn stop_others(own: i32, place: u32) -> Option<Others> {
+pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
     let writer = silence::writer_number();
     const FOLDER: &CStr = c"/proc/self/task";
     if filter::is_new() {
@@ -118,13 +118,13 @@ fn number_of(name: &CStr) -> Option<i32> {
     core::str::from_utf8(name.to_bytes()).ok()?.parse().ok()
 }
 
-pub fn own_number() -> i32 {
+pub(super) fn own_number() -> i32 {
     // SAFETY: asks the kernel for a number.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// Has the calling thread interrupted a moment from now, wherever it is then. False: it cannot be.
-pub fn come_back(own: i32) -> bool {
+pub(super) fn come_back(own: i32) -> bool {
     static TIMER: AtomicI32 = AtomicI32::new(-1);
     // SAFETY: all-zero is valid for both; the timer is the kernel's, and goes with the process.
     unsafe {
@@ -146,6 +146,6 @@ pub fn come_back(own: i32) -> bool {
     }
 }
 
-pub fn block_all() -> u64 {
+pub(super) fn block_all() -> u64 {
     set_mask(u64::MAX)
 }
