@@ -30,6 +30,7 @@ mod section;
 use head::*;
 pub(crate) use own::shrink;
 use own::{class_of, free_later, free_small, own_alloc};
+pub(crate) use reserve::is_short;
 use reserve::reserve_alloc;
 pub(crate) use section::{Section, beside_section};
 

@@ -10,7 +10,7 @@ const BOUNDS: [(&str, u64); 4] = [
     ("pair", 680),
     ("launch", 140),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", 1_150),
+    ("pair-and-launch", 1_160),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", 24_000),
 ];

@@ -2,7 +2,7 @@
 //! memory, arrays, memory of pools, physical memory and where it is mapped. Always kept, so that a limit
 //! or a recording that begins later knows what is live. The limit and the recorder are told from here.
 //!
-//! Calls that bypass our hooks are missed; if an address is served again whose end was missed, it ends
+//! Calls that bypass our hooks are missed, and so are those served after the host ran out of memory; if an address is served again whose end was missed, it ends
 //! then.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use cachealloc_history::{Entry, Segment, StackId};
 
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
+use crate::heap;
 use crate::lock::lock;
 use crate::record;
 use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
@@ -82,6 +83,9 @@ pub(crate) fn enter(key: Key, served: Served) {
 /// The driver has created physical memory.
 pub(crate) fn created(handle: u64, device: i32, claimed_bytes: u64) {
     let physical = Physical { device, claimed_bytes, references: 1, mappings: 0 };
+    if heap::is_short() {
+        return physical.give_back();
+    }
     if let Some(missed) = lock(&TABLE).physical.insert(handle, physical) {
         missed.give_back();
     }
@@ -161,6 +165,9 @@ impl Table {
     fn enter(&mut self, key: Key, mut served: Served) {
         if served.bytes == 0 {
             return;
+        }
+        if heap::is_short() {
+            return limits::give_back(served.device, served.claimed_bytes);
         }
         if !record::is_on_for(served.device) {
             served.stack = StackId::NONE;

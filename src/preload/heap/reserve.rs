@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::head::*;
 
@@ -13,8 +13,16 @@ unsafe impl Sync for Reserve {}
 /// Only addresses until it is needed.
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static RESERVE_USED: AtomicUsize = AtomicUsize::new(0);
+static IS_SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the system has refused memory for us, once. What can be left out is left out from then on: the
+/// reserve is small.
+pub(crate) fn is_short() -> bool {
+    IS_SHORT.load(Ordering::Relaxed)
+}
 
 pub(super) fn reserve_alloc(layout: Layout) -> *mut u8 {
+    IS_SHORT.store(true, Ordering::Relaxed);
     let note = NOTE_SHORT.load(Ordering::Acquire);
     if !note.is_null() {
         // SAFETY: `when_short` stored a function of this signature.
