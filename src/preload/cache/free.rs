@@ -165,7 +165,7 @@ impl<'a> Free<'a> {
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
-            // Writes behind the block can be checked only once all work with it is over.
+            // Without the rule: the zone is not copied, and can be checked only once all work is over.
             Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
                 self.behind_waited_barrier(Wait::Strict)
             }
@@ -197,6 +197,7 @@ impl<'a> Free<'a> {
             }
             Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
             Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
+                let _in_progress = self.in_progress();
                 let code = waits::timed(Wait::Shared, || api::relaxed(|| event.synchronize()));
                 if code == SUCCESS {
                     self.context.covers.pending_barriers.complete(number);
