@@ -105,7 +105,7 @@ impl PendingBarriers {
 /// Per thread: the barrier of this thread's last free. A query that would return "not ready" waits for
 /// it and asks again.
 ///
-/// Other threads do not: their query may be the poll of a loop that feeds the very kernel which this
+/// Other threads do not wait for it without a limit: their query may be the poll of a loop that feeds the very kernel which this
 /// thread's free would have waited for. One slot is enough: barriers without a wait are made only in an
 /// exclusive process, and there only in the one context that submits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -23,7 +23,7 @@ use crate::{identity, log};
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
-    if bypass::is_off() || identity::is_foreign() {
+    if bypass::is_switched_off() || identity::is_foreign() {
         return libc::ENOTSUP;
     }
     // SAFETY: the caller's promise.
@@ -118,7 +118,7 @@ pub(crate) extern "C" fn cachealloc_version() -> *const c_char {
 
 /// Whether the library is active.
 pub(crate) fn is_on() -> bool {
-    bypass::is_on() && !identity::is_foreign()
+    bypass::is_caching() && !identity::is_foreign()
 }
 
 /// Runs `body` as a hook does: its calls are not the program's, and a hook must not be entered twice.

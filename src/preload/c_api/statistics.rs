@@ -102,7 +102,7 @@ fn of_device(device: c_int) -> Option<Stats> {
 
 /// Calls made here are not the program's, and a hook must not be entered twice.
 fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
-    if bypass::is_off() || identity::is_foreign() {
+    if bypass::is_switched_off() || identity::is_foreign() {
         return Err(libc::ENOTSUP);
     }
     thread::with(|thread| {

@@ -1,5 +1,6 @@
-//! Moves blocks between the program, the thread caches and the core. Pagemap, statistics and history are
-//! updated here and nowhere else.
+//! Moves blocks between the program, the thread caches and the core, with pagemap, statistics and history.
+//! Hits and frees of the thread cache (`alloc`, `publish`) and frees that wait (`stream_frees`, `private_pools`)
+//! do their own.
 
 use std::sync::atomic::Ordering;
 

@@ -7,7 +7,7 @@ use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::lock::lock;
 
-/// What starts with the first context (`process::lifetime`).
+/// What starts with the first context, and looks at each (`process::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
 /// `seen` is called whenever a context is first seen, with no lock of ours held.

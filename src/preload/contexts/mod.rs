@@ -57,7 +57,7 @@ pub(crate) struct Context {
     pub idle: Idle,
     /// With chunks: the largest request that is served from one.
     pub chunk_request_max: OnceLock<u64>,
-    /// Frees between claiming a block and publishing it.
+    /// Frees that wait, between claiming a block and publishing it; not those of private pools.
     pub frees_in_progress: AtomicU32,
     /// Real frees that may be waiting in the driver.
     pub real_frees: AtomicU32,

@@ -19,7 +19,7 @@ pub(crate) fn begin(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let stream = stream_of(function, words[0]);
@@ -41,7 +41,7 @@ pub(crate) fn end(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let stream = stream_of(function, words[0]);
@@ -62,7 +62,7 @@ pub(crate) fn wait_event(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if !rule_holds(Rule::EventWaitsCount) {
@@ -96,7 +96,7 @@ pub(crate) fn stream_destroy(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if !bypass::is_on() || !captures::maybe() {
+    if !bypass::is_caching() || !captures::maybe() {
         return real();
     }
     let stream = stream_of(function, words[0]);
@@ -110,7 +110,7 @@ pub(crate) fn edit(
     words: &[usize],
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if bypass::is_on() && captures::maybe() {
+    if bypass::is_caching() && captures::maybe() {
         let graph = match function.base {
             "cuGraphDestroyNode" | "cuStreamUpdateCaptureDependencies" => None,
             "cuGraphAddDependencies" | "cuGraphRemoveDependencies" => Some(words[0]),
@@ -119,7 +119,9 @@ pub(crate) fn edit(
         beside(function, || open_captures::edited(graph));
     }
     let code = common::pass(function, words, real);
-    if bypass::is_on() && captures::maybe() && function.base == "cuStreamUpdateCaptureDependencies"
+    if bypass::is_caching()
+        && captures::maybe()
+        && function.base == "cuStreamUpdateCaptureDependencies"
     {
         let stream = stream_of(function, words[0]);
         beside(function, || open_captures::terminals_set(stream));
@@ -134,7 +136,7 @@ pub(crate) fn edit(
 /// `words` are the program's arguments of this function.
 #[cold]
 pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return;
     }
     let stream = match function.stream {

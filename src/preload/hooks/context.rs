@@ -29,7 +29,7 @@ pub(crate) fn init(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code == SUCCESS && bypass::is_on() {
+    if code == SUCCESS && bypass::is_caching() {
         beside(function, || {
             lifetime::started();
             observers::inspect_devices();
@@ -46,7 +46,7 @@ pub(crate) fn create(
 ) -> CuResult {
     let code = common::retried(function, real);
     let handle = words[0] as *const ContextHandle;
-    if code == SUCCESS && bypass::is_on() && !handle.is_null() {
+    if code == SUCCESS && bypass::is_caching() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
         let primary = function.id == id::cuDevicePrimaryCtxRetain;
@@ -73,7 +73,7 @@ pub(crate) fn destroy(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let handle = words[0] as ContextHandle;
@@ -99,7 +99,7 @@ pub(crate) fn primary_end(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let device = words[0] as i32;
@@ -134,7 +134,7 @@ pub(crate) fn stream_create(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, observers::watch_stream);
     }
     common::retried(function, real)
@@ -146,7 +146,7 @@ pub(crate) fn green(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, || observers::observe(Observer::GreenContext));
     }
     common::retried(function, real)
@@ -158,11 +158,11 @@ pub(crate) fn enable_peer(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, || observers::observe(Observer::PeerAccess));
     }
     let mut code = real();
-    if bypass::is_on() && (config::get().policy.expandable_segments || peers::any()) {
+    if bypass::is_caching() && (config::get().policy.expandable_segments || peers::any()) {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
                 code = peers::enabled(current.id, peer.id, code);
@@ -182,7 +182,7 @@ pub(crate) fn disable_peer(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let mut answer = None;
-    if bypass::is_on() && peers::any() {
+    if bypass::is_caching() && peers::any() {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
                 answer = peers::disabled(current.id, peer.id);

@@ -34,7 +34,7 @@ fn submit(
     look: impl FnOnce() -> bool,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let look = (pinned::any() || LEDGER.visible.every_kernel()) && look();
@@ -194,7 +194,7 @@ pub(crate) fn peer(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
@@ -223,7 +223,7 @@ pub(crate) fn batch(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let (destinations, sources, count) = (words[0], words[1], words[3]);
@@ -242,7 +242,7 @@ pub(crate) fn with_attributes(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let seen = !words[..2].iter().all(|address| is_ours(*address as u64));
@@ -255,7 +255,7 @@ pub(crate) fn batch_of_structs(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     common::submit(function, may_be_pageable(), real)
@@ -276,7 +276,7 @@ pub(crate) fn external_signal(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     common::submit(function, true, real)

@@ -23,7 +23,7 @@ pub(crate) fn alloc(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if function.id == id::cuMemHostAlloc && words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
@@ -44,7 +44,7 @@ pub(crate) fn register(
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
@@ -59,7 +59,7 @@ pub(crate) fn free(
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     pending::wait_all(Wait::Teardown);
@@ -72,7 +72,7 @@ pub(crate) fn device_pointer(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         observers::visible(VisibleCause::DevicePointer);
     }
     real()
@@ -125,7 +125,7 @@ fn reached_by_object(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsLook);
-    if seen && bypass::is_on() {
+    if seen && bypass::is_caching() {
         observers::visible(VisibleCause::BehindObject);
     }
     common::retried(function, real)
@@ -142,7 +142,7 @@ pub(crate) fn set_access(
     // SAFETY: null, or the program's array of so many, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
-    if less && bypass::is_on() && rule_holds(Rule::LessAccessPays) {
+    if less && bypass::is_caching() && rule_holds(Rule::LessAccessPays) {
         pending::wait_all(Wait::Teardown);
     }
     common::retried(function, real)
@@ -154,7 +154,7 @@ pub(crate) fn managed(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         observers::visible(VisibleCause::Managed);
     }
     common::retried(function, real)
@@ -168,7 +168,7 @@ pub(crate) fn vmm_create(
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
     let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
-    if bypass::is_on() && properties.and_then(|made| made.location.device()).is_none() {
+    if bypass::is_caching() && properties.and_then(|made| made.location.device()).is_none() {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
     common::retried(function, real)
@@ -206,7 +206,7 @@ pub(crate) fn pool_of_location(
 
 /// Notes where the pool's memory lies, and so whether it counts against the limit.
 fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: Option<i32>) {
-    if code == SUCCESS && pool != 0 && bypass::is_on() {
+    if code == SUCCESS && pool != 0 && bypass::is_caching() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *(pool as *const PoolHandle) };
         beside(function, || pool_devices::note(pool, device));
@@ -217,9 +217,9 @@ fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: O
 fn pool_seen(allocation_type: u32, location: Location) -> Option<i32> {
     let managed = allocation_type == ALLOCATION_MANAGED;
     let device = location.device().filter(|_| !managed);
-    if bypass::is_on() && managed {
+    if bypass::is_caching() && managed {
         observers::visible(VisibleCause::Managed);
-    } else if bypass::is_on() && device.is_none() {
+    } else if bypass::is_caching() && device.is_none() {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
     device

@@ -44,7 +44,7 @@ pub(crate) fn get(
         }
         return code;
     }
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         // Blocks are not marked any more, so the driver's handle may be returned only if it means the
         // block.
         return if extent.base() == address { real() } else { INVALID_VALUE };
@@ -99,7 +99,7 @@ pub(crate) fn open(
 ) -> CuResult {
     let pointer = words[0] as *mut u64;
     // While hooks are off, the driver refuses our handles.
-    if !bypass::is_on() || pointer.is_null() {
+    if !bypass::is_caching() || pointer.is_null() {
         return real();
     }
     // SAFETY: the export's own copy of the argument, which lives as long as the call.

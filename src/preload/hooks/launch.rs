@@ -37,7 +37,7 @@ pub(crate) fn kernel_ex(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if early_start::watched()
-        && bypass::is_on()
+        && bypass::is_caching()
         && let Some(mut attributes) = in_full_order(function, words[0])
     {
         // SAFETY: `in_full_order` has just read it.
@@ -85,7 +85,7 @@ pub(crate) fn untyped(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     common::submit(function, pinned::any() || LEDGER.visible.every_kernel(), real)
@@ -97,7 +97,7 @@ pub(crate) fn always_visible(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     common::submit(function, rule_holds(Rule::HostFunctionsLook), real)
@@ -109,7 +109,7 @@ pub(crate) fn graph_instantiate(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let code = common::retried(function, real);
@@ -148,7 +148,7 @@ fn with_graph_memory(
     look: bool,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if !graph_memory::any() {
@@ -174,7 +174,7 @@ pub(crate) fn graph_destroy(
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() || !graph_memory::any() {
+    if !bypass::is_caching() || !graph_memory::any() {
         return graph_end(function, words, real);
     }
     graph_memory::end_by(words[0], || graph_end(function, words, real))
@@ -187,7 +187,7 @@ pub(crate) fn graph_end(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, pool_life::graph_ended);
     }
     code
@@ -200,7 +200,7 @@ pub(crate) fn graph_update(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     pool_life::executable_updated();
@@ -214,7 +214,7 @@ pub(crate) fn graph_trim(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if bypass::is_on() && graph_memory::any() {
+    if bypass::is_caching() && graph_memory::any() {
         graph_memory::trimmed();
     }
     code
@@ -228,7 +228,7 @@ fn launch(
     extra: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     if pinned::any() && !LEDGER.visible.every_kernel() {

@@ -49,7 +49,7 @@ pub(crate) fn alloc(
                 Ok(allocated)
             });
             // Caching ended during the call: the error is ours, not the driver's.
-            if allocated.is_err() && !bypass::is_on() {
+            if allocated.is_err() && !bypass::is_caching() {
                 return real();
             }
             // SAFETY: the program gave it for this. The driver, too, writes a null pointer where it
@@ -95,7 +95,7 @@ fn alloc_seldom(
     words: &[usize; 2],
     real: impl Fn() -> CuResult + Copy,
 ) -> Option<CuResult> {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return Some(real());
     }
     if let Some(code) = common::lost_code(function) {
@@ -114,7 +114,7 @@ fn alloc_seldom(
     }
 }
 
-/// None: caching has ended.
+/// None: not served here, because caching has ended or the call is none that the cache serves.
 fn alloc_in_capture(
     function: &'static Function,
     words: &[usize; 2],
@@ -147,7 +147,7 @@ fn alloc_in_capture(
     );
     match served {
         Some(_) => Some(code),
-        None if bypass::is_on() => None,
+        None if bypass::is_caching() => None,
         // Caching ended during the call.
         None => Some(real()),
     }
@@ -164,7 +164,7 @@ fn outside_of_captures(
     if let Ok(address) = allocated {
         participants::allocated_outside(thread, address);
     }
-    Some(allocated).filter(|_| allocated.is_ok() || bypass::is_on())
+    Some(allocated).filter(|_| allocated.is_ok() || bypass::is_caching())
 }
 
 /// `cuMemFree(CUdeviceptr pointer)`. An address that is not ours goes to the driver, and may end
@@ -202,7 +202,7 @@ fn free_seldom(
     words: &[usize; 1],
     real: impl Fn() -> CuResult,
 ) -> Option<CuResult> {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return Some(free_in_bypass(words[0] as u64, real));
     }
     common::observed_free(function, words)
@@ -216,7 +216,7 @@ pub(crate) fn info(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let mut arrivals = 0;
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, || {
             if let Ok(context) = lookup::current() {
                 arrivals = departures::awaited(context.device);
@@ -225,7 +225,7 @@ pub(crate) fn info(
     }
     let code = common::retried(function, real);
     let (free_bytes, total_bytes) = (words[0] as *mut usize, words[1] as *mut usize);
-    if !bypass::is_on() || code != SUCCESS || free_bytes.is_null() {
+    if !bypass::is_caching() || code != SUCCESS || free_bytes.is_null() {
         return code;
     }
     guarded(
@@ -264,7 +264,7 @@ pub(crate) fn total(
 ) -> CuResult {
     let code = real();
     let bytes = words[0] as *mut usize;
-    if code == SUCCESS && !bytes.is_null() && bypass::is_on() {
+    if code == SUCCESS && !bytes.is_null() && bypass::is_caching() {
         beside(function, || {
             if let Some(limit_bytes) = limits::of(words[1] as i32) {
                 // SAFETY: the driver has just written it.
@@ -293,10 +293,11 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .sum()
 }
 
-/// Caching is off, or this thread is inside a hook: our addresses never reach the driver.
+/// Caching has ended, or this thread is inside a hook: our addresses do not reach the driver, unless every call
+/// does (a forked child).
 #[cold]
 fn free_in_bypass(address: u64, real: impl Fn() -> CuResult) -> CuResult {
-    if bypass::is_off() || pagemap::extent_of(address).is_none() {
+    if bypass::is_switched_off() || pagemap::extent_of(address).is_none() {
         return real();
     }
     free::without_reuse(address).unwrap_or_else(real)

@@ -24,7 +24,7 @@ pub(crate) fn load_data(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let (count, options, values) = match function.id {
@@ -70,7 +70,7 @@ pub(crate) fn global(
 ) -> CuResult {
     let code = common::retried(function, real);
     let address = words[0] as *const u64;
-    if code != SUCCESS || address.is_null() || !bypass::is_on() {
+    if code != SUCCESS || address.is_null() || !bypass::is_caching() {
         return code;
     }
     guarded(
@@ -95,7 +95,7 @@ pub(crate) fn unload(
     _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     pending::wait_all(Wait::Teardown);

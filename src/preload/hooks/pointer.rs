@@ -140,7 +140,7 @@ pub(crate) fn set_attribute(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
-    if bypass::is_on() && sync_memops {
+    if bypass::is_caching() && sync_memops {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
     let Some(extent) = our_segment(words[2]) else { return real() };
@@ -210,7 +210,7 @@ pub(crate) fn retain_handle(
 
 /// Our segment that contains the address, while hooks are on.
 fn our_segment(address: usize) -> Option<&'static Extent> {
-    if bypass::is_on() { pagemap::extent_of(address as u64) } else { None }
+    if bypass::is_caching() { pagemap::extent_of(address as u64) } else { None }
 }
 
 /// The block of the program that the address lies in.
@@ -306,7 +306,7 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
 }
 
 fn show_p2p_tokens(function: &'static Function) {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, || observers::observe(Observer::P2pTokens));
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn get_attribute(
     if let Some(number) = number
         && code == SUCCESS
         && words[2] != 0
-        && bypass::is_on()
+        && bypass::is_caching()
     {
         beside(function, || {
             let Some(device) = pools::device_of_default(words[0]) else { return };
@@ -65,7 +65,7 @@ pub(crate) fn trim(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = common::pass(function, words, real);
-    if code == SUCCESS && bypass::is_on() {
+    if code == SUCCESS && bypass::is_caching() {
         beside(function, || {
             if let Some(device) = pools::device_of_default(words[0]) {
                 let keep = words[1] as u64;
@@ -83,11 +83,11 @@ pub(crate) fn set_access(
     words: &[usize; 3],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         beside(function, || observers::observe(Observer::PeerAccess));
     }
     let code = use_default(function, words, real);
-    if code == SUCCESS && bypass::is_on() && words[1] != 0 {
+    if code == SUCCESS && bypass::is_caching() && words[1] != 0 {
         beside(function, || {
             let Some(owner) = pools::device_of_default(words[0]) else { return };
             // SAFETY: the program's array of this length; the driver has read it.
@@ -118,7 +118,7 @@ pub(crate) fn set_attribute(
     let code = real();
     if let Some(number) = number
         && code == SUCCESS
-        && bypass::is_on()
+        && bypass::is_caching()
     {
         beside(function, || {
             if let Some(device) = pools::device_of_default(words[0]) {
@@ -136,7 +136,7 @@ pub(crate) fn replace(
     words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_on() {
+    if bypass::is_caching() {
         let devices =
             if function.base == "cuDeviceSetMemPool" { words[0]..=words[0] } else { 0..=63 };
         devices.for_each(|device| pools::leave(device as i32, "another pool was made current"));
@@ -145,7 +145,7 @@ pub(crate) fn replace(
 }
 
 fn leave_if_default(function: &'static Function, pool: PoolHandle) {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return;
     }
     let leave = || {

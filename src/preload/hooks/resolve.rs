@@ -21,7 +21,7 @@ pub(crate) fn proc_address(
 ) -> CuResult {
     let code = real();
     let pointer = words[1] as *mut *mut c_void;
-    if code != SUCCESS || pointer.is_null() || bypass::is_off() || !table::load() {
+    if code != SUCCESS || pointer.is_null() || bypass::is_switched_off() || !table::load() {
         return code;
     }
     // SAFETY: the driver has just written it.
@@ -57,7 +57,7 @@ pub(crate) fn export_table(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let table_id = words[1] as *const [u8; 16];
-    if bypass::is_on() && !table_id.is_null() {
+    if bypass::is_caching() && !table_id.is_null() {
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });
         if !KNOWN_TABLES.contains(&table_id) {

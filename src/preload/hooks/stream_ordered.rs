@@ -48,11 +48,11 @@ pub(crate) fn free(
     }
     let address = words[0] as u64;
     let stream = stream_of(function, words[1]);
-    if pagemap::extent_of(address).is_none() || bypass::is_off() {
+    if pagemap::extent_of(address).is_none() || bypass::is_switched_off() {
         return serving::free_by(address, || native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return leak();
     }
     guarded_with(
@@ -86,7 +86,7 @@ fn served(
     if let Some(code) = observed(|| if captured(function, stream) { None } else { whole() }) {
         return code;
     }
-    if !bypass::is_on() || pointer.is_null() || bytes == 0 {
+    if !bypass::is_caching() || pointer.is_null() || bytes == 0 {
         return native(function, stream, real);
     }
     // A graph's node has no memory before its launch.
@@ -149,7 +149,7 @@ fn served(
 /// Runs the call observed by memory hooks, if there are any.
 #[inline]
 fn observed(send: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
-    if !bypass::is_fast_path() && bypass::is_on() { send() } else { None }
+    if !bypass::is_fast_path() && bypass::is_caching() { send() } else { None }
 }
 
 /// What a capture allocates has no memory before its graph is launched.
@@ -197,7 +197,7 @@ fn native(
     stream: StreamHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return real();
     }
     let captured = match captures::maybe() && captures::is_capturing(stream) {

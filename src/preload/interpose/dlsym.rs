@@ -109,7 +109,7 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_vo
     if is_own_export(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
         return unseen(handle, name, caller, address);
     }
-    if address.is_null() || bypass::is_off() {
+    if address.is_null() || bypass::is_switched_off() {
         return PASS; // the real one fails again, with the true caller's message
     }
     driver_function(address, name).map_or(PASS, answer)

@@ -1,5 +1,5 @@
 //! Two kinds of signals that are ours beside the program's: the one that asks for a snapshot, and,
-//! while something is recorded, those whose default action ends the process.
+//! while something is to be written at exit, those whose default action ends the process.
 //!
 //! The program must not notice. What it installs, before or after us, is kept as its own view: a
 //! question gets that as the answer, and our handler calls its handler. A signal of the second kind
@@ -56,7 +56,7 @@ pub(crate) fn hold_asking(signal: c_int) {
     take(signal, true);
 }
 
-/// Takes those that end the process. Call once, when the writer is ready for them.
+/// Takes those that end the process, unless they are ours already. Call when the writer is ready for them.
 pub(crate) fn hold_deadly() {
     TERMINATING.into_iter().filter(|signal| held(*signal).is_none()).for_each(|signal| {
         take(signal, false);

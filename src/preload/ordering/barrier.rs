@@ -25,7 +25,8 @@ use crate::statistics::waits::{self, Wait};
 pub(crate) enum Refused {
     /// A stream of the process captures: wait natively instead.
     Capturing,
-    /// A real free may hold the context: a barrier would block.
+    /// A real free may hold the context: a barrier would block. Or green contexts exist, and there is no event
+    /// for the work of all of them.
     Held,
     /// The driver's code.
     Failed(CuResult),

@@ -21,7 +21,7 @@ const SENTINELS_KEPT: usize = 4;
 pub(crate) fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     let seen = LEDGER.before_barrier(&context.covers);
     // In bypass the core may be inconsistent, and serves nothing any more.
-    let mark = if bypass::is_on() { stream_frees::mark(context) } else { None };
+    let mark = if bypass::is_caching() { stream_frees::mark(context) } else { None };
     let code = api::relaxed(|| context.enter(&mut || free_sentinel(context, reason)));
     if code == SUCCESS {
         context.covers.waited(seen);
@@ -57,7 +57,7 @@ pub(crate) fn keep(context: &Context, pointer: DevicePointer) {
 /// The device is full: frees an empty segment, since any real free waits; else synchronizes, if that can
 /// kill no capture; else uses another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
-    if bypass::is_on() && release::one_by_waiting(context) {
+    if bypass::is_caching() && release::one_by_waiting(context) {
         return SUCCESS;
     }
     if captures::any() {

@@ -26,7 +26,7 @@ pub(super) struct Slot {
 pub(crate) enum Kind {
     /// By `cuMemAlloc`.
     Context,
-    /// By `cuMemAllocAsync` from the default pool.
+    /// By `cuMemAllocAsync`: from the default pool, or in a capture.
     Stream,
 }
 
@@ -151,7 +151,7 @@ impl LiveBlock {
     pub(crate) fn hold(&self) {
         self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
     }
-    /// The bytes requested from the cache, including the slack after the block.
+    /// The bytes requested from the cache, including the red zone after the block.
     #[inline]
     pub(crate) fn requested(&self) -> u64 {
         self.requested_bytes + config::zone_bytes()
@@ -187,7 +187,7 @@ pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64,
     slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
 }
 
-/// Empties the slot of a block that moves from a thread cache to the core. As `LiveBlock::vacate`.
+/// Empties the slot of a block that moves from a thread cache to the core.
 pub(crate) fn vacate(address: u64) {
     if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
         slot.word.store(FREE, Ordering::Release);

@@ -20,7 +20,7 @@ const OFF: u32 = 3;
 const STATE_MASK: u32 = 0xff;
 const MEMORY_HOOK: u32 = STATE_MASK + 1;
 /// A flag above the count: a context was lost.
-const CLOSER: u32 = 1 << 31;
+const CONTEXT_LOST: u32 = 1 << 31;
 /// A flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
 
@@ -28,8 +28,8 @@ static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 /// Whether hooks should do their work.
 #[inline(always)]
-pub(crate) fn is_on() -> bool {
-    WORD.load(Ordering::Relaxed) == ON || is_on_slowly()
+pub(crate) fn is_caching() -> bool {
+    WORD.load(Ordering::Relaxed) == ON || is_caching_slowly()
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
@@ -52,7 +52,7 @@ pub(crate) fn remove_memory_hook() {
 /// From here on every call takes the path of observed calls, which may have to ask the driver for more
 /// than usual.
 pub(crate) fn leave_fast_path() {
-    WORD.fetch_or(CLOSER, Ordering::Relaxed);
+    WORD.fetch_or(CONTEXT_LOST, Ordering::Relaxed);
 }
 
 /// A stream captures, or none does any more.
@@ -65,7 +65,7 @@ pub(crate) fn note_captures(any: bool) {
 
 /// Whether every call is passed to the driver unchanged.
 #[inline]
-pub(crate) fn is_off() -> bool {
+pub(crate) fn is_switched_off() -> bool {
     state() == OFF
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn turn_off() {
 }
 
 #[cold]
-fn is_on_slowly() -> bool {
+fn is_caching_slowly() -> bool {
     state() == ON
 }
 

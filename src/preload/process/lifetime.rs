@@ -114,7 +114,7 @@ extern "C" fn at_end_of_frees() {
 
 /// Does now what frees have left to later calls.
 fn frees_end() {
-    if !identity::is_ours() || !bypass::is_on() || !rule_holds(Rule::EndPays) {
+    if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndPays) {
         return;
     }
     thread::with(|thread| {
@@ -166,7 +166,7 @@ pub(crate) fn exits() {
         // This thread runs only for a moment (`stop`), which is too short.
         own_thread::sleep(Duration::from_millis(100));
     }
-    if !bypass::is_off() {
+    if !bypass::is_switched_off() {
         let _ = std::panic::catch_unwind(triggers::at_exit);
         if config::get().stats_on_exit == StatsOnExit::Stderr {
             let _ = std::panic::catch_unwind(exit_table::print_at_exit);

@@ -1,4 +1,4 @@
-//! When snapshots are written, and by whom: a thread of ours that does nothing else (`writer`).
+//! When snapshots are written. A thread of ours writes them (`writer`), which also answers other processes.
 //!
 //! At the end of the process and when memory ran out, the asker waits; so does a program that calls
 //! for one. The thread begins with the first context, when CUDA has threads of its own; a process
@@ -33,7 +33,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(crate) const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
 /// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
 const STUCK: Duration = Duration::from_millis(3);
-/// So often does the thread of a deadly signal go on because it may be the one.
+/// How often the thread of a deadly signal may run on, because it may hold the lock that the writer needs.
 const RETURNS_MAX: u32 = 20_000;
 /// Snapshots because of memory that ran out: some programs find out by failing what there is.
 const SHORTAGES_MAX: u32 = 3;
@@ -53,7 +53,7 @@ pub(crate) fn start() {
         return;
     }
     if STARTED.swap(true, Ordering::AcqRel) {
-        // The recording was switched on later.
+        // A later context, or a recording that was switched on later.
         expect_end();
         return;
     }
@@ -75,8 +75,8 @@ pub(crate) fn start() {
     expect_end();
 }
 
-/// Where the end of the process has something to say, it has so for those ends as well that a signal
-/// brings. Call where the writer is ready for them, or will say so.
+/// If something is to be written at exit, also takes over the signals that end the process. Call when the
+/// writer is ready for them, or will say that it is not.
 fn expect_end() {
     if wanted_at_exit() && writer::runs() {
         stop::prepare();
@@ -191,7 +191,7 @@ pub(crate) fn at_shortage() {
     }
 }
 
-/// The report for a request that is about to fail; see `snapshot::shortage_text`.
+/// The report for a request that is about to fail; see `contents::shortage_text`.
 pub(crate) fn shortage_text(
     context: &'static Context,
     asked_bytes: u64,

@@ -15,7 +15,7 @@ use crate::{contexts, heap};
 
 /// Carries an order out, or returns the `errno` of the reason. None: the bytes were no order.
 pub(crate) fn obey(order: Option<Order>) -> u32 {
-    if !bypass::is_on() {
+    if !bypass::is_caching() {
         return libc::ENOTSUP as u32;
     }
     let Some(order) = order else { return libc::EINVAL as u32 };

@@ -143,7 +143,7 @@ fn work() {
     loop {
         let rung = BELL.load(Ordering::Acquire);
         let asked = TRIMS_ASKED.load(Ordering::SeqCst);
-        if is_stopped() || !bypass::is_on() {
+        if is_stopped() || !bypass::is_caching() {
             own_thread::wait(&BELL, rung, None);
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
@@ -184,7 +184,7 @@ fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool 
     IN_PASS.store(true, Ordering::SeqCst);
     let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
     let mut answer = false;
-    if !stopped && bypass::is_on() {
+    if !stopped && bypass::is_caching() {
         let passes = || {
             pool_life::reap();
             passes()
@@ -199,7 +199,7 @@ fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool 
 }
 
 extern "C" fn stop() {
-    if !identity::is_ours() || bypass::is_off() || !rule_holds(Rule::KeeperStopsAtExit) {
+    if !identity::is_ours() || bypass::is_switched_off() || !rule_holds(Rule::KeeperStopsAtExit) {
         return;
     }
     STOPPED.store(true, Ordering::SeqCst);
