@@ -159,7 +159,7 @@ def test_timeline(page):
     page.check(page.run("document.getElementById('flame-what').value") == 'chosen', 'the flame graph does not follow')
     chosen = page.run('[report.flame.sums[0], report.story.total[report.timeline.chosen]]')
     page.check(chosen[0] == chosen[1], f'the flame graph shows {chosen}')
-    page.check('chosen moment' in page.text('#compare-to'), 'the chosen moment cannot be compared')
+    page.check('chosen time' in page.text('#compare-to'), 'the chosen time cannot be compared')
 
 
 def test_flame(page):
