@@ -62,7 +62,11 @@ pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
 /// have one.
 fn without_file(process: Process) -> Result<Failure, Failure> {
     let Process(number) = process;
-    if !process.exists() || process.has_ended() {
+    // Killed and not waited for; its file may be gone, as others remove what is left over.
+    if process.exists() && process.has_ended() {
+        return Err(Failure::new(format!("process {number} has ended")));
+    }
+    if !process.exists() {
         return Err(Failure::new(format!("there is no process {number}"))
             .next("`cachealloc top` lists the processes under cachealloc"));
     }
