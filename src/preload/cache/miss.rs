@@ -1,34 +1,28 @@
 //! A miss: the cache has no block, and the driver is asked, by the core's steps.
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Allocator, Mapping, Request, Requester, Step};
+use cachealloc_core::{Request, Requester, Step};
 
-use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded, record_taken};
-use crate::cache::departures::{self, Departure};
-use crate::cache::room::{self, Room, wait_for_frees};
+use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
+use crate::cache::departures::Departure;
+use crate::cache::room::{self, Room};
 use crate::cache::{arenas, chunks, shortage, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{
-    self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle,
-};
+use crate::driver::sys::{CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle};
 use crate::driver_memory::limits;
-use crate::driver_memory::table::{self, Key, Served};
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, observers, widen};
-use crate::process::bypass;
+use crate::ordering::LEDGER;
 use crate::process::thread::{self, Thread};
-use crate::statistics::counters::{self, Count};
-use crate::trim::release::{self, Leaving};
+use crate::trim::release::Leaving;
 use crate::trim::scavenger;
-use crate::{config, memory_hooks, pagemap};
 
 mod driver;
 mod growth;
 
-use driver::{ask_driver, last_resort};
+use driver::{ask_driver, last_resort, succeed};
 use growth::{Growth, grow, map};
 
 /// No locks of ours are held around the report.
@@ -184,20 +178,4 @@ fn behind(
     });
     LEDGER.end(false, lane);
     (ordered == SUCCESS).then_some(own)
-}
-
-/// The driver has none: memory that other threads are about to return may do.
-fn no_memory(context: &'static Context, request: &mut Request) {
-    wait_for_frees(context);
-    arenas::drop_spare(context);
-    departures::awaited(context.device);
-    pool_life::reap_late(context);
-    stream_frees::wait_for_plain_frees(context);
-    stream_frees::assume_over(context);
-    empty_lists(context);
-    lock(&context.allocator).reserve_failed(request);
-}
-
-fn succeed(code: CuResult) -> Result<(), CuResult> {
-    if code == SUCCESS { Ok(()) } else { Err(code) }
 }

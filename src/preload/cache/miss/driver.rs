@@ -1,6 +1,16 @@
 //! When the cache cannot grow: the driver's own allocation for a request, and its result.
 
-use super::*;
+use cachealloc_core::{Request, Requester};
+
+use crate::cache::blocks::Call;
+use crate::cache::miss::growth::Growth;
+use crate::cache::room::wait_for_frees;
+use crate::driver::api;
+use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver_memory::limits;
+use crate::driver_memory::table::{self, Key, Served};
+use crate::statistics::counters::{self, Count};
+use crate::trim::release;
 
 /// Everything of this context has gone back. The other contexts of the device may hold more; then the
 /// driver is asked for exactly what the program requested, and its result counts.
@@ -58,4 +68,8 @@ pub(super) fn ask_driver(
 /// Not what is freed on a stream, nor what a capture may free.
 fn may_be_the_driver_s(request: &Request) -> bool {
     request.requester() == Requester::Context && request.private().is_none()
+}
+
+pub(super) fn succeed(code: CuResult) -> Result<(), CuResult> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
 }

@@ -2,7 +2,25 @@
 
 use std::sync::MutexGuard;
 
-use super::*;
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Address, Allocator, Mapping, Request};
+
+use crate::cache::blocks::{Call, empty_lists, record_taken};
+use crate::cache::room::wait_for_frees;
+use crate::cache::{arenas, departures, stream_frees};
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{
+    self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS,
+};
+use crate::driver_memory::{limits, table};
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::ordering::{observers, widen};
+use crate::process::bypass;
+use crate::process::thread::Thread;
+use crate::statistics::counters::{self, Count};
+use crate::{config, memory_hooks, pagemap};
 
 /// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
 /// allocate, or wait for a thread that does. A request tolerates any event between two of its steps.
@@ -79,6 +97,18 @@ pub(super) fn map(
         }
     }
     Ok(())
+}
+
+/// The driver has none: memory that other threads are about to return may do.
+fn no_memory(context: &'static Context, request: &mut Request) {
+    wait_for_frees(context);
+    arenas::drop_spare(context);
+    departures::awaited(context.device);
+    pool_life::reap_late(context);
+    stream_frees::wait_for_plain_frees(context);
+    stream_frees::assume_over(context);
+    empty_lists(context);
+    lock(&context.allocator).reserve_failed(request);
 }
 
 /// Asks the driver for a segment and gives the request the result.
