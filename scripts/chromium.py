@@ -10,6 +10,7 @@ import pathlib
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -25,6 +26,18 @@ class Browser:
     def __init__(self, path, deadline_s=60):
         self.profile = tempfile.TemporaryDirectory(prefix='cachealloc-report-')
         self.deadline_s = deadline_s
+        # On a machine that is busy or just started, a browser sometimes dies before it says a word. That is no finding.
+        for more in (2, 1, 0):
+            try:
+                self.start(path)
+                break
+            except (OSError, TimeoutError) as error:
+                self.stop()
+                if not more:
+                    raise
+                print(f'chromium: begun anew: {error}', file=sys.stderr)
+
+    def start(self, path):
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
 
@@ -46,11 +59,17 @@ class Browser:
         self.input, self.output = ours_in, ours_out
         self.pending, self.answers, self.number = b'', {}, 0
         self.console, self.requests = [], []
-        target = self.call('Target.createTarget', url='about:blank')['targetId']
         self.session = None
+        target = self.call('Target.createTarget', url='about:blank')['targetId']
         self.session = self.call('Target.attachToTarget', targetId=target, flatten=True)['sessionId']
         for domain in ['Page', 'Runtime', 'Network', 'Log']:
             self.call(f'{domain}.enable')
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.input)
+        os.close(self.output)
 
     def __enter__(self):
         return self
@@ -64,10 +83,8 @@ class Browser:
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.input)
-        os.close(self.output)
+            pass
+        self.stop()
         try:
             self.profile.cleanup()
         except OSError:
@@ -76,7 +93,7 @@ class Browser:
     def call(self, method, **params):
         self.number += 1
         message = {'id': self.number, 'method': method, 'params': params}
-        if getattr(self, 'session', None):
+        if self.session:
             message['sessionId'] = self.session
         os.write(self.output, json.dumps(message).encode() + b'\0')
         deadline = time.monotonic() + self.deadline_s
