@@ -22,10 +22,15 @@ fn calls_stay_cheap() {
     }
     for (kind, bound) in BOUNDS {
         let (few, many) = (1_000, 3_000);
-        let added = (instructions(kind, many) - instructions(kind, few)) / (many - few);
+        let added = (least(kind, many) - least(kind, few)) / (many - few);
         println!("{kind}: {added} instructions");
         assert!(added <= bound, "{kind}: {added} instructions, at most {bound} wanted");
     }
+}
+
+/// Of three runs: on a busy machine a thread of ours may wake in one, and its instructions count too.
+fn least(kind: &str, count: u64) -> u64 {
+    (0..3).map(|_| instructions(kind, count)).min().expect("three runs")
 }
 
 fn instructions(kind: &str, count: u64) -> u64 {
