@@ -10,7 +10,7 @@ pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
     for (number, values) in values.chunks(part).enumerate() {
         let begin = number * part;
         let lowest = (0..values.len()).min_by_key(|&index| values[index]);
-        // The first of the highest: `max_by_key` would answer the last.
+        // The first of the highest: `max_by_key` would return the last.
         let highest = (0..values.len()).rev().max_by_key(|&index| values[index]);
         moments.extend([lowest, highest].into_iter().flatten().map(|at| (begin + at) as Moment));
     }

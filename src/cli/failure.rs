@@ -55,7 +55,7 @@ impl Failure {
         self
     }
 
-    /// Says it on stderr. The answer is the command's exit code.
+    /// Prints it to stderr. Returns the command's exit code.
     pub(crate) fn report(&self) -> ExitCode {
         say(format_args!("{self}"));
         ExitCode::from(self.code)

@@ -54,7 +54,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same, to the first of these names under which there is nothing. Answers which one it was.
+/// The same, to the first of these names under which there is nothing. Returns which one it was.
 pub(crate) fn write_new(
     mut names: impl Iterator<Item = PathBuf>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -208,7 +208,7 @@ impl Allocator {
             Requester::Context => None,
         };
         match (on_stream, for_anyone) {
-            // On a tie the stream's own: what is for anyone serves more requesters.
+            // On a tie the stream's own: what is free for every request serves more of them.
             (Some(own), Some(any)) => Some(if own.0.bytes <= any.0.bytes { own.1 } else { any.1 }),
             (own, any) => own.or(any).map(|(_, id)| id),
         }

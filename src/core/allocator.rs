@@ -112,7 +112,7 @@ impl Allocator {
     }
 
     /// Whether memory is known to be short. Set by the first reservation that fails, and by the
-    /// caller, who may also clear it. See Note [Pressure] in allocate.rs.
+    /// caller, which may also clear it. See Note [Pressure] in allocate.rs.
     pub fn pressure(&self) -> bool {
         self.pressure
     }
@@ -144,7 +144,7 @@ impl Allocator {
         found
     }
 
-    /// The free blocks that everybody may take, or those of a private pool.
+    /// The free blocks of the context, or those of a private pool.
     pub(crate) fn index(&self, pool: Pool, private: Option<PrivatePool>) -> &FreeIndex {
         match (private, pool) {
             (Some(id), pool) => {

@@ -1,6 +1,6 @@
 //! Memory that other streams still use, for a request that can be put behind them.
 //!
-//! Note [Behind other streams]. What a stream has freed is its own at once, and everybody's when an event
+//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when an event
 //! is complete. A stream-ordered request that finds no other memory may have it before that: its first
 //! use comes in the order of its stream, so it is enough that this stream waits for the events. Natively
 //! the driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no
@@ -138,7 +138,7 @@ impl Allocator {
 }
 
 fn may_be_ordered(block: &Block) -> bool {
-    // Blocks that a capture has joined lie beside those that anyone may take.
+    // Blocks that a capture has joined lie beside those that every request may take.
     if block.private.is_some() {
         return false;
     }

@@ -39,7 +39,7 @@ pub(crate) struct Block {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Allocated,
-    /// Free for anyone.
+    /// Free for every request.
     Free,
     /// Freed, with a tag that says for which streams.
     Tagged(Tag),
@@ -80,7 +80,7 @@ impl Block {
         self.exported && self.state != State::Allocated
     }
 
-    /// Whether everybody may take it.
+    /// Whether every request may take it.
     pub(crate) fn is_everybodys(&self) -> bool {
         self.state == State::Free && self.private.is_none()
     }

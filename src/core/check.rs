@@ -7,7 +7,7 @@
 //! * I3: every block begins at a multiple of 512 and is a multiple of 512 long.
 //! * I4: segments do not overlap and are listed by their base.
 //! * I5: no two neighbours are left that could coalesce.
-//! * I6: a block is in the index of those who may take it, and in no other.
+//! * I6: a block is in the index of the requests that may take it, and in no other.
 //! * I7: exactly the tagged blocks are listed by age, and by event if they have one.
 //! * I8: exactly the allocated blocks are found by their address; a segment counts them.
 //! * I9: requested bytes fit into the block, and only an active block has any.

@@ -5,7 +5,7 @@ use crate::block::{State, Tag};
 use crate::tags::{self, TagMark};
 use crate::types::{BlockId, EventId, Ready};
 
-/// What a block was its stream's before, and would be anyone else's only after.
+/// The work that a block is still used by: its own stream may take it before, others only after.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind(Tag);
 
@@ -109,7 +109,7 @@ impl Allocator {
         }
     }
 
-    /// The event is complete: what waited for it is free for anyone.
+    /// The event is complete: what waited for it is free for every request.
     pub fn event_completed(&mut self, event: EventId) {
         while let Some(id) = self.tags.waiting_for(event) {
             self.drop_tag(id);

@@ -1,4 +1,4 @@
-//! The free blocks of one pool that someone may take: those for anyone, and those of each stream.
+//! The free blocks of one pool: those that every request may take, and those of each stream.
 //! Pending and retired blocks are in no index: they cannot be taken.
 
 use alloc::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl FreeIndex {
         }
     }
 
-    /// Blocks of at least `bytes` that anyone may take, best first.
+    /// Blocks of at least `bytes` that every request may take, best first.
     pub(crate) fn for_anyone(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
         self.for_anyone.at_least(bytes)
     }

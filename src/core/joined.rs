@@ -42,7 +42,7 @@ impl Allocator {
     }
 
     /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What
-    /// lies free beside it in a segment of the pool's is everybody's too, but what `uses` says.
+    /// lies free beside it in a segment of the pool's is free for every request too, but what `uses` says.
     pub fn leave_pool(&mut self, id: BlockId, uses: impl Fn(Address, Address) -> bool) {
         let block = self.blocks.at_mut(id.0);
         block.private = None;
@@ -114,7 +114,7 @@ impl Allocator {
         })
     }
 
-    /// Makes these blocks of a pool everybody's.
+    /// Makes these blocks of a pool free for every request.
     pub(crate) fn open_where(&mut self, pool: PrivatePool, opens: impl Fn(&Block) -> bool) {
         let of_pool = |private: Option<PrivatePool>| private == Some(pool);
         let whole = self.segments.iter().filter(|(_, row)| of_pool(row.private));

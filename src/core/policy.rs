@@ -4,7 +4,7 @@
 //! Note [Chunks]. With `chunk_bytes` the policy is Paddle's pre-allocation: segments are large chunks,
 //! and requests of all sizes are cut from them. Two pools are there to keep small blocks, which live
 //! long, out of segments that could serve large requests, or go back to the driver. A chunk is all
-//! the memory there is: two pools would divide it before anybody knows the shares. So there is one
+//! the memory there is: two pools would divide it before the shares are known. So there is one
 //! pool, as in Paddle; best fit lets small requests fill the holes that small blocks left. Nothing
 //! is kept whole, neither for oversize requests nor under pressure, and the remainder of a split
 //! stays however small. Only the caller knows the device, and sets the size of the chunks.

@@ -161,7 +161,7 @@ impl Allocator {
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
 
-    /// A part of what is free for anyone, where the driver has no memory. `named`: where the last range ends
+    /// A part of what is free for every request, where the driver has no memory. `named`: where the last range ends
     /// that nodes of the capture name between two addresses, if there is one.
     pub fn adopt_part(
         &mut self,

@@ -11,8 +11,8 @@ use crate::types::{BlockId, Pool, Ready, Segment, SegmentId};
 
 impl Allocator {
     /// Takes every segment out of the allocator in which nothing is allocated and nothing waits. What a
-    /// stream still uses would be no help to anyone before the stream is done; here it can serve
-    /// another stream, behind that one.
+    /// stream still uses would help no request before the stream is done; here it can serve another stream,
+    /// behind that one.
     pub fn release_free(&mut self) -> Vec<Segment> {
         self.stats.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))

@@ -39,7 +39,7 @@ impl Tags {
         }
     }
 
-    /// Gives the tag its age. A block for anyone gets none.
+    /// Gives the tag its age. A block that is free for every request gets none.
     pub(crate) fn make(&mut self, ready: Ready) -> Option<Tag> {
         if ready == Ready::Anyone {
             return None;

@@ -42,7 +42,7 @@ pub enum Requester {
 /// When a freed block may be used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ready {
-    /// A barrier already orders all later work behind the block's last use.
+    /// At once, by every request: all later work is ordered behind the block's last use.
     Anyone,
     /// On `stream` at once, elsewhere when `event` is complete.
     OnStream { stream: StreamId, event: EventId },
@@ -60,7 +60,7 @@ pub enum Ready {
 }
 
 impl Ready {
-    /// The event whose completion makes the block free for anyone.
+    /// The event whose completion makes the block free for every request.
     pub fn event(self) -> Option<EventId> {
         match self {
             Ready::OnStream { event, .. }
@@ -107,7 +107,7 @@ pub struct Allocation {
     /// Bytes of the block, after rounding.
     pub bytes: u64,
     pub requested_bytes: u64,
-    /// It was its stream's before this was complete, and is anyone else's only afterwards.
+    /// Its stream may use it before this is complete, others only afterwards.
     pub behind: Option<EventId>,
 }
 

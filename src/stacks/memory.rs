@@ -46,7 +46,7 @@ pub(crate) struct CheckedStack {
     window: [u64; WINDOW_WORDS],
     /// Address of the window, or `NOTHING`.
     start: u64,
-    /// The kernel does not read for anyone here (a sandbox forbids it).
+    /// The kernel refuses such reads here (a sandbox).
     pub refused: bool,
 }
 

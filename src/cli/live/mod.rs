@@ -30,7 +30,7 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 /// In a reply whose call sites another request consumed.
 const NO_SITES: &str = "\"call_sites\": null";
 const NOT_RECORDED: &str = "\"libraries\": null";
-/// An answer that is just being written is there so much later.
+/// How much later an answer is there that is just being written.
 const WRITES_FOR: Duration = Duration::from_millis(1);
 /// So often it is looked whether the process is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

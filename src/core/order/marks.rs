@@ -37,7 +37,7 @@ struct Counters {
     ended: AtomicU64,
 }
 
-/// Who counts.
+/// Which counters a thread adds to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
     /// The one thread of the process that owns this lane for good.

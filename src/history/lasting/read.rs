@@ -1,5 +1,5 @@
-//! A file that a killed process left, taken apart. It may have been changed by anybody since: whatever is in
-//! it, there is an answer or a sentence, and memory and time are in proportion to what is stored of it.
+//! Reads the file that a killed process left. It may have been changed since: whatever is in it, reading
+//! ends with a result or an error, and takes memory and time in proportion to what is stored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display, Formatter};

@@ -1,5 +1,5 @@
 //! The exported `dlsym`. It tail-jumps to the real one for everything that is not ours, so that
-//! the real one sees the true caller: `RTLD_NEXT` and `RTLD_DEFAULT` depend on who calls, and so
+//! the real one sees the true caller: `RTLD_NEXT` and `RTLD_DEFAULT` depend on the caller, and so
 //! does the text of `dlerror`.
 //!
 //! Called by every program, also before any constructor and from inside memory allocators that
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     core::arch::naked_asm!(
         ".cfi_startproc",
         "endbr64",
-        "mov rdx, [rsp]", // the return address: who asks
+        "mov rdx, [rsp]", // the return address: the caller
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
         "push rsi",
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         ".cfi_offset w30, -24",
         "stp x0, x1, [sp, #16]",
         "mov x29, sp",
-        "mov x2, x30", // the return address: who asks
+        "mov x2, x30", // the return address: the caller
         "bl {pick}",
         "mov x16, x0",
         "mov x17, x1",
@@ -144,7 +144,7 @@ fn unseen(
 }
 
 /// What the caller's own library and those that it needs define: what a plugin sees of a driver
-/// that nobody loaded for all. Seldom: only where the global scope has no driver.
+/// that was loaded for it alone. Seldom: only where the global scope has no driver.
 #[cold]
 fn in_scope_of(caller: *const c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it in.

@@ -1,5 +1,5 @@
 //! Ends of a process that run no exit handlers: `_exit` and `_Exit`, by which interpreters and
-//! servers leave. What is asked for at exit is said here, then the real function ends the process.
+//! servers leave. What is asked for at exit is written here, then the real function ends the process.
 //!
 //! redhook's `hook!` serves here; the real functions are `c_library`'s.
 
@@ -27,6 +27,6 @@ fn leave(real: Option<unsafe extern "C" fn(c_int)>, code: c_int) {
         // SAFETY: the real function with the program's argument; it does not return.
         unsafe { real(code) }
     }
-    // SAFETY: what the real one does, should there be none. Nobody may come back from here.
+    // SAFETY: what the real one does, should there be none. This must not return.
     unsafe { libc::syscall(libc::SYS_exit_group, code) };
 }

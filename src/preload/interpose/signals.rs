@@ -7,10 +7,12 @@
 //! snapshot is written. A signal that the program ignores stays ignored, of either kind: that is
 //! what the programs inherit that it starts.
 //!
-//! Whoever goes past us to the kernel is right: our view counts only while our handler is there.
+//! A handler installed by a system call of the program's own counts: our view holds only while our handler
+//! is there.
 //!
-//! A handler of ours leaves word for the writer (`snapshots::triggers`), and stops the program where the
-//! signal is a deadly one (`snapshots::stop`): it takes no lock, allocates nothing, and keeps `errno`. Signals reach us only after CUDA was started; before, and in
+//! Our handler posts a request to the writer (`snapshots::triggers`), and stops the program where the
+//! signal is a deadly one (`snapshots::stop`): it takes no lock, allocates nothing, and keeps `errno`. Signals
+//! reach us only after CUDA was started; before, and in
 //! a forked child, the program is alone with them.
 
 use core::ffi::{c_int, c_void};

@@ -1,6 +1,6 @@
 //! Functions that the list does not know (a newer driver): passed through with every register and
 //! the stack untouched, since their signatures are unknown. The first call of each is logged and
-//! ends the skipping of barriers: it may have submitted work that nobody counted (docs/ordering.md 6).
+//! ends the skipping of barriers: it may have submitted work that was not counted (docs/ordering.md 6).
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;

@@ -3,11 +3,11 @@
 //! makes a snapshot of it.
 //!
 //! Note [Lasting]. The rings, the rows and the stacks lie there and nowhere else, so recording them costs what
-//! it costs without. A page of such a file that cannot be had is a SIGBUS for whoever writes it, so each chunk
+//! it costs without. Writing to a page of such a file that the system has no memory for is a SIGBUS, so each chunk
 //! is fetched by the kernel first (`fetch`), which says where there is none; and the file takes memory only
 //! while half of the file system is free, because others in a container share it and die of its end. Where
 //! that is not so, the history moves back into the process's own memory, with a line, and the file goes.
-//! A file that somebody cuts short is a SIGBUS as well: its mode lets nobody write it but root.
+//! A file that another process cuts short is a SIGBUS as well: its mode lets only root write it.
 //!
 //! The file is not kept open: programs close descriptors that they do not know. A forked child has the mapping
 //! and never uses it: nothing is recorded there.
@@ -58,7 +58,7 @@ pub(crate) fn is_on() -> bool {
     made().is_some()
 }
 
-/// The snapshot that was promised for the end does not come. Answers whether there will be another way.
+/// The snapshot that was promised for the end does not come. Returns whether `cachealloc recover` can make it.
 pub(crate) fn keep() -> bool {
     KEPT.store(true, Ordering::SeqCst);
     is_on()

@@ -66,7 +66,7 @@ impl Why {
     }
 }
 
-/// Writes a snapshot of the whole process. Answers how many entries the history lacks.
+/// Writes a snapshot of the whole process. Returns how many entries the history lacks.
 pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
     let mut snapshot = take()?;
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
@@ -134,7 +134,7 @@ fn note_part(part: Option<&Path>) {
     let name = part.and_then(|part| CString::new(part.as_os_str().as_bytes()).ok());
     let before = PART.swap(name.map_or(null_mut(), CString::into_raw), Ordering::AcqRel);
     if !before.is_null() {
-        // SAFETY: it came from `into_raw`, and is in nobody else's hands.
+        // SAFETY: it came from `into_raw`, and the swap took it out: there is no other reference.
         drop(unsafe { CString::from_raw(before) });
     }
 }
@@ -300,13 +300,13 @@ pub(crate) fn settings() -> Settings {
             ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]
         .into_iter()
-        .chain(whose())
+        .chain(process_facts())
         .collect(),
     }
 }
 
-/// Which process this is, for whoever reads several snapshots.
-fn whose() -> impl Iterator<Item = (String, String)> {
+/// Which process this is, to tell several snapshots apart.
+fn process_facts() -> impl Iterator<Item = (String, String)> {
     let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = String::from_utf8_lossy(&arguments);
     let facts = [
@@ -329,7 +329,7 @@ fn clock() -> Clock {
     Clock { time_ns, epoch_us: time_ns.wrapping_add(crate::clock::epoch_offset_ns()) / 1000 }
 }
 
-/// Nobody ends the context while the answer lives. None: it is gone, or its end takes long.
+/// The context does not end while the guard lives. None: it has ended, or its end takes long.
 fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<'_, ()>> {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What became of the snapshots so far, for those who ask from outside.
+//! What became of the snapshots so far, for the statistics.
 
 use std::io;
 use std::path::Path;

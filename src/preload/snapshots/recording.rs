@@ -20,8 +20,8 @@ use crate::snapshots::{contents, triggers, writer};
 use crate::{identity, process};
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
-/// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY where
-/// somebody was stopped with a lock, and has changed nothing. Call without a lock of ours.
+/// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY and
+/// changes nothing where a stopped thread holds a lock. Call without a lock of ours.
 pub(crate) fn change(change: Change, patience: Patience) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = patience.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;

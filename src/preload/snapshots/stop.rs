@@ -5,7 +5,7 @@
 //! removes a file any more. So the thread that got the signal stays in its handler, and sends every
 //! other thread but the writer the signal that glibc keeps for `setuid`, which no program that uses
 //! glibc can block; they stay in the handler of that. The other way was a copy of the process (`fork`)
-//! that writes while the original dies at once. But whoever waits for the process would not find
+//! that writes while the original dies at once. But a program that waits for the process would not find
 //! the file, the end of a container takes the copy with it, and copying the page tables of a
 //! process with 100 GB takes a second in which the original stands still anyway.
 //!
@@ -53,12 +53,12 @@ pub(crate) enum Next {
     End,
     /// The writer asks in vain for a lock of ours.
     LacksLock,
-    /// The writer sleeps: somebody has what it needs.
+    /// The writer sleeps: a stopped thread has what it needs.
     Sleeps,
     Wait,
 }
 
-/// For a handler: stops all threads but the writer until `look` says to end, and answers true then.
+/// For a handler: stops all threads but the writer until `look` says to end, and returns true then.
 /// False: this thread goes on for a moment, for it may hold what the writer needs; it
 /// comes back here. `signal`: the one that came, whose handler is ours.
 pub(crate) fn conduct(
@@ -167,7 +167,7 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let errno = unsafe { *libc::__errno_location() };
     let own = own_number();
     if own == silence::writer_number() {
-        // It had just begun, and nobody knew it yet.
+        // It had just begun, and its number was not known yet.
     } else if CONDUCTOR.load(Ordering::SeqCst) == own {
         if !CONDUCTS.load(Ordering::SeqCst) {
             crate::snapshots::triggers::go_on_ending(context);

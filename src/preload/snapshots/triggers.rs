@@ -1,7 +1,7 @@
-//! When snapshots are written. A thread of ours writes them (`writer`), which also answers other processes.
+//! When snapshots are written. A thread of ours writes them (`writer`), and serves the readers in other processes.
 //!
-//! At the end of the process and when memory ran out, the asker waits; so does a program that calls
-//! for one. The thread begins with the first context, when CUDA has threads of its own; a process
+//! The end of the process, a shortage of memory and a call by the program wait for theirs; a signal does
+//! not. The thread begins with the first context, when CUDA has threads of its own; a process
 //! that never gets that far has neither thread nor files, and without CUDA no handler.
 
 use core::ffi::c_void;
@@ -31,7 +31,7 @@ use crate::{config, filter, heap, identity, log};
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A program that calls for a snapshot waits as long as a slow disk may take.
 pub(crate) const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
-/// While the program is stopped: after so long somebody that was stopped may have what the writer lacks.
+/// While the program is stopped: after so long a stopped thread may have what the writer lacks.
 const STUCK: Duration = Duration::from_millis(3);
 /// How often the thread of a deadly signal may run on, because it may hold the lock that the writer needs.
 const RETURNS_MAX: u32 = 20_000;
@@ -156,7 +156,7 @@ pub(crate) fn go_on_ending(context: *const c_void) {
 }
 
 /// The process ends: one last snapshot where something is recorded, and whole files in any case.
-/// Whoever else ends the process meanwhile waits as well.
+/// Another thread that ends the process meanwhile waits as well.
 pub(crate) fn at_exit() {
     if DIRECTORY.get().is_none() {
         if SIGNALS.pending().is_some() {
@@ -226,7 +226,7 @@ pub(crate) fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     }
 }
 
-/// One snapshot answers all that was asked for before it was begun.
+/// One snapshot serves all requests that were posted before it was begun.
 fn serve() {
     let words = [&SIGNALS, &SHORTAGES, &ENDS, &EXIT];
     let asked = words.map(|word| (word, word.pending()));
@@ -276,7 +276,7 @@ fn write_to_template(why: Why) {
             "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
             path.display()
         )),
-        // Who names what is no file, `/dev/null` say, wants none.
+        // A path that is no file, `/dev/null` say, means that none is wanted.
         Err(error)
             if matches!(why, Why::Exit | Why::Ended)
                 && error.kind() != io::ErrorKind::InvalidInput

@@ -1,9 +1,9 @@
 //! The thread that writes snapshots, and how others reach it.
 //!
-//! Whoever wants something leaves word, and may wait. The asker may stand anywhere: in a signal
-//! handler, inside `malloc`, with a lock of ours in its hands. So leaving word takes no lock, and
-//! nobody waits for a writer that no longer gets on (`process::silence`): what the asker holds may be what it
-//! lacks. A thread of the program may have a small stack, another reason to write here.
+//! A thread posts a request, and may wait until it is served. It may be anywhere: in a signal handler,
+//! inside `malloc`, with a lock of ours held. So posting takes no lock, and no thread waits for a writer
+//! that makes no progress (`process::silence`): the writer may need the very lock that this thread holds.
+//! Threads of the program may have small stacks, another reason to write here.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,18 +20,17 @@ use crate::{heap, process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What the thread does after every word.
+/// What the thread does after every request.
 static SERVE: OnceLock<fn()> = OnceLock::new();
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// What the writer sleeps on, where there is no file for other processes: changes with every word.
+/// What the writer sleeps on, where there is no file for other processes: changes with every request.
 static BELL: AtomicU32 = AtomicU32::new(0);
 /// There was no memory, and nothing is served any more.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// The process ends: the file for other processes goes.
 static LEAVES: Request = Request::new();
 
-/// Something that the writer may be asked for. Counters, because somebody may ask again while the
-/// last word is served.
+/// One kind of request. Counters, because another may be posted while the last is served.
 #[derive(Default)]
 pub(crate) struct Request {
     left: AtomicU32,
@@ -43,26 +42,26 @@ impl Request {
         Request { left: AtomicU32::new(0), served: AtomicU32::new(0) }
     }
 
-    /// Leaves word. For signal handlers, too: a system call, no lock.
+    /// Also for signal handlers: a system call, no lock.
     pub(crate) fn post(&self) -> u32 {
         let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
         ring();
         number
     }
 
-    /// Leaves word once for all, for all who ask: the number is 1.
+    /// The same for what is done only once, however often it is posted: the number is 1.
     pub(crate) fn post_once(&self) -> u32 {
         self.left.store(1, Ordering::Release);
         ring();
         1
     }
 
-    /// How often word was left so far.
+    /// How often it was posted so far.
     pub(crate) fn posted(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// The number of the last word, where it is not served yet.
+    /// The number of the last request, unless it was served.
     pub(crate) fn pending(&self) -> Option<u32> {
         let left = self.posted();
         (!self.is_served(left)).then_some(left)
@@ -72,13 +71,13 @@ impl Request {
         self.served.load(Ordering::SeqCst).wrapping_sub(number) as i32 >= 0
     }
 
-    /// For the writer: all words up to this one are served.
+    /// For the writer: all up to this one are served.
     pub(crate) fn note_served(&self, number: u32) {
         self.served.store(number, Ordering::SeqCst);
     }
 
-    /// Waits until this word is served. False: it is not, and the writer has slept for so long, or
-    /// has given up.
+    /// Waits until this one is served. False: it is not, and the writer has slept for so long, or has
+    /// given up.
     pub(crate) fn wait(&self, number: u32, silence_max: Duration) -> bool {
         let mut silence = Silence::begin();
         while !self.is_served(number) {
@@ -96,7 +95,7 @@ type Job = Box<dyn FnOnce() + Send>;
 static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 static JOBS_LEFT: Request = Request::new();
 
-/// Starts the thread, which calls `serve` after every word. False: there is none.
+/// Starts the thread, which calls `serve` after every request. False: it could not be started.
 pub(crate) fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
     let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
@@ -108,8 +107,8 @@ pub(crate) fn runs() -> bool {
     RUNS.load(Ordering::Acquire)
 }
 
-/// Has the writer do something, which it does after the snapshots that are asked for, and answers
-/// with the result. None: it failed, or is not done yet.
+/// Runs `body` in the writer's thread, after the snapshots that were asked for, and returns its result.
+/// None: it failed, or is not done yet.
 pub(crate) fn run<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
     silence_max: Duration,
@@ -127,7 +126,7 @@ pub(crate) fn finish_jobs(silence_max: Duration) -> bool {
     JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
 }
 
-/// Whether it will never serve a word again, for want of memory.
+/// Whether it will never serve a request again, for want of memory.
 pub(crate) fn gave_up() -> bool {
     GAVE_UP.load(Ordering::Acquire)
 }
@@ -173,7 +172,7 @@ fn work() {
             let _ = catch_unwind(lasting::keep_up);
             heap::shrink();
         }
-        // Who rings rings both bells; where there is a file, others can ring the one in it.
+        // `ring` rings both bells; where there is a file, other processes can ring the one in it.
         let no_longer = lasting::next();
         if !look.is_some_and(|look| live::wait_for_the_bell(&look, no_longer)) {
             own_thread::wait(&BELL, heard, no_longer);
@@ -181,7 +180,7 @@ fn work() {
     }
 }
 
-/// Nobody waits, and the process does not end.
+/// No thread waits for the end of the process, which has not begun.
 fn is_idle() -> bool {
     LEAVES.posted() == 0 && process::ends_by() == 0
 }

@@ -95,7 +95,7 @@ function key_in_flame(flame, event) {
   }
 }
 
-// In words, for those who do not see the canvas, and for copying.
+// In words, for screen readers and for copying.
 function tell_path(flame) {
   const [name, amount, place] = flame_text(flame, flame.focus);
   flame.path.textContent = flame.focus === ROOT ? '' : `${name}: ${amount}. ${place}`;

@@ -105,7 +105,7 @@ fn threads_with_small_stacks_of_the_programs_own() {
         let failed =
             unsafe { libc::pthread_create(&mut thread, &attributes, start, core::ptr::null_mut()) };
         assert_eq!(failed, 0);
-        // SAFETY: a thread that nobody else joins.
+        // SAFETY: a thread that is joined only here.
         unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
     });
 }

@@ -29,7 +29,7 @@ fn a_head_is_read_as_it_was_written() {
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | *byte as u64);
         bytes[from..to].chunks(size).map(number).collect()
     };
-    // As others read it, who have only the description. The machines that this runs on are little-endian.
+    // As other programs read it, by the description alone. The machines that this runs on are little-endian.
     assert_eq!(&bytes[..8], b"cachLIVE");
     assert_eq!(numbers(8, 16, 4), [u64::from(LAYOUT), 1]);
     assert_eq!(numbers(16, 32, 8), [2 << 40, 3 << 40]);

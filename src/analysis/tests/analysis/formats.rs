@@ -173,7 +173,7 @@ fn files_in_one_table() {
     assert_eq!(shown, [("new".into(), 1), ("same".into(), 8), ("f < other".to_string(), 35)]);
     assert_eq!(after.totals().live_bytes, 44);
     assert_eq!(after.devices[0].at_bytes, 44);
-    // A device that is not there, and one that nobody asked for.
+    // A device that is not there, and one that was not asked for.
     let mut none = Aggregate::default();
     none.add(&mut common, &second, When::End, Some(1));
     assert_eq!((none.sites.len(), none.devices.len()), (0, 0));

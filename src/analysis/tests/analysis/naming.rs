@@ -72,7 +72,7 @@ fn the_frame_that_says_where() {
         "f me/a.cpp:5",
         "main me/a.cpp:9",
     );
-    // Through a container of somebody else.
+    // Through a container of another library's.
     site(
         &[
             ("cudaMalloc", "/work/app", 4660),
@@ -95,7 +95,7 @@ fn the_frame_that_says_where() {
         "forward me/model.py:52",
         "<module> me/train.py:80",
     );
-    // CuPy: C that Python was compiled to, with lines of files that nobody has.
+    // CuPy: C that Python was compiled to, with lines of files that are not there.
     site(
         &[
             ("__pyx_f_4cupy_7runtime_malloc(unsigned long)", "/work/cupy/api/runtime.cpp", 13_544),
@@ -312,7 +312,7 @@ fn names_are_found_late() {
         assert_eq!(frames(&snapshot), judged);
     }
 
-    // Not in whatever folder somebody is in.
+    // Not in the current folder.
     assert!(!lack_names(&snapshot_of(Path::new("whole"), address), &nowhere));
 
     // Another build lies there now.

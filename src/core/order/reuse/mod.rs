@@ -33,7 +33,7 @@
 //!
 //! ```text
 //! look       look = reuse.look(); look.stream(..) for all
-//! allocate   look; look.ready(): these blocks are free, for a stream or for anyone; mend all;
+//! allocate   look; look.ready(): these blocks are free, for one stream or for all; mend all;
 //!            look.allocation_point(stream that the block was free for, or None), kept with the block
 //! free       look; look.freed(block, ..)
 //! a stream waits for a captured event, or its terminals are set

@@ -1,4 +1,4 @@
-//! The oracle: what is allocated and who may take which byte, as a naive list of ranges that knows
+//! The oracle: what is allocated and which request may take which byte, as a naive list of ranges that knows
 //! no segments, no blocks, no coalescing. It panics when the allocator breaks the contract.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub struct Model {
     retired: Vec<Range<u64>>,
     waiting: Vec<Waiting>,
     frees_count: u64,
-    /// Every range that was taken, or became free for anyone, in that order.
+    /// Every range that was taken, or became free for every request, in that order.
     touches: Vec<Range<u64>>,
     /// Captures whose graph may be launched, and what they use.
     pools: Vec<Captured>,
@@ -34,7 +34,7 @@ struct Captured {
     ended: bool,
 }
 
-/// Bytes that were freed and are not for anyone yet.
+/// Bytes that were freed and are not free for every request yet.
 #[derive(Clone, Debug)]
 struct Waiting {
     bytes: Range<u64>,
@@ -143,7 +143,7 @@ impl Model {
         });
     }
 
-    /// The capture uses this block, which was everybody's memory.
+    /// The capture uses this block, which was the context's memory.
     pub fn joined(&mut self, block: BlockId, pool: PrivatePool) {
         let bytes = self.bytes_of(block);
         self.captured(pool).uses.push(bytes);
@@ -301,7 +301,7 @@ impl Model {
         self.touches.len()
     }
 
-    /// Nobody has used these bytes since that moment.
+    /// These bytes were not used since that moment.
     pub fn idle(&self, bytes: Range<u64>, since: usize) {
         let later = self.touches[since..].iter().find(|touched| overlap(touched, &bytes));
         assert!(later.is_none(), "{bytes:x?} is released as idle in spite of {later:x?}");

@@ -9,7 +9,7 @@
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
-//! n = now, idle n                   what nobody has used since then goes back
+//! n = now, idle n                   what was not used since then goes back
 //! trim, pressure on, pressure off, limit 50M, chunk 40M
 //! ```
 //!

@@ -58,7 +58,7 @@ impl Naive {
             let value = self.counters.get(counter).copied().unwrap_or(0);
             wanted.insert(counter.to_string(), value as i64);
         }
-        wanted.insert("max_split_size".to_string(), -1); // whoever shows the numbers fills it in
+        wanted.insert("max_split_size".to_string(), -1); // filled in where the numbers are shown
         let found: BTreeMap<String, i64> = keys::all(stats).into_iter().collect();
         for (key, value) in &found {
             assert_eq!(Some(value), wanted.get(key), "{key}");

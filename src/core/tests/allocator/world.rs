@@ -316,7 +316,7 @@ impl World {
         Moment { mark: self.allocator.idle_mark(), touches_count: self.model.touches_count() }
     }
 
-    /// What nobody has used since then goes back.
+    /// What was not used since then goes back.
     pub fn release_idle(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
         let segments = self.allocator.release_idle(since.mark);
         let mappings = self.allocator.unmap_idle(since.mark);

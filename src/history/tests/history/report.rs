@@ -1,4 +1,4 @@
-//! The text for a person: bytes, who holds them, and the report before an out-of-memory error.
+//! The readable text: bytes, what holds them, and the report before an out-of-memory error.
 
 use std::sync::Arc;
 

@@ -60,7 +60,7 @@ by_other_names! {
     __sysv_signal => program_sysv_signal_2: SYSV_SIGNAL_RESERVED, SA_RESETHAND | SA_NODEFER;
 }
 
-/// `signal` and its kin: a handler with these flags; answers the one before.
+/// `signal` and its kin: sets a handler with these flags, and returns the one before.
 fn set_handler(held: &Held, number: c_int, handler: usize, flags: c_int) -> usize {
     if handler == SIG_ERR {
         // SAFETY: this thread's own errno.

@@ -153,7 +153,7 @@ pub(super) fn change(
     held.alone(|| {
         let before = held.view(signal);
         if let Some(mut action) = action {
-            // Somebody asked the kernel, and puts back what it said.
+            // The program may put back what it has from the kernel: our handler.
             held.show_view(&mut action);
             held.keep(&action);
             let code = held.install(signal, &action);

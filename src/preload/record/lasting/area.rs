@@ -136,7 +136,7 @@ impl Area {
         }
     }
 
-    /// The file can hold no more: it goes, and whoever has a part of it moves back when it needs more.
+    /// The file can hold no more: it goes, and the users of its parts move back when they need more.
     pub(super) fn give_up(&self) {
         if !OVER.swap(true, Ordering::SeqCst) {
             if !filter::is_new() {
@@ -154,7 +154,7 @@ impl Area {
     }
 
     pub(super) fn word(&self, word: usize) -> &'static AtomicU64 {
-        // SAFETY: the mapping lives for ever, and its words before the chunks are atomics for everybody. Their
+        // SAFETY: the mapping lives for ever, and all use its words before the chunks as atomics. Their
         // pages were fetched.
         unsafe { &*self.base.cast::<AtomicU64>().wrapping_add(word) }
     }

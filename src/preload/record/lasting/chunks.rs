@@ -76,7 +76,7 @@ impl Area {
         };
         for place in first..wanted {
             if !self.fetch_chunk(place) {
-                return; // who needs it will find out
+                return; // the next request for it fails as well
             }
             let mut taken = lock(&self.taken);
             taken.fetched = taken.fetched.max(place + 1);
@@ -97,7 +97,7 @@ impl Area {
     pub(super) fn give_back(&self, place: usize) {
         self.word((TABLE_AT + place * 8) / 8).store(0, Ordering::Release);
         let chunk = self.chunk(place);
-        // SAFETY: nobody's any longer. Memory goes back to the system, and zeros are there next time.
+        // SAFETY: the chunk has no user any more. Its memory goes back to the system, and reads as zeros next time.
         let done = unsafe { libc::madvise(chunk.cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
         let mut taken = lock(&self.taken);
         if done == 0 && taken.free.try_reserve(1).is_ok() {
@@ -135,7 +135,7 @@ impl Area {
     pub(super) fn fetch(&self, at: usize, bytes: usize) -> bool {
         /// Since Linux 5.14, and faster than page by page.
         const MADV_POPULATE_WRITE: i32 = 23;
-        /// Adds 0 to the second word, and wakes nobody for it.
+        /// Adds 0 to the second word, and wakes no thread for it.
         const ADD_0: u32 = 1 << 28;
         let begin = at / PAGE_BYTES * PAGE_BYTES;
         let whole = self.base.wrapping_add(begin).cast();

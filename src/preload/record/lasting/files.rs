@@ -1,5 +1,5 @@
-//! The files in `/dev/shm`: how one is made, how much room there is, and which of those that dead processes left
-//! go. Users want them for a while; nobody wants them to pile up.
+//! The files in `/dev/shm`: how one is made, how much room there is, and which of those that dead
+//! processes left are removed: they are of use for a while, and must not pile up.
 
 use core::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ const TMPFS: i64 = 0x0102_1994;
 const LEFT_MAX: usize = 64;
 const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So that nobody but us writes it, not even by mistake.
+/// Read-only for all: only our own descriptor writes it, so no other program does by mistake.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o400).open(path)
@@ -62,7 +62,7 @@ struct Left {
     bytes: u64,
 }
 
-/// Removes what nobody will want: of this very process before it became this program, and old leftovers.
+/// Removes what is of no use: the file of this very process before `exec`, and old leftovers.
 pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     let Ok(folder) = fs::read_dir(FOLDER) else { return };
     let begin = format!("{NAME_BEGIN}{user}-");

@@ -98,7 +98,7 @@ impl<T: OfZeros> Lender<T> for Chunks {
         let place = self.owner.area.take(self.kind, self.owner.number, number)?;
         self.places.push(place);
         let chunk = self.owner.area.chunk(place).cast::<T>();
-        // SAFETY: zeros, nobody else's until `take_back`, and aligned to pages.
+        // SAFETY: zeros, this owner's alone until `take_back`, and aligned to pages.
         Some(unsafe { core::slice::from_raw_parts_mut(chunk, CHUNK_ROWS) })
     }
 

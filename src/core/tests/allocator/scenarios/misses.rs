@@ -195,7 +195,7 @@ fn the_stages_of_a_long_miss() {
     );
 }
 
-/// A stream takes what others still use once nothing else is left, and nobody gives that away.
+/// A stream takes what others still use once nothing else is left, and that is not released.
 #[test]
 fn a_stream_comes_behind_others() {
     check(

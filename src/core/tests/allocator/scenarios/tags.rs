@@ -1,4 +1,4 @@
-//! Tags: who may take a freed block before an event or a barrier, and how tags go away.
+//! Tags: which requests may take a freed block before an event or a barrier, and how tags go away.
 
 use crate::picture::check;
 
