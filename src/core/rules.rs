@@ -25,7 +25,7 @@ macro_rules! rules {
 }
 
 rules! {
-    /// Free blocks coalesce only if both are for anyone, or both for the same stream.
+    /// Free blocks coalesce only if both are free for every request, or both for the same stream.
     MergeSameTagOnly = "merge_same_tag_only",
     /// `cuMemAlloc` takes no block that still waits for something.
     ContextTakesUntaggedOnly = "context_takes_untagged_only",
@@ -57,14 +57,14 @@ rules! {
     AdoptUnnamed = "adopt_unnamed",
     /// What is freed in a capture behind work outside of it is not used again in it.
     OutsideFreeWaitsForPool = "outside_free_waits_for_pool",
-    /// A thread that submits work into a capture is one of the capture's.
-    CaptureThreadsJoin = "capture_threads_join",
-    /// And what it has allocated since the begin is the capture's as well.
-    HeldBlocksJoin = "held_blocks_join",
+    /// A thread that submits work into a capture takes part in it.
+    SubmittingThreadTakesPart = "submitting_thread_takes_part",
+    /// And what it has allocated since the begin, and not freed, is the capture's as well.
+    AllocatedBlocksJoin = "allocated_blocks_join",
     /// A capture has memory in every context.
     CaptureInEveryContext = "capture_in_every_context",
-    /// What no node names is everybody's, once it was freed.
-    UnnamedIsEverybodys = "unnamed_is_everybodys",
+    /// What no node names is free for every request, once it was freed.
+    UnnamedIsFree = "unnamed_is_free",
     /// And before that, where it is freed on a stream that does not capture.
     UnnamedLeavesPool = "unnamed_leaves_pool",
     /// Beside a block that a graph uses, others are freed as anywhere.
@@ -75,20 +75,20 @@ rules! {
     NamedStaysWithGraph = "named_stays_with_graph",
     /// The memory of a capture is its graph's as long as that, or anything made from it, lives.
     PoolLivesWithGraph = "pool_lives_with_graph",
-    /// And everybody's only when an event behind its last work is complete.
+    /// And free for every request only when an event behind its last work is complete.
     PoolEndsBehindEvent = "pool_ends_behind_event",
     /// And the work of other contexts with it.
     PoolEndsBehindOthers = "pool_ends_behind_others",
-    /// But at once where each free had waited.
-    SettledPoolEndsAtOnce = "settled_pool_ends_at_once",
+    /// But at once where each free had waited for all work.
+    WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.
     IdleBehindBarrier = "idle_behind_barrier",
     /// No thread of ours is in a context that ends.
-    EndHoldsKeeperOff = "end_holds_keeper_off",
+    EndHoldsScavengerOff = "end_holds_scavenger_off",
     /// Nor in the driver when the process ends.
-    KeeperStopsAtExit = "keeper_stops_at_exit",
+    ScavengerStopsAtExit = "scavenger_stops_at_exit",
     /// A request waits for memory that is being released.
     RoomIsAwaited = "room_is_awaited",
     /// And is tried again as long as some has come back since.
@@ -98,35 +98,35 @@ rules! {
     /// A free of a context block makes a barrier.
     BarrierOnFree = "barrier_on_free",
     /// The marks count the ends of submissions, not only their begins.
-    SkipNeedsEnded = "skip_needs_ended",
+    ElisionNeedsEnded = "elision_needs_ended",
     /// A barrier covers only up to where everything begun had ended before it.
     CoverNeedsSeen = "cover_needs_seen",
-    /// A free leans on another thread's barrier only if that was begun after the free.
-    LeanNeedsLaterBarrier = "lean_needs_later_barrier",
-    /// A free waits while work is in flight that the host could see.
-    LookWaits = "look_waits",
-    /// Visible work is marked before its real call and after it.
-    LookMarksBothSides = "look_marks_both_sides",
-    /// With a second context no barrier stands in for a wait.
-    PlainContextOnly = "plain_context_only",
-    /// While a capture runs no barrier is made.
-    CaptureSettles = "capture_settles",
+    /// A free shares another thread's barrier only if that was begun after the free.
+    ShareNeedsLaterBarrier = "share_needs_later_barrier",
+    /// A free waits while host-visible work is in flight.
+    VisibleWorkWaits = "visible_work_waits",
+    /// Host-visible work is counted before its real call and after it.
+    VisibleWorkMarksBothSides = "visible_work_marks_both_sides",
+    /// A barrier stands in for a wait only in an exclusive context.
+    ExclusiveContextOnly = "exclusive_context_only",
+    /// While a capture runs, a free waits natively and makes no barrier.
+    CaptureWaitsNatively = "capture_waits_natively",
     /// In mode `strict` every free waits.
     StrictWaits = "strict_waits",
     /// A block freed on a stream is for that stream only until its event is complete.
     AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
     /// What the block's context has waited for says nothing of a stream of another one.
     StreamElsewhereTags = "stream_elsewhere_tags",
-    /// `cuMemFree` of an async block neither waits nor makes a barrier.
-    PlainFreeOfAsyncParks = "plain_free_of_async_parks",
+    /// `cuMemFree` of a stream-ordered block parks it: no wait, no barrier.
+    FreeOfStreamBlockParks = "free_of_stream_block_parks",
     /// A block that was recorded on other streams is not its stream's at once.
     RecordedStreamsPark = "recorded_streams_park",
-    /// After the first cause every kernel counts as visible to the host.
+    /// After the first blind spot every kernel counts as host-visible.
     VisibleIsSticky = "visible_is_sticky",
     /// A kernel's arguments are searched for addresses of pinned memory.
     ArgumentsAreScanned = "arguments_are_scanned",
-    /// A copy or a fill of pinned memory is visible to the host.
-    PinnedOperandsLook = "pinned_operands_look",
+    /// A copy or a fill of pinned memory is host-visible.
+    PinnedOperandsAreVisible = "pinned_operands_are_visible",
     /// An address may stand at any byte of a kernel's arguments.
     ArgumentsAtAnyByte = "arguments_at_any_byte",
     /// An address at the end of pinned memory, or a little beside it, names that memory.
@@ -134,57 +134,57 @@ rules! {
     /// A copy of rows and planes touches what its offsets say, not where its addresses point.
     OffsetsCount = "offsets_count",
     /// A batch of copies reads and writes ordinary memory when it runs.
-    BatchesLook = "batches_look",
-    /// Pinned memory behind a texture, a surface or a tensor map is visible to the host.
-    ObjectsLook = "objects_look",
+    BatchesAreVisible = "batches_are_visible",
+    /// Pinned memory behind a texture, a surface or a tensor map is host-visible.
+    ObjectsAreVisible = "objects_are_visible",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
-    LessAccessPays = "less_access_pays",
-    /// A green context ends without a word, and its memory stays: it is entered by the primary one.
+    LessAccessWaits = "less_access_waits",
+    /// A green context ends without a hooked call, and its memory stays: it is entered by the primary one.
     GreenIsEnteredByPrimary = "green_is_entered_by_primary",
     /// A wait with a green context current says nothing of other work.
     GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.
     OwnWorkCounts = "own_work_counts",
-    /// No free in the order of a stream waits to look behind its block.
+    /// A stream-ordered free does not wait for the check of its red zone.
     ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.
     CallbackIsAsked = "callback_is_asked",
     /// What is served in place of the default pool counts in its numbers.
     PoolNumbersAreOurs = "pool_numbers_are_ours",
     /// At the end of the process the barriers of its frees are waited for.
-    EndPays = "end_pays",
-    /// Host functions and graphs are visible to the host.
-    HostFunctionsLook = "host_functions_look",
+    EndWaits = "end_waits",
+    /// Host functions and graphs are host-visible.
+    HostFunctionsAreVisible = "host_functions_are_visible",
     /// A wait for an event is a submission: it may hold work of another context.
     EventWaitsCount = "event_waits_count",
     /// What ends something that work uses waits for the barriers of earlier frees.
-    TeardownPays = "teardown_pays",
-    /// A call that could look past a barrier waits for it first.
-    AgentWaits = "agent_waits",
+    TeardownWaits = "teardown_waits",
+    /// A call that could reach memory past a barrier waits for it first.
+    ObserverWaits = "observer_waits",
     /// A query that returns "not ready" waits for its thread's last free and asks again.
     QueryAsksAgain = "query_asks_again",
     /// A query does not wait for the frees of other threads.
-    QueryPaysOwnDebts = "query_pays_own_debts",
-    /// A free that skips its barrier owes what the barrier behind it owes.
-    SkippedFreeLeans = "skipped_free_leans",
-    /// A debt is paid by the event of its free, not by waiting for all work so far.
-    DebtWaitsForItsFree = "debt_waits_for_its_free",
+    QueryWaitsForOwnFrees = "query_waits_for_own_frees",
+    /// A free whose barrier is left out shares the pending one that covers it.
+    ElidedFreeShares = "elided_free_shares",
+    /// A pending barrier is waited for by the event of its free, not with all work so far.
+    PendingBarrierIsOfItsFree = "pending_barrier_is_of_its_free",
     /// An event that may still be waited for is not recorded again.
     EventNotReused = "event_not_reused",
     /// A block is taken from the program before anything else is done for its free.
     ClaimBeforeFree = "claim_before_free",
     /// A block is handed out only after the wait of its barrier is in.
     PublishAfterBarrier = "publish_after_barrier",
-    /// A free whose barrier the driver refuses waits instead.
-    RefusedBarrierSettles = "refused_barrier_settles",
+    /// A free whose barrier the driver refuses waits natively instead.
+    RefusedBarrierWaitsNatively = "refused_barrier_waits_natively",
     /// A free that the driver does not permit leaves the block to the program.
     RefusedFreeKeepsBlock = "refused_free_keeps_block",
     /// No capture begins while a barrier is under way.
     CaptureGate = "capture_gate",
     /// No barrier is begun while a real free may hold the context.
     BarrierGivesWay = "barrier_gives_way",
-    /// An allocation in a context that is lost asks the driver.
-    LostContextRefuses = "lost_context_refuses",
+    /// An allocation in a context with a sticky error asks the driver.
+    StickyErrorRefuses = "sticky_error_refuses",
     /// Segments go back in the order of streams, not by a free that waits for all.
     ReleaseInStreamOrder = "release_in_stream_order",
     /// Memory that went back in the order of a stream is the device's when that was synchronised with.
@@ -200,7 +200,7 @@ rules! {
     /// A second try finds its in-out arguments as the program wrote them.
     RetryRestoresSizes = "retry_restores_sizes",
     /// The end of a context takes its segments and blocks with it.
-    ContextDeathForgets = "context_death_forgets",
+    ContextEndForgets = "context_end_forgets",
     /// Memory counts against the limit before the driver is asked for it.
     LimitClaimsFirst = "limit_claims_first",
     /// A default pool that the program works with is the driver's.
@@ -213,7 +213,7 @@ rules! {
     CaptureDroppedNodesMark = "capture_dropped_nodes_mark",
     /// A node with an early edge may run on when the nodes behind it are complete.
     CaptureLooseNodesMark = "capture_loose_nodes_mark",
-    /// A block for anyone is reused when it is free for every stream of the capture.
+    /// A block is reused by a request of no stream when it is free for every stream of the capture.
     CaptureReuseForEveryStream = "capture_reuse_for_every_stream",
     /// A programmatic edge does not mean that the node before is complete.
     CaptureEarlyIsNotComplete = "capture_early_is_not_complete",
@@ -237,15 +237,15 @@ rules! {
     EndsWhatWasThere = "ends_what_was_there",
     /// The end of a context takes its kernels with it.
     KernelsEndWithContext = "kernels_end_with_context",
-    /// A block that the core has taken for a request is told under the same lock.
+    /// A block that the core has taken for a request is recorded under the same lock.
     ArrivedIsTold = "arrived_is_told",
-    /// What a thread owes is everybody's when it has ended.
-    DebtOutlivesThread = "debt_outlives_thread",
+    /// The pending barriers of a thread are the process's when the thread has ended.
+    PendingBarrierOutlivesThread = "pending_barrier_outlives_thread",
     /// A query waits for the frees of other threads, for a while.
-    OthersDebtsForAWhile = "others_debts_for_a_while",
+    OthersFreesForAWhile = "others_frees_for_a_while",
     /// A free on a stream that is not there frees nothing.
     StreamIsThere = "stream_is_there",
-    /// Whatever waits in the driver and holds the context meanwhile says that it comes.
+    /// A call that waits in the driver and holds the context meanwhile is announced.
     TeardownIsAnnounced = "teardown_is_announced",
     /// Where memory is short, what work still uses stays for requests that can be ordered behind it.
     WaitingMemoryStays = "waiting_memory_stays",
@@ -259,7 +259,7 @@ rules! {
     AssumedOverWhereShort = "assumed_over_where_short",
     /// But not before what its stream had been handed it behind.
     AssumedWaitsForBefore = "assumed_waits_for_before",
-    /// Whoever asks how much memory is free is told of what frees would natively have waited for.
+    /// A query for the free memory counts what frees would natively have waited for.
     ToldBehindFrees = "told_behind_frees",
     /// A stream that the driver does not destroy goes on to capture.
     RefusedStreamCaptures = "refused_stream_captures",

@@ -170,7 +170,7 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
     }
     let run = program("destroyed_beside_a_capture", "global").env("SIM_MEMORY_MB", "160");
-    let ran = run.conf("log:quiet").env("CACHEALLOC_BREAK", "settled_pool_ends_at_once").output();
+    let ran = run.conf("log:quiet").env("CACHEALLOC_BREAK", "waited_pool_ends_at_once").output();
     assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
@@ -235,9 +235,10 @@ fn threads_that_submit_take_part() {
     everywhere("backward", "ok");
     everywhere("handed_over", "ok");
     everywhere("copied_in_rows", "ok");
-    for (name, rule) in
-        [("copied_in_rows", Rule::CaptureThreadsJoin), ("backward", Rule::HeldBlocksJoin)]
-    {
+    for (name, rule) in [
+        ("copied_in_rows", Rule::SubmittingThreadTakesPart),
+        ("backward", Rule::AllocatedBlocksJoin),
+    ] {
         let ran = program(name, "thread-local").env("CACHEALLOC_BREAK", rule.name()).output();
         assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{}", rule.name());
     }

@@ -263,7 +263,7 @@ fn what_is_free_does_not_change_on_its_way() {
 fn contexts_end_in_spite_of_the_keeper() {
     for way in ["contexts 80", "primary 80"] {
         clean(&hurried(way).conf(ALWAYS));
-        goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::EndHoldsKeeperOff));
+        goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::EndHoldsScavengerOff));
     }
     clean(&hurried("contexts 20").conf(ALWAYS_EXPANDABLE));
 }
@@ -291,7 +291,7 @@ fn the_process_ends_in_spite_of_the_keeper() {
         let run = hurried(&format!("leave {us}")).conf(ALWAYS).env("SIM_TEARDOWN_MS", "30");
         clean(&run);
         if us == 4_000 {
-            goes_wrong(&broken(run, Rule::KeeperStopsAtExit));
+            goes_wrong(&broken(run, Rule::ScavengerStopsAtExit));
         }
     }
 }

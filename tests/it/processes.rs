@@ -59,7 +59,7 @@ fn the_text_of_kernels_is_there_at_the_end() {
             let ran = same(&run).ok();
             assert_eq!(ran.stdout, "the kernel says 1\n", "{how}, {mode}: {ran:#?}");
         }
-        let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_pays").output();
+        let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_waits").output();
         assert_eq!(broken.stdout, "", "{how}: {broken:#?}");
     }
     // Not from a handler, which may have interrupted the driver.

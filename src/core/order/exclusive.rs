@@ -71,13 +71,15 @@ impl Exclusive {
             return false;
         }
         let submitter = self.submitter.load(SeqCst);
-        submitter == NO_CONTEXT || submitter == context_id || !rule_holds(Rule::PlainContextOnly)
+        submitter == NO_CONTEXT
+            || submitter == context_id
+            || !rule_holds(Rule::ExclusiveContextOnly)
     }
 
     /// Records an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
     /// before the first `waited` gets true, not only the first: none may continue without a wait.
     pub fn observe(&self, observer: Observer) -> bool {
-        if observer == Observer::SecondContext && !rule_holds(Rule::PlainContextOnly) {
+        if observer == Observer::SecondContext && !rule_holds(Rule::ExclusiveContextOnly) {
             return false;
         }
         let bit = 1 << observer as u32;

@@ -122,7 +122,7 @@ impl Ledger {
     pub fn begin(&self, host_visible: bool, lane: Lane) {
         if host_visible {
             self.host_visible.begin(lane);
-            if !rule_holds(Rule::LookMarksBothSides) {
+            if !rule_holds(Rule::VisibleWorkMarksBothSides) {
                 self.host_visible.end(lane);
             }
         }
@@ -138,7 +138,7 @@ impl Ledger {
     /// As `submitted`, with the lane that `begin` got.
     #[inline]
     pub fn end(&self, host_visible: bool, lane: Lane) {
-        if host_visible && rule_holds(Rule::LookMarksBothSides) {
+        if host_visible && rule_holds(Rule::VisibleWorkMarksBothSides) {
             self.host_visible.end(lane);
         }
         self.submitted.end(lane);

@@ -167,7 +167,7 @@ impl Seen {
     /// because the barrier may stand before or behind what that call submits.
     #[inline]
     pub fn covers(self) -> Option<u64> {
-        if !rule_holds(Rule::SkipNeedsEnded) || !rule_holds(Rule::CoverNeedsSeen) {
+        if !rule_holds(Rule::ElisionNeedsEnded) || !rule_holds(Rule::CoverNeedsSeen) {
             return Some(self.begun);
         }
         (self.begun == self.ended).then_some(self.ended)
@@ -207,7 +207,7 @@ impl Cover {
 /// The decision of `quiet_since`, on its own so that the tests can take the reads apart.
 #[inline]
 pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
-    let ended_too = begun == ended || !rule_holds(Rule::SkipNeedsEnded);
+    let ended_too = begun == ended || !rule_holds(Rule::ElisionNeedsEnded);
     ended_too && begun == covered
 }
 

@@ -69,7 +69,7 @@ impl PendingBarriers {
     #[inline]
     pub fn in_since(&self, taken: u64) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
-        let later = noted > taken || noted != 0 && !rule_holds(Rule::LeanNeedsLaterBarrier);
+        let later = noted > taken || noted != 0 && !rule_holds(Rule::ShareNeedsLaterBarrier);
         later.then_some(BarrierNumber(noted))
     }
 

@@ -102,7 +102,7 @@ pub fn free_context_block(facts: &Facts) -> Route {
 /// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would make
 /// other streams wait for work that natively they need not wait for.
 pub fn free_async_block_plainly(facts: &Facts) -> Route {
-    if !rule_holds(Rule::PlainFreeOfAsyncParks) {
+    if !rule_holds(Rule::FreeOfStreamBlockParks) {
         return free_context_block(facts);
     }
     if facts.in_driver_callback {
@@ -140,7 +140,7 @@ fn ordered(facts: &Facts) -> Route {
         return Route::WaitNatively;
     }
     // If submissions are unseen, "nothing visible in flight" is not known either.
-    let visible_quiet = facts.visible_quiet && facts.elision || !rule_holds(Rule::LookWaits);
+    let visible_quiet = facts.visible_quiet && facts.elision || !rule_holds(Rule::VisibleWorkWaits);
     if !visible_quiet {
         return Route::BarrierThenWait;
     }
@@ -168,5 +168,5 @@ fn can_record(facts: &Facts) -> bool {
 }
 
 fn captures_forbid(facts: &Facts) -> bool {
-    facts.capturing && rule_holds(Rule::CaptureSettles)
+    facts.capturing && rule_holds(Rule::CaptureWaitsNatively)
 }

@@ -242,7 +242,7 @@ impl<'a> Free<'a> {
             Refused::Capturing => self.wait_natively(Wait::Capture),
             Refused::Held => self.wait_natively(Wait::Held),
             Refused::Failed(code) if sys::is_returned_by_free(code) => self.conclude(code),
-            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierSettles) => {
+            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierWaitsNatively) => {
                 self.conclude(SUCCESS)
             }
             Refused::Failed(_) => self.wait_natively(Wait::BarrierFailed),

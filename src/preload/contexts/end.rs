@@ -17,7 +17,7 @@ use crate::{clock, pagemap};
 
 /// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
 pub(crate) fn destroyed(context: &'static Context) {
-    if rule_holds(Rule::ContextDeathForgets) {
+    if rule_holds(Rule::ContextEndForgets) {
         context.final_stats.get_or_init(|| Box::new(destroy(context)));
     }
 }

@@ -266,7 +266,7 @@ impl OpenCapture {
         for OwnPool { context, pool, .. } in pools {
             if !rule_holds(Rule::PoolLivesWithGraph) {
                 pools::close(context, pool);
-            } else if !context.is_dead() && rule_holds(Rule::UnnamedIsEverybodys) {
+            } else if !context.is_dead() && rule_holds(Rule::UnnamedIsFree) {
                 pools::open_rest(context, pool, &names);
             }
         }

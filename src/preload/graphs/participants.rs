@@ -104,7 +104,7 @@ pub(crate) unsafe fn submits(
     let mut outside = lock(&OUTSIDE);
     let mut since_begin = |address: &u64| {
         let since = |(_, since): &(usize, u64)| *since > capture.begun_at;
-        rule_holds(Rule::HeldBlocksJoin)
+        rule_holds(Rule::AllocatedBlocksJoin)
             && outside.get(address).is_some_and(since)
             && outside.remove(address).is_some()
     };
@@ -115,11 +115,11 @@ pub(crate) unsafe fn submits(
 
 /// This thread submits into the capture, or has done so.
 pub(crate) fn takes_part(thread: &Thread, capture: &OpenCapture) {
-    if !rule_holds(Rule::CaptureThreadsJoin) {
+    if !rule_holds(Rule::SubmittingThreadTakesPart) {
         return;
     }
     let number = thread.number();
-    if !lock(&capture.threads).note(number) || !rule_holds(Rule::HeldBlocksJoin) {
+    if !lock(&capture.threads).note(number) || !rule_holds(Rule::AllocatedBlocksJoin) {
         return;
     }
     let mut held = Vec::new();

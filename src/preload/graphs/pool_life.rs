@@ -114,7 +114,7 @@ impl Ended {
 
 /// Whether no work of the program can still use the pool's memory, now that the launches are over.
 fn is_over(context: &Context, pool: PrivatePool) -> bool {
-    let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::SettledPoolEndsAtOnce);
+    let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::WaitedPoolEndsAtOnce);
     over && !pools::has_put_off(pool) && lock(&context.allocator).is_over(pool)
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn free(
     let unused = names.as_ref().is_some_and(|names| {
         let over = ready == Ready::Anyone && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);
-        over && !named && rule_holds(Rule::UnnamedIsEverybodys)
+        over && !named && rule_holds(Rule::UnnamedIsFree)
     });
     let pending = match unused {
         true => ready.is_pending(),

@@ -171,7 +171,7 @@ fn last_word(
 /// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
 pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
-    if sticky_error::means_lost(code) && rule_holds(Rule::LostContextRefuses) {
+    if sticky_error::means_lost(code) && rule_holds(Rule::StickyErrorRefuses) {
         beside(function, sticky_error::note);
     }
 }

@@ -228,7 +228,7 @@ fn forget_kernels() {
 /// The driver was asked to end this context.
 fn end(id: u64, mut ending: Option<Ending>, over: bool) {
     let hidden = ending.as_mut().map(|ending| core::mem::take(&mut ending.hidden));
-    let gone = over && rule_holds(Rule::ContextDeathForgets);
+    let gone = over && rule_holds(Rule::ContextEndForgets);
     pagemap::hidden_are_gone(hidden.unwrap_or_default(), gone);
     let known = match &ending {
         // Another thread may have recorded it meanwhile.

@@ -25,7 +25,7 @@ fn host_sees(address: usize) -> bool {
 #[inline]
 fn host_sees_range(first: usize, last: usize) -> bool {
     LEDGER.visible.every_kernel()
-        || pinned::touches(first, last) && rule_holds(Rule::PinnedOperandsLook)
+        || pinned::touches(first, last) && rule_holds(Rule::PinnedOperandsAreVisible)
 }
 
 #[inline]
@@ -262,7 +262,7 @@ pub(crate) fn batch_of_structs(
 }
 
 fn may_be_pageable() -> bool {
-    rule_holds(Rule::BatchesLook) || pinned::any() || LEDGER.visible.every_kernel()
+    rule_holds(Rule::BatchesAreVisible) || pinned::any() || LEDGER.visible.every_kernel()
 }
 
 /// Whether it is certainly device memory.

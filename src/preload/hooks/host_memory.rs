@@ -124,7 +124,7 @@ fn reached_by_object(
     address: Option<usize>,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsLook);
+    let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsAreVisible);
     if seen && bypass::is_caching() {
         observers::visible(VisibleCause::BehindObject);
     }
@@ -142,7 +142,7 @@ pub(crate) fn set_access(
     // SAFETY: null, or the program's array of so many, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
-    if less && bypass::is_caching() && rule_holds(Rule::LessAccessPays) {
+    if less && bypass::is_caching() && rule_holds(Rule::LessAccessWaits) {
         pending::wait_all(Wait::Teardown);
     }
     common::retried(function, real)

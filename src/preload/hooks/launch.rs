@@ -100,7 +100,7 @@ pub(crate) fn always_visible(
     if !bypass::is_caching() {
         return real();
     }
-    common::submit(function, rule_holds(Rule::HostFunctionsLook), real)
+    common::submit(function, rule_holds(Rule::HostFunctionsAreVisible), real)
 }
 
 /// `cuGraphInstantiate*(CUgraphExec *executable, CUgraph graph, ...)`.
@@ -130,7 +130,7 @@ pub(crate) fn graph_launch(
     words: &[usize; 2],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    with_graph_memory(function, words[0], rule_holds(Rule::HostFunctionsLook), real)
+    with_graph_memory(function, words[0], rule_holds(Rule::HostFunctionsAreVisible), real)
 }
 
 /// `cuGraphUpload(executable, stream)`: the preparation that the first launch would do.

@@ -131,7 +131,7 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
     widen(Rule::BarrierGivesWay);
     let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
-    if captures::any() && rule_holds(Rule::CaptureSettles) {
+    if captures::any() && rule_holds(Rule::CaptureWaitsNatively) {
         return Err(Refused::Capturing);
     }
     if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {

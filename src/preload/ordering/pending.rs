@@ -65,7 +65,7 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
 #[inline]
 pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
-    if !rule_holds(Rule::SkippedFreeLeans) {
+    if !rule_holds(Rule::ElidedFreeShares) {
         return;
     }
     if thread.tracked.get().tracked() == Some((context.id, number)) {
@@ -81,7 +81,7 @@ pub(crate) fn wait_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
-    if !rule_holds(Rule::QueryPaysOwnDebts) {
+    if !rule_holds(Rule::QueryWaitsForOwnFrees) {
         wait_all(Wait::Query);
         return true;
     }
@@ -124,7 +124,7 @@ pub(crate) fn wait_for_left() -> bool {
 
 /// Waits for frees of other threads, but not for ever. False: there was none.
 pub(crate) fn wait_for_others() -> bool {
-    if !rule_holds(Rule::OthersDebtsForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
+    if !rule_holds(Rule::OthersFreesForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
         return false;
     }
     let mut any = false;
@@ -171,8 +171,8 @@ pub(crate) fn context_ended(context_id: u64) {
 /// an observer beyond the barriers is about to appear.
 pub(crate) fn wait_all(reason: Wait) {
     let broken = match reason {
-        Wait::Teardown => !rule_holds(Rule::TeardownPays),
-        Wait::Observer => !rule_holds(Rule::AgentWaits),
+        Wait::Teardown => !rule_holds(Rule::TeardownWaits),
+        Wait::Observer => !rule_holds(Rule::ObserverWaits),
         _ => false,
     };
     if broken {
@@ -191,7 +191,7 @@ pub(crate) fn wait(context: &Context, reason: Wait) {
     // The end of a context has taken the barrier away before.
     let Some(_open) = context.stay_open() else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
-    if !rule_holds(Rule::DebtWaitsForItsFree) {
+    if !rule_holds(Rule::PendingBarrierIsOfItsFree) {
         context.enter(&mut api::ctx_synchronize);
         return;
     }
@@ -238,7 +238,7 @@ pub(crate) fn thread_ended(thread: &Thread) {
     let owed = thread.tracked.replace(TrackedBarrier::new()).tracked();
     let event = replace_event(thread, null());
     if let (Some((context_id, number)), Some(event)) = (owed, event)
-        && rule_holds(Rule::DebtOutlivesThread)
+        && rule_holds(Rule::PendingBarrierOutlivesThread)
     {
         let own = Left { context_id, number, event };
         change_left(|all| {

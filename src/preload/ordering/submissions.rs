@@ -13,9 +13,9 @@ pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> Cu
     observers::watch_submission();
     let lane = thread::with(Thread::lane);
     LEDGER.begin(host_visible, lane);
-    widen(Rule::SkipNeedsEnded);
+    widen(Rule::ElisionNeedsEnded);
     widen(Rule::CoverNeedsSeen);
-    widen(Rule::LookMarksBothSides);
+    widen(Rule::VisibleWorkMarksBothSides);
     let code = call();
     LEDGER.end(host_visible, lane);
     code

@@ -114,7 +114,7 @@ extern "C" fn at_end_of_frees() {
 
 /// Does now what frees have left to later calls.
 fn frees_end() {
-    if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndPays) {
+    if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndWaits) {
         return;
     }
     thread::with(|thread| {

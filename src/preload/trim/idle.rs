@@ -63,7 +63,7 @@ pub(crate) fn pass(context: &'static Context) {
     if captures::any() || !may_enter(context) {
         return;
     }
-    widen(Rule::EndHoldsKeeperOff);
+    widen(Rule::EndHoldsScavengerOff);
     api::relaxed(|| {
         context.enter(&mut || {
             pass.give_back(context);

@@ -80,7 +80,7 @@ impl Idle {
     /// Call before the driver is asked to end the context.
     pub(crate) fn hold_off(&self) -> HeldOff<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
-        if rule_holds(Rule::EndHoldsKeeperOff) {
+        if rule_holds(Rule::EndHoldsScavengerOff) {
             drop(lock(&self.pass));
         }
         HeldOff(self)
@@ -92,7 +92,7 @@ impl Idle {
     }
 
     fn is_held_off(&self) -> bool {
-        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsKeeperOff)
+        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsScavengerOff)
     }
 }
 

@@ -182,7 +182,7 @@ fn trimmed(context: &'static Context) -> bool {
 /// Runs passes, unless the process is ending.
 fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
     IN_PASS.store(true, Ordering::SeqCst);
-    let stopped = is_stopped() && rule_holds(Rule::KeeperStopsAtExit);
+    let stopped = is_stopped() && rule_holds(Rule::ScavengerStopsAtExit);
     let mut answer = false;
     if !stopped && bypass::is_caching() {
         let passes = || {
@@ -199,7 +199,8 @@ fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool 
 }
 
 extern "C" fn stop() {
-    if !identity::is_ours() || bypass::is_switched_off() || !rule_holds(Rule::KeeperStopsAtExit) {
+    if !identity::is_ours() || bypass::is_switched_off() || !rule_holds(Rule::ScavengerStopsAtExit)
+    {
         return;
     }
     STOPPED.store(true, Ordering::SeqCst);

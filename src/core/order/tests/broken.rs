@@ -16,15 +16,15 @@ enum Finder {
 
 const RULES: [(Rule, Finder); 11] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
-    (Rule::SkipNeedsEnded, Finder::Interleave),
+    (Rule::ElisionNeedsEnded, Finder::Interleave),
     (Rule::CoverNeedsSeen, Finder::Interleave),
-    (Rule::LookWaits, Finder::Programs("visibility")),
-    (Rule::LookMarksBothSides, Finder::Threads),
-    (Rule::PlainContextOnly, Finder::Programs("second context")),
-    (Rule::CaptureSettles, Finder::Programs("captures")),
+    (Rule::VisibleWorkWaits, Finder::Programs("visibility")),
+    (Rule::VisibleWorkMarksBothSides, Finder::Threads),
+    (Rule::ExclusiveContextOnly, Finder::Programs("second context")),
+    (Rule::CaptureWaitsNatively, Finder::Programs("captures")),
     (Rule::StrictWaits, Finder::Programs("streams")),
     (Rule::AsyncTagWaitsElsewhere, Finder::Programs("stream-ordered")),
-    (Rule::PlainFreeOfAsyncParks, Finder::Programs("stream-ordered")),
+    (Rule::FreeOfStreamBlockParks, Finder::Programs("stream-ordered")),
     (Rule::VisibleIsSticky, Finder::Programs("visibility")),
 ];
 
