@@ -194,7 +194,7 @@ impl Allocator {
     fn best_fit(&self, request: &Request, block_bytes: u64, whole: bool) -> Option<BlockId> {
         let requester = request.requester;
         let index = self.index(self.policy.pool_of(block_bytes), request.private);
-        let for_anyone = self.first_fit(index.for_anyone(block_bytes), block_bytes, whole);
+        let everywhere = self.first_fit(index.everywhere(block_bytes), block_bytes, whole);
         let on_stream = match requester {
             Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
                 self.first_fit(index.on_any_stream(block_bytes), block_bytes, whole)
@@ -207,7 +207,7 @@ impl Allocator {
             }
             Requester::Context => None,
         };
-        match (on_stream, for_anyone) {
+        match (on_stream, everywhere) {
             // On a tie the stream's own: what is free for every request serves more of them.
             (Some(own), Some(any)) => Some(if own.0.bytes <= any.0.bytes { own.1 } else { any.1 }),
             (own, any) => own.or(any).map(|(_, id)| id),

@@ -169,7 +169,7 @@ impl Allocator {
             let index = self.index(pool, None);
             let waiting =
                 (!rule_holds(Rule::UnmapOnlyFree)).then(|| index.on_any_stream(PAGE_BYTES));
-            index.for_anyone(PAGE_BYTES).chain(waiting.into_iter().flatten()).map(|(_, id)| id)
+            index.everywhere(PAGE_BYTES).chain(waiting.into_iter().flatten()).map(|(_, id)| id)
         };
         let free = large_enough(Pool::Small).chain(large_enough(Pool::Large));
         let expandable = free.filter(|id| self.blocks.at(id.0).expandable);

@@ -48,7 +48,7 @@ pub(crate) enum State {
 /// Which streams may take a freed block. Tags are numbered in the order of the frees that made them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
-    /// Never `Ready::Anyone`: such a block has no tag.
+    /// Never `Ready::Everywhere`: such a block has no tag.
     pub ready: Ready,
     pub sequence: u64,
 }
@@ -81,7 +81,7 @@ impl Block {
     }
 
     /// Whether every request may take it.
-    pub(crate) fn is_everybodys(&self) -> bool {
+    pub(crate) fn is_free_everywhere(&self) -> bool {
         self.state == State::Free && self.private.is_none()
     }
 

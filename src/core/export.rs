@@ -96,6 +96,6 @@ impl Allocator {
             return false;
         }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
-        blocks.all(Block::is_everybodys)
+        blocks.all(Block::is_free_everywhere)
     }
 }

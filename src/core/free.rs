@@ -32,7 +32,7 @@ impl Allocator {
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
     pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
-        self.blocks.at_mut(id.0).unsettled = ready != Ready::Anyone;
+        self.blocks.at_mut(id.0).unsettled = ready != Ready::Everywhere;
         let ready = self.ready_if_freed(id, ready);
         self.free_as(id, ready)
     }

@@ -13,43 +13,43 @@ const STREAMS_COUNT_KEPT_MAX: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct FreeIndex {
-    for_anyone: Bins,
+    everywhere: Bins,
     on_stream: BTreeMap<StreamId, Bins>,
 }
 
 impl FreeIndex {
     pub(crate) fn new() -> FreeIndex {
-        FreeIndex { for_anyone: Bins::new(), on_stream: BTreeMap::new() }
+        FreeIndex { everywhere: Bins::new(), on_stream: BTreeMap::new() }
     }
 
     pub(crate) fn insert(&mut self, id: BlockId, block: &Block) {
-        match place(block) {
-            Place::Anyone => self.for_anyone.insert(Rank::of(block), id),
-            Place::Stream(stream) => {
+        match listing(block) {
+            Listing::Everywhere => self.everywhere.insert(Rank::of(block), id),
+            Listing::Stream(stream) => {
                 let bins = self.on_stream.entry(stream).or_insert_with(Bins::new);
                 bins.insert(Rank::of(block), id);
             }
-            Place::Nowhere => {}
+            Listing::Nowhere => {}
         }
     }
 
     pub(crate) fn remove(&mut self, id: BlockId, block: &Block) {
-        match place(block) {
-            Place::Anyone => self.for_anyone.remove(Rank::of(block), id),
-            Place::Stream(stream) => {
+        match listing(block) {
+            Listing::Everywhere => self.everywhere.remove(Rank::of(block), id),
+            Listing::Stream(stream) => {
                 let bins = self.on_stream.get_mut(&stream).expect("the stream has free blocks");
                 bins.remove(Rank::of(block), id);
                 if bins.len() == 0 && self.on_stream.len() > STREAMS_COUNT_KEPT_MAX {
                     self.on_stream.remove(&stream);
                 }
             }
-            Place::Nowhere => {}
+            Listing::Nowhere => {}
         }
     }
 
     /// Blocks of at least `bytes` that every request may take, best first.
-    pub(crate) fn for_anyone(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.for_anyone.at_least(bytes)
+    pub(crate) fn everywhere(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
+        self.everywhere.at_least(bytes)
     }
 
     /// Blocks of at least `bytes` that were freed on `stream`, best first.
@@ -67,37 +67,37 @@ impl FreeIndex {
     }
 
     pub(crate) fn blocks_count(&self) -> usize {
-        self.for_anyone.len() + self.on_stream.values().map(Bins::len).sum::<usize>()
+        self.everywhere.len() + self.on_stream.values().map(Bins::len).sum::<usize>()
     }
 
     /// Whether the block is in the index where it belongs. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, block: &Block) -> bool {
         let rank = Rank::of(block);
-        match place(block) {
-            Place::Anyone => self.for_anyone.get(rank) == Some(id),
-            Place::Stream(stream) => {
+        match listing(block) {
+            Listing::Everywhere => self.everywhere.get(rank) == Some(id),
+            Listing::Stream(stream) => {
                 self.on_stream.get(&stream).and_then(|bins| bins.get(rank)) == Some(id)
             }
-            Place::Nowhere => true,
+            Listing::Nowhere => true,
         }
     }
 }
 
-enum Place {
-    Anyone,
+enum Listing {
+    Everywhere,
     Stream(StreamId),
     Nowhere,
 }
 
 /// In which index a block belongs.
-fn place(block: &Block) -> Place {
+fn listing(block: &Block) -> Listing {
     match block.state {
-        _ if block.exported => Place::Nowhere,
-        State::Allocated => Place::Nowhere,
-        State::Free => Place::Anyone,
+        _ if block.exported => Listing::Nowhere,
+        State::Allocated => Listing::Nowhere,
+        State::Free => Listing::Everywhere,
         State::Tagged(tag) => match tag.ready {
-            Ready::OnStream { stream, .. } | Ready::InPool { stream } => Place::Stream(stream),
-            _ => Place::Nowhere,
+            Ready::OnStream { stream, .. } | Ready::InPool { stream } => Listing::Stream(stream),
+            _ => Listing::Nowhere,
         },
     }
 }

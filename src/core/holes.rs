@@ -89,7 +89,7 @@ impl Allocator {
     fn runs(&self, arena: &Arena, alone: bool) -> Vec<Run> {
         let free = |id: BlockId| {
             let block = self.blocks.at(id.0);
-            let counts = !alone && block.is_everybodys();
+            let counts = !alone && block.is_free_everywhere();
             counts.then_some(Piece { begin: block.address.0, end: block.end().0, block: Some(id) })
         };
         let mut runs = Vec::new();

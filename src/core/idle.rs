@@ -53,5 +53,5 @@ impl Allocator {
 
 fn is_idle(block: &Block, mark: IdleMark) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
-    block.is_everybodys() && !block.exported && since
+    block.is_free_everywhere() && !block.exported && since
 }

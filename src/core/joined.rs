@@ -38,7 +38,7 @@ impl Allocator {
         if self.segments.at(block.segment.0).private.is_none() {
             block.private = None;
         }
-        self.free_as(id, Ready::Anyone);
+        self.free_as(id, Ready::Everywhere);
     }
 
     /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What

@@ -143,7 +143,7 @@ impl Allocator {
         let segment_bytes = self.policy.private_segment_bytes(block_bytes);
         let pool = self.policy.pool_of(block_bytes);
         let found =
-            self.index(pool, None).for_anyone(block_bytes.min(segment_bytes)).find(|(rank, id)| {
+            self.index(pool, None).everywhere(block_bytes.min(segment_bytes)).find(|(rank, id)| {
                 let block = self.blocks.at(id.0);
                 rank.bytes == segment_bytes
                     && !block.is_split()
@@ -194,7 +194,7 @@ impl Allocator {
                 begin = Address(named.0.checked_next_multiple_of(BLOCK_BYTES_MIN)?);
             }
         };
-        let found = self.index(pool, None).for_anyone(block_bytes).find_map(|(_, id)| place(id));
+        let found = self.index(pool, None).everywhere(block_bytes).find_map(|(_, id)| place(id));
         let (mut id, begin) = found?;
         self.remove_free(id);
         let address = self.blocks.at(id.0).address;

@@ -41,7 +41,7 @@ impl Tags {
 
     /// Gives the tag its age. A block that is free for every request gets none.
     pub(crate) fn make(&mut self, ready: Ready) -> Option<Tag> {
-        if ready == Ready::Anyone {
+        if ready == Ready::Everywhere {
             return None;
         }
         let sequence = self.next_sequence;

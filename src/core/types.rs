@@ -43,7 +43,7 @@ pub enum Requester {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ready {
     /// At once, by every request: all later work is ordered behind the block's last use.
-    Anyone,
+    Everywhere,
     /// On `stream` at once, elsewhere when `event` is complete.
     OnStream { stream: StreamId, event: EventId },
     /// Not before `event` is complete.
@@ -66,7 +66,7 @@ impl Ready {
             Ready::OnStream { event, .. }
             | Ready::After { event }
             | Ready::AfterElsewhere { event } => Some(event),
-            Ready::Anyone | Ready::NextBarrier | Ready::WithPool | Ready::InPool { .. } => None,
+            Ready::Everywhere | Ready::NextBarrier | Ready::WithPool | Ready::InPool { .. } => None,
         }
     }
 
@@ -86,7 +86,7 @@ impl Ready {
         match self {
             Ready::After { .. } | Ready::AfterElsewhere { .. } => true,
             Ready::NextBarrier | Ready::WithPool => true,
-            Ready::Anyone | Ready::OnStream { .. } | Ready::InPool { .. } => false,
+            Ready::Everywhere | Ready::OnStream { .. } | Ready::InPool { .. } => false,
         }
     }
 }

@@ -99,7 +99,7 @@ impl Allocator {
             requested_bytes: block.requested_bytes,
             state: match block.state {
                 State::Allocated => BlockState::Allocated,
-                State::Free => BlockState::Free(Ready::Anyone),
+                State::Free => BlockState::Free(Ready::Everywhere),
                 State::Tagged(tag) => BlockState::Free(tag.ready),
             },
             exported: block.exported,

@@ -40,14 +40,14 @@ pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
 pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
     context.correction.left_list(allocator, held.id());
     pagemap::vacate(held.address);
-    free_block(allocator, held.id(), Ready::Anyone);
+    free_block(allocator, held.id(), Ready::Everywhere);
 }
 
 /// A block that enters no thread cache goes to the core.
 pub(crate) fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
     pagemap::vacate(freed.address);
-    free_block(allocator, freed.block, Ready::Anyone);
+    free_block(allocator, freed.block, Ready::Everywhere);
 }
 
 /// Every free of a block ends here. Returns what the block was handed out behind (`hand_out`).

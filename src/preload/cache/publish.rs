@@ -54,7 +54,7 @@ impl Free<'_> {
                 thread,
                 context,
                 self.freed(),
-                Ready::Anyone,
+                Ready::Everywhere,
                 Behind::Everything,
             );
         }

@@ -35,7 +35,7 @@ fn destroy(context: &'static Context) -> Stats {
     // Not `take_back`: the addresses may belong to another context by now.
     context.thread_cache.empty(|held| {
         context.correction.left_list(&allocator, held.id());
-        allocator.free(held.id(), Ready::Anyone);
+        allocator.free(held.id(), Ready::Everywhere);
     });
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };

@@ -103,7 +103,7 @@ pub(crate) fn free(
     let mut allocator = lock(&context.allocator);
     let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
     let unused = names.as_ref().is_some_and(|names| {
-        let over = ready == Ready::Anyone && matches!(behind, Behind::Everything);
+        let over = ready == Ready::Everywhere && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);
         over && !named && rule_holds(Rule::UnnamedIsFree)
     });

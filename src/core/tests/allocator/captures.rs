@@ -49,7 +49,7 @@ impl World {
     pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
         let view = self.view(block);
         if self.model.names_any(pool, view.address.0..view.address.0 + view.bytes) {
-            return self.free(block, Ready::Anyone);
+            return self.free(block, Ready::Everywhere);
         }
         self.model.freed_unused(block, pool, view.segment.private.is_some());
         self.allocator.free_unused(block);
@@ -97,7 +97,7 @@ impl World {
         self.model.names_any(pool, view.address.0..view.address.0 + view.bytes)
     }
 
-    pub fn is_everybodys(&self, block: BlockId) -> bool {
+    pub fn is_free_everywhere(&self, block: BlockId) -> bool {
         self.view(block).private.is_none()
     }
 }

@@ -47,7 +47,7 @@ enum Operation {
 
 #[derive(Clone, Copy, Debug)]
 enum How {
-    Anyone,
+    Everywhere,
     OnStream(u64),
     After,
     AfterElsewhere,
@@ -105,7 +105,7 @@ impl Explorer {
             }
         }
         let hows = [
-            How::Anyone,
+            How::Everywhere,
             How::OnStream(1),
             How::OnStream(2),
             How::After,
@@ -143,7 +143,7 @@ impl Explorer {
         let pools = self.world.pools.iter().filter(|(_, ended)| !ended);
         let open = pools.map(|(pool, _)| *pool).find(runs);
         for (place, block) in self.live.iter().enumerate() {
-            operations.push(Operation::Free { place, how: How::Anyone });
+            operations.push(Operation::Free { place, how: How::Everywhere });
             operations.push(Operation::Free { place, how: How::NextBarrier });
             let Some(pool) = open else { continue };
             match self.world.allocator.private_pool_of(*block) {
@@ -153,7 +153,7 @@ impl Explorer {
                         operations.push(Operation::Name { place });
                     }
                 }
-                None if self.world.is_everybodys(*block) => {
+                None if self.world.is_free_everywhere(*block) => {
                     operations.push(Operation::Join { place });
                 }
                 None => {}
@@ -246,7 +246,7 @@ impl Explorer {
         let block = self.live.remove(place);
         self.exported.retain(|exported| *exported != block);
         let ready = match how {
-            How::Anyone => Ready::Anyone,
+            How::Everywhere => Ready::Everywhere,
             How::OnStream(number) => {
                 Ready::OnStream { stream: StreamId(number), event: self.world.new_event() }
             }

@@ -228,9 +228,9 @@ impl Model {
     pub fn reused(&mut self, bytes: Range<u64>, stream: Option<StreamId>) {
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.bytes == bytes) {
             assert_eq!(waiting.ready, Ready::WithPool);
-            waiting.ready = stream.map_or(Ready::Anyone, |stream| Ready::InPool { stream });
+            waiting.ready = stream.map_or(Ready::Everywhere, |stream| Ready::InPool { stream });
         }
-        self.waiting.retain(|waiting| waiting.ready != Ready::Anyone);
+        self.waiting.retain(|waiting| waiting.ready != Ready::Everywhere);
     }
 
     /// Freed behind all work, and no node names it. In a segment of the pool's it stays the pool's.
@@ -253,12 +253,12 @@ impl Model {
             !captured.ended && captured.uses.iter().any(|used| overlap(used, &bytes))
         };
         let kept = self.pools.iter_mut().find(holds).map(|captured| {
-            if ready != Ready::Anyone {
+            if ready != Ready::Everywhere {
                 captured.unsettled.push(bytes.clone());
             }
         });
         let ready = if kept.is_some() { Ready::WithPool } else { ready };
-        if ready == Ready::Anyone {
+        if ready == Ready::Everywhere {
             self.touches.push(bytes);
         } else {
             self.waiting.push(Waiting { bytes, ready, free_number: self.frees_count });

@@ -27,7 +27,7 @@ pub fn best_fit(
         let blocks = allocator.blocks(segment.id).filter(|block| block.private == private);
         for block in blocks.filter(|block| block.bytes >= wanted) {
             let others = match (block.state, requester) {
-                (BlockState::Free(Ready::Anyone), _) => true,
+                (BlockState::Free(Ready::Everywhere), _) => true,
                 (
                     BlockState::Free(
                         Ready::OnStream { stream: freed_on, .. }

@@ -191,8 +191,8 @@ impl Drawing {
                 let exported = if block.exported { " exported" } else { "" };
                 format!("{} {bytes}{exported}", owner.expect("a block has a name").0)
             }
-            BlockState::Free(Ready::Anyone) if block.exported => format!("{bytes} retired"),
-            BlockState::Free(Ready::Anyone) => format!("{bytes} free"),
+            BlockState::Free(Ready::Everywhere) if block.exported => format!("{bytes} retired"),
+            BlockState::Free(Ready::Everywhere) => format!("{bytes} free"),
             BlockState::Free(Ready::OnStream { stream, event }) => {
                 format!("{bytes} free s{} e{}", stream.0, event.0)
             }
@@ -242,7 +242,7 @@ fn text_of(asked: &Asked) -> String {
 
 fn ready(words: &[&str]) -> Ready {
     match words {
-        [] => Ready::Anyone,
+        [] => Ready::Everywhere,
         ["on", on, when] => Ready::OnStream { stream: stream(on), event: event(when) },
         ["after", when] => Ready::After { event: event(when) },
         ["elsewhere", when] => Ready::AfterElsewhere { event: event(when) },

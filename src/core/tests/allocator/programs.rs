@@ -149,7 +149,7 @@ impl Program {
         let place = self.random.below(self.live.len() as u64) as usize;
         let block = self.live[place];
         match self.world.pool_of(block) {
-            None if self.world.is_everybodys(block) => {
+            None if self.world.is_free_everywhere(block) => {
                 self.world.join(block, pool);
             }
             Some(pool) if self.random.below(2) == 0 => self.world.name(block, pool),
@@ -197,7 +197,7 @@ impl Program {
         let block = self.live.swap_remove(place);
         let stream = StreamId(self.random.below(3));
         let ready = match self.random.below(8) {
-            0..3 => Ready::Anyone,
+            0..3 => Ready::Everywhere,
             3..6 => Ready::OnStream { stream, event: self.world.new_event() },
             6 if self.random.below(2) == 0 => Ready::AfterElsewhere { event: self.shared_event() },
             6 => Ready::After { event: self.shared_event() },

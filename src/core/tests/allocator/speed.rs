@@ -18,7 +18,7 @@ const ROUNDS_COUNT: u64 = 2_000_000;
 fn speed_of_a_hit_and_a_free() {
     let context = Requester::Context;
     let stream = Requester::Stream(StreamId(1));
-    let anyone = |_| Ready::Anyone;
+    let everywhere = |_| Ready::Everywhere;
     let on_stream = |number| Ready::OnStream { stream: StreamId(1), event: EventId(number) };
     let mut random = Random::new(2);
     let mut sizes = |count: usize, largest: u64| -> Vec<u64> {
@@ -26,10 +26,10 @@ fn speed_of_a_hit_and_a_free() {
     };
     let (few, many) = (sizes(40, 256 << 10), sizes(4096, 256 << 10));
     let mixed = sizes(4096, 8 * MIB);
-    measure("one small size, for anyone", &[5000], context, anyone);
-    measure("40 small sizes, for anyone", &few, context, anyone);
-    measure("4096 small sizes, for anyone", &many, context, anyone);
-    measure("4096 sizes in both pools, for anyone", &mixed, context, anyone);
+    measure("one small size, free everywhere", &[5000], context, everywhere);
+    measure("40 small sizes, free everywhere", &few, context, everywhere);
+    measure("4096 small sizes, free everywhere", &many, context, everywhere);
+    measure("4096 sizes in both pools, free everywhere", &mixed, context, everywhere);
     measure("40 small sizes, on one stream", &few, stream, on_stream);
     measure("4096 small sizes, on one stream", &many, stream, on_stream);
 }

@@ -237,7 +237,7 @@ fn any_program(seed: u64, policy: Policy) {
                 let ready = match random.below(4) {
                     0 => Ready::After { event: program.new_event() },
                     1 => Ready::OnStream { stream: STREAM, event: program.new_event() },
-                    _ => Ready::Anyone,
+                    _ => Ready::Everywhere,
                 };
                 program.free(index, ready);
             }
@@ -296,7 +296,7 @@ fn peaks_and_totals_begin_anew() {
     program.alloc(30 * MIB, Requester::Context);
     program.alloc(40 * MIB, Requester::Context);
     program.alloc(1000, Requester::Context);
-    program.free(0, Ready::Anyone);
+    program.free(0, Ready::Everywhere);
     let before = program.allocator.stats().clone();
     assert_eq!((before.num_ooms, before.num_alloc_retries), (1, 1));
     program.allocator.stats_mut().reset_peaks();

@@ -104,7 +104,7 @@ fn run(events: &[Event], limit_bytes: u64) -> Option<u64> {
             }
             Event::Free { id } => {
                 if let Some(freed) = live.remove(&id) {
-                    allocator.free(freed.block, Ready::Anyone);
+                    allocator.free(freed.block, Ready::Everywhere);
                 }
             }
         }

@@ -216,7 +216,7 @@ impl World {
             self.recorded.push((stream, event));
         }
         let over = ready.event().is_some_and(|event| self.finished.contains(&event));
-        self.model.freed(block, if over { Ready::Anyone } else { ready });
+        self.model.freed(block, if over { Ready::Everywhere } else { ready });
         self.allocator.free(block, ready);
         self.retire();
     }
@@ -334,7 +334,7 @@ impl World {
     /// Once everything is freed and every wait is over, nothing may be left behind.
     pub fn end(mut self, live: impl IntoIterator<Item = BlockId>) {
         for block in live {
-            self.free(block, Ready::Anyone);
+            self.free(block, Ready::Everywhere);
         }
         self.barrier_passed(self.mark());
         let mut elsewhere = Vec::new();

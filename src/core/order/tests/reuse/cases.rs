@@ -193,7 +193,7 @@ fn a_branch_that_is_about_to_begin_keeps_its_place() {
 }
 
 #[test]
-fn what_was_freed_on_a_joined_stream_is_for_anyone() {
+fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
     let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S2);

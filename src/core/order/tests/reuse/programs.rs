@@ -61,7 +61,7 @@ struct Theme {
 
 const THEMES: [Theme; 9] = [
     Theme {
-        name: "anyone",
+        name: "everywhere",
         start: &[alloc(P), record(E, 0)],
         alphabet: &[
             alloc(P),
@@ -337,11 +337,11 @@ fn random_captures_reuse_soundly() {
 fn each_rule_of_captures_is_needed() {
     use crate::rules::Rule;
     const RULES: [(Rule, &str); 11] = [
-        (Rule::CaptureFreeMarks, "anyone"),
+        (Rule::CaptureFreeMarks, "everywhere"),
         (Rule::CaptureFreeMarksEveryStream, "three streams"),
         (Rule::CaptureDroppedNodesMark, "streams that leave"),
         (Rule::CaptureLooseNodesMark, "early starts"),
-        (Rule::CaptureReuseForEveryStream, "anyone"),
+        (Rule::CaptureReuseForEveryStream, "everywhere"),
         (Rule::CaptureEarlyIsNotComplete, "early starts"),
         (Rule::CaptureReuseNotEarly, "early starts"),
         (Rule::CaptureReuseIsMarked, "in the order of streams"),

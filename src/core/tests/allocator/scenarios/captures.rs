@@ -100,7 +100,7 @@ fn a_capture_is_given_what_nobody_used_since_it_began() {
 }
 
 #[test]
-fn an_ended_pool_is_everybody_s_once_it_is_closed() {
+fn an_ended_pool_is_free_everywhere_once_it_is_closed() {
     check(
         "
             open p1

@@ -96,7 +96,7 @@ fn on_a_tie_the_stream_prefers_its_own() {
 }
 
 #[test]
-fn a_smaller_block_for_anyone_beats_its_own() {
+fn a_smaller_block_free_everywhere_beats_its_own() {
     check(
         "
             a = alloc 7M
