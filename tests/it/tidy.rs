@@ -1,5 +1,5 @@
-//! What nobody wants to check by hand: the README's options are the real ones, `unsafe` stays
-//! behind its fence, files stay readable.
+//! Checks of the text: the README's options are the real ones, `unsafe` stays behind its fence, files stay
+//! readable, comments name their subject.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,6 +100,50 @@ fn numbers_behind<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = u32
             list.take(1).flat_map(|list| list.split(|letter: char| !letter.is_ascii_digit()));
         list.filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
     })
+}
+
+/// The subject of a sentence about a machine is a thread, a process, a request or the like, not a person.
+/// A doc comment says what a function returns, not what it answers.
+#[test]
+fn comments_name_their_subject() {
+    const PERSONS: [&str; 10] = [
+        "who",
+        "whoever",
+        "whom",
+        "nobody",
+        "somebody",
+        "everybody",
+        "anybody",
+        "someone",
+        "everyone",
+        "anyone",
+    ];
+    let names_a_person = |text: &str| {
+        let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        words
+            .find(|word| PERSONS.contains(&word.to_lowercase().as_str()) || *word == "Answers")
+            .map(String::from)
+    };
+    let mut wrong = Vec::new();
+    let mut check = |file: &Path, comment: fn(&str) -> &str| {
+        let text = fs::read_to_string(file).expect("a text");
+        for (number, line) in (1..).zip(text.lines()) {
+            if let Some(word) = names_a_person(comment(line)) {
+                wrong.push(format!("{}:{number}: {word}: {}", file.display(), line.trim()));
+            }
+        }
+    };
+    rust_files(&root().join("src")).iter().for_each(|file| check(file, comment_of));
+    for page in
+        ["README.md", "src/README.md", "docs/ordering.md", "docs/transparency.md", "docs/judge.md"]
+    {
+        check(&root().join(page), |line| line);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn comment_of(line: &str) -> &str {
+    line.split_once("//").map_or("", |(_, comment)| comment)
 }
 
 /// A test that skips says so by the one function that fails under CI.
