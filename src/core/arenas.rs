@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, SegmentRow, State};
-use crate::holes::Place;
+use crate::holes::Window;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
@@ -154,7 +154,7 @@ impl Allocator {
         mappings
     }
 
-    fn place(&self, block_bytes: u64, alone: bool) -> Option<Place> {
+    fn place(&self, block_bytes: u64, alone: bool) -> Option<Window> {
         let pool = self.policy.pool_of(block_bytes);
         let arenas = self.arenas.list.iter().filter(|arena| arena.pool == pool);
         arenas.filter_map(|arena| self.place_in(arena, block_bytes, alone)).min()

@@ -17,7 +17,7 @@ use crate::types::{Address, BlockId, Mapping};
 
 /// A window for one request.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Window {
     /// What must be mapped in it, by address, in whole pages.
     pub missing: Vec<Mapping>,
     /// The free blocks that it leans on.
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     begin: u64,
 }
 
-impl Place {
+impl Window {
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.missing.iter().map(|range| range.bytes).sum()
     }
@@ -36,25 +36,25 @@ impl Place {
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Place) -> Ordering {
+impl Ord for Window {
+    fn cmp(&self, other: &Window) -> Ordering {
         self.rank().cmp(&other.rank())
     }
 }
 
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+impl PartialOrd for Window {
+    fn partial_cmp(&self, other: &Window) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Place {
-    fn eq(&self, other: &Place) -> bool {
+impl PartialEq for Window {
+    fn eq(&self, other: &Window) -> bool {
         self.rank() == other.rank()
     }
 }
 
-impl Eq for Place {}
+impl Eq for Window {}
 
 /// A hole, or a free block.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ struct Run {
 
 impl Allocator {
     /// `alone`: free blocks do not count, since others may take them.
-    pub(crate) fn place_in(&self, arena: &Arena, bytes: u64, alone: bool) -> Option<Place> {
+    pub(crate) fn place_in(&self, arena: &Arena, bytes: u64, alone: bool) -> Option<Window> {
         let runs = self.runs(arena, alone);
         runs.iter().flat_map(|run| run.places(bytes)).min()
     }
@@ -142,7 +142,7 @@ impl Run {
     }
 
     /// The windows that are tried: at the run's left end, and at its right one if there is one.
-    fn places(&self, bytes: u64) -> impl Iterator<Item = Place> {
+    fn places(&self, bytes: u64) -> impl Iterator<Item = Window> {
         let begin = self.pieces.first().map_or(0, |piece| piece.begin);
         let end = self.pieces.last().map_or(0, |piece| piece.end);
         let fits = end - begin >= bytes;
@@ -152,11 +152,11 @@ impl Run {
         left.into_iter().chain(right).filter(|place| !place.missing.is_empty())
     }
 
-    fn place(&self, begin: u64, end: u64) -> Place {
+    fn place(&self, begin: u64, end: u64) -> Window {
         let page_begin = begin / PAGE_BYTES * PAGE_BYTES;
         let page_end = end.next_multiple_of(PAGE_BYTES);
         let inside = self.pieces.iter().filter(|piece| piece.begin < end && piece.end > begin);
-        let mut place = Place { missing: Vec::new(), used: Vec::new(), begin };
+        let mut place = Window { missing: Vec::new(), used: Vec::new(), begin };
         for piece in inside {
             match piece.block {
                 Some(block) => place.used.push(block),

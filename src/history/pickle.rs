@@ -20,14 +20,14 @@ pub(crate) struct Word {
     pub text: &'static str,
 }
 
-/// A place in the memo.
+/// A number of the memo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(u32);
+pub(crate) struct MemoIndex(u32);
 
 pub(crate) struct Pickle<W> {
     output: W,
     words_written: [bool; WORDS_COUNT_MAX],
-    texts: HashMap<Box<str>, Place, BuildWordHasher>,
+    texts: HashMap<Box<str>, MemoIndex, BuildWordHasher>,
     next_place: u32,
 }
 
@@ -111,14 +111,14 @@ impl<W: Write> Pickle<W> {
     }
 
     /// Remembers what was written last, to be fetched by [`Pickle::get`].
-    pub(crate) fn put(&mut self) -> io::Result<Place> {
-        let place = Place(self.next_place);
+    pub(crate) fn put(&mut self) -> io::Result<MemoIndex> {
+        let place = MemoIndex(self.next_place);
         self.next_place += 1;
         self.with(LONG_BINPUT, &place.0.to_le_bytes())?;
         Ok(place)
     }
 
-    pub(crate) fn get(&mut self, place: Place) -> io::Result<()> {
+    pub(crate) fn get(&mut self, place: MemoIndex) -> io::Result<()> {
         self.with(LONG_BINGET, &place.0.to_le_bytes())
     }
 

@@ -6,19 +6,19 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
-use crate::inputs::{Input, Place, same_process};
+use crate::inputs::{DeviceTrack, Input, same_process};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
 
 pub(crate) fn of(
     inputs: &[Input],
-    places: &[Place],
+    places: &[DeviceTrack],
     translations: &mut [Translation],
     tables: &mut Tables,
 ) -> Vec<String> {
     let mut findings = Vec::new();
     let last = last_snapshot(inputs);
-    let is_shown = |place: &&Place| last.is_none_or(|last| place.file == last);
+    let is_shown = |place: &&DeviceTrack| last.is_none_or(|last| place.file == last);
     let highest =
         places.iter().rev().filter(is_shown).max_by_key(|it| it.track.lifetimes.peak_bytes);
     if let Some(last) = last {
@@ -66,7 +66,7 @@ fn last_snapshot(inputs: &[Input]) -> Option<usize> {
 /// Of more devices than this only the one with the highest peak is described.
 const DESCRIBED_MOST: usize = 2;
 
-fn label_of(inputs: &[Input], place: &Place) -> String {
+fn label_of(inputs: &[Input], place: &DeviceTrack) -> String {
     let name = &inputs[place.file].name;
     match (inputs.len(), inputs[place.file].snapshot.devices.len()) {
         (1, _) => format!("Device {}: ", place.device),
@@ -78,7 +78,7 @@ fn label_of(inputs: &[Input], place: &Place) -> String {
 /// What is found on one device.
 struct Found<'a, 'b> {
     inputs: &'a [Input],
-    place: &'a Place,
+    place: &'a DeviceTrack,
     translation: &'a mut Translation<'b>,
     tables: &'a mut Tables,
 }

@@ -7,7 +7,7 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_text::Json;
 
 use crate::columns::Columns;
-use crate::inputs::{Input, Place, same_process};
+use crate::inputs::{DeviceTrack, Input, same_process};
 
 /// The page reads this version, and no other.
 const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ pub(crate) fn json(write: impl FnOnce(&mut Json<&mut Vec<u8>>) -> io::Result<()>
     String::from_utf8(bytes).expect("of texts comes text")
 }
 
-pub(crate) fn head(inputs: &[Input], places: &[Place], columns: &Columns) -> String {
+pub(crate) fn head(inputs: &[Input], places: &[DeviceTrack], columns: &Columns) -> String {
     json(|json| {
         json.object(|json| {
             json.key("version")?.number(VERSION)?;
@@ -51,7 +51,7 @@ fn file(json: &mut Json<&mut Vec<u8>>, input: &Input) -> io::Result<()> {
     })
 }
 
-fn track(json: &mut Json<&mut Vec<u8>>, place: &Place) -> io::Result<()> {
+fn track(json: &mut Json<&mut Vec<u8>>, place: &DeviceTrack) -> io::Result<()> {
     json.object(|json| {
         json.key("file")?.number(place.file)?;
         json.key("device")?.number(place.device)?;

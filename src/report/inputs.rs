@@ -13,7 +13,7 @@ pub struct Input {
 }
 
 /// A track of the page, and where it comes from.
-pub(crate) struct Place {
+pub(crate) struct DeviceTrack {
     pub file: usize,
     pub device: usize,
     pub track: Track,

@@ -1,7 +1,7 @@
 //! All data of the page: a small head in JSON, and columns.
 
 use crate::columns::Columns;
-use crate::inputs::{Input, Place, title};
+use crate::inputs::{DeviceTrack, Input, title};
 use crate::segments::Segments;
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
@@ -40,7 +40,7 @@ impl Layout {
                     |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
                 segments.add(&input.snapshot, device, places.len(), translation, &mut tables);
-                places.push(Place { file, device, track, stacks, oom_stacks });
+                places.push(DeviceTrack { file, device, track, stacks, oom_stacks });
             }
         }
         for (number, place) in places.iter().enumerate() {
@@ -54,7 +54,7 @@ impl Layout {
     }
 }
 
-fn write_track(columns: &mut Columns, number: usize, place: &Place) {
+fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     let track = &place.track;
     let name = |field: &str| format!("track{number}.{field}");
     let begin_us = track.times_us.first().copied().unwrap_or(0);

@@ -21,8 +21,8 @@ const REMEMBERED_MAX: usize = 4;
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     top: Top,
-    frame_pointer: Place,
-    return_address: Place,
+    frame_pointer: SavedAt,
+    return_address: SavedAt,
 }
 
 /// How the frame's top is found.
@@ -36,7 +36,7 @@ enum Top {
 
 /// Where the caller's value of a register is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SavedAt {
     Register,
     /// At top + offset.
     Stack(i64),
@@ -51,8 +51,11 @@ enum Place {
 pub(crate) struct Malformed;
 
 impl Row {
-    pub(crate) const START: Row =
-        Row { top: Top::Unknown, frame_pointer: Place::Register, return_address: Place::Register };
+    pub(crate) const START: Row = Row {
+        top: Top::Unknown,
+        frame_pointer: SavedAt::Register,
+        return_address: SavedAt::Register,
+    };
 
     /// Runs instructions up to the last row that begins at or before `address`.
     pub(crate) fn run(
@@ -119,28 +122,29 @@ impl Row {
                 self.top = top_register.map_or(Top::Unknown, |it| Top::At(it, offset));
             }
             I::DefCfaExpression { expression } => self.top = frames.top(expression, address),
-            I::Undefined { register } => self.place(register, Place::Undefined),
-            I::SameValue { register } => self.place(register, Place::Register),
+            I::Undefined { register } => self.place(register, SavedAt::Undefined),
+            I::SameValue { register } => self.place(register, SavedAt::Register),
             I::Offset { register, factored_offset } => {
-                self.place(register, Place::Stack(factored(factored_offset as i64)));
+                self.place(register, SavedAt::Stack(factored(factored_offset as i64)));
             }
             I::OffsetExtendedSf { register, factored_offset } => {
-                self.place(register, Place::Stack(factored(factored_offset)));
+                self.place(register, SavedAt::Stack(factored(factored_offset)));
             }
             I::Expression { register, expression } => {
                 let at_frame_pointer = frames.bytes(expression) == [DW_OP_BREG6, 0];
-                let place = if at_frame_pointer { Place::AtFramePointer } else { Place::Unknown };
+                let place =
+                    if at_frame_pointer { SavedAt::AtFramePointer } else { SavedAt::Unknown };
                 self.place(register, place);
             }
             I::ValOffset { register, .. }
             | I::ValOffsetSf { register, .. }
             | I::ValExpression { register, .. }
-            | I::Register { dest_register: register, .. } => self.place(register, Place::Unknown),
+            | I::Register { dest_register: register, .. } => self.place(register, SavedAt::Unknown),
             _ => {}
         }
     }
 
-    fn place(&mut self, register: Register, place: Place) {
+    fn place(&mut self, register: Register, place: SavedAt) {
         match register {
             FRAME_POINTER => self.frame_pointer = place,
             RETURN_ADDRESS => self.return_address = place,
@@ -152,18 +156,18 @@ impl Row {
 
     pub(crate) fn rule(&self) -> Rule {
         match self.return_address {
-            Place::Undefined => return Rule::Outermost,
-            Place::Stack(-8) => {}
+            SavedAt::Undefined => return Rule::Outermost,
+            SavedAt::Stack(-8) => {}
             _ => return Rule::Unsupported,
         }
         if let Top::StoredAt(offset @ ..0) = self.top {
-            let expected = self.frame_pointer == Place::AtFramePointer;
+            let expected = self.frame_pointer == SavedAt::AtFramePointer;
             let offset = offset.unsigned_abs();
             return if expected { Rule::Realigned { offset } } else { Rule::Unsupported };
         }
         let saved = match self.frame_pointer {
-            Place::Register | Place::Undefined => Saved::Unchanged,
-            Place::Stack(offset @ ..-8) if offset % 8 == 0 => {
+            SavedAt::Register | SavedAt::Undefined => Saved::Unchanged,
+            SavedAt::Stack(offset @ ..-8) if offset % 8 == 0 => {
                 Saved::Below(offset.unsigned_abs() / 8)
             }
             _ => return Rule::Unsupported,

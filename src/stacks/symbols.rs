@@ -28,7 +28,7 @@ pub fn symbolise(addresses: &[(u64, u32)]) -> Vec<Vec<Symbol>> {
     let mut places: Vec<_> = addresses
         .iter()
         .enumerate()
-        .map(|(index, &(address, epoch))| Place {
+        .map(|(index, &(address, epoch))| FrameAddress {
             module: modules::find(address, epoch),
             address,
             index,
@@ -51,13 +51,13 @@ pub fn symbolise(addresses: &[(u64, u32)]) -> Vec<Vec<Symbol>> {
     results
 }
 
-struct Place {
+struct FrameAddress {
     module: Option<&'static Module>,
     address: u64,
     index: usize,
 }
 
-impl Place {
+impl FrameAddress {
     fn module_key(&self) -> usize {
         self.module.map_or(0, |module| core::ptr::from_ref(module).addr())
     }

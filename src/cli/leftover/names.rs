@@ -12,15 +12,15 @@ use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
 use cachealloc_history::{Describe, Frame, StackId, category};
 
 /// An address and the epoch in which it was on a stack.
-type Place = (u64, u32);
+type EpochAddress = (u64, u32);
 /// Where a module begins, and since when.
 type ModuleId = (u64, u32);
 
 pub(crate) struct Names {
     leftover: Leftover,
-    native: HashMap<Place, Vec<NativeFrame<Arc<Frame>>>>,
+    native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
     /// The module of each address.
-    at: HashMap<Place, ModuleId>,
+    at: HashMap<EpochAddress, ModuleId>,
     python: HashMap<u64, (Arc<Frame>, bool)>,
     program: String,
     /// By path, of the modules that have an address without a line.
@@ -67,8 +67,8 @@ impl Names {
     }
 
     /// All native addresses, by module; those of none are named at once.
-    fn places(&mut self, stacks: BTreeSet<StackId>) -> BTreeMap<ModuleId, BTreeSet<Place>> {
-        let mut by_module: BTreeMap<ModuleId, BTreeSet<Place>> = BTreeMap::new();
+    fn places(&mut self, stacks: BTreeSet<StackId>) -> BTreeMap<ModuleId, BTreeSet<EpochAddress>> {
+        let mut by_module: BTreeMap<ModuleId, BTreeSet<EpochAddress>> = BTreeMap::new();
         for stack in stacks {
             let Some(Words { epoch, native, .. }) = self.words(stack) else { continue };
             for place in native.into_iter().map(|address| (address, epoch)) {
@@ -88,7 +88,7 @@ impl Names {
         by_module
     }
 
-    fn look_up(&mut self, lookup: &Lookup, module: ModuleId, places: &BTreeSet<Place>) {
+    fn look_up(&mut self, lookup: &Lookup, module: ModuleId, places: &BTreeSet<EpochAddress>) {
         let Some(module) = self.leftover.modules.get(&module) else { return };
         let Module { base, path, build_id, .. } = module.clone();
         let offsets: Vec<u64> = places.iter().map(|place| place.0.wrapping_sub(base)).collect();

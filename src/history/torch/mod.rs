@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::entry::{Action, Entry, StackId};
 use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
-use crate::pickle::{Pickle, Place, Word};
+use crate::pickle::{MemoIndex, Pickle, Word};
 use crate::snapshot::{Block, BlockState, PoolKind, Segment, Snapshot};
 use words::*;
 
@@ -62,9 +62,9 @@ struct Writer<'a, W> {
     snapshot: &'a Snapshot,
     /// What is in the memo: stacks by id, frames by the address of their `Arc`, and by value.
     stacks: HashMap<StackId, Described, BuildWordHasher>,
-    frames: HashMap<usize, Place, BuildWordHasher>,
+    frames: HashMap<usize, MemoIndex, BuildWordHasher>,
     /// Keeps the frames alive whose addresses are in `frames`: no other frame may get one.
-    equal_frames: HashMap<Arc<Frame>, Place, BuildWordHasher>,
+    equal_frames: HashMap<Arc<Frame>, MemoIndex, BuildWordHasher>,
     categories: Categories,
 }
 
@@ -79,7 +79,7 @@ enum Categories {
 
 #[derive(Clone)]
 struct Described {
-    frames: Option<Place>,
+    frames: Option<MemoIndex>,
     category: Option<Arc<str>>,
 }
 

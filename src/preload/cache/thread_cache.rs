@@ -69,7 +69,7 @@ struct Shard {
 }
 
 struct List {
-    held: [Place; HELD_PER_SHARD_MAX],
+    held: [ListedBlock; HELD_PER_SHARD_MAX],
     /// How many requests in a row had the wanted size.
     streak: u32,
     /// Of the wanted size, and of all sizes before it.
@@ -80,7 +80,7 @@ struct List {
 
 /// A cached block; its size is the list's.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct ListedBlock {
     address: u64,
     block: u32,
 }
@@ -99,7 +99,7 @@ impl List {
     }
 }
 
-impl Place {
+impl ListedBlock {
     fn held(self, bytes: u64) -> CachedBlock {
         CachedBlock { address: self.address, bytes, block: self.block }
     }
@@ -158,7 +158,7 @@ impl ThreadCache {
                 }
                 list.present.requested_put += requested_bytes;
                 let count = shard.held_count.load(Ordering::Relaxed) as usize;
-                let place = Place { address: held.address, block: held.block };
+                let place = ListedBlock { address: held.address, block: held.block };
                 if count < HELD_PER_SHARD_MAX {
                     list.held[count] = place;
                     shard.held_count.store(count as u32 + 1, Ordering::Release);
@@ -251,7 +251,7 @@ impl Shard {
             held_count: AtomicU32::new(0),
             wanted_bytes: AtomicU64::new(0),
             list: UnsafeCell::new(List {
-                held: [Place::default(); HELD_PER_SHARD_MAX],
+                held: [ListedBlock::default(); HELD_PER_SHARD_MAX],
                 streak: 0,
                 present: Passes::default(),
                 past: Some(Box::default()),
@@ -316,7 +316,7 @@ impl Shard {
         if self.held_count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut taken = [Place::default(); HELD_PER_SHARD_MAX];
+        let mut taken = [ListedBlock::default(); HELD_PER_SHARD_MAX];
         let (mut count, mut bytes) = (0, 0);
         self.with(|list| {
             taken = list.held;

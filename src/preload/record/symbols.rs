@@ -14,13 +14,13 @@ use cachealloc_stacks::{ModuleInfo, Symbol};
 use crate::record::capture;
 
 /// An address and the epoch in which it was on a stack.
-type Place = (u64, u32);
+type EpochAddress = (u64, u32);
 
 /// What is known about addresses and Python frames so far.
 #[derive(Default)]
 pub(crate) struct Names {
-    native: HashMap<Place, Vec<Named>>,
-    modules: HashMap<Place, Arc<str>>,
+    native: HashMap<EpochAddress, Vec<Named>>,
+    modules: HashMap<EpochAddress, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
     /// The main program's file, whose frames are the application's own.
     program: String,
@@ -48,7 +48,7 @@ impl Names {
             let places = words.native.iter().map(|&address| (address, words.epoch));
             wanted.extend(places.filter(|place| !self.native.contains_key(place)));
         }
-        let mut wanted: Vec<Place> = wanted.into_iter().collect();
+        let mut wanted: Vec<EpochAddress> = wanted.into_iter().collect();
         wanted.sort_unstable();
         for some in wanted.chunks(PLACES_AT_ONCE) {
             sign_of_life();

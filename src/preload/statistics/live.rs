@@ -62,7 +62,7 @@ pub(crate) struct Live {
 }
 
 /// The file's contents before the writer looks for work.
-pub(crate) struct Look {
+pub(crate) struct OpenRequests {
     bell: u32,
     /// The number of an open request.
     asked: Option<u32>,
@@ -88,7 +88,7 @@ pub(crate) fn serve(service: Service) {
 
 impl Live {
     /// Reads the open requests. None: the file has unexpected contents and is given up.
-    pub(crate) fn look(&self) -> Option<Look> {
+    pub(crate) fn look(&self) -> Option<OpenRequests> {
         let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
         let head = head.filter(|head| head.owner == self.owner);
         if head.is_none() {
@@ -97,11 +97,11 @@ impl Live {
         let head = head?;
         let asked = (head.requests != head.answered).then_some(head.requests);
         let ordered = (head.orders != head.done).then_some(head.orders);
-        Some(Look { bell: head.bell, asked, site_requests: head.site_requests, ordered })
+        Some(OpenRequests { bell: head.bell, asked, site_requests: head.site_requests, ordered })
     }
 
     /// Carries out the open order, if any.
-    pub(crate) fn obey(&self, look: &Look) {
+    pub(crate) fn obey(&self, look: &OpenRequests) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
             let word =
@@ -118,7 +118,7 @@ impl Live {
     }
 
     /// Writes the statistics, if requested.
-    pub(crate) fn answer(&self, look: &Look) {
+    pub(crate) fn answer(&self, look: &OpenRequests) {
         let Some(asked) = look.asked else { return };
         let Some(service) = SERVICE.get() else { return };
         let sites = self.sites_answered.swap(look.site_requests, Ordering::Relaxed);
@@ -186,7 +186,7 @@ pub(crate) fn get() -> Option<&'static Live> {
 }
 
 /// Sleeps until a ring, at most this long. False: the file is gone, and no ring can come.
-pub(crate) fn wait_for_the_bell(look: &Look, no_longer: Option<Duration>) -> bool {
+pub(crate) fn wait_for_the_bell(look: &OpenRequests, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
         return false;

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 }
 
 /// The statistics of one process, and their time.
-pub(crate) struct Look {
+pub(crate) struct Sample {
     pub process: Process,
     pub command: String,
     pub time: Instant,
@@ -67,23 +67,23 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let mut rates = Rates::default();
     if !json && again.is_none() {
         let begun = Instant::now();
-        rates.note(&look(process, BETWEEN_LOOKS)?.0);
+        rates.note(&sample(process, BETWEEN_LOOKS)?.0);
         std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begun.elapsed()));
     }
     let mut first = true;
     loop {
-        let looks = match look(process, PATIENCE) {
+        let samples = match sample(process, PATIENCE) {
             // It was there, and has come to its end.
             Err(_) if !first && process.is_some_and(|id| Process(id).has_ended()) => break,
-            looks => looks?,
+            samples => samples?,
         };
-        let (looks, silent) = looks;
+        let (samples, silent) = samples;
         let text = match (json, process) {
-            (true, _) => list(&looks),
-            (false, None) => tables::all(&looks, &silent, &rates, rows.unwrap_or(usize::MAX)),
-            (false, Some(_)) => tables::one(&looks[0], &rates, rows),
+            (true, _) => list(&samples),
+            (false, None) => tables::all(&samples, &silent, &rates, rows.unwrap_or(usize::MAX)),
+            (false, Some(_)) => tables::one(&samples[0], &rates, rows),
         };
-        rates.note(&looks);
+        rates.note(&samples);
         match on_terminal {
             true => screen::show(&text)?,
             false => super::print(&text)?,
@@ -96,43 +96,45 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 }
 
 /// Their statistics, and which do not respond in time. A named one is waited for as in `stats`.
-fn look(process: Option<u32>, patience: Duration) -> Result<(Vec<Look>, Vec<Process>)> {
-    let Some(process) = process.map(Process) else { return Ok(look_at_all(patience)) };
+fn sample(process: Option<u32>, patience: Duration) -> Result<(Vec<Sample>, Vec<Process>)> {
+    let Some(process) = process.map(Process) else { return Ok(sample_all(patience)) };
     let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
-    let look = json.and_then(|(json, live)| understand(&live, json));
-    look.map(|look| (vec![look], Vec::new())).map_err(|problem| live::explain(process, &problem))
+    let sample = json.and_then(|(json, live)| understand(&live, json));
+    sample
+        .map(|sample| (vec![sample], Vec::new()))
+        .map_err(|problem| live::explain(process, &problem))
 }
 
 /// Sends all requests before it waits for any.
-fn look_at_all(patience: Duration) -> (Vec<Look>, Vec<Process>) {
+fn sample_all(patience: Duration) -> (Vec<Sample>, Vec<Process>) {
     let deadline = Instant::now() + patience;
     let all = Live::all();
     let asked: Vec<_> = all.iter().map(|live| (live, live.request(false))).collect();
-    let (mut looks, mut silent) = (Vec::new(), Vec::new());
+    let (mut samples, mut silent) = (Vec::new(), Vec::new());
     for (live, request) in asked {
         let json = request.and_then(|request| live.answer(request, deadline));
         match json.and_then(|json| understand(live, json)) {
-            Ok(look) => looks.push(look),
+            Ok(sample) => samples.push(sample),
             Err(live::Problem::Silent) => silent.push(live.process),
             Err(_) => {} // it has just ended
         }
     }
-    (looks, silent)
+    (samples, silent)
 }
 
-fn understand(live: &Live, json: String) -> std::result::Result<Look, live::Problem> {
+fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Problem> {
     let statistics = live::parse(&json)?;
     let (process, time) = (live.process, Instant::now());
-    let look = Look { process, command: process.command(), time, statistics, json };
+    let sample = Sample { process, command: process.command(), time, statistics, json };
     // Then it has no command any longer, and no place in a table of what runs.
-    if live.has_ended() { Err(live::Problem::Ended) } else { Ok(look) }
+    if live.has_ended() { Err(live::Problem::Ended) } else { Ok(sample) }
 }
 
 /// The statistics of the processes, with the command of each.
-fn list(looks: &[Look]) -> String {
-    let objects = looks.iter().map(|look| {
-        let mut object: Value = serde_json::from_str(&look.json).unwrap_or_default();
-        object["command"] = look.command.clone().into();
+fn list(samples: &[Sample]) -> String {
+    let objects = samples.iter().map(|sample| {
+        let mut object: Value = serde_json::from_str(&sample.json).unwrap_or_default();
+        object["command"] = sample.command.clone().into();
         object
     });
     escaped(&format!("{}\n", Value::Array(objects.collect()))).into_owned()

@@ -1,13 +1,13 @@
-//! How often something happened since the last look.
+//! How often something happened since the last sample.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::Look;
+use super::Sample;
 use crate::live::CallSite;
 use crate::show;
 
-/// What the last looks counted.
+/// What the last samples counted.
 #[derive(Default)]
 pub(super) struct Rates(HashMap<u32, Counts>);
 
@@ -19,39 +19,39 @@ struct Counts {
 }
 
 impl Rates {
-    pub(super) fn note(&mut self, looks: &[Look]) {
-        self.0 = looks.iter().map(|look| (look.process.0, Counts::of(look))).collect();
+    pub(super) fn note(&mut self, samples: &[Sample]) {
+        self.0 = samples.iter().map(|sample| (sample.process.0, Counts::of(sample))).collect();
     }
 
-    pub(super) fn allocations(&self, look: &Look) -> String {
-        self.rate(look, look.statistics.allocations_served, |counts| Some(counts.allocations))
+    pub(super) fn allocations(&self, sample: &Sample) -> String {
+        self.rate(sample, sample.statistics.allocations_served, |counts| Some(counts.allocations))
     }
 
-    pub(super) fn waits(&self, look: &Look) -> String {
-        self.rate(look, look.statistics.waited().0, |counts| Some(counts.waits))
+    pub(super) fn waits(&self, sample: &Sample) -> String {
+        self.rate(sample, sample.statistics.waited().0, |counts| Some(counts.waits))
     }
 
-    pub(super) fn of_site(&self, look: &Look, site: &CallSite) -> String {
-        self.rate(look, site.allocations, |counts| counts.by_site.get(&site.frames).copied())
+    pub(super) fn of_site(&self, sample: &Sample, site: &CallSite) -> String {
+        self.rate(sample, site.allocations, |counts| counts.by_site.get(&site.frames).copied())
     }
 
-    /// `-` where there was no look before.
-    fn rate(&self, look: &Look, now: u64, before: impl Fn(&Counts) -> Option<u64>) -> String {
-        let last = self.0.get(&look.process.0);
+    /// `-` where there was no sample before.
+    fn rate(&self, sample: &Sample, now: u64, before: impl Fn(&Counts) -> Option<u64>) -> String {
+        let last = self.0.get(&sample.process.0);
         let Some((last, before)) = last.and_then(|last| Some((last, before(last)?))) else {
             return "-".to_string();
         };
-        let seconds = look.time.duration_since(last.time).as_secs_f64();
+        let seconds = sample.time.duration_since(last.time).as_secs_f64();
         show::per_second(now.saturating_sub(before), seconds.max(1e-3))
     }
 }
 
 impl Counts {
-    fn of(look: &Look) -> Counts {
-        let statistics = &look.statistics;
+    fn of(sample: &Sample) -> Counts {
+        let statistics = &sample.statistics;
         let sites = statistics.call_sites.iter().flatten();
         Counts {
-            time: look.time,
+            time: sample.time,
             allocations: statistics.allocations_served,
             waits: statistics.waited().0,
             by_site: sites.map(|site| (site.frames.clone(), site.allocations)).collect(),

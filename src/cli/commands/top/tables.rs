@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use cachealloc_analysis::names;
 
-use super::Look;
+use super::Sample;
 use super::rates::Rates;
 use crate::live::{CallSite, Statistics};
 use crate::processes::Process;
@@ -19,8 +19,8 @@ const PYTHON_FRAMES: usize = 2;
 const NOT_KNOWN: &str = "(not recorded)";
 
 /// The largest first.
-pub(super) fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize) -> String {
-    if looks.is_empty() && silent.is_empty() {
+pub(super) fn all(samples: &[Sample], silent: &[Process], rates: &Rates, rows: usize) -> String {
+    if samples.is_empty() && silent.is_empty() {
         return "nothing of this user runs under cachealloc and uses CUDA; start something with: \
                 cachealloc run -- ./app\n"
             .to_string();
@@ -37,27 +37,29 @@ pub(super) fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize
         Column::number("WAITS/S"),
         Column::text("COMMAND"),
     ]);
-    let devices = |look| devices(look).into_iter().map(move |device| (look, device));
-    let mut all: Vec<(&Look, i32)> = looks.iter().flat_map(devices).collect();
-    let bytes = |look: &Look, device| look.statistics.of_device(device, ALLOCATED);
-    all.sort_by_key(|(look, device)| (Reverse(bytes(look, *device)), look.process.0, *device));
-    for (look, device) in all.into_iter().take(rows) {
-        let number = |key| look.statistics.of_device(device, key);
+    let devices = |sample| devices(sample).into_iter().map(move |device| (sample, device));
+    let mut all: Vec<(&Sample, i32)> = samples.iter().flat_map(devices).collect();
+    let bytes = |sample: &Sample, device| sample.statistics.of_device(device, ALLOCATED);
+    all.sort_by_key(|(sample, device)| {
+        (Reverse(bytes(sample, *device)), sample.process.0, *device)
+    });
+    for (sample, device) in all.into_iter().take(rows) {
+        let number = |key| sample.statistics.of_device(device, key);
         table.row([
-            look.process.0.to_string(),
+            sample.process.0.to_string(),
             device.to_string(),
             show::bytes(number(ALLOCATED)),
             show::bytes(number("allocated_bytes.all.peak")),
             show::bytes(number("reserved_bytes.all.current")),
             show::count(number("allocation.all.current")),
-            rates.allocations(look),
-            look.statistics.hit_rate().map_or("-".to_string(), show::share),
-            rates.waits(look),
-            look.command.clone(),
+            rates.allocations(sample),
+            sample.statistics.hit_rate().map_or("-".to_string(), show::share),
+            rates.waits(sample),
+            sample.command.clone(),
         ]);
     }
     let dashes = || std::array::from_fn(|_| "-".to_string());
-    for process in silent.iter().take(rows.saturating_sub(looks.len())) {
+    for process in silent.iter().take(rows.saturating_sub(samples.len())) {
         let mut row: [String; 10] = dashes();
         row[0] = process.0.to_string();
         let why = if process.is_stopped() { "stopped" } else { "does not answer" };
@@ -69,14 +71,14 @@ pub(super) fn all(looks: &[Look], silent: &[Process], rates: &Rates, rows: usize
 
 const ALLOCATED: &str = "allocated_bytes.all.current";
 
-pub(super) fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
-    let mut text = all(std::slice::from_ref(look), &[], rates, usize::MAX);
+pub(super) fn one(sample: &Sample, rates: &Rates, rows: Option<usize>) -> String {
+    let mut text = all(std::slice::from_ref(sample), &[], rates, usize::MAX);
     text += "\n";
-    text += &waits(&look.statistics);
-    text += &show::holders(&look.statistics);
-    if let Some(sites) = &look.statistics.call_sites {
+    text += &waits(&sample.statistics);
+    text += &show::holders(&sample.statistics);
+    if let Some(sites) = &sample.statistics.call_sites {
         text += "\n";
-        text += &call_sites(look, sites, rates, rows.unwrap_or(SITES_DEFAULT));
+        text += &call_sites(sample, sites, rates, rows.unwrap_or(SITES_DEFAULT));
     }
     text
 }
@@ -97,7 +99,7 @@ fn waits(statistics: &Statistics) -> String {
     table.text() + "\n"
 }
 
-fn call_sites(look: &Look, sites: &[CallSite], rates: &Rates, rows: usize) -> String {
+fn call_sites(sample: &Sample, sites: &[CallSite], rates: &Rates, rows: usize) -> String {
     let mut table = Table::new([
         Column::number("BYTES"),
         Column::number("AT THE PEAK"),
@@ -114,7 +116,7 @@ fn call_sites(look: &Look, sites: &[CallSite], rates: &Rates, rows: usize) -> St
             show::bytes(site.bytes),
             show::bytes(site.bytes_at_peak),
             show::count(site.blocks),
-            rates.of_site(look, site),
+            rates.of_site(sample, site),
             site.device.to_string(),
             site.library.clone(),
             place(site),
@@ -147,6 +149,6 @@ fn brief(frame: &str) -> String {
 }
 
 /// Of a process that has met no device yet: none.
-fn devices(look: &Look) -> Vec<i32> {
-    look.statistics.devices.keys().copied().collect()
+fn devices(sample: &Sample) -> Vec<i32> {
+    sample.statistics.devices.keys().copied().collect()
 }

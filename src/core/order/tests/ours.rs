@@ -24,7 +24,7 @@ pub struct Setting {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Whereabouts {
     Held,
     Free,
     /// Until these are over.
@@ -37,7 +37,7 @@ enum Place {
 
 #[derive(Clone, Copy)]
 struct Address {
-    place: Place,
+    place: Whereabouts,
     freed_at: u32,
     bytes: Bytes,
     /// What earlier owners of the address did.
@@ -69,7 +69,7 @@ pub struct Ours {
 impl Ours {
     pub fn new(setting: Setting) -> Ours {
         let address = Address {
-            place: Place::Free,
+            place: Whereabouts::Free,
             freed_at: 0,
             bytes: Bytes::default(),
             old: Bytes::default(),
@@ -256,17 +256,17 @@ impl Ours {
         let over = self.over | self.order.done;
         let complete = |works: Set| works & !over == 0;
         let may_take = |address: &Address| match address.place {
-            Place::Held | Place::ParkedForBarrier => false,
-            Place::Free => true,
-            Place::Parked(works) => complete(works),
-            Place::Tagged(id, works) => stream_id == Some(id) || complete(works),
+            Whereabouts::Held | Whereabouts::ParkedForBarrier => false,
+            Whereabouts::Free => true,
+            Whereabouts::Parked(works) => complete(works),
+            Whereabouts::Tagged(id, works) => stream_id == Some(id) || complete(works),
         };
         let found = (0..self.address_count)
             .filter(|&at| may_take(&self.addresses[at]))
             .max_by_key(|&at| self.addresses[at].freed_at);
         let at = found.unwrap_or(self.address_count);
         self.address_count = self.address_count.max(at + 1);
-        self.addresses[at].place = Place::Held;
+        self.addresses[at].place = Whereabouts::Held;
         self.addresses[at].old = self.addresses[at].bytes;
         self.address_of[block] = at;
     }
@@ -281,16 +281,16 @@ impl Ours {
 
     fn give_event_to_parked(&mut self) {
         for address in &mut self.addresses {
-            if address.place == Place::ParkedForBarrier {
-                address.place = Place::Parked(self.order.all[0]);
+            if address.place == Whereabouts::ParkedForBarrier {
+                address.place = Whereabouts::Parked(self.order.all[0]);
             }
         }
     }
 
-    fn put(&mut self, block: usize, place: Place) {
+    fn put(&mut self, block: usize, place: Whereabouts) {
         self.frees += 1;
         let address = &mut self.addresses[self.address_of[block]];
-        assert!(address.place == Place::Held, "freed twice");
+        assert!(address.place == Whereabouts::Held, "freed twice");
         address.place = place;
         address.freed_at = self.frees;
     }
@@ -323,19 +323,19 @@ impl Ours {
                 if let Some(number) = self.covers[0].pending() {
                     self.debts[thread].track(0, number);
                 }
-                Place::Free
+                Whereabouts::Free
             }
             Route::Barrier => self.barrier(false, thread)?,
             Route::BarrierThenWait => self.barrier(true, thread)?,
             Route::WaitNatively => {
                 self.sync_context();
-                Place::Free
+                Whereabouts::Free
             }
             Route::ParkOnEvent => {
                 self.may_record()?;
-                Place::Parked(self.order.all[0])
+                Whereabouts::Parked(self.order.all[0])
             }
-            Route::ParkForBarrier => Place::ParkedForBarrier,
+            Route::ParkForBarrier => Whereabouts::ParkedForBarrier,
         };
         self.put(block, place);
         let strict = self.setting.mode == Mode::Strict && !asynchronous;
@@ -348,14 +348,14 @@ impl Ours {
     /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for.
     pub fn free_async(&mut self, block: usize, stream_id: u64, stream_prefix: Set) {
         let place = match free_on_stream(&self.facts(), false) {
-            StreamRoute::Publish => Place::Free,
-            StreamRoute::Tag => Place::Tagged(stream_id, stream_prefix),
-            StreamRoute::ParkForBarrier => Place::ParkedForBarrier,
+            StreamRoute::Publish => Whereabouts::Free,
+            StreamRoute::Tag => Whereabouts::Tagged(stream_id, stream_prefix),
+            StreamRoute::ParkForBarrier => Whereabouts::ParkedForBarrier,
         };
         self.put(block, place);
     }
 
-    fn barrier(&mut self, waits: bool, thread: usize) -> Result<Place, Violation> {
+    fn barrier(&mut self, waits: bool, thread: usize) -> Result<Whereabouts, Violation> {
         self.may_record()?;
         let seen: SeenAll = self.ledger.before_barrier(&self.covers[0]);
         let number = seen.number();
@@ -366,7 +366,7 @@ impl Ours {
             self.order.wait(self.recorded[number.0 as usize]);
             self.covers[0].waited(seen);
         }
-        Ok(Place::Free)
+        Ok(Whereabouts::Free)
     }
 
     fn may_record(&self) -> Result<(), Violation> {
