@@ -9,13 +9,13 @@ use crate::sites::{Site, Totals};
 
 /// A site in both files. One that is missing from a file has nothing there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct SiteChange {
     /// With the totals of the second file.
     pub site: Site,
     pub before: Totals,
 }
 
-impl Change {
+impl SiteChange {
     /// Nothing was held in the first file.
     pub fn is_new(&self) -> bool {
         self.before.live_count == 0
@@ -43,12 +43,12 @@ pub fn difference(
     group: Group,
     before: &Aggregate,
     after: &Aggregate,
-) -> Vec<Change> {
+) -> Vec<SiteChange> {
     let weight = |totals: &Totals| totals.live_bytes;
-    let mut changes: Vec<Change> = after
+    let mut changes: Vec<SiteChange> = after
         .grouped(common, names, group, weight)
         .into_iter()
-        .map(|site| Change { site, before: Totals::default() })
+        .map(|site| SiteChange { site, before: Totals::default() })
         .collect();
     let key = |site: &Site| (Key::of(site.stack, common, names, group), site.category);
     let mut indices: HashMap<_, usize> =
@@ -56,7 +56,7 @@ pub fn difference(
     for site in before.grouped(common, names, group, weight) {
         let index = *indices.entry(key(&site)).or_insert_with(|| {
             let gone = Site { totals: Totals::default(), ..site };
-            changes.push(Change { site: gone, before: Totals::default() });
+            changes.push(SiteChange { site: gone, before: Totals::default() });
             changes.len() - 1
         });
         changes[index].before = site.totals;

@@ -39,7 +39,7 @@ mod aggregate;
 mod difference;
 
 pub use aggregate::{Aggregate, DeviceSums, Group};
-pub use difference::{Change, difference};
+pub use difference::{SiteChange, difference};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};

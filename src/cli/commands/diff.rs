@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, Change, When, difference};
+use cachealloc_analysis::{Aggregate, SiteChange, When, difference};
 use clap::Args;
 
 use super::Result;
@@ -73,7 +73,7 @@ fn text(
     names: &Names,
     before: &Aggregate,
     after: &Aggregate,
-    changes: &[Change],
+    changes: &[SiteChange],
 ) -> String {
     let [held_before, held_after] = [before, after].map(|it| it.totals().live_bytes);
     let growth = i128::from(held_after) - i128::from(held_before);
@@ -119,7 +119,7 @@ fn text(
     }
     let _ = write!(text, "\n{}", table.text());
     if shown < changes.len() {
-        let rest = changes[shown..].iter().map(Change::growth_bytes).sum();
+        let rest = changes[shown..].iter().map(SiteChange::growth_bytes).sum();
         let _ = writeln!(text, "{} at {}", signed_bytes(rest), others(changes.len() - shown));
     }
     text

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cachealloc_analysis::export::Bounded;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Change, DeviceSums, Site, Totals, When};
+use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};
 use cachealloc_text::Json;
 use cachealloc_text::plain;
 
@@ -182,7 +182,7 @@ pub(crate) fn json_of_changes(
     common: &Snapshot,
     names: &Names,
     [before, after]: [&Aggregate; 2],
-    changes: &[Change],
+    changes: &[SiteChange],
 ) -> Result<String> {
     let mut text = Vec::new();
     let mut json = Json::new(Bounded::new(common, &mut text));

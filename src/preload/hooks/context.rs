@@ -15,7 +15,7 @@ use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::ipc::peers;
-use crate::ordering::observers::{self, Seen};
+use crate::ordering::observers::{self, SeenContext};
 use crate::ordering::{LEDGER, captures, kernels, pending, widen};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
@@ -53,7 +53,7 @@ pub(crate) fn create(
         let primary_of = primary.then_some(words[1] as i32);
         beside(function, || {
             if let Some(id) = contexts::id_of(handle) {
-                observers::note_context(Seen { id, handle, primary_of });
+                observers::note_context(SeenContext { id, handle, primary_of });
             }
             if peers::any()
                 && let Ok(context) = lookup::of_handle(handle)
@@ -271,7 +271,7 @@ fn primaries(device: i32) -> Vec<(u64, Home)> {
     let met = contexts::all().filter(here).map(|context| (context.id, context.home));
     let seen =
         observers::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
-    let seen = seen.map(|Seen { id, handle, .. }| (id, Home { handle, id }));
+    let seen = seen.map(|SeenContext { id, handle, .. }| (id, Home { handle, id }));
     let mut all: Vec<_> = met.chain(seen).collect();
     all.sort_unstable();
     all.dedup();

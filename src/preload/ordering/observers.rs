@@ -19,14 +19,14 @@ use crate::{contexts, log};
 /// Whether submissions must be attributed to contexts: more than one context may submit.
 static WATCH: AtomicBool = AtomicBool::new(true);
 /// Contexts that were made or retained and are alive.
-static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+static SEEN: Mutex<Vec<SeenContext>> = Mutex::new(Vec::new());
 /// Their number, readable without the lock.
 static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A context of the program. By id: the handle is reused before the call that ended the context has
 /// returned.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct SeenContext {
     pub id: u64,
     pub handle: ContextHandle,
     /// The device whose primary context it is; None: the program created it.
@@ -86,7 +86,7 @@ pub(crate) fn watch_stream() {
 }
 
 /// A context was made or retained. From the second one on, submissions are watched.
-pub(crate) fn note_context(context: Seen) {
+pub(crate) fn note_context(context: SeenContext) {
     let mut seen = lock(&SEEN);
     if seen.iter().any(|seen| seen.id == context.id) {
         return;
@@ -107,7 +107,7 @@ pub(crate) fn note_context(context: Seen) {
 }
 
 /// All contexts that were made or retained and are alive.
-pub(crate) fn contexts_seen() -> Vec<Seen> {
+pub(crate) fn contexts_seen() -> Vec<SeenContext> {
     lock(&SEEN).clone()
 }
 
