@@ -101,8 +101,8 @@ impl Allocator {
     pub fn held_of(&self, pool: PrivatePool) -> impl Iterator<Item = (Address, Address)> {
         let of_pool = move |block: &&Block| block.private == Some(pool);
         let blocks = self.blocks.iter().map(|(_, block)| block).filter(of_pool);
-        let held = blocks.filter(|block| block.state == State::Allocated);
-        held.map(|block| (block.address, block.end()))
+        let allocated = blocks.filter(|block| block.state == State::Allocated);
+        allocated.map(|block| (block.address, block.end()))
     }
 
     /// Whether anything from here to there is of a pool.

@@ -26,24 +26,32 @@ pub(crate) fn allocate(
     let mut recording = record::is_on().then(|| lock(&context.allocator));
     let with_zone = bytes.saturating_add(config::zone_bytes());
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
-        && let Some(held) = context.thread_cache.take(thread, block_bytes, bytes)
+        && let Some(cached) = context.thread_cache.take(thread, block_bytes, bytes)
     {
-        pagemap::occupy(held.address, blocks::kind_of(requester), held.bytes, bytes, held.id());
+        pagemap::occupy(
+            cached.address,
+            blocks::kind_of(requester),
+            cached.bytes,
+            bytes,
+            cached.id(),
+        );
         if let Some(allocator) = &mut recording {
             let allocated = Allocated {
-                block: held.id(),
-                address: held.address,
-                bytes: held.bytes,
+                block: cached.id(),
+                address: cached.address,
+                bytes: cached.bytes,
                 requested_bytes: bytes,
             };
             context.recorder.allocated(allocator, allocated, requester, call.stack);
         }
         blocks::note_peak(context);
-        return Ok(held.address);
+        return Ok(cached.address);
     }
     let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-    context.thread_cache.empty_own(thread, |held| blocks::take_back(context, &mut allocator, held));
+    context
+        .thread_cache
+        .empty_own(thread, |cached| blocks::take_back(context, &mut allocator, cached));
     match allocator.hit(&request) {
         Some(allocation) => Ok(blocks::hand_out(context, &mut allocator, allocation, call)),
         None => {

@@ -32,15 +32,15 @@ pub(crate) fn empty_lists(context: &Context) {
 
 /// As `empty_lists`, under the core's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
-    context.thread_cache.empty(|held| take_back(context, allocator, held));
+    context.thread_cache.empty(|cached| take_back(context, allocator, cached));
     note_allocated(context, allocator);
 }
 
 /// A cached block merges into the core. The slot first: its next owner writes it under this lock.
-pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, held: CachedBlock) {
-    context.correction.left_list(allocator, held.id());
-    pagemap::vacate(held.address);
-    free_block(allocator, held.id(), Ready::Everywhere);
+pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
+    context.correction.left_list(allocator, cached.id());
+    pagemap::vacate(cached.address);
+    free_block(allocator, cached.id(), Ready::Everywhere);
 }
 
 /// A block that enters no thread cache goes to the core.
@@ -57,7 +57,7 @@ pub(crate) fn free_block(
     ready: Ready,
 ) -> Option<(Behind, EventRef)> {
     let behind = allocator.free(block, ready)?;
-    Some((behind, events::held(behind.event()?)?))
+    Some((behind, events::take_kept(behind.event()?)?))
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
@@ -106,7 +106,7 @@ pub(crate) fn hand_out_recorded(
     let address = block.address;
     // Until now a tag referred to the event, under this lock.
     if let Some(event) = block.behind {
-        events::hold(event);
+        events::keep(event);
     }
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
@@ -128,7 +128,7 @@ pub(crate) fn note_peak(context: &Context) {
 
 #[cold]
 fn note_new_peak(context: &Context, counted: u64) {
-    let allocated = counted.saturating_sub(context.thread_cache.held_bytes());
+    let allocated = counted.saturating_sub(context.thread_cache.cached_bytes());
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 

@@ -240,7 +240,7 @@ impl<'a> Free<'a> {
     fn refused(&self, refused: Refused) -> CuResult {
         match refused {
             Refused::Capturing => self.wait_natively(Wait::Capture),
-            Refused::Held => self.wait_natively(Wait::Held),
+            Refused::ContextBusy => self.wait_natively(Wait::BehindFree),
             Refused::Failed(code) if sys::is_returned_by_free(code) => self.conclude(code),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierWaitsNatively) => {
                 self.conclude(SUCCESS)
@@ -282,11 +282,11 @@ impl<'a> Free<'a> {
                 stream_frees::note_plain_free(self.context, event);
                 SUCCESS
             }
-            Err(Refused::Capturing | Refused::Held) if self.block.kind == Kind::Stream => {
+            Err(Refused::Capturing | Refused::ContextBusy) if self.block.kind == Kind::Stream => {
                 self.park_assumed()
             }
             Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
-            Err(Refused::Held) => self.wait_natively(Wait::Held),
+            Err(Refused::ContextBusy) => self.wait_natively(Wait::BehindFree),
             Err(_) => self.wait_natively(Wait::Capture),
         }
     }

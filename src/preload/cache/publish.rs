@@ -26,10 +26,10 @@ impl Free<'_> {
         if let Some(allocator) = &mut recording {
             self.context.recorder.freed(allocator, self.freed());
         }
-        self.block.hold();
+        self.block.mark_cached();
         let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
-        let held = CachedBlock { address, bytes, block: block.0 };
-        if let Err(out) = self.context.thread_cache.put(self.thread, held, requested_bytes) {
+        let cached = CachedBlock { address, bytes, block: block.0 };
+        if let Err(out) = self.context.thread_cache.put(self.thread, cached, requested_bytes) {
             let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
             match out.id() == block {
                 true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),

@@ -31,7 +31,7 @@ use tally::Passes;
 pub(crate) use tally::{PoolTally, Tally};
 
 const SHARDS: usize = 32;
-const HELD_PER_SHARD_MAX: usize = 8;
+const CACHED_PER_SHARD_MAX: usize = 8;
 /// Requests of one size in a row before blocks of that size are cached.
 const STREAK_MIN: u32 = 8;
 /// About the time that a descheduled owner needs to come back.
@@ -62,14 +62,14 @@ pub(crate) struct ThreadCache {
 struct Shard {
     busy: AtomicBool,
     /// Written only while the shard is owned; readers may see an older value.
-    held_count: AtomicU32,
+    cached_count: AtomicU32,
     /// The size of the last requests, and of every cached block.
     wanted_bytes: AtomicU64,
     list: UnsafeCell<List>,
 }
 
 struct List {
-    held: [ListedBlock; HELD_PER_SHARD_MAX],
+    cached: [ListedBlock; CACHED_PER_SHARD_MAX],
     /// How many requests in a row had the wanted size.
     streak: u32,
     /// Of the wanted size, and of all sizes before it.
@@ -100,7 +100,7 @@ impl List {
 }
 
 impl ListedBlock {
-    fn held(self, bytes: u64) -> CachedBlock {
+    fn of_size(self, bytes: u64) -> CachedBlock {
         CachedBlock { address: self.address, bytes, block: self.block }
     }
 }
@@ -128,15 +128,15 @@ impl ThreadCache {
     ) -> Option<CachedBlock> {
         let shard = self.shard(thread);
         shard.try_with(|list| {
-            let count = shard.held_count.load(Ordering::Relaxed);
+            let count = shard.cached_count.load(Ordering::Relaxed);
             if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
                 shard.note_request(list, bytes);
                 return None;
             }
-            shard.held_count.store(count - 1, Ordering::Release);
+            shard.cached_count.store(count - 1, Ordering::Release);
             list.present.hits += 1;
             list.present.requested_taken += requested_bytes;
-            Some(list.held[(count as usize - 1) % HELD_PER_SHARD_MAX].held(bytes))
+            Some(list.cached[(count as usize - 1) % CACHED_PER_SHARD_MAX].of_size(bytes))
         })?
     }
 
@@ -146,30 +146,30 @@ impl ThreadCache {
     pub(crate) fn put(
         &self,
         thread: &Thread,
-        held: CachedBlock,
+        cached: CachedBlock,
         requested_bytes: u64,
     ) -> Result<(), CachedBlock> {
         let shard = self.shard(thread);
         shard
             .try_with(|list| {
                 let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
-                if wanted != held.bytes || list.streak < STREAK_MIN {
-                    return Err(held);
+                if wanted != cached.bytes || list.streak < STREAK_MIN {
+                    return Err(cached);
                 }
                 list.present.requested_put += requested_bytes;
-                let count = shard.held_count.load(Ordering::Relaxed) as usize;
-                let place = ListedBlock { address: held.address, block: held.block };
-                if count < HELD_PER_SHARD_MAX {
-                    list.held[count] = place;
-                    shard.held_count.store(count as u32 + 1, Ordering::Release);
+                let count = shard.cached_count.load(Ordering::Relaxed) as usize;
+                let place = ListedBlock { address: cached.address, block: cached.block };
+                if count < CACHED_PER_SHARD_MAX {
+                    list.cached[count] = place;
+                    shard.cached_count.store(count as u32 + 1, Ordering::Release);
                     return Ok(());
                 }
-                let oldest = list.held[0];
-                list.held.copy_within(1.., 0);
-                list.held[HELD_PER_SHARD_MAX - 1] = place;
-                Err(oldest.held(wanted))
+                let oldest = list.cached[0];
+                list.cached.copy_within(1.., 0);
+                list.cached[CACHED_PER_SHARD_MAX - 1] = place;
+                Err(oldest.of_size(wanted))
             })
-            .unwrap_or(Err(held))
+            .unwrap_or(Err(cached))
     }
 
     /// Takes out every cached block.
@@ -193,8 +193,8 @@ impl ThreadCache {
     }
 
     /// Bytes in all lists: allocated to the core, free to the program.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::held_bytes).sum()
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.shards.iter().map(Shard::cached_bytes).sum()
     }
 
     /// What the core does not know, except for a shard whose owner was stopped. Call under the core's
@@ -209,15 +209,16 @@ impl ThreadCache {
     /// under the core's lock.
     pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in &self.shards {
-            let mut held = Vec::new();
+            let mut cached = Vec::new();
             shard.with(|list| {
-                let count = shard.held_count.swap(0, Ordering::Relaxed);
+                let count = shard.cached_count.swap(0, Ordering::Relaxed);
                 let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
-                held.extend(list.held[..count as usize].iter().map(|place| place.held(bytes)));
+                cached
+                    .extend(list.cached[..count as usize].iter().map(|place| place.of_size(bytes)));
                 list.end_size(bytes);
                 tally.add(&list.past.as_deref_mut().map(core::mem::take).unwrap_or_default());
             });
-            held.into_iter().for_each(&mut each);
+            cached.into_iter().for_each(&mut each);
         }
     }
 
@@ -248,10 +249,10 @@ impl Shard {
     fn new() -> Shard {
         Shard {
             busy: AtomicBool::new(false),
-            held_count: AtomicU32::new(0),
+            cached_count: AtomicU32::new(0),
             wanted_bytes: AtomicU64::new(0),
             list: UnsafeCell::new(List {
-                held: [ListedBlock::default(); HELD_PER_SHARD_MAX],
+                cached: [ListedBlock::default(); CACHED_PER_SHARD_MAX],
                 streak: 0,
                 present: Passes::default(),
                 past: Some(Box::default()),
@@ -269,7 +270,7 @@ impl Shard {
             return;
         }
         list.streak = 0;
-        if self.held_count.load(Ordering::Relaxed) == 0 {
+        if self.cached_count.load(Ordering::Relaxed) == 0 {
             if list.present.requested_put != 0 {
                 list.end_size(wanted);
             }
@@ -277,16 +278,16 @@ impl Shard {
         }
     }
 
-    fn held_bytes(&self) -> u64 {
-        let count = self.held_count.load(Ordering::Acquire);
+    fn cached_bytes(&self) -> u64 {
+        let count = self.cached_count.load(Ordering::Acquire);
         u64::from(count) * self.wanted_bytes.load(Ordering::Relaxed)
     }
 
     fn add_to(&self, tally: &mut Tally, patience: Patience) {
         let mut add = |list: &mut List| {
             list.past.iter().for_each(|past| tally.add(past));
-            let held = self.held_count.load(Ordering::Relaxed).into();
-            tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, held);
+            let cached = self.cached_count.load(Ordering::Relaxed).into();
+            tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, cached);
         };
         let tries = match patience {
             Patience::Waits => return self.with(add),
@@ -313,17 +314,17 @@ impl Shard {
     }
 
     fn empty(&self, each: &mut impl FnMut(CachedBlock)) {
-        if self.held_count.load(Ordering::Relaxed) == 0 {
+        if self.cached_count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut taken = [ListedBlock::default(); HELD_PER_SHARD_MAX];
+        let mut taken = [ListedBlock::default(); CACHED_PER_SHARD_MAX];
         let (mut count, mut bytes) = (0, 0);
         self.with(|list| {
-            taken = list.held;
-            count = self.held_count.swap(0, Ordering::Relaxed) as usize;
+            taken = list.cached;
+            count = self.cached_count.swap(0, Ordering::Relaxed) as usize;
             bytes = self.wanted_bytes.load(Ordering::Relaxed);
         });
-        taken[..count].iter().for_each(|place| each(place.held(bytes)));
+        taken[..count].iter().for_each(|place| each(place.of_size(bytes)));
     }
 
     fn with<T>(&self, body: impl FnOnce(&mut List) -> T) -> T {

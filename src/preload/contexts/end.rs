@@ -33,9 +33,9 @@ fn destroy(context: &'static Context) -> Stats {
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may belong to another context by now.
-    context.thread_cache.empty(|held| {
-        context.correction.left_list(&allocator, held.id());
-        allocator.free(held.id(), Ready::Everywhere);
+    context.thread_cache.empty(|cached| {
+        context.correction.left_list(&allocator, cached.id());
+        allocator.free(cached.id(), Ready::Everywhere);
     });
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };

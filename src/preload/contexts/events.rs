@@ -126,15 +126,15 @@ fn place(number: u32) -> (usize, usize) {
 
 /// Adds a reference to a recording that has one, and keeps it as the recording's number.
 #[inline]
-pub(crate) fn hold(id: EventId) {
+pub(crate) fn keep(id: EventId) {
     if let Some(event) = ManuallyDrop::new(EventRef::of(id)).as_ref() {
         core::mem::forget(event.clone());
     }
 }
 
-/// Takes back the reference that `hold` kept.
+/// Takes back the reference of `keep`.
 #[inline]
-pub(crate) fn held(id: EventId) -> Option<EventRef> {
+pub(crate) fn take_kept(id: EventId) -> Option<EventRef> {
     EventRef::of(id)
 }
 

@@ -21,14 +21,14 @@ use crate::contexts::Context;
 /// number of the capture: block ids of different contexts may be equal.
 #[derive(Default)]
 pub(crate) struct AllocationPoints {
-    held: BTreeMap<u64, (AllocationPoint, Option<u64>)>,
+    allocated: BTreeMap<u64, (AllocationPoint, Option<u64>)>,
     waiting: BTreeMap<BlockId, (&'static Context, BlockId)>,
     last: u32,
 }
 
 impl AllocationPoints {
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.allocated.is_empty()
     }
 
     fn waits(&mut self, context: &'static Context, block: BlockId) -> BlockId {

@@ -120,8 +120,8 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
     }
     let context = pagemap::extent_of(address)?.context();
     let view = lock(&context.allocator).find(Address(address))?;
-    let held = view.state == BlockState::Allocated;
-    held.then_some((view.address.0, view.address.0 + view.bytes))
+    let allocated = view.state == BlockState::Allocated;
+    allocated.then_some((view.address.0, view.address.0 + view.bytes))
 }
 
 /// Whether the program has memory here that is not ours.

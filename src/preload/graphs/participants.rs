@@ -122,13 +122,13 @@ pub(crate) fn takes_part(thread: &Thread, capture: &OpenCapture) {
     if !lock(&capture.threads).note(number) || !rule_holds(Rule::AllocatedBlocksJoin) {
         return;
     }
-    let mut held = Vec::new();
+    let mut joining = Vec::new();
     lock(&OUTSIDE).retain(|address, (thread, since)| {
         let joins = *thread == number && *since > capture.begun_at;
-        held.extend(joins.then_some(*address));
+        joining.extend(joins.then_some(*address));
         !joins
     });
-    held.into_iter().for_each(|address| join(capture, address));
+    joining.into_iter().for_each(|address| join(capture, address));
 }
 
 fn join(capture: &OpenCapture, address: u64) {

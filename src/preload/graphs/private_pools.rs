@@ -98,7 +98,8 @@ pub(crate) fn free(
     let capture = pool.and_then(open_captures::of_pool);
     let scope = capture.as_ref().and_then(|capture| of_free(thread, context, capture, behind));
     let mut work = capture.as_ref().and_then(|capture| capture.enter());
-    let point = work.as_mut().and_then(|work| work.allocation_points.held.remove(&freed.address));
+    let point =
+        work.as_mut().and_then(|work| work.allocation_points.allocated.remove(&freed.address));
     let names = capture.as_ref().filter(|_| work.is_some()).map(|capture| lock(&capture.names));
     let mut allocator = lock(&context.allocator);
     let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
@@ -155,7 +156,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     if named || !rule_holds(Rule::UnnamedLeavesPool) {
         return false;
     }
-    work.allocation_points.held.remove(&block.address);
+    work.allocation_points.allocated.remove(&block.address);
     let mut allocator = lock(&context.allocator);
     allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
     pools::opened(context, &mut allocator);
@@ -283,6 +284,6 @@ fn find_free(work: &mut Work) {
 
 fn remember(work: &mut Work, address: u64, home: Option<u64>) {
     if let Some(point) = work.look(|look| look.allocation_point(home)) {
-        work.allocation_points.held.insert(address, (point, home));
+        work.allocation_points.allocated.insert(address, (point, home));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Refused {
     Capturing,
     /// A real free may hold the context: a barrier would block. Or green contexts exist, and there is no event
     /// for the work of all of them.
-    Held,
+    ContextBusy,
     /// The driver's code.
     Failed(CuResult),
 }
@@ -104,7 +104,7 @@ type Recorded = (EventRef, SeenAll, Option<TagMark>);
 pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
-        return Err(Refused::Held);
+        return Err(Refused::ContextBusy);
     }
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
@@ -135,7 +135,7 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
         return Err(Refused::Capturing);
     }
     if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {
-        return Err(Refused::Held);
+        return Err(Refused::ContextBusy);
     }
     widen(Rule::CaptureGate);
     Ok(gate)

@@ -46,7 +46,7 @@ const FREE: u64 = 0;
 const OF_CONTEXT: u64 = 1;
 const OF_STREAM: u64 = 2;
 /// In a thread cache: the core holds it allocated, the program does not.
-const HELD: u64 = 3;
+const CACHED: u64 = 3;
 /// Claimed by a free that has not published it yet.
 const FREEING: u64 = 4;
 const STATE_BITS: u32 = 3;
@@ -148,8 +148,8 @@ impl LiveBlock {
 
     /// The claimed block goes into a thread cache.
     #[inline]
-    pub(crate) fn hold(&self) {
-        self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | HELD, Ordering::Release);
+    pub(crate) fn mark_cached(&self) {
+        self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
     }
     /// The bytes requested from the cache, including the red zone after the block.
     #[inline]

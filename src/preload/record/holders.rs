@@ -26,9 +26,9 @@ struct Row {
     frees_count: u64,
 }
 
-/// What one stack holds and held.
+/// What one stack holds, held at the peak, and has allocated and freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct StackTotals {
     pub stack: StackId,
     pub bytes: u64,
     pub bytes_at_peak: u64,
@@ -62,14 +62,15 @@ impl Holders {
     }
 
     /// Every stack that ever held anything.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Held> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = StackTotals> {
         self.rows.iter().enumerate().filter_map(|(number, row)| {
             let at_peak = row.peak == self.peaks_count;
             let bytes_at_peak = if at_peak { row.bytes_at_peak } else { row.bytes };
             let Row { bytes, allocations_count, frees_count, .. } = *row;
             let stack = StackId(number as u32);
-            let held = Held { stack, bytes, bytes_at_peak, allocations_count, frees_count };
-            (allocations_count != 0).then_some(held)
+            let totals =
+                StackTotals { stack, bytes, bytes_at_peak, allocations_count, frees_count };
+            (allocations_count != 0).then_some(totals)
         })
     }
 

@@ -16,7 +16,7 @@ use cachealloc_options::{Record, StackContext};
 
 use crate::clock::now_ns;
 use crate::lock::lock;
-use crate::record::holders::{Held, Holders};
+use crate::record::holders::{Holders, StackTotals};
 use crate::record::lasting::{self, Owner};
 use crate::record::segments::Segments;
 use crate::record::settings;
@@ -171,7 +171,7 @@ impl Recorder {
     }
 
     /// What each stack holds, and held at the peak.
-    pub(crate) fn holders(&self) -> Vec<Held> {
+    pub(crate) fn holders(&self) -> Vec<StackTotals> {
         lock(&self.0).holders.all().collect()
     }
 

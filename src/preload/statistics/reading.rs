@@ -91,7 +91,8 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     let before = stats_locked(context, &allocator, Patience::Waits);
     let mut tally = Tally::default();
     let thread_cache = &context.thread_cache;
-    thread_cache.start_anew(&mut tally, |held| blocks::take_back(context, &mut allocator, held));
+    thread_cache
+        .start_anew(&mut tally, |cached| blocks::take_back(context, &mut allocator, cached));
     blocks::note_allocated(context, &allocator);
     for (requested, passes) in
         [(&context.correction.small, tally.small), (&context.correction.large, tally.large)]
@@ -107,20 +108,20 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
 fn add_tally(stats: &mut Stats, tally: &Tally) {
     for (pool, passes) in [(Pool::Small, &tally.small), (Pool::Large, &tally.large)] {
         for counts in [&mut stats.allocation, &mut stats.active] {
-            each(counts, pool, |stat| add_passes(stat, passes.hits, passes.held));
+            each(counts, pool, |stat| add_passes(stat, passes.hits, passes.cached));
         }
         for bytes in [&mut stats.allocated_bytes, &mut stats.active_bytes] {
-            each(bytes, pool, |stat| add_passes(stat, passes.hit_bytes, passes.held_bytes));
+            each(bytes, pool, |stat| add_passes(stat, passes.hit_bytes, passes.cached_bytes));
         }
     }
-    add_passes(&mut stats.oversize_allocations, tally.oversize_hits, tally.oversize_held);
+    add_passes(&mut stats.oversize_allocations, tally.oversize_hits, tally.oversize_cached);
 }
 
-/// Adds `hits` that entered and left, and `held` blocks that are inside.
-fn add_passes(stat: &mut Stat, hits: u64, held: u64) {
+/// Adds `hits` that entered and left, and `cached` blocks that are inside.
+fn add_passes(stat: &mut Stat, hits: u64, cached: u64) {
     stat.allocated += hits;
-    stat.freed += hits + held;
-    stat.current = stat.current.saturating_sub(held);
+    stat.freed += hits + cached;
+    stat.current = stat.current.saturating_sub(cached);
 }
 
 fn add_requested(stats: &mut PoolStats, pool: Pool, passes: &PoolTally, correction: &Requested) {

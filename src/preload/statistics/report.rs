@@ -14,7 +14,7 @@ use cachealloc_statistics::{CallSite, Holder, Recording, Report};
 
 use crate::driver_memory::limits;
 use crate::process::patience::Patience;
-use crate::record::holders::Held;
+use crate::record::holders::StackTotals;
 use crate::record::settings::{self, Settings};
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, past};
@@ -76,10 +76,10 @@ fn recording_now() -> Option<Recording> {
 fn holders(names: &mut Names) -> Vec<Holder> {
     let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
     for context in contexts::every() {
-        let mut held = context.recorder.holders();
-        held.retain(|held| held.bytes != 0 || held.bytes_at_peak != 0);
-        names.prepare_categories(held.iter().map(|held| held.stack));
-        for Held { stack, bytes, bytes_at_peak, .. } in held {
+        let mut stacks = context.recorder.holders();
+        stacks.retain(|totals| totals.bytes != 0 || totals.bytes_at_peak != 0);
+        names.prepare_categories(stacks.iter().map(|totals| totals.stack));
+        for StackTotals { stack, bytes, bytes_at_peak, .. } in stacks {
             let library = if stack.is_none() { String::new() } else { names.category(stack) };
             let library = if library.is_empty() { "unknown".to_string() } else { library };
             let sum = sums.entry((context.device, library)).or_default();
@@ -103,31 +103,32 @@ fn holders(names: &mut Names) -> Vec<Holder> {
 fn call_sites() -> Vec<CallSite> {
     let mut sites = Vec::new();
     for context in contexts::every() {
-        let mut held = context.recorder.holders();
-        held.sort_by_key(|held| Reverse((held.bytes, held.allocations_count)));
-        let rest = held.split_off(held.len().min(SITES_MAX));
-        let mut rest: Vec<Held> = rest.into_iter().filter(|held| !held.stack.is_none()).collect();
-        rest.sort_by_key(|held| Reverse(held.allocations_count));
-        held.extend(rest.into_iter().take(SITES_MAX));
-        let stacks: Vec<_> = held.iter().map(|held| held.stack).collect();
-        contents::with_names(stacks, |names| {
-            sites.extend(held.iter().map(|held| call_site(context.device, held, names)));
+        let mut stacks = context.recorder.holders();
+        stacks.sort_by_key(|totals| Reverse((totals.bytes, totals.allocations_count)));
+        let rest = stacks.split_off(stacks.len().min(SITES_MAX));
+        let mut rest: Vec<StackTotals> =
+            rest.into_iter().filter(|totals| !totals.stack.is_none()).collect();
+        rest.sort_by_key(|totals| Reverse(totals.allocations_count));
+        stacks.extend(rest.into_iter().take(SITES_MAX));
+        let numbers: Vec<_> = stacks.iter().map(|totals| totals.stack).collect();
+        contents::with_names(numbers, |names| {
+            sites.extend(stacks.iter().map(|totals| call_site(context.device, totals, names)));
         });
     }
     sites
 }
 
-fn call_site(device: i32, held: &Held, names: &mut Names) -> CallSite {
-    let known = !held.stack.is_none();
+fn call_site(device: i32, totals: &StackTotals, names: &mut Names) -> CallSite {
+    let known = !totals.stack.is_none();
     CallSite {
         device,
-        library: if known { names.category(held.stack) } else { String::new() },
-        bytes: held.bytes,
-        bytes_at_peak: held.bytes_at_peak,
-        blocks_count: held.allocations_count.saturating_sub(held.frees_count),
-        allocations_count: held.allocations_count,
+        library: if known { names.category(totals.stack) } else { String::new() },
+        bytes: totals.bytes,
+        bytes_at_peak: totals.bytes_at_peak,
+        blocks_count: totals.allocations_count.saturating_sub(totals.frees_count),
+        allocations_count: totals.allocations_count,
         frames: if known {
-            names.frames(held.stack).iter().map(line).collect()
+            names.frames(totals.stack).iter().map(line).collect()
         } else {
             Vec::new()
         },

@@ -32,7 +32,7 @@ counters! {
         /// A stream captures, so no barrier is possible.
         Capture = "free: a stream is capturing",
         /// Another free waits in the driver and holds the context.
-        Held = "free: behind another waiting free",
+        BehindFree = "free: behind another waiting free",
         BarrierFailed = "free: the barrier failed",
         Bypass = "free: caching is off",
         /// Something that earlier work may use is about to end.

@@ -124,7 +124,7 @@ impl Pass {
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
         // The core counts these blocks as in use.
-        let taken = |held| blocks::take_back(context, &mut allocator, held);
+        let taken = |cached| blocks::take_back(context, &mut allocator, cached);
         context.thread_cache.empty_unused(&mut self.lists_seen, taken);
         blocks::note_allocated(context, &allocator);
         let stats = allocator.stats();

@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub small: PoolTally,
     pub large: PoolTally,
     pub oversize_hits: u64,
-    pub oversize_held: u64,
+    pub oversize_cached: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -29,8 +29,8 @@ pub(crate) struct PoolTally {
     pub requested_taken: u64,
     /// What had been requested of the blocks that entered a list.
     pub requested_put: u64,
-    pub held: u64,
-    pub held_bytes: u64,
+    pub cached: u64,
+    pub cached_bytes: u64,
 }
 
 impl Tally {
@@ -43,19 +43,19 @@ impl Tally {
         self.small.add(&other.small);
         self.large.add(&other.large);
         self.oversize_hits += other.oversize_hits;
-        self.oversize_held += other.oversize_held;
+        self.oversize_cached += other.oversize_cached;
     }
 
     /// What passed through a list of blocks of this size, and what is in it.
-    pub(super) fn add_passes(&mut self, bytes: u64, passes: &Passes, held: u64) {
+    pub(super) fn add_passes(&mut self, bytes: u64, passes: &Passes, cached: u64) {
         let policy = &config::get().policy;
         let more = PoolTally {
             hits: passes.hits,
             hit_bytes: passes.hits * bytes,
             requested_taken: passes.requested_taken,
             requested_put: passes.requested_put,
-            held,
-            held_bytes: held * bytes,
+            cached,
+            cached_bytes: cached * bytes,
         };
         match policy.pool_of(bytes) {
             Pool::Small => self.small.add(&more),
@@ -63,7 +63,7 @@ impl Tally {
         }
         if policy.is_oversize(bytes) {
             self.oversize_hits += passes.hits;
-            self.oversize_held += held;
+            self.oversize_cached += cached;
         }
     }
 }
@@ -74,7 +74,7 @@ impl PoolTally {
         self.hit_bytes += other.hit_bytes;
         self.requested_taken += other.requested_taken;
         self.requested_put += other.requested_put;
-        self.held += other.held;
-        self.held_bytes += other.held_bytes;
+        self.cached += other.cached;
+        self.cached_bytes += other.cached_bytes;
     }
 }
