@@ -28,7 +28,7 @@ use crate::snapshots::triggers;
 mod exported;
 mod view;
 
-use view::Held;
+use view::TakenSignal;
 
 /// Those whose default action ends the process and that a snapshot may still precede. Not those of
 /// a crash in the program's code: a core file shall show the crash, not us.
@@ -51,16 +51,16 @@ const TERMINATING: [c_int; 16] = [
     libc::SIGSTKFLT,
 ];
 const SIGNALS_MAX: usize = 65;
-static HELD: [Held; SIGNALS_MAX] = [const { Held::new() }; SIGNALS_MAX];
+static SIGNALS: [TakenSignal; SIGNALS_MAX] = [const { TakenSignal::new() }; SIGNALS_MAX];
 
 /// Takes the signal that asks for a snapshot. Call once, when CUDA was started.
-pub(crate) fn hold_asking(signal: c_int) {
+pub(crate) fn take_asking(signal: c_int) {
     take(signal, true);
 }
 
 /// Takes those that end the process, unless they are ours already. Call when the writer is ready for them.
-pub(crate) fn hold_deadly() {
-    TERMINATING.into_iter().filter(|signal| held(*signal).is_none()).for_each(|signal| {
+pub(crate) fn take_deadly() {
+    TERMINATING.into_iter().filter(|signal| taken(*signal).is_none()).for_each(|signal| {
         take(signal, false);
     });
 }
@@ -83,16 +83,16 @@ pub(crate) fn end_by(signal: c_int) {
 }
 
 fn take(signal: c_int, asks: bool) {
-    let held = &HELD[signal as usize];
-    held.alone(|| {
+    let taken = &SIGNALS[signal as usize];
+    taken.alone(|| {
         let Some(mut wanted) = in_kernel(signal) else { return };
-        held.asks.store(asks, Ordering::Relaxed);
-        held.keep(&wanted);
-        held.held.store(true, Ordering::Release);
-        while held.is_in_front(&wanted) {
+        taken.asks.store(asks, Ordering::Relaxed);
+        taken.keep(&wanted);
+        taken.is_ours.store(true, Ordering::Release);
+        while taken.is_in_front(&wanted) {
             // SAFETY: all-zero is a valid place for the answer.
             let mut replaced: libc::sigaction = unsafe { zeroed() };
-            if held.put(signal, &wanted, &mut replaced) != 0
+            if taken.put(signal, &wanted, &mut replaced) != 0
                 || replaced.sa_sigaction == ours()
                 || replaced.sa_sigaction == wanted.sa_sigaction
             {
@@ -100,9 +100,9 @@ fn take(signal: c_int, asks: bool) {
             }
             // Another thread did not know yet that the signal is ours, and was faster.
             wanted = replaced;
-            held.keep(&wanted);
-            if !held.is_in_front(&wanted) {
-                held.install(signal, &wanted);
+            taken.keep(&wanted);
+            if !taken.is_in_front(&wanted) {
+                taken.install(signal, &wanted);
             }
         }
     });
@@ -110,12 +110,12 @@ fn take(signal: c_int, asks: bool) {
 
 /// Our handler. Runs in whatever thread the kernel chose.
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let held = &HELD[signal as usize];
-    let action = held.due();
+    let taken = &SIGNALS[signal as usize];
+    let action = taken.due();
     // SAFETY: this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
     let ours = identity::is_ours();
-    if held.asks.load(Ordering::Relaxed) {
+    if taken.asks.load(Ordering::Relaxed) {
         if ours {
             triggers::from_signal();
         } else if action == SIG_DFL {
@@ -142,9 +142,9 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn held(signal: c_int) -> Option<&'static Held> {
-    let held = HELD.get(usize::try_from(signal).ok()?)?;
-    held.held.load(Ordering::Acquire).then_some(held)
+fn taken(signal: c_int) -> Option<&'static TakenSignal> {
+    let taken = SIGNALS.get(usize::try_from(signal).ok()?)?;
+    taken.is_ours.load(Ordering::Acquire).then_some(taken)
 }
 
 fn ours() -> usize {

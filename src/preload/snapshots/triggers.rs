@@ -80,7 +80,7 @@ pub(crate) fn start() {
 fn expect_end() {
     if wanted_at_exit() && writer::runs() {
         stop::prepare();
-        signals::hold_deadly();
+        signals::take_deadly();
     }
 }
 
@@ -88,7 +88,7 @@ fn expect_end() {
 /// before the first context is answered when there is one.
 pub(crate) fn expect() {
     if let Some(signal) = config::get().history.signal {
-        signals::hold_asking(signal);
+        signals::take_asking(signal);
     }
 }
 

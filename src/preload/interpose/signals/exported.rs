@@ -5,8 +5,8 @@ use core::mem::zeroed;
 
 use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_ERR};
 
-use super::held;
-use super::view::{Held, change};
+use super::taken;
+use super::view::{TakenSignal, change};
 use crate::c_library::{BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED};
 
 /// # Safety
@@ -28,9 +28,9 @@ redhook::hook! {
         action: *const libc::sigaction,
         old: *mut libc::sigaction
     ) -> c_int => program_sigaction {
-        match held(number) {
+        match taken(number) {
             // SAFETY: null, or the program's own structures, as `sigaction` wants them.
-            Some(held) => unsafe { change(held, number, action.as_ref().copied(), old.as_mut()) },
+            Some(taken) => unsafe { change(taken, number, action.as_ref().copied(), old.as_mut()) },
             // SAFETY: the program's own arguments.
             None => unsafe { real(number, action, old) },
         }
@@ -42,8 +42,8 @@ macro_rules! by_other_names {
     ($($name:ident => $ours:ident: $real:ident, $flags:expr;)*) => {$(
         redhook::hook! {
             unsafe fn $name(number: c_int, handler: usize) -> usize => $ours {
-                match held(number) {
-                    Some(held) => set_handler(held, number, handler, $flags),
+                match taken(number) {
+                    Some(taken) => set_handler(taken, number, handler, $flags),
                     // SAFETY: the program's own arguments.
                     None => $real.get().map_or(SIG_ERR, |real| unsafe { real(number, handler) }),
                 }
@@ -61,7 +61,7 @@ by_other_names! {
 }
 
 /// `signal` and its kin: sets a handler with these flags, and returns the one before.
-fn set_handler(held: &Held, number: c_int, handler: usize, flags: c_int) -> usize {
+fn set_handler(taken: &TakenSignal, number: c_int, handler: usize, flags: c_int) -> usize {
     if handler == SIG_ERR {
         // SAFETY: this thread's own errno.
         unsafe { *libc::__errno_location() = libc::EINVAL };
@@ -75,5 +75,9 @@ fn set_handler(held: &Held, number: c_int, handler: usize, flags: c_int) -> usiz
         // SAFETY: the set is ours. BSD's `signal` blocks the signal while it is handled.
         unsafe { libc::sigaddset(&mut action.sa_mask, number) };
     }
-    if change(held, number, Some(action), Some(&mut old)) == 0 { old.sa_sigaction } else { SIG_ERR }
+    if change(taken, number, Some(action), Some(&mut old)) == 0 {
+        old.sa_sigaction
+    } else {
+        SIG_ERR
+    }
 }

@@ -14,9 +14,9 @@ use crate::identity;
 const SA_RESTORER: c_int = 0x0400_0000;
 
 /// What we know of one signal.
-pub(super) struct Held {
+pub(super) struct TakenSignal {
     /// Ours to handle; none of the rest counts before.
-    pub held: AtomicBool,
+    pub is_ours: AtomicBool,
     /// Whether it asks for a snapshot (else it ends the process).
     pub asks: AtomicBool,
     /// The program's own view: what it last installed.
@@ -27,10 +27,10 @@ pub(super) struct Held {
     busy: AtomicBool,
 }
 
-impl Held {
-    pub(super) const fn new() -> Held {
-        Held {
-            held: AtomicBool::new(false),
+impl TakenSignal {
+    pub(super) const fn new() -> TakenSignal {
+        TakenSignal {
+            is_ours: AtomicBool::new(false),
             asks: AtomicBool::new(false),
             handler: AtomicUsize::new(SIG_DFL),
             flags: AtomicI32::new(0),
@@ -140,28 +140,28 @@ impl Held {
     }
 }
 
-/// `sigaction` of a signal that we hold: the program's view changes, ours stays in front.
+/// `sigaction` of a signal that we took: the program's view changes, ours stays in front.
 pub(super) fn change(
-    held: &Held,
+    taken: &TakenSignal,
     signal: c_int,
     action: Option<libc::sigaction>,
     old: Option<&mut libc::sigaction>,
 ) -> c_int {
     if !identity::is_ours() {
-        return change_in_child(held, signal, action, old);
+        return change_in_child(taken, signal, action, old);
     }
-    held.alone(|| {
-        let before = held.view(signal);
+    taken.alone(|| {
+        let before = taken.view(signal);
         if let Some(mut action) = action {
             // The program may put back what it has from the kernel: our handler.
-            held.show_view(&mut action);
-            held.keep(&action);
-            let code = held.install(signal, &action);
+            taken.show_view(&mut action);
+            taken.keep(&action);
+            let code = taken.install(signal, &action);
             if code != 0 {
-                held.keep(&before);
+                taken.keep(&before);
                 return code;
             }
-            held.learn(signal);
+            taken.learn(signal);
         }
         if let Some(old) = old {
             *old = before;
@@ -172,7 +172,7 @@ pub(super) fn change(
 
 /// In a child, which has its own signals and perhaps our memory: only what it sees is changed.
 fn change_in_child(
-    held: &Held,
+    taken: &TakenSignal,
     signal: c_int,
     action: Option<libc::sigaction>,
     old: Option<&mut libc::sigaction>,
@@ -183,7 +183,7 @@ fn change_in_child(
     // SAFETY: null or a complete action, and a valid place for the answer.
     let code = unsafe { real_sigaction(signal, action, &mut before) };
     if let Some(old) = old.filter(|_| code == 0) {
-        held.show_view(&mut before);
+        taken.show_view(&mut before);
         *old = before;
     }
     code
