@@ -14,6 +14,7 @@ use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
+use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
 use crate::ordering::{LEDGER, captures, kernels, pending, widen};
@@ -31,7 +32,7 @@ pub(crate) fn init(
     let code = real();
     if code == SUCCESS && bypass::is_caching() {
         beside(function, || {
-            lifetime::started();
+            lifetime::started(signals::expect);
             observers::inspect_devices();
         });
     }

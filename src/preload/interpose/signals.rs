@@ -17,13 +17,14 @@
 
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
-use core::ptr::{null, null_mut};
+use core::ptr::null;
 use core::sync::atomic::Ordering;
 
 use libc::{SIG_DFL, SIG_IGN};
 
-use crate::identity;
+use crate::process::end_by_default;
 use crate::snapshots::triggers;
+use crate::{config, identity};
 
 mod exported;
 mod view;
@@ -53,33 +54,20 @@ const TERMINATING: [c_int; 16] = [
 const SIGNALS_MAX: usize = 65;
 static SIGNALS: [TakenSignal; SIGNALS_MAX] = [const { TakenSignal::new() }; SIGNALS_MAX];
 
-/// Takes the signal that asks for a snapshot. Call once, when CUDA was started.
-pub(crate) fn take_asking(signal: c_int) {
-    take(signal, true);
+/// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
+/// before the first context is served when there is one. Call once.
+pub(crate) fn expect() {
+    triggers::when_end_is_expected(take_deadly);
+    if let Some(signal) = config::get().history.signal {
+        take(signal, true);
+    }
 }
 
-/// Takes those that end the process, unless they are ours already. Call when the writer is ready for them.
-pub(crate) fn take_deadly() {
+/// Takes the signals that end the process, unless they are ours already.
+fn take_deadly() {
     TERMINATING.into_iter().filter(|signal| taken(*signal).is_none()).for_each(|signal| {
         take(signal, false);
     });
-}
-
-/// Carries the default action of a signal out: ends the process as it would have ended.
-pub(crate) fn end_by(signal: c_int) {
-    // SAFETY: plain calls with valid arguments; the default action needs no memory of ours.
-    unsafe {
-        let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = SIG_DFL;
-        real_sigaction(signal, &action, null_mut());
-        // To this thread: a core file then shows where it was.
-        let thread = libc::syscall(libc::SYS_gettid);
-        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
-        let mut set: libc::sigset_t = zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, null_mut());
-    }
 }
 
 fn take(signal: c_int, asks: bool) {
@@ -120,13 +108,13 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             triggers::from_signal();
         } else if action == SIG_DFL {
             // A forked child has no snapshot to write: the signal means what it always meant.
-            end_by(signal);
+            end_by_default(signal);
         }
     } else if action == SIG_DFL {
         if ours {
             triggers::end_from_signal(signal, context);
         } else {
-            end_by(signal);
+            end_by_default(signal);
         }
     }
     if action != SIG_DFL && action != SIG_IGN {

@@ -19,8 +19,9 @@ use crate::{c_library, clock, config, identity, log, memory_hooks};
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// CUDA was started in this process. Only from here on do we leave traces in it: before, the library is
-/// as good as absent, and a child forked earlier is independent (hazard 24).
-pub(crate) fn started() {
+/// as good as absent, and a child forked earlier is independent (hazard 24). `expect_signals` begins to
+/// handle the signals that ask for a snapshot.
+pub(crate) fn started(expect_signals: fn()) {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -42,7 +43,7 @@ pub(crate) fn started() {
     if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
         process::watch_end();
     }
-    triggers::expect();
+    expect_signals();
     live::serve(live::Service {
         report: |sites| report::json(Patience::GivesUp, sites),
         obey: orders::obey,

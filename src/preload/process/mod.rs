@@ -1,5 +1,5 @@
 //! The process: its threads, its forks and its end, and the states in which we step aside. Here: what is
-//! known about its end.
+//! known about its end, and the end by a signal.
 
 pub(crate) mod bypass;
 pub(crate) mod lifetime;
@@ -8,7 +8,12 @@ pub(crate) mod patience;
 pub(crate) mod silence;
 pub(crate) mod thread;
 
+use core::ffi::c_int;
+use core::mem::zeroed;
+use core::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::c_library::SIGACTION;
 
 static END_IS_WATCHED: AtomicBool = AtomicBool::new(false);
 /// The signal by which the process ends; 0: none.
@@ -31,4 +36,25 @@ pub(crate) fn end_by(signal: i32) -> bool {
 /// The signal by which the process ends; 0: none. Safe in handlers.
 pub(crate) fn ends_by() -> i32 {
     ENDS_BY.load(Ordering::SeqCst)
+}
+
+/// Carries the default action of a signal out: ends the process as it would have ended. Safe in handlers.
+pub(crate) fn end_by_default(signal: c_int) {
+    // SAFETY: all-zero is a valid action.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = libc::SIG_DFL;
+    if let Some(sigaction) = SIGACTION.get() {
+        // SAFETY: the real function; a complete action, and nothing wanted of the one before.
+        unsafe { sigaction(signal, &action, null_mut()) };
+    }
+    // SAFETY: plain calls with valid arguments; the default action needs no memory of ours.
+    unsafe {
+        // To this thread: a core file then shows where it was.
+        let thread = libc::syscall(libc::SYS_gettid);
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, null_mut());
+    }
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use cachealloc_options::StatsOnExit;
 
 use crate::contexts::Context;
-use crate::interpose::signals;
 use crate::lock::lock;
 use crate::preserved::preserving_thread_state;
 use crate::process::silence::{self, Silence};
@@ -44,6 +43,8 @@ static SHORTAGES: Request = Request::new();
 static ENDS: Request = Request::new();
 static EXIT: Request = Request::new();
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+/// Takes the signals that end the process (`interpose::signals`).
+static WHEN_END_IS_EXPECTED: OnceLock<fn()> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
 /// Makes ready for snapshots, once. Call where a thread may be made.
@@ -80,16 +81,13 @@ pub(crate) fn start() {
 fn expect_end() {
     if wanted_at_exit() && writer::runs() {
         stop::prepare();
-        signals::take_deadly();
+        WHEN_END_IS_EXPECTED.get().into_iter().for_each(|take_signals| take_signals());
     }
 }
 
-/// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
-/// before the first context is answered when there is one.
-pub(crate) fn expect() {
-    if let Some(signal) = config::get().history.signal {
-        signals::take_asking(signal);
-    }
+/// `take_signals` is called whenever something is to be written at exit and the writer is ready for it.
+pub(crate) fn when_end_is_expected(take_signals: fn()) {
+    let _ = WHEN_END_IS_EXPECTED.set(take_signals);
 }
 
 /// Whether anything but a call of the program may ask for one.
@@ -148,7 +146,7 @@ pub(crate) fn go_on_ending(context: *const c_void) {
             contents::remove_part();
             live::end();
         }
-        signals::end_by(signal);
+        process::end_by_default(signal);
         // SAFETY: should anything have kept the signal from us: the process ends.
         unsafe { libc::syscall(libc::SYS_exit_group, 128 + signal) };
     }
