@@ -14,7 +14,7 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 /// What every call needs, in one byte; 0 until the settings are read, before CUDA starts.
 static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
 const RECORDS: u8 = 1;
-const CONTENTS: u8 = 2;
+const WRITES_BLOCKS: u8 = 2;
 const LIMITS: u8 = 4;
 const CACHES_NOTHING: u8 = 8;
 
@@ -26,14 +26,14 @@ pub(crate) fn records() -> bool {
 
 /// Whether we fill memory or guard it: `fill` or `red_zone`.
 #[inline(always)]
-pub(crate) fn minds_contents() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & CONTENTS != 0
+pub(crate) fn writes_blocks() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & WRITES_BLOCKS != 0
 }
 
 /// Bytes to keep free after each block.
 #[inline(always)]
 pub(crate) fn zone_bytes() -> u64 {
-    if minds_contents() { get().red_zone_bytes } else { 0 }
+    if writes_blocks() { get().red_zone_bytes } else { 0 }
 }
 
 /// Whether memory is limited, on any device.
@@ -123,10 +123,10 @@ fn read() -> Config {
         LogLevel::Info => Level::Info,
     });
     let records = config.history.record != Record::Off;
-    let contents = config.fill != Fill::None || config.red_zone_bytes != 0;
+    let writes_blocks = config.fill != Fill::None || config.red_zone_bytes != 0;
     let asked = [
         (records, RECORDS),
-        (contents, CONTENTS),
+        (writes_blocks, WRITES_BLOCKS),
         (config.limit.is_set(), LIMITS),
         (!config.caches(), CACHES_NOTHING),
     ];

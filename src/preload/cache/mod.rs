@@ -5,8 +5,8 @@ pub(crate) mod alloc;
 pub(crate) mod arenas;
 pub(crate) mod blocks;
 pub(crate) mod chunks;
-pub(crate) mod contents;
 pub(crate) mod departures;
+pub(crate) mod fill;
 pub(crate) mod free;
 mod free_on_stream;
 pub(crate) mod miss;
@@ -106,6 +106,6 @@ pub(crate) struct Zones {
     stream: Mutex<StreamHandle>,
 }
 
-/// The stream on which contents are written and read; 0 before its first use.
+/// The stream on which blocks and red zones are written and read; 0 before its first use.
 #[derive(Default)]
-pub(crate) struct ContentsStream(Mutex<StreamHandle>);
+pub(crate) struct FillStream(Mutex<StreamHandle>);

@@ -104,7 +104,7 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context) {
 /// natively wait for as well.
 pub(crate) fn assume_over(context: &'static Context) {
     // With `fill` the library itself has written there, and that may not be over.
-    if !rule_holds(Rule::AssumedOverWhereShort) || config::minds_contents() {
+    if !rule_holds(Rule::AssumedOverWhereShort) || config::writes_blocks() {
         return;
     }
     let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));

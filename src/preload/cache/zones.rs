@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cachealloc_history::{Describe, StackId};
 
-use crate::cache::contents::{self, ZONE};
+use crate::cache::fill::{self, ZONE};
 use crate::clock::Instant;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
@@ -50,7 +50,7 @@ pub(crate) fn check(context: &'static Context, freed: Freed) {
     check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
-    if contents::on_own_stream(context, copy) == SUCCESS {
+    if fill::on_own_stream(context, copy) == SUCCESS {
         report(freed, &zone);
     }
 }

@@ -9,7 +9,7 @@ use cachealloc_core::{Allocator, Policy};
 
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
-use crate::cache::{Arenas, ContentsStream, StreamFrees, Zones};
+use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
 use crate::contexts::{self, Context, Home};
@@ -41,7 +41,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         recorder: Recorder::default(),
         sentinels: Sentinels::default(),
         pool_numbers: PoolNumbers::default(),
-        contents_stream: ContentsStream::default(),
+        fill_stream: FillStream::default(),
         zones: Zones::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),

@@ -16,7 +16,7 @@ use cachealloc_core::{Allocator, Stats};
 
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
-use crate::cache::{Arenas, ContentsStream, StreamFrees, Zones};
+use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
 use crate::driver::api;
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub recorder: Recorder,
     pub sentinels: Sentinels,
     pub pool_numbers: PoolNumbers,
-    pub contents_stream: ContentsStream,
+    pub fill_stream: FillStream,
     pub zones: Zones,
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,

@@ -3,7 +3,7 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{contents, departures, sticky_error};
+use crate::cache::{departures, fill, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -215,9 +215,9 @@ const TRIES_MAX: usize = 64;
 /// Fills memory that the driver served directly as the option `fill` says.
 #[inline]
 pub(crate) fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
-    if config::minds_contents()
+    if config::writes_blocks()
         && let Ok(context) = lookup::current()
     {
-        contents::fill(context, address, bytes, stream);
+        fill::prepare_driver_memory(context, address, bytes, stream);
     }
 }

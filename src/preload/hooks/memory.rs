@@ -3,7 +3,7 @@
 use cachealloc_core::Requester;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{alloc, blocks, contents, departures, free, stream_frees};
+use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
@@ -45,7 +45,7 @@ pub(crate) fn alloc(
             let allocated = lookup::current().and_then(|context| {
                 let bytes = bytes as u64;
                 let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0)?;
-                contents::prepare(context, allocated, bytes, None);
+                fill::prepare(context, allocated, bytes, None);
                 Ok(allocated)
             });
             // Caching ended during the call: the error is ours, not the driver's.
@@ -135,7 +135,7 @@ fn alloc_in_capture(
                     None => outside_of_captures(thread, context, bytes)?,
                 };
                 if let Ok(address) = allocated {
-                    contents::prepare(context, address, bytes, None);
+                    fill::prepare(context, address, bytes, None);
                 }
                 Some(allocated)
             });

@@ -3,7 +3,7 @@
 
 use cachealloc_core::{Requester, StreamId};
 
-use crate::cache::{alloc as cache, contents, free as frees, pools, shortage};
+use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
@@ -126,7 +126,7 @@ fn served(
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester, stream) {
                 Ok(address) => {
-                    contents::prepare(context, address, bytes as u64, Some(stream));
+                    fill::prepare(context, address, bytes as u64, Some(stream));
                     context.pool_numbers.served(thread, bytes as u64);
                     early_start::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
@@ -174,7 +174,7 @@ fn served_in_capture(
     }
     let context = lookup::current().ok().filter(|context| is_default(context, pool))?;
     let address = private_pools::allocate_on(thread, context, stream, bytes)?.ok()?;
-    contents::prepare(context, address, bytes, None);
+    fill::prepare(context, address, bytes, None);
     Some(address)
 }
 

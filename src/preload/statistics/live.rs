@@ -11,7 +11,7 @@
 //!
 //! If another process truncates the file, touching the mapping raises SIGBUS. So our code never touches
 //! it: the mapping is an address for the kernel's futex calls, which return EFAULT, and everything else
-//! is `pread` and `pwrite`. If the file has unexpected contents, it is given up.
+//! is `pread` and `pwrite`. If the file is not as expected, it is given up.
 //!
 //! The file is removed when the process ends, unless a signal kills it: then the next process of the
 //! user finds that the owner is gone, and removes it. A forked child inherits the mapping and never uses
@@ -61,7 +61,7 @@ pub(crate) struct Live {
     sites_answered: AtomicU32,
 }
 
-/// The file's contents before the writer looks for work.
+/// The requests of other processes that are open when the writer looks for work.
 pub(crate) struct OpenRequests {
     bell: u32,
     /// The number of an open request.
@@ -87,7 +87,7 @@ pub(crate) fn serve(service: Service) {
 }
 
 impl Live {
-    /// Reads the open requests. None: the file has unexpected contents and is given up.
+    /// Reads the open requests. None: the file is not as expected and is given up.
     pub(crate) fn look(&self) -> Option<OpenRequests> {
         let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
         let head = head.filter(|head| head.owner == self.owner);

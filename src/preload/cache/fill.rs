@@ -16,11 +16,11 @@ use crate::lock::lock;
 use crate::ordering::submissions;
 
 const POISON: u8 = 0xff;
-/// The contents of a red zone.
+/// The bytes of a red zone.
 pub(crate) const ZONE: u8 = 0xa5;
 
 /// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
-/// are ready when this returns. Failure changes nothing: the contents are a help, not a promise.
+/// are ready when this returns. Failure changes nothing: what is written helps to find bugs, and is no promise.
 #[inline]
 pub(crate) fn prepare(
     context: &'static Context,
@@ -28,14 +28,14 @@ pub(crate) fn prepare(
     bytes: u64,
     stream: Option<StreamHandle>,
 ) {
-    if config::minds_contents() {
+    if config::writes_blocks() {
         write(context, address, bytes, config::zone_bytes(), stream);
     }
 }
 
 /// As `prepare`, for memory from the driver: it has no red zone.
 #[inline]
-pub(crate) fn fill(
+pub(crate) fn prepare_driver_memory(
     context: &'static Context,
     address: u64,
     bytes: u64,
@@ -78,7 +78,7 @@ pub(crate) fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,
 ) -> CuResult {
-    let mut stream = lock(&context.contents_stream.0);
+    let mut stream = lock(&context.fill_stream.0);
     api::relaxed(|| {
         context.enter(&mut || {
             if *stream == 0 {
