@@ -32,7 +32,7 @@ pub mod names;
 pub mod symbols;
 
 // In the words of other tools.
-pub mod export;
+pub mod formats;
 
 // Several files at once.
 mod aggregate;

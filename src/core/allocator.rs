@@ -38,7 +38,7 @@ pub struct Allocator {
     pub(crate) pressure: bool,
     /// So many requests find room in the tables without a look.
     requests_with_rows: u32,
-    /// Large requests no longer cut segments. See Note [Exported blocks] in export.rs.
+    /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
     pub(crate) whole_large: bool,
     pub(crate) arenas: Arenas,
     /// Segments that may have nothing left but retired and free blocks.

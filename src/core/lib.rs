@@ -39,7 +39,7 @@ mod arenas;
 
 mod holes;
 
-mod export;
+mod exported_blocks;
 
 mod views;
 

@@ -7,7 +7,7 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Aggregate, By, Group, Lifetimes, Usage, When, difference, export, read, reserved_over_time,
+    Aggregate, By, Group, Lifetimes, Usage, When, difference, formats, read, reserved_over_time,
     shortages, sites,
 };
 
@@ -78,10 +78,10 @@ fn all(snapshot: Snapshot) -> Result<(), String> {
     let text = |written: io::Result<()>| written.map_err(|error| error.to_string());
     let mut said = Ok(());
     for written in [
-        export::folded(&snapshot, By::Live, When::Peak, Nowhere),
-        export::speedscope(&snapshot, "x", Nowhere),
-        export::perfetto(&snapshot, Nowhere),
-        export::json(&snapshot, Nowhere),
+        formats::folded(&snapshot, By::Live, When::Peak, Nowhere),
+        formats::speedscope(&snapshot, "x", Nowhere),
+        formats::perfetto(&snapshot, Nowhere),
+        formats::json(&snapshot, Nowhere),
     ] {
         said = said.and(text(written));
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
-use cachealloc_analysis::{By, When, export};
+use cachealloc_analysis::{By, When, formats};
 use clap::{Args, ValueEnum};
 
 use super::Result;
@@ -66,9 +66,9 @@ fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
-        Format::Folded => export::folded(snapshot, by, at, out),
-        Format::Speedscope => export::speedscope(snapshot, name, out),
-        Format::Perfetto => export::perfetto(snapshot, out),
-        Format::Json => export::json(snapshot, out),
+        Format::Folded => formats::folded(snapshot, by, at, out),
+        Format::Speedscope => formats::speedscope(snapshot, name, out),
+        Format::Perfetto => formats::perfetto(snapshot, out),
+        Format::Json => formats::json(snapshot, out),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_analysis::export::Bounded;
+use cachealloc_analysis::formats::Bounded;
 use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};

@@ -20,7 +20,7 @@ use crate::driver::api;
 use crate::driver::sys::{self, CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
 use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
-use crate::ipc::exports;
+use crate::ipc::exported_blocks;
 use crate::lock::lock;
 use crate::ordering::barrier::{self, Ordered, Passed, Refused};
 use crate::ordering::native_wait::wait_natively;
@@ -39,7 +39,7 @@ pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
         |code| code,
         |free| {
             let of_default_pool = free.is_of_default_pool();
-            let code = exports::after_free(free.context, free.plainly());
+            let code = exported_blocks::after_free(free.context, free.plainly());
             if code == SUCCESS && of_default_pool {
                 free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
             }

@@ -13,7 +13,7 @@ use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
 use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{beside, common, guarded, pointer};
-use crate::ipc::exports;
+use crate::ipc::exported_blocks;
 use crate::ipc::imports::{self, Closing};
 use crate::ipc::ipc_handle::{self, Inside};
 use crate::log;
@@ -71,11 +71,13 @@ fn export(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     observers::observe(Observer::Ipc);
-    if !exports::mark(block) {
+    if !exported_blocks::mark(block) {
         return INVALID_VALUE;
     }
     let code = common::retried(function, real);
-    let Some(inside) = exports::inside(block).filter(|_| code == SUCCESS) else { return code };
+    let Some(inside) = exported_blocks::inside(block).filter(|_| code == SUCCESS) else {
+        return code;
+    };
     if !rule_holds(Rule::InsideHandleIsOurs) {
         return code;
     }

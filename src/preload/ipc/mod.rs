@@ -1,6 +1,6 @@
 //! Memory of other processes and devices.
 
-pub(crate) mod exports;
+pub(crate) mod exported_blocks;
 pub(crate) mod imports;
 pub(crate) mod ipc_handle;
 pub(crate) mod peers;

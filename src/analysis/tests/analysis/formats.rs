@@ -7,7 +7,7 @@ use cachealloc_analysis::model::{
     Action, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
 };
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, When, difference, export};
+use cachealloc_analysis::{Aggregate, By, Group, When, difference, formats};
 
 use crate::made::{self, Directory};
 use crate::python;
@@ -74,7 +74,7 @@ fn snapshot(devices: &[&[Alloc]]) -> Snapshot {
 
 fn folded(snapshot: &Snapshot) -> String {
     let mut out = Vec::new();
-    export::folded(snapshot, By::Live, When::End, &mut out).expect("memory takes it");
+    formats::folded(snapshot, By::Live, When::End, &mut out).expect("memory takes it");
     String::from_utf8(out).expect("text")
 }
 
@@ -111,9 +111,9 @@ for path in sys.argv[1:]:
             let path = directory.0.join(format!("{seed}.{format}"));
             let mut out = Vec::new();
             let written = match format {
-                "json" => export::json(&snapshot, &mut out),
-                "perfetto" => export::perfetto(&snapshot, &mut out),
-                _ => export::speedscope(&snapshot, "a \"name\"", &mut out),
+                "json" => formats::json(&snapshot, &mut out),
+                "perfetto" => formats::perfetto(&snapshot, &mut out),
+                _ => formats::speedscope(&snapshot, "a \"name\"", &mut out),
             };
             written.expect("memory takes it");
             fs::write(&path, out).expect("a file");

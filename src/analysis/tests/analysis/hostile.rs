@@ -8,7 +8,7 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Aggregate, By, Group, Lifetimes, ReadError, Usage, When, by_group, difference, export, read,
+    Aggregate, By, Group, Lifetimes, ReadError, Usage, When, by_group, difference, formats, read,
     reserved_over_time, shortages, sites, telling_moments,
 };
 
@@ -70,10 +70,10 @@ fn analyse(snapshot: &Snapshot) {
         let _ = difference(&common, &names, group, &Aggregate::default(), &aggregate);
     }
     let mut out = Vec::new();
-    export::folded(snapshot, By::Live, When::Peak, &mut out).expect("memory takes it");
-    export::speedscope(snapshot, "x", &mut out).expect("memory takes it");
-    export::perfetto(snapshot, &mut out).expect("memory takes it");
-    export::json(snapshot, &mut out).expect("memory takes it");
+    formats::folded(snapshot, By::Live, When::Peak, &mut out).expect("memory takes it");
+    formats::speedscope(snapshot, "x", &mut out).expect("memory takes it");
+    formats::perfetto(snapshot, &mut out).expect("memory takes it");
+    formats::json(snapshot, &mut out).expect("memory takes it");
 }
 
 #[test]

@@ -20,6 +20,6 @@ mod captures;
 
 mod chunks;
 
-mod exports;
+mod exported_blocks;
 
 mod idle;

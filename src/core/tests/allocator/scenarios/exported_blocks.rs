@@ -1,4 +1,4 @@
-//! Exported blocks: Note [Exported blocks] in export.rs.
+//! Exported blocks: Note [Exported blocks] in exported_blocks.rs.
 
 use crate::picture::check;
 
