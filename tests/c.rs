@@ -28,7 +28,7 @@ pub fn compile_library(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     build(source, name, &all)
 }
 
-/// Makes `folder/name` a link to `target`, whoever else does the same now.
+/// Makes `folder/name` a link to `target`, even while another thread does the same.
 pub fn link(folder: &Path, name: &str, target: &Path) {
     fs::create_dir_all(folder).expect("target/ is writable");
     match std::os::unix::fs::symlink(target, folder.join(name)) {

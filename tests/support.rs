@@ -138,7 +138,7 @@ impl Run {
         }
     }
 
-    /// The program as a child of the caller's own, who sees to its end.
+    /// The program as a child of the caller's own, which sees to its end.
     pub fn plain_command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -292,7 +292,7 @@ pub fn target_folder() -> PathBuf {
     profile_folder().parent().expect("profiles lie in target/").to_path_buf()
 }
 
-/// A name for a file that nobody else uses.
+/// A name for a file that nothing else uses.
 pub fn scratch_file(kind: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -36,7 +36,7 @@ static struct line *line_of(void *address) {
     return NULL;
 }
 
-// Frames of the allocator and of this file are nobody's doing.
+// Frames of the allocator and of this file are not the program's doing.
 static int is_ours(void *address) {
     Dl_info info;
     return dladdr(address, &info) && info.dli_fname &&

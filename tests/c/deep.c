@@ -17,7 +17,7 @@ static void start(void) {
         OK(create(&streams[i], 1));
 }
 
-// The C library's own `dlopen`, which nobody stands in front of.
+// The C library's own `dlopen`, with nothing in front of it.
 static void *open_past_all(const char *path, int flags) {
     const char *files[] = {"libc.so.6", "libdl.so.2"};
     for (int i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
 // A plugin that puts work into the driver; with -DLINKED it is linked against it, else it looks for
-// its functions. Opened so that it binds deep, either way leads past whoever stands in front.
+// its functions. Opened so that it binds deep, either way leads past the library in front.
 #include "check.h"
 
 typedef int Fill(Pointer, unsigned char, size_t, void *);
@@ -32,7 +32,7 @@ int give_back(Pointer block) {
     return function(block);
 }
 
-// In a namespace of its own the plugin finds a driver that nobody has started.
+// In a namespace of its own the plugin finds a driver that was not started.
 int work_alone(int rounds) {
     start_cuda();
     loop(rounds);

@@ -397,7 +397,7 @@ static int early(int has_context) {
 
 // ---- files
 
-// Somebody else has taken the name that we would use.
+// Another file has the name that we would use.
 static int taken(const char *name) {
     char path[256];
     for (int i = 0; i < 4; i++) {
@@ -408,7 +408,7 @@ static int taken(const char *name) {
     return 3;
 }
 
-// Whoever unlinks or opens a file from here on is killed.
+// A thread that unlinks or opens a file from here on is killed.
 static int sealed(const char *how) {
     start(3);
     struct sock_filter code[] = {

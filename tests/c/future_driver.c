@@ -1,4 +1,4 @@
-// A `libcuda.so.1` of a future in which there is a function that nobody here has heard of. With
+// A `libcuda.so.1` of a future in which there is a function that the library does not know. With
 // -DOLD: of a past in which functions are missing that the library would like to have.
 #include <stdint.h>
 #include <string.h>

@@ -167,7 +167,7 @@ static void capture(void) {
     puts("done");
 }
 
-// Every callback allocates, frees, and sees that it is called by nobody whom it calls.
+// Every callback allocates, frees, and sees that nothing it calls calls it.
 static _Thread_local int depth, calls[6];
 static _Thread_local unsigned size;
 static atomic_int refused;
@@ -177,7 +177,7 @@ static void work(int which) {
     CHECK(depth++ == 0);
     calls[which]++;
     size = size * 5 + 1;
-    // The second is large enough to be refused now and then, in the middle of somebody's retries.
+    // The second is large enough to be refused now and then, in the middle of another thread's retries.
     OK(cuMemAlloc(&a, 1 + size % 3000));
     if (cuMemAlloc(&b, (size_t)(1 + size % 7) << 20))
         refused++;

@@ -1,4 +1,4 @@
-// Libraries that are opened by a name without a folder: which are found depends on who asks.
+// Libraries that are opened by a name without a folder: which are found depends on the caller.
 #include "check.h"
 
 int main(int count, char **arguments) {

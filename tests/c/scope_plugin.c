@@ -1,4 +1,4 @@
-// Opened with RTLD_LOCAL: look-ups here see names that nobody else sees. Only the true caller
+// Opened with RTLD_LOCAL: look-ups here see names that no other library sees. Only the true caller
 // finds them; a `dlsym` in front that calls the real one is the wrong caller.
 #include "check.h"
 

@@ -1,4 +1,4 @@
-// Programs whose statistics somebody reads; one per argument.
+// Programs whose statistics are read; one per argument.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <errno.h>

@@ -186,7 +186,7 @@ static int linked(const char *path) {
     return 0;
 }
 
-// The plugin prefers its own libraries' functions to everybody's.
+// The plugin prefers its own libraries' functions to the process's.
 static int deep(const char *path) {
     start_cuda();
     const char *(*owner)(void) = open_plugin(path, RTLD_LOCAL | RTLD_DEEPBIND, "owner");
@@ -209,7 +209,7 @@ static int deep(const char *path) {
 // ---- contexts
 
 // The last release ends the primary context with live and cached blocks in it, and a free whose
-// work is still in flight. Its addresses are nobody's afterwards.
+// work is still in flight. Its addresses are free afterwards.
 static int release(void) {
     find_driver();
     find_streams();

@@ -1,4 +1,4 @@
-//! What a killed process left, changed by anybody since: it is read within bounds, or refused in a sentence.
+//! What a killed process left, perhaps changed since: it is read within bounds, or refused in a sentence.
 
 use std::io;
 use std::time::Duration;

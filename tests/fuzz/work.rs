@@ -39,7 +39,7 @@ pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {
     said
 }
 
-/// Nobody keeps it.
+/// It is not kept.
 struct Nowhere;
 
 impl Write for Nowhere {

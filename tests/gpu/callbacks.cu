@@ -44,7 +44,7 @@ void CUDA_CB host_function_with_context(void *data) {
 }
 void CUDA_CB callback(CUstream, CUresult, void *data) { ask(*(Answers *)data); }
 
-// Who could tell cheaply that it is inside.
+// A library could tell cheaply that it is inside one.
 void CUDA_CB probe_function(void *data) {
     Answers &a = *(Answers *)data;
     unsigned long long id = 77;

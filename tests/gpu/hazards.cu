@@ -639,7 +639,7 @@ Verdict programmatic_launch_after_async_reuse() {
     printf("time: %d of 4 rounds wrong\n", wrong);
     return ok_if(wrong == 0 || !under_library(), "the earlier kernel wrote into the block's next life");
 }
-Verdict merged_neighbours() {  // [31] Two neighbours freed on two streams; whoever takes both must wait for both.
+Verdict merged_neighbours() {  // [31] Two neighbours freed on two streams; a request that gets both must wait for both.
     cudaStream_t a = new_stream(), b = new_stream();
     int wrong = 0;
     for (int round = 0; round < 8; round++) {

@@ -441,7 +441,7 @@ int ring_rank(int rank, const Link &link) {
         CHECK(cudaFree(temporary));  // [5] the only wait: natively the kernel has written when it returns
         link.meet();
         good &= holds(mine, BYTES, round << 4 | (1 - rank));
-        uint32_t *next = device_alloc(BYTES);  // must be nobody's exported memory
+        uint32_t *next = device_alloc(BYTES);  // must be no process's exported memory
         fill<<<32, 256, 0, stream>>>(next, WORDS, ~0u, 0);
         CHECK(cudaFree(next));
         link.meet();
@@ -465,7 +465,7 @@ int ring() {
     int result = child ? ring_rank(0, {back[0], forth[1]}) : 0, status = 0;
     if (!child) {
         fflush(stdout);
-        // Its line comes after rank 0's, whoever is first.
+        // Its line comes after rank 0's, whichever is first.
         int output[2] = {dup(1), -1};
         char path[] = "/tmp/ring-XXXXXX", text[400];
         output[1] = mkstemp(path);

@@ -32,7 +32,7 @@ fn settings_that_no_parser_should_choke_on() {
     }
 }
 
-/// Whoever set a mode wanted safety or speed; where we cannot read which, safety.
+/// A mode is set for safety or for speed; where we cannot read which, safety.
 #[test]
 fn a_mode_that_cannot_be_read_means_strict() {
     let ran = Run::c("use.c").conf("free_mode:orderd,stats_on_exit:stderr").output().ok();

@@ -1,5 +1,5 @@
 //! Plugins that bind their own way, so that their calls reach the driver past us: their work is not
-//! counted. Who looks at `dlopen` for that must export it, and NVIDIA's profilers take whoever exports
+//! counted. A library that looks at `dlopen` for that must export it, and NVIDIA's profilers take one that exports
 //! `dlopen` for their own library (Nsight Compute 2025.3: its program then ends in a recursion).
 
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn way(name: &str, how: &str, plugin: PathBuf) -> Run {
     Run::c("deep.c").arg(name).arg(how).arg(plugin)
 }
 
-/// Nobody notices such a plugin, however it is opened and whenever, and however it finds the driver: it
+/// Such a plugin is not noticed, however it is opened and whenever, and however it finds the driver: it
 /// races. The option helps.
 #[test]
 fn a_block_that_the_plugin_fills_needs_the_option() {
@@ -53,7 +53,7 @@ fn what_the_plugin_copies_needs_both_options() {
     }
 }
 
-/// A segment that is freed past us is the driver's again, and it gives it to the next who asks. No
+/// A segment that is freed past us is the driver's again, and it gives it to the next request. No
 /// byte is handed out twice: caching ends. Arenas cannot be freed so.
 #[test]
 fn a_segment_that_the_plugin_frees_is_noticed() {

@@ -44,7 +44,7 @@ fn a_snapshot_is_whole_whatever_was_stopped() {
 }
 
 /// What the C library does by signals of its own, and the kernel by standing still, goes on until then and
-/// is in nobody's way.
+/// is in no thread's way.
 #[test]
 fn whatever_the_threads_are_doing() {
     for way in ["user 4", "cancel 4", "vfork 4", "timer 2"] {

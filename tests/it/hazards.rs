@@ -41,7 +41,7 @@ const FILLED: &str = "ordered,fill:zero";
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 
-/// What no mode keeps yet, and why. Each must still fail: who mends one takes it out.
+/// What no mode keeps yet, and why. Each must still fail: one that is mended is taken out.
 const GAPS: [(&str, &str); 0] = [];
 
 /// What only expandable segments keep.

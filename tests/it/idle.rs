@@ -1,4 +1,4 @@
-//! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, nobody else notices.
+//! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, the program notices nothing.
 //!
 //! `CACHEALLOC_PASS_MS` makes the scavenger of test builds look so often; seconds of the options are
 //! turns of its.
@@ -109,7 +109,7 @@ fn a_neighbour_gets_what_lies_idle() {
     assert_eq!(neighbours("keep_free_mb:300", 20, Run::native, PATIENT), "ask: came\n");
 }
 
-/// A free in stream order is not enough: the device has the memory when somebody waited for it.
+/// A free in stream order is not enough: the device has the memory after a wait for it.
 #[test]
 fn what_went_back_has_arrived() {
     let broken = [("CACHEALLOC_BREAK", Rule::ReleaseSynchronizes.name())];
@@ -125,7 +125,7 @@ fn a_neighbour_starves_where_the_user_wants_it() {
     );
 }
 
-/// Where half of the device is free, nobody is in need, and nothing goes back.
+/// Where half of the device is free, memory is not short, and nothing goes back.
 #[test]
 fn who_leaves_half_of_the_device_keeps_the_cache() {
     let roomy = |run: Run| run.env("SIM_MEMORY_MB", "2048");
@@ -268,7 +268,7 @@ fn contexts_end_in_spite_of_the_keeper() {
     clean(&hurried("contexts 20").conf(ALWAYS_EXPANDABLE));
 }
 
-/// Calls that go past us are seen by nobody.
+/// Calls that go past us are not seen.
 #[test]
 fn a_context_that_ended_unseen_is_not_entered() {
     let file = driver_folder().join("libcuda.so.1").canonicalize().expect("the driver is there");

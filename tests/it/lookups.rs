@@ -80,7 +80,7 @@ fn a_library_is_looked_for_where_its_opener_says() {
     assert!(ran.stdout.contains("\nlibbeside.so: found\n"), "{}", ran.stdout);
 }
 
-/// The loader's lock is held while a constructor runs. Nobody in front of the C library may wait for
+/// The loader's lock is held while a constructor runs. A function in front of the C library's must not wait for
 /// it while he keeps others waiting; and a child must not wait for a thread that it does not have.
 #[test]
 fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {

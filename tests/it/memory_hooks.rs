@@ -1,4 +1,4 @@
-//! Memory hooks: what they hear, in which order, and that nobody is harmed by what they do.
+//! Memory hooks: what they hear, in which order, and that what they do harms no other thread.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ fn failures_are_told() {
 }
 
 /// Stream-ordered memory, ours and that of a pool of the program's own, which the driver serves.
-/// Memory of the driver's that was made before the hook was there has no size: nobody hears.
+/// Memory of the driver's that was made before the hook was there has no size: no hook hears.
 #[test]
 fn stream_ordered_memory_is_told() {
     hears(
@@ -203,7 +203,7 @@ fn a_thread_is_cancelled_after_the_callback() {
     );
 }
 
-/// Whoever jumps out of a callback has no more hooks in this thread, and memory all the same.
+/// A program that jumps out of a callback has no more hooks in this thread, and memory all the same.
 #[test]
 fn a_jump_out_of_a_callback_harms_nobody() {
     hears(

@@ -1,5 +1,5 @@
 //! A program that switches the recording on and off: every snapshot is sound, whatever was there
-//! before, and whoever allocates meanwhile.
+//! before, and whichever thread allocates meanwhile.
 
 use std::process::Command;
 

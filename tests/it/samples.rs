@@ -91,7 +91,7 @@ fn a_hook_may_be_written_in_python() {
     assert_eq!(python(script).native().output().ok().stdout, "");
 }
 
-/// An exception of Python is told by Python, and harms nobody.
+/// An exception of Python is printed by Python, and does no harm.
 #[test]
 fn a_hook_in_python_may_raise() {
     let code = "import memory_hook as m, runpy\n\

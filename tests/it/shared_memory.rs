@@ -1,5 +1,5 @@
 //! `/dev/shm`, where the history and the numbers of a process lie: full, not to be written, not there, or with
-//! what somebody else has prepared. The program goes on, its own snapshot is whole, and one line says what is not.
+//! what another user has prepared. The program goes on, its own snapshot is whole, and one line says what is not.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -48,7 +48,7 @@ fn a_limit_for_files_is_one_line() {
     place.sound(1..=1, &["--from-start"]);
 }
 
-/// Names are known before the process takes them, and whoever may write into the folder may be there first.
+/// Names are known before the process takes them, and any user that may write into the folder may be there first.
 #[test]
 fn prepared_names_are_left_alone() {
     for kind in ["file", "link", "dangling", "folder", "fifo"] {

@@ -35,7 +35,7 @@ pub fn check(options: &[&str], file: &Path) -> String {
 fn numbers_are_what_the_program_did() {
     for conf in ["", "free_mode:strict", "free_mode:relaxed", "record:state", "record:all"] {
         let conf = format!("{conf},log:quiet,snapshot:/dev/null");
-        // In mode `relaxed` a block stays active until somebody asks whether its work is over.
+        // In mode `relaxed` a block stays active until a call asks whether its work is over.
         let lists = (!conf.contains("relaxed")).then_some("lists");
         for way in lists.into_iter().chain(["contexts", "busy 1 exit", "busy 4 exit"]) {
             let ran = statistics(way).conf(&conf).output().ok();

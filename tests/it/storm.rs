@@ -55,7 +55,7 @@ fn every_signal_arrives() {
             "{usr1} snapshots asked for: {} written, with 20 at the ends",
             place.names().len()
         );
-        // One answers all who asked before it was begun; and each process leaves one at its end.
+        // One serves all requests that came before it was begun; and each process leaves one at its end.
         place.sound(40..=820, &[]);
     }
 }

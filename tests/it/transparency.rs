@@ -99,7 +99,7 @@ fn the_last_release_ends_a_context_with_memory_in_it() {
     same(&way("release").env("SIM_MEMORY_MB", "64"));
 }
 
-/// Whoever comes first in the list gets the call first, and passes it on.
+/// The first library in the list gets the call first, and passes it on.
 #[test]
 fn another_preloaded_library_gets_its_calls_too() {
     let other = compile_library("other_preload.c", "libother_preload.so", &["-DCUDA", "-ldl"]);

@@ -60,7 +60,7 @@ fn waiting(place: &Place) -> Child {
     child
 }
 
-/// All threads stand still meanwhile, ours too, longer than anybody waits for the writer.
+/// All threads stand still meanwhile, ours too, longer than any thread waits for the writer.
 #[test]
 fn attached_to_a_program() {
     let gdb = "gdb -nx -batch -p PID -ex 'thread apply all bt 9' -ex 'shell sleep 6' -ex detach";
@@ -87,7 +87,7 @@ fn attached_to_a_program() {
     }
 }
 
-/// Who waits for the writer has not waited while both stood still.
+/// The time in which both stood still does not count as a wait for the writer.
 #[test]
 fn frozen_while_it_ends() {
     let runs: Vec<_> = (0..8)

@@ -1,4 +1,4 @@
-//! A client that nobody here wrote: cudarc's safe API, which finds the driver by `dlopen` and
+//! A client that is not of this project: cudarc's safe API, which finds the driver by `dlopen` and
 //! `dlsym`, allocates in stream order where the device can, and frees when a value is dropped.
 
 use cudarc::driver::{CudaContext, DriverError};

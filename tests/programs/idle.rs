@@ -183,7 +183,7 @@ fn room(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// What is free stays the same, whoever has it at the moment.
+/// The free bytes stay the same, wherever they are at the moment.
 fn answers(d: &Driver, rounds: usize) -> Outcome<String> {
     give(d, take(d, 4, 100 * MIB)?)?;
     let (free, total) = d.memory_info()?;

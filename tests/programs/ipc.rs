@@ -76,7 +76,7 @@ fn shared(d: &Driver, other: &mut Other, bytes: usize, blocks: [u64; 3]) -> Outc
             said[index] += &format!(" seen:{seen} range:{range} again:{again} closed:{closed}");
         }
     }
-    // Freed while they are mapped; whoever gets memory of this size now must not share it.
+    // Freed while they are mapped; the next block of this size must not share it.
     blocks.into_iter().try_for_each(|block| d.free(block))?;
     let next = [d.alloc(bytes)?, d.alloc(bytes)?, d.alloc(bytes)?];
     next.into_iter().try_for_each(|block| fill(d, block, bytes, 99))?;

@@ -77,7 +77,7 @@ extern "C" __global__ void delay(u64 ns) {
     if (first_thread()) wait_ns(ns);
 }
 
-// Runs until somebody sets the flag: later work, or the host.
+// Runs until the flag is set: by later work, or by the host.
 extern "C" __global__ void spin(volatile u64 *flag, u64 value) {
     if (!first_thread()) return;
     while (*flag != value) {

@@ -104,7 +104,7 @@ impl Call {
     }
 
     /// How often in a row this thread was told "not ready". Each poll takes twice as long as the one before:
-    /// who polls in a loop gets there by a few calls, as by a few on a GPU if it sleeps between them.
+    /// a loop that polls gets there by a few calls, as by a few on a GPU if it sleeps between them.
     fn polls(&mut self) -> u32 {
         let (thread, asks) = (self.thread, config().polls_grow && self.name.contains("Query"));
         self.world().threads.get(&thread).map_or(0, |thread| if asks { thread.polls } else { 0 })
@@ -256,7 +256,7 @@ fn is_question(name: &str) -> bool {
     name.contains("Query") || name.contains("IsCapturing") || is_look(name)
 }
 
-/// A look at the state of things, as somebody beside the program may take at any time.
+/// Looks at the state, as another process may at any time.
 fn is_look(name: &str) -> bool {
     let looks = ["cuMemGetInfo", "cuCtxPush", "cuCtxPop", "cuCtxGetId", "cuThreadExchange"];
     looks.iter().any(|look| name.starts_with(look)) || name == "cuDevicePrimaryCtxGetState"

@@ -67,7 +67,7 @@ fn write_report(world: &World) {
     let Some(path) = &config().report else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     if let Ok(mut file) = file {
-        // A report that cannot be written is missed by whoever asked for it.
+        // The test that asked for the report finds it missing.
         let _ = file.write_all(report_text(world).as_bytes());
     }
 }

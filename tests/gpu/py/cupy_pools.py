@@ -141,7 +141,7 @@ for allocator, function in allocators.items():
     cupy.cuda.set_allocator(function)
     for case in CASES:
         if allocator == "managed" and case is too_much:
-            continue  # managed memory may be larger than the device, which nobody should try
+            continue  # managed memory may be larger than the device, which should not be tried
         try:
             print(f"{allocator}: {case.__name__}: {case()}", flush=True)
         except Exception as error:

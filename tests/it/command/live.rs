@@ -107,7 +107,7 @@ fn a_table_of_all_and_of_one() {
     }
     let ran = place.run(&cachealloc(&format!("top {}", plain.child.id()))).ok();
     assert!(ran.stdout.contains("not recorded; start the program with"), "{ran:?}");
-    // As JSON: a list, all keys of each, and the call sites where somebody asks for one.
+    // As JSON: a list, all keys of each, and the call sites where one is asked for.
     let json = place.run(&cachealloc(&format!("top --json {}", recording.child.id()))).ok().stdout;
     assert!(
         json.starts_with("[{\"cachealloc\":\"") && json.contains("\"frames\":[\"allocate_until")
@@ -120,7 +120,7 @@ fn a_table_of_all_and_of_one() {
     }
 }
 
-/// Call sites are for whoever asks for them, however many others ask for less meanwhile.
+/// A request for call sites gets them, however many others ask for less meanwhile.
 #[test]
 fn others_may_ask_meanwhile() {
     let running = busy("record:state,snapshot:/dev/null/no,log:quiet");
@@ -212,7 +212,7 @@ fn processes_that_say_nothing() {
     let ran = cachealloc(&format!("snapshot --timeout 1 {id}")).output();
     let wanted = format!("process {id} is stopped; continue it with: kill -CONT {id}");
     failed(&ran, &wanted);
-    // It keeps nobody from seeing the others.
+    // The others are seen all the same.
     let table = cachealloc("top").output().ok().stdout;
     let row = table.lines().find(|row| row.trim_start().starts_with(&format!("{id} ")));
     assert!(row.is_some_and(|row| row.ends_with("(stopped)")), "{table}");
@@ -232,7 +232,7 @@ fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
     look()
 }
 
-/// Files of dead processes go; what is no file of ours, or another's, stays and harms nobody.
+/// Files of dead processes go; what is no file of ours, or another's, stays and does no harm.
 #[test]
 fn files_of_nobody() {
     let file = crate::statistics::page_of;
@@ -289,7 +289,7 @@ fn processes_of_others() {
         failed(&ran, &format!("process {id} belongs to user {user}; run the command as that user"));
     }
     let _ = fs::remove_file(copy);
-    // A file under a user's name that is another's: anybody may make one there.
+    // A file under a user's name that is another's: any user may make one there.
     if std::os::unix::fs::chown(&running.file, Some(65534), None).is_ok() {
         let table = cachealloc("top").output().ok().stdout;
         let listed = table.lines().any(|row| row.trim_start().starts_with(&format!("{id} ")));

@@ -113,7 +113,7 @@ fn a_killed_container_is_in_nobodys_way() {
     }
 }
 
-/// Another user can take a name that everybody knows, and be in nobody's way by that.
+/// Another user can take a well-known name, and is in no process's way by that.
 #[test]
 fn a_taken_name_is_no_matter() {
     // The program's number is known before it begins: a shell becomes it.
@@ -165,7 +165,7 @@ fn uses(then: &str) -> Running {
     Running::new(Run::program("python3").arg("-c").arg(USES).arg(then))
 }
 
-/// What a program was before, nobody waits for.
+/// No wait is for what a program was before `exec`.
 #[test]
 fn a_program_becomes_another() {
     let running = uses("exec");

@@ -1,5 +1,5 @@
 //! `cachealloc record`, `trim` and `limit`: what is printed is what is so, and a program that cannot obey is
-//! not made to wait, nor anybody else.
+//! not made to wait, nor any other process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -108,7 +108,7 @@ fn what_was_switched_on_from_outside_is_written_at_the_end() {
     }
 }
 
-/// While it goes on, nothing that is known of live blocks is lost, unless somebody wants that.
+/// While it goes on, nothing that is known of live blocks is lost, unless that is asked for.
 #[test]
 fn the_stacks_of_live_blocks_stay() {
     let running = control("idle", "record:state,snapshot:/dev/null/no,log:quiet");

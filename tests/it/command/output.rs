@@ -84,7 +84,7 @@ fn the_mode_of_a_file_stays() {
     assert_eq!(mode(&path), mode(&plain), "as the umask has it");
 }
 
-/// Another user's file, open to all, makes ours open to nobody. Only root can be another user here.
+/// Another user's file, open to all, does not make ours open. Only root can be another user here.
 #[test]
 fn the_mode_of_anothers_file_counts_for_little() {
     let place = planted();

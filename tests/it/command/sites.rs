@@ -1,4 +1,4 @@
-//! `cachealloc top-sites`, `diff` and `convert`: what was planted is found and named, whoever wrote the
+//! `cachealloc top-sites`, `diff` and `convert`: what was planted is found and named, whatever wrote the
 //! snapshot; and what is no snapshot is a sentence.
 
 use std::fs;
@@ -316,7 +316,7 @@ fn into_a_pipe_that_closes() {
     }
 }
 
-/// Numba, and whoever else calls the driver through ctypes: the script is named, not what is in between.
+/// Numba, and all else that calls the driver through ctypes: the script is named, not what is in between.
 #[test]
 fn a_script_that_calls_the_driver_through_ctypes() {
     let place = Place::new();

@@ -40,7 +40,7 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
                 _ if ordered => d.free_async(base, stream)?,
                 _ => d.free(base)?,
             }
-            // Somebody else may stand there already if work must still end: only ours is asked.
+            // Another allocation may be there already if work must still end: only ours is asked.
             d.synchronize()?;
             println!(
                 "  freed {bytes}: {}",
@@ -56,7 +56,7 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
         };
         let answer = asked(d, block.base + offset, block.base, block.bytes);
         println!("  {} at {offset}: {answer}", block.bytes);
-        // Right behind the end stands nobody, unless a neighbour begins there.
+        // Right behind the end is nothing, unless a neighbour begins there.
         let behind = block.base + block.bytes as u64;
         if !blocks.iter().any(|other| other.base == behind) {
             println!("    behind: {}", asked(d, behind, block.base, block.bytes));

@@ -1,4 +1,4 @@
-//! Who frees what, and when it is gone.
+//! What frees which memory of a graph, and when it is gone.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL, check};
 
@@ -151,7 +151,7 @@ pub fn dies(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("killed {killed}, ended {ended}, memory {fate}"))
 }
 
-/// Nobody ends it: its stream is destroyed.
+/// It is never ended: its stream is destroyed.
 pub fn abandoned(d: &Driver, mode: u32) -> Verdict {
     for _ in 0..3 {
         let stream = d.stream()?;
@@ -212,7 +212,7 @@ pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
     Ok(if holds(d, second, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
 
-/// The graph goes while a kernel of nobody's still works in its memory.
+/// The graph goes while a kernel outside of it still works in its memory.
 pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;

@@ -2,7 +2,7 @@
 //! the order of streams, too.
 //!
 //! A capture allocates, fills, checks and frees on streams that fork and join; the program orders its own
-//! accesses by events, and leans on nothing but this: memory that it is given is used by nobody else, in
+//! accesses by events, and leans on nothing but this: memory that it is given is used by nothing else, in
 //! no launch. Every word is checked, inside of the graphs and between them.
 
 use cachealloc_tests::dice::Dice;

@@ -1,5 +1,5 @@
 //! [36] [42] [43] What the driver gives out again as soon as it has it back: addresses of host memory,
-//! handles of contexts, streams and kernels. Whoever remembers something by them must have
+//! handles of contexts, streams and kernels. A library that remembers something by them must have
 //! forgotten it by then, and nothing that is there.
 
 use std::sync::Barrier;

@@ -57,7 +57,7 @@ impl Captured {
     }
 }
 
-/// Nobody destroys a default stream. Its capture goes on, beside another thread's frees.
+/// A default stream cannot be destroyed. Its capture goes on, beside another thread's frees.
 fn capturing_stream_that_is_not_destroyed(d: &Driver) -> Verdict {
     let block = d.alloc(BYTES)?;
     let capture = Captured::new(d, PER_THREAD)?;
@@ -135,7 +135,7 @@ fn reuse_of_what_was_freed_during_a_capture(d: &Driver) -> Verdict {
     Ok(verdict)
 }
 
-/// Nobody ends it: its stream is destroyed.
+/// It is never ended: its stream is destroyed.
 fn abandoned_capture(d: &Driver) -> Verdict {
     for round in 0..3 {
         let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
@@ -312,7 +312,7 @@ fn memory_of_a_relaxed_capture(d: &Driver) -> Verdict {
         let parts = [d.alloc(MOST / 2)?, d.alloc(BYTES)?, d.alloc(SMALL)?];
         parts.into_iter().try_for_each(|part| d.free(part))?;
     }
-    // Another thread may have it now, and after the capture everybody.
+    // Another thread may have it now, and every thread after the capture.
     in_thread(d, || {
         let large = d.alloc(MOST)?;
         fill(d, other, large, BYTES, 5, LATE / 3)?;

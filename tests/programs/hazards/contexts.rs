@@ -1,4 +1,4 @@
-//! [8] [13] [27] [30] A second context, somebody who looks past the barrier, and contexts that end.
+//! [8] [13] [27] [30] A second context, observers past the barrier, and contexts that end.
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 use cachealloc_tests::functions::IpcHandle;
@@ -122,7 +122,7 @@ fn second_context_looks_at_data(d: &Driver) -> Verdict {
     ok_if(good, "the second context looked too early")
 }
 
-/// [30] Whoever opens the handle may look at once.
+/// [30] The process that opens the handle may read the memory at once.
 fn export_behind_a_barrier(d: &Driver) -> Verdict {
     const WHOLE_SEGMENT: usize = 12 << 20;
     let (a, p) = (d.stream()?, d.alloc(WHOLE_SEGMENT)?);

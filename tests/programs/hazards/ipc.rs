@@ -97,7 +97,7 @@ fn exported_block_is_not_reused(d: &Driver) -> Verdict {
     ok_if(next != exported, "another process may read it")
 }
 
-/// Whoever imports one has the driver's own handle to it.
+/// Its importer has the driver's own handle to it.
 fn large_blocks_after_an_export(d: &Driver) -> Verdict {
     let (small, before) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
     handle(d, small)?;

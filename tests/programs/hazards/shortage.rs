@@ -137,7 +137,7 @@ fn async_block_freed_while_another_stream_is_busy(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// What it was given behind, still runs: nobody else may have it before.
+/// The work it was given behind still runs: no other stream may have it before.
 fn async_block_never_used_freed_plainly(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let p = d.alloc_async(40 * MIB, a)?;
@@ -189,7 +189,7 @@ fn another_stream_takes_two_neighbours(d: &Driver) -> Verdict {
     ok_if(holds(d, both, 52 * MIB, 2)?, MIXED)
 }
 
-/// Nobody waits: only what the program does next ends the kernel.
+/// No call may wait: only what the program does next ends the kernel.
 fn another_stream_is_served_at_once(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let p = d.alloc_async(40 * MIB, a)?;

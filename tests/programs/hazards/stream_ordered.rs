@@ -70,7 +70,7 @@ fn reuse_on_a_stream_that_is_not_in_order(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [31] Two neighbours freed on two streams; whoever takes both must wait for both.
+/// [31] Two neighbours freed on two streams; a request that gets both must wait for both.
 fn merged_neighbours(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     for round in 0..4 {

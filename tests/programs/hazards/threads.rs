@@ -243,7 +243,7 @@ fn capture_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// [40] Whoever has joined a thread knows that its free has waited.
+/// [40] When a thread has been joined, its free has waited.
 fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
     let mut answers = Vec::new();
     for ask in ASK {

@@ -59,7 +59,7 @@ impl Streams {
         past
     }
 
-    /// An operation is submitted; the clock that whoever comes after it must cover.
+    /// An operation is submitted; the clock that all work after it must cover.
     pub fn submit(&mut self, stream: usize) -> Clock {
         let mut clock = self.past(stream);
         clock[stream] += 1;

@@ -151,7 +151,7 @@ fn put_terminals(
     count: Out<usize>,
 ) -> Outcome {
     let (of, terminals) = found;
-    // Who does not ask for edge data must not overlook that there is some.
+    // A caller that does not ask for edge data must not overlook that there is some.
     if data.is_null() && terminals.iter().any(|edge| edge.programmatic) {
         return Err(Code::LOSSY_QUERY);
     }

@@ -132,7 +132,7 @@ pub fn put_list<T: Copy>(items: Out<T>, count: Out<usize>, found: &[T]) -> Outco
     count.put(found.len().min(room))
 }
 
-/// Who does not ask for edge data must not overlook that there is some.
+/// A caller that does not ask for edge data must not overlook that there is some.
 pub fn refuse_lossy<'a>(data: Out<EdgeData>, mut edges: impl Iterator<Item = &'a Edge>) -> Outcome {
     let lossy = data.is_null() && edges.any(|edge| edge.programmatic);
     if lossy { Err(Code::LOSSY_QUERY) } else { Ok(()) }

@@ -126,7 +126,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     world.error_of(ctx).map_or(Ok(()), Err)
 }
 
-/// Who frees must know that all accesses are over, by what the call has waited for or before.
+/// A free must come after all accesses, by what the call has waited for or before.
 fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     let (access, source) = end_of(call, address, bytes);
     let world = call.world();

@@ -37,8 +37,8 @@ pub struct Member {
 }
 
 impl World {
-    /// A stream is destroyed without ending its capture. One that it began is gone, with its graph: nobody
-    /// can end it any more.
+    /// A stream is destroyed without ending its capture. One that it began is gone, with its graph: it
+    /// cannot be ended any more.
     pub fn leave_captures(&mut self, stream: Handle) {
         let active = &mut self.captures.active;
         active.values_mut().for_each(|capture| capture.members.retain(|known| *known != stream));

@@ -1,4 +1,4 @@
-//! Vector clocks: who is known to have happened before whom.
+//! Vector clocks: what is known to have happened before what.
 //!
 //! A *chain* is a sequence of operations of which each happens before the next: a stream as a
 //! rule. A clock holds, for every chain, how many of its operations lie in the past.

@@ -192,7 +192,7 @@ impl World {
         let accesses = op.work.accesses(&self.memory);
         let mut clock = op.state().clock.clone();
         if let Some((address, _)) = awaited_word(&op.work) {
-            // Whoever set the flag comes before us; if no operation did, the host has.
+            // The operation that set the flag comes before us; if none did, the host has.
             clock.join(self.flags.get(&address).unwrap_or(&self.host.clock));
         }
         if !accesses.is_empty() {

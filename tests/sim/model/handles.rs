@@ -1,5 +1,5 @@
-//! Handles. A destroyed handle is the next one given out, as with the real driver: whoever
-//! remembers something by handle finds out here.
+//! Handles. A destroyed handle is the next one given out, as with the real driver: a
+//! library that remembers something by handle goes wrong here.
 
 use crate::abi::{Code, Handle, Outcome};
 

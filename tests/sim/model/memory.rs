@@ -1,4 +1,4 @@
-//! Everything that has an address: which ranges are live, who owns them, what they are.
+//! Everything that has an address: which ranges are live, what owns them, what they are.
 //!
 //! A freed allocation whose free is still in the future of some stream is *dying*: earlier
 //! work may use it, the program may not name it any more, and its address may already belong

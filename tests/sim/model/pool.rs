@@ -273,7 +273,7 @@ impl World {
     }
 
     /// The end of a free in the order of a stream. Measured: the memory is the device's again when
-    /// somebody synchronises with that stream or the context; a query, of the stream or an event,
+    /// a thread synchronises with that stream or the context; a query, of the stream or an event,
     /// is not enough, and neither is a request that finds no memory.
     pub fn release_in_order(&mut self, id: u64, stream: u64) {
         let Some((base, bytes)) = self.memory.dying_range(id) else { return };

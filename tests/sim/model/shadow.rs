@@ -24,7 +24,7 @@ pub struct Access {
     pub kind: AccessKind,
 }
 
-/// Who made an access, for the report.
+/// What made an access, for the report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Source {
     pub name: &'static str,
@@ -119,7 +119,7 @@ impl Shadow {
         races
     }
 
-    /// Forgets a range: its memory went back, and whoever gets it next starts afresh.
+    /// Forgets a range: its memory went back, and its next owner starts afresh.
     pub fn clear(&mut self, start: u64, end: u64) {
         self.split(start);
         self.split(end);

@@ -20,7 +20,7 @@ pub struct Space {
     pub high_water: u64,
     pub pages_max: u64,
     pages_used: u64,
-    /// Others who take pages of the same device.
+    /// Other processes that take pages of the same device.
     share: Option<Share>,
     free: BTreeMap<u64, u64>,
     packed: BTreeMap<u64, PackedPage>,

@@ -1,4 +1,4 @@
-//! Streams: who waits for whom among work of one context.
+//! Streams: which work of one context waits for which.
 //!
 //! Rules, in the order in which `stream_deps` adds them: what the host knows, the stream's own
 //! earlier work, the context's barrier, and the legacy stream, which every blocking stream

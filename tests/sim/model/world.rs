@@ -30,7 +30,7 @@ pub struct World {
     pub shadow: Shadow,
     pub memory: Memory,
     pub host: Host,
-    /// What is known by whoever sees a flag set by an operation.
+    /// What an operation knows that sees a flag set by another.
     pub flags: HashMap<u64, Clock>,
     pub threads: HashMap<u32, Thread>,
     pub contexts: Slab<Context>,
@@ -46,7 +46,7 @@ pub struct World {
     pub pool_births: HashMap<u64, OpRef>,
     /// With `SIM_FREES_WAIT=0`: what would have waited.
     pub frees_not_waited_for: Vec<OpRef>,
-    /// Freed on a stream (an id), which nobody has synchronised with since.
+    /// Freed on a stream (an id), which was not synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
     pub arrays: Slab<Array>,

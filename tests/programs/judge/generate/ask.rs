@@ -1,4 +1,4 @@
-//! Questions, waits, and who does what comes next.
+//! Queries, waits, and which thread does what comes next.
 
 use super::maker::Maker;
 use super::model::{ThreadModel, held};
@@ -89,7 +89,7 @@ impl Maker {
             self.free_a_temporary();
         }
         if self.threads > 1 && self.dice.chance(40) {
-            // Who freed may be gone by now.
+            // The thread that freed may be gone by now.
             self.switch_thread();
         }
         match self.dice.below(3) {

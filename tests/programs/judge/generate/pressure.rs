@@ -2,7 +2,7 @@
 //!
 //! All requests of a phase have the same size, a large one, so that what is known of fragmentation
 //! inside segments plays no part: a request either clearly fits or clearly does not. What was freed in the order
-//! of a stream is natively the device's only when somebody waits, and counts as held until then.
+//! of a stream is natively the device's only when a thread waits, and counts as held until then.
 
 use super::maker::Maker;
 use super::model::{Kind, held};
@@ -144,7 +144,7 @@ impl Maker {
         let bytes: u64 = of_pool.map(|block| block.bytes).sum();
         let attribute = self.dice.pick(&[5, 7, 7, 8]);
         if attribute == 5 {
-            // What was freed counts as reserved until somebody waits.
+            // What was freed counts as reserved until a thread waits.
             self.device_wait();
         }
         self.say(Op::PoolHolds, &[0, attribute, (bytes * 9 / 10).max(1)]);
