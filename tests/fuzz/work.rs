@@ -20,7 +20,7 @@ const MEMORY_LEAST: usize = 48 << 20;
 const TIME_PER_MIB: Duration = Duration::from_secs(6);
 const TIME_LEAST: Duration = Duration::from_millis(1500);
 
-/// Reads a file, says all that can be said of it, and fails where that costs too much. Answers the sentence
+/// Reads a file, says all that can be said of it, and fails where that costs too much. Returns the sentence
 /// of one that is refused, also if it is refused on the way.
 #[track_caller]
 pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {

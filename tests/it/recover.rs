@@ -46,7 +46,7 @@ fn recover(place: &Place, process: u32) -> Ran {
     place.run(&cachealloc(&format!("recover {process} --remove -o {process}.pickle")))
 }
 
-/// One sound snapshot comes of what the process left, and it is removed. Answers what the checker says.
+/// One sound snapshot comes of what the process left, and it is removed. Returns what the checker says.
 #[track_caller]
 pub fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
     let ran = recover(place, process);

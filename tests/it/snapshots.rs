@@ -34,7 +34,7 @@ impl Place {
         names
     }
 
-    /// Fails unless there are so many files, all sound, and nothing else. Answers what the checker
+    /// Fails unless there are so many files, all sound, and nothing else. Returns what the checker
     /// says of each.
     #[track_caller]
     pub fn sound(&self, count: std::ops::RangeInclusive<usize>, options: &[&str]) -> String {

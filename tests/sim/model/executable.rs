@@ -124,7 +124,7 @@ impl World {
     }
 
     /// Appends a graph's nodes in an order that respects its edges; children are put in place
-    /// between two empty steps. Answers with the number of the step that ends the graph.
+    /// between two empty steps. Returns the number of the step that ends the graph.
     fn unfold(
         &self,
         graph: Handle,
