@@ -71,7 +71,7 @@ impl Chunks {
     }
 }
 
-/// When idle memory is released to the driver, for others on the device.
+/// When idle memory is released to the driver, for other processes on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Idle {
     /// After so many seconds, however much the device has.

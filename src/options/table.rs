@@ -169,7 +169,7 @@ pub const OPTIONS: &[OptionRow] = &[
             let seconds = read::unless("off", value, |value| number(value, 1..=3600))?;
             Ok(seconds.map(|seconds| seconds as u32))
         }),
-        "release memory to the driver, for others on the device, once it has been idle for so long",
+        "release memory to the driver, for other processes on the device, once it has been idle for so long",
     )
     .when(Config::grows, CHUNKS_STAY),
     row(

@@ -131,7 +131,7 @@ pub(crate) fn go_on_ending(context: *const c_void) {
         if ENDS.is_served(1) || writer::gave_up() {
             Next::End
         } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
-            log::warn(format_args!("no snapshot: its writer waits for what it does not get"));
+            log::warn(format_args!("no snapshot: its thread is blocked"));
             Next::End
         } else if patience::lacks_a_lock() {
             Next::LacksLock
@@ -177,7 +177,7 @@ pub(crate) fn at_exit() {
         lasting::keep();
         let seconds = SILENCE_MAX.as_secs();
         log::warn(format_args!(
-            "what was to be written at exit is not complete: its writer got no further for {seconds} s"
+            "the output at exit is incomplete: its thread made no progress for {seconds} s"
         ));
     }
 }
@@ -290,7 +290,7 @@ fn write_to_template(why: Why) {
 /// The writer got no memory.
 fn give_up() -> ! {
     contents::remove_part();
-    log::warn(format_args!("no snapshot: this process gets no more memory; nor later"));
+    log::warn(format_args!("no snapshots from now on: the host has no memory for this process"));
     writer::give_up()
 }
 

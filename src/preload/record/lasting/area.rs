@@ -143,7 +143,7 @@ impl Area {
                 without_cancellation(|| self.remove());
             }
             log::warn(format_args!(
-                "a kill would lose what is recorded from now on: its file in {FOLDER} can take no more"
+                "a kill would lose what is recorded from now on: the file in {FOLDER} cannot grow"
             ));
         }
     }
