@@ -110,28 +110,28 @@ impl PendingBarriers {
 /// exclusive process, and there only in the one context that submits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrackedBarrier {
-    owed: Option<(u64, BarrierNumber)>,
+    barrier: Option<(u64, BarrierNumber)>,
 }
 
 impl TrackedBarrier {
     /// No pending barrier.
     pub const fn new() -> TrackedBarrier {
-        TrackedBarrier { owed: None }
+        TrackedBarrier { barrier: None }
     }
 
     /// This thread's free made the barrier, or skipped its own and relies on this one.
     pub fn track(&mut self, context_id: u64, number: BarrierNumber) {
-        self.owed = Some((context_id, number));
+        self.barrier = Some((context_id, number));
     }
 
     /// The context and the barrier, for the runtime to find their `PendingBarriers`.
     #[inline]
     pub fn tracked(&self) -> Option<(u64, BarrierNumber)> {
-        self.owed
+        self.barrier
     }
 
     /// It was waited for, or its context is gone.
     pub fn clear(&mut self) {
-        self.owed = None;
+        self.barrier = None;
     }
 }

@@ -29,9 +29,11 @@ pub(crate) fn ask_again(
     }
     let again = |thread: &Thread| {
         // Waits no further than necessary.
-        let pays: [&dyn Fn() -> bool; 3] =
+        let waits: [&dyn Fn() -> bool; 3] =
             [&|| pending::wait_own(thread), &pending::wait_for_left, &pending::wait_for_others];
-        pays.iter().fold(code, |code, pay| if code == NOT_READY && pay() { real() } else { code })
+        waits
+            .iter()
+            .fold(code, |code, wait| if code == NOT_READY && wait() { real() } else { code })
     };
     guarded_with(function, again, || code)
 }

@@ -90,11 +90,11 @@ pub(crate) fn wait_own(thread: &Thread) -> bool {
     let event = replace_event(thread, null());
     thread.tracked.set(TrackedBarrier::new());
     let (Some(context), Some(event)) = (context, event) else { return false };
-    pay_debt(context, number, &event);
+    wait_pending(context, number, &event);
     true
 }
 
-fn pay_debt(context: &Context, number: BarrierNumber, event: &EventRef) {
+fn wait_pending(context: &Context, number: BarrierNumber, event: &EventRef) {
     // Another thread may have waited for it since the query: then its result is stale.
     if !context.covers.pending_barriers.is_pending(number) {
         return;
@@ -114,7 +114,7 @@ pub(crate) fn wait_for_left() -> bool {
     let left = lock(&LEFT).clone();
     for Left { context_id, number, event } in &left {
         if let Some(context) = contexts::find(*context_id) {
-            pay_debt(context, *number, event);
+            wait_pending(context, *number, event);
         }
     }
     let is_over = |one: &Left| left.iter().any(|waited| waited.is_as_late_as(one));
@@ -235,9 +235,9 @@ const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends: its pending barriers concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
-    let owed = thread.tracked.replace(TrackedBarrier::new()).tracked();
+    let tracked = thread.tracked.replace(TrackedBarrier::new()).tracked();
     let event = replace_event(thread, null());
-    if let (Some((context_id, number)), Some(event)) = (owed, event)
+    if let (Some((context_id, number)), Some(event)) = (tracked, event)
         && rule_holds(Rule::PendingBarrierOutlivesThread)
     {
         let own = Left { context_id, number, event };
