@@ -1,7 +1,7 @@
 //! Memory that other streams still use, for a request that can be put behind them.
 //!
-//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when an event
-//! is complete. A stream-ordered request that finds no other memory may have it before that: its first
+//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when
+//! an event is complete. A stream-ordered request that finds no other memory may have it before that: its first
 //! use comes in the order of its stream, so it is enough that this stream waits for the events. Natively
 //! the driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no
 //! more memory.

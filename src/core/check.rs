@@ -8,7 +8,7 @@
 //! * I4: segments do not overlap and are listed by their base.
 //! * I5: no two neighbours are left that could coalesce.
 //! * I6: a block is in the index of the requests that may take it, and in no other.
-//! * I7: exactly the tagged blocks are listed by age, and by event if they have one.
+//! * I7: exactly the blocks whose tag waits for work are listed, by age, and by event if they have one.
 //! * I8: exactly the allocated blocks are found by their address; a segment counts them.
 //! * I9: requested bytes fit into the block, and only an active block has any.
 //! * I10: every current statistic is what a walk over blocks and segments counts.

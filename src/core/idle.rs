@@ -1,8 +1,8 @@
 //! Memory that was not used for a while, which other processes on the device may need.
 //!
 //! Note [Idle memory]. The allocator has no clock; its caller knows how long a while is, and takes a
-//! mark now and then. Idle since a mark is what has been free for every request ever since: every free block
-//! keeps the clock of its last free, of the later one where blocks coalesce, and what is left of a
+//! mark now and then. Idle since a mark is what has been free for every request ever since:
+//! every free block keeps the clock of its last free, of the later one where blocks coalesce, and what is left of a
 //! split block keeps that of the whole. So a segment of one free block that is older than the mark has
 //! not been touched since, and all work with it is older than the mark too.
 //!

@@ -1,6 +1,6 @@
 //! Which segments go back to the driver: on the user's order, above the garbage collection
-//! threshold, or because a reservation failed. A segment leaves the allocator at once; when its
-//! memory may really go back, its events say.
+//! threshold, or because a reservation failed. A segment leaves the allocator at once; its
+//! memory may go back when its events are complete.
 
 use alloc::vec::Vec;
 

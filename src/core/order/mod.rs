@@ -17,8 +17,10 @@
 //! * `reuse`: which freed blocks a capture may reuse.
 //! * `ledger`: the parts above, combined in the only sound order.
 //!
-//! Orders: every atomic operation of this module is `SeqCst`. On x86 that costs nothing (a locked
-//! instruction is one either way, a load is a plain load), on others little beside a driver call.
+//! Orders: every atomic operation of this module is `SeqCst`, but two that say why not: the counters of the
+//! thread with a lane of its own (Note [Lanes]) and the test in `Exclusive::submits`. On x86 that costs
+//! nothing (a locked instruction is one either way, a load is a plain load), on others little beside a
+//! driver call.
 //! It buys two things: the exhaustive tests in `tests/interleave.rs` explore one total order of
 //! steps, which then *is* the memory model of this code; and a mark stands before the submission
 //! that follows it even for an observer that learns of the submission from the device.

@@ -1,5 +1,5 @@
-//! Lost contexts: work in them failed in a way from which no later call recovers. Natively an allocation
-//! there fails with the same code; from the cache it would succeed.
+//! Sticky errors: work in a context failed in a way from which no later call there recovers. Natively an
+//! allocation fails with the same code; from the cache it would succeed.
 //!
 //! A call of the program has returned the error, perhaps for another context than the current one, so
 //! every allocation asks the driver.
@@ -20,7 +20,7 @@ pub(crate) fn note() {
     }
 }
 
-/// Whether a code means that a context is lost.
+/// Whether a code is a sticky error.
 pub(crate) fn means_lost(code: CuResult) -> bool {
     code != NOT_PERMITTED && sys::is_returned_by_free(code)
 }

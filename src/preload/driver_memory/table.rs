@@ -2,8 +2,8 @@
 //! memory, arrays, memory of pools, physical memory and where it is mapped. Always kept, so that a limit
 //! or a recording that begins later knows what is live. The limit and the recorder are told from here.
 //!
-//! Calls that bypass our hooks are missed, and so are those served after the host ran out of memory; if an address is served again whose end was missed, it ends
-//! then.
+//! Calls that bypass our hooks are missed, and so are those served after the host ran out of memory. Memory whose
+//! end was missed ends when its address is served again.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,5 +1,6 @@
 //! Kernels, graphs, host functions. A launch is the hottest call of most programs: it costs two
-//! additions, and one load each for "can the host see it?" and "is there a second context?".
+//! additions, and a few loads: does caching go on, does a stream capture, can the host see the work, is there
+//! a second context.
 
 use core::ffi::c_void;
 

@@ -1,6 +1,6 @@
 //! Calls that reveal an observer: something that reaches the memory past the barriers of its context,
 //! such as other processes (legacy IPC: `ipc.rs`), network cards, graphics. The call waits for the
-//! pending barrier, then proceeds.
+//! pending barriers of all contexts, then proceeds.
 
 use cachealloc_core::order::Observer;
 

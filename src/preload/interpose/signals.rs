@@ -12,8 +12,7 @@
 //!
 //! Our handler posts a request to the writer (`snapshots::triggers`), and stops the program where the
 //! signal is a deadly one (`snapshots::stop`): it takes no lock, allocates nothing, and keeps `errno`. Signals
-//! reach us only after CUDA was started; before, and in
-//! a forked child, the program is alone with them.
+//! reach us only after CUDA was started; before, and in a forked child, the program is alone with them.
 
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;

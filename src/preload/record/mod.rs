@@ -1,7 +1,7 @@
 //! Records the history: stacks first, before any lock; then entries, under the lock that orders the
 //! events; names last, when a snapshot is written.
 //!
-//! Uses the core's types and the crates of history and stacks. Never calls the driver.
+//! Uses the core's types and the crates of history, options, stacks and Python. Never calls the driver.
 
 pub(crate) mod capture;
 pub(crate) mod driver_memory;

@@ -1,4 +1,5 @@
-//! When snapshots are written. A thread of ours writes them (`writer`), and serves the readers in other processes.
+//! When snapshots are written. A thread of ours writes them (`writer`), and serves the readers in
+//! other processes.
 //!
 //! The end of the process, a shortage of memory and a call by the program wait for theirs; a signal does
 //! not. The thread begins with the first context, when CUDA has threads of its own; a process
