@@ -257,7 +257,7 @@ impl Allocator {
         let block = self.blocks.at_mut(id.0);
         block.behind = block.tag().filter(|tag| tag.ready.event().is_some());
         block.state = State::Allocated;
-        block.unsettled = false;
+        block.used_outside = false;
         block.requested_bytes = requested_bytes;
         self.addresses.insert(block.address, id);
         self.segments.at_mut(block.segment.0).allocated_count += 1;

@@ -243,7 +243,7 @@ impl Allocator {
             exported: false,
             expandable,
             private,
-            unsettled: false,
+            used_outside: false,
             behind: None,
             freed_at: self.clock,
         }));

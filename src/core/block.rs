@@ -28,7 +28,7 @@ pub(crate) struct Block {
     /// See Note [Private pools] in private.rs.
     pub private: Option<PrivatePool>,
     /// Of a private pool, and freed while work outside of its capture may have used it.
-    pub unsettled: bool,
+    pub used_outside: bool,
     /// Of an allocated block: what its stream's earlier use of this memory ends with, where that was
     /// not known to be over.
     pub behind: Option<Tag>,

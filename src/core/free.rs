@@ -32,7 +32,7 @@ impl Allocator {
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
     pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
-        self.blocks.at_mut(id.0).unsettled = ready != Ready::Everywhere;
+        self.blocks.at_mut(id.0).used_outside = ready != Ready::Everywhere;
         let ready = self.ready_if_freed(id, ready);
         self.free_as(id, ready)
     }
@@ -177,7 +177,7 @@ impl Allocator {
         block.bytes += absorbed.bytes;
         block.next = absorbed.next;
         block.freed_at = block.freed_at.max(absorbed.freed_at);
-        block.unsettled |= absorbed.unsettled;
+        block.used_outside |= absorbed.used_outside;
         match absorbed.next {
             Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
             None => self.note_last(id),

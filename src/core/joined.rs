@@ -7,7 +7,7 @@
 //! And not everything that a capture was given is used by its graph. The driver really allocates and frees
 //! in a relaxed capture: what is freed there and named by no node is ordinary memory again. Its free has
 //! waited, so no later use has to. The caller knows what nodes name, as ranges of addresses; a block
-//! that was freed behind work outside of the capture waits for the pool all the same (`unsettled`),
+//! that was freed behind work outside of the capture waits for the pool all the same (`used_outside`),
 //! if it has not left the pool before (`leave_pool`).
 //!
 //! * While the capture runs, a segment without anything in use goes back as a whole: the capture
@@ -34,7 +34,7 @@ impl Allocator {
     /// The program has freed this block of a pool behind all work with it, and no node names it.
     pub fn free_unused(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
-        block.unsettled = false;
+        block.used_outside = false;
         if self.segments.at(block.segment.0).private.is_none() {
             block.private = None;
         }
@@ -55,7 +55,7 @@ impl Allocator {
         let opens = |id: &BlockId| {
             let block = self.blocks.at(id.0);
             let free = block.private.is_some() && block.state != State::Allocated;
-            free && !block.unsettled && !uses(block.address, block.end())
+            free && !block.used_outside && !uses(block.address, block.end())
         };
         let free: Vec<BlockId> = self.blocks_from(first).filter(opens).collect();
         free.into_iter().for_each(|block| self.open_block(block));
@@ -73,8 +73,8 @@ impl Allocator {
         let row = self.segments.at(id.0);
         let Some(pool) = row.private else { return false };
         let blocks: Vec<BlockId> = self.blocks_from(row.first).collect();
-        let settled = blocks.iter().all(|block| !self.blocks.at(block.0).unsettled);
-        if row.allocated_count > 0 || !settled || uses(row.base, row.end()) {
+        let unused = blocks.iter().all(|block| !self.blocks.at(block.0).used_outside);
+        if row.allocated_count > 0 || !unused || uses(row.base, row.end()) {
             return false;
         }
         let begun = self.private.get(&pool).expect("a pool with blocks is open").begun;
@@ -92,7 +92,7 @@ impl Allocator {
     pub fn open_rest(&mut self, pool: PrivatePool, uses: impl Fn(Address, Address) -> bool) {
         self.open_where(pool, |block| {
             let free = block.state != State::Allocated;
-            let used = uses(block.address, block.end()) || free && block.unsettled;
+            let used = uses(block.address, block.end()) || free && block.used_outside;
             !used || !rule_holds(Rule::NamedStaysWithGraph)
         });
     }
@@ -142,7 +142,7 @@ impl Allocator {
         let clock = self.clock;
         let block = self.blocks.at_mut(id.0);
         block.private = None;
-        block.unsettled = false;
+        block.used_outside = false;
         if block.work_tag().is_none() {
             block.state = State::Free;
             block.freed_at = clock;

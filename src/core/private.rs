@@ -114,7 +114,7 @@ impl Allocator {
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let of_pool = self.blocks.iter().filter(|(_, block)| block.private == Some(id));
         let mut freed = of_pool.filter(|(_, block)| block.state != State::Allocated);
-        freed.all(|(_, block)| !block.unsettled)
+        freed.all(|(_, block)| !block.used_outside)
     }
 
     /// All work from before `end_pool` is over: the pool's memory is ordinary memory.

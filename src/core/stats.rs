@@ -202,8 +202,8 @@ impl Stats {
         self.inactive_split_bytes.change(pool, bytes);
     }
 
-    /// Whether an operation is in progress. For `check()`.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Whether no operation is in progress. For `check()`.
+    pub(crate) fn is_between_operations(&self) -> bool {
         self.change == SplitChange::default()
     }
 

@@ -52,7 +52,7 @@ pub enum Observer {
 /// Sticky: exclusive until an observer appears.
 #[derive(Debug)]
 pub struct Exclusive {
-    /// Bit n: observer number n has appeared. `SETTLED`: the waits of the note are done.
+    /// Bit n: observer number n has appeared. `WAITED`: the waits of the note are done.
     observed: AtomicU32,
     /// The one context that has submitted; `NO_CONTEXT` before the first submission.
     submitter: AtomicU64,
@@ -84,17 +84,17 @@ impl Exclusive {
         }
         let bit = 1 << observer as u32;
         let before = self.observed.load(SeqCst);
-        if before & bit != 0 && before & SETTLED != 0 {
+        if before & bit != 0 && before & WAITED != 0 {
             return false;
         }
-        self.observed.fetch_or(bit, SeqCst) & SETTLED == 0
+        self.observed.fetch_or(bit, SeqCst) & WAITED == 0
     }
 
     /// Every barrier pending at some moment after `observe` is complete. From here on frees wait
     /// themselves, so that no later observer finds a pending barrier on a published block.
     pub fn waited(&self) {
-        debug_assert!(self.observed.load(SeqCst) != 0, "settled without an observer");
-        self.observed.fetch_or(SETTLED, SeqCst);
+        debug_assert!(self.observed.load(SeqCst) != 0, "waited without an observer");
+        self.observed.fetch_or(WAITED, SeqCst);
     }
 
     /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a second
@@ -137,7 +137,7 @@ impl Exclusive {
 
     /// Which observers have appeared, for the report: bit n is observer number n.
     pub fn observers(&self) -> u32 {
-        self.observed.load(SeqCst) & !SETTLED
+        self.observed.load(SeqCst) & !WAITED
     }
 }
 
@@ -149,6 +149,6 @@ impl Default for Exclusive {
 
 /// No context has this id; the driver counts up from small numbers.
 const NO_CONTEXT: u64 = u64::MAX;
-const SETTLED: u32 = 1 << 31;
+const WAITED: u32 = 1 << 31;
 
 const _: () = assert!((Observer::ProcessEnd as u32) < 31, "one bit for each observer");

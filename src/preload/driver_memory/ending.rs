@@ -49,8 +49,8 @@ pub(crate) fn releases(handle: u64) -> Ending {
 }
 
 impl Ending {
-    /// The driver has answered.
-    pub(crate) fn settle(self, code: CuResult) {
+    /// The driver's call has returned this code.
+    pub(crate) fn finish(self, code: CuResult) {
         if code == SUCCESS { self.give_back() } else { self.restore() }
     }
 

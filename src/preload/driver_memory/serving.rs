@@ -121,7 +121,7 @@ pub(crate) fn serve(
 pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let ending = ending::ends(Key::Memory(address));
     let code = call();
-    ending.settle(code);
+    ending.finish(code);
     code
 }
 

@@ -94,7 +94,7 @@ fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
     // SAFETY: the driver has accepted the call, so it has written the address or handle there.
     let made = || unsafe { *(words[0] as *const u64) };
     match call {
-        Call::Ends(ending) => ending.settle(code),
+        Call::Ends(ending) => ending.finish(code),
         _ if code != SUCCESS => {}
         Call::Makes(Some(asked)) => asked.served(made()),
         Call::MakesPitched(Some(asked), before) => return pitched(words, made(), asked, before),

@@ -168,7 +168,7 @@ pub(crate) fn hide_context(context: &Context) -> Vec<&'static Extent> {
     hidden
 }
 
-/// Settles what was hidden: the context is gone, or still there after all.
+/// The context is gone, and these with it, or is still there after all: they are shown again.
 pub(crate) fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
     let mut spare = lock(&SPARE);
     for extent in hidden {

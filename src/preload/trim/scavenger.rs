@@ -37,7 +37,7 @@ const EXIT_WAIT_MAX: Duration = Duration::from_millis(500);
 /// Not started.
 const NONE: u8 = 0;
 /// It runs, or will never start.
-const SETTLED: u8 = 1;
+const DECIDED: u8 = 1;
 /// It sleeps until more is reserved.
 const ASLEEP: u8 = 2;
 
@@ -57,7 +57,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// wait for ours in the constructor of a library that allocates.
 #[inline]
 pub(crate) fn cache_grew() {
-    if STATE.load(Ordering::SeqCst) != SETTLED {
+    if STATE.load(Ordering::SeqCst) != DECIDED {
         begin_or_wake();
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn trim(device: Option<i32>) -> Result<(), i32> {
         .filter(|context| device.is_none_or(|device| context.device == device))
         .for_each(|context| context.idle.want_trim());
     TRIMS_ASKED.fetch_add(1, Ordering::SeqCst);
-    let new = STATE.compare_exchange(NONE, SETTLED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    let new = STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     if new || !RUNS.load(Ordering::SeqCst) {
         begin();
     }
@@ -103,7 +103,7 @@ fn begin_or_wake() {
     if wanted && !is_worth_it() {
         return;
     }
-    match STATE.compare_exchange(NONE, SETTLED, Ordering::SeqCst, Ordering::SeqCst) {
+    match STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) if wanted => begin(),
         Err(ASLEEP) => ring(),
         _ => {}
@@ -167,7 +167,7 @@ fn work() {
             if !is_worth_it() {
                 own_thread::wait(&BELL, rung, None);
             }
-            STATE.store(SETTLED, Ordering::SeqCst);
+            STATE.store(DECIDED, Ordering::SeqCst);
         }
     }
 }

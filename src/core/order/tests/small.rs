@@ -138,7 +138,7 @@ fn pending_barriers_end_with_a_later_one() {
 }
 
 #[test]
-fn plain_ends_for_good_and_everyone_waits_until_settled() {
+fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
     let _whole = whole();
     let exclusive = Exclusive::new();
     assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nothing was submitted");

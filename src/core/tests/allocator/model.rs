@@ -30,7 +30,7 @@ struct Captured {
     /// What nodes of the graph name.
     named: Vec<Range<u64>>,
     /// What was freed for it while work outside of it might still use that.
-    unsettled: Vec<Range<u64>>,
+    used_outside: Vec<Range<u64>>,
     ended: bool,
 }
 
@@ -82,8 +82,8 @@ impl Model {
         let captured = self.pools.iter_mut().find(|captured| Some(captured.pool) == private);
         match captured {
             Some(captured) => {
-                let parts = captured.unsettled.iter().flat_map(|range| without(range, &bytes));
-                captured.unsettled = parts.collect();
+                let parts = captured.used_outside.iter().flat_map(|range| without(range, &bytes));
+                captured.used_outside = parts.collect();
                 captured.uses.push(bytes.clone());
             }
             None => self.touches.push(bytes.clone()),
@@ -138,7 +138,7 @@ impl Model {
             begun,
             uses: Vec::new(),
             named: Vec::new(),
-            unsettled: Vec::new(),
+            used_outside: Vec::new(),
             ended: false,
         });
     }
@@ -163,7 +163,7 @@ impl Model {
     /// Of these bytes the capture uses none any more, and others get them.
     pub fn opened_unused(&mut self, pool: PrivatePool, bytes: Range<u64>) {
         let captured = self.captured(pool);
-        let mut used = captured.named.iter().chain(&captured.unsettled);
+        let mut used = captured.named.iter().chain(&captured.used_outside);
         let used = used.find(|used| overlap(used, &bytes));
         assert!(used.is_none(), "{bytes:x?} is handed out while {used:x?} may be used");
         captured.uses = captured.uses.iter().flat_map(|used| without(used, &bytes)).collect();
@@ -180,7 +180,7 @@ impl Model {
     pub fn opened_rest(&mut self, pool: PrivatePool) {
         let captured = self.captured(pool);
         let before = captured.uses.clone();
-        captured.uses = [&captured.named[..], &captured.unsettled].concat();
+        captured.uses = [&captured.named[..], &captured.used_outside].concat();
         let uses = captured.uses.clone();
         self.touches.extend(before.iter().cloned());
         self.end_waiting(|waiting| {
@@ -254,7 +254,7 @@ impl Model {
         };
         let kept = self.pools.iter_mut().find(holds).map(|captured| {
             if ready != Ready::Everywhere {
-                captured.unsettled.push(bytes.clone());
+                captured.used_outside.push(bytes.clone());
             }
         });
         let ready = if kept.is_some() { Ready::WithPool } else { ready };
