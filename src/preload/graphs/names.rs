@@ -23,14 +23,14 @@ use crate::ordering::kernels;
 use crate::pagemap::{self, Place};
 
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct NamedRanges {
     /// Disjoint, each end by its begin.
     ranges: BTreeMap<u64, u64>,
     /// The blocks named since the last `take_blocks`.
     blocks: Vec<u64>,
 }
 
-impl Names {
+impl NamedRanges {
     pub(crate) fn add(&mut self, begin: u64, end: u64) {
         let (mut begin, mut end) = (begin, end);
         while let Some((from, to)) = self.last_before(end).filter(|(_, to)| *to >= begin) {

@@ -25,7 +25,7 @@ use crate::driver::sys::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, SUCCESS, StreamHandle,
 };
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
-use crate::graphs::names::Names;
+use crate::graphs::names::NamedRanges;
 use crate::graphs::participants::{self, Threads};
 use crate::graphs::pools;
 use crate::lock::lock;
@@ -49,7 +49,7 @@ pub(crate) struct OpenCapture {
     begun: Vec<(u64, IdleMark)>,
     /// Its memory, the newest last.
     pools: Mutex<Vec<OwnPool>>,
-    pub names: Mutex<Names>,
+    pub names: Mutex<NamedRanges>,
     work: Mutex<Work>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Cont
         context,
         begun: contexts::all().map(mark).collect(),
         pools: Mutex::new(Vec::new()),
-        names: Mutex::new(Names::default()),
+        names: Mutex::new(NamedRanges::default()),
         work: Mutex::new(Work::new(origin)),
     };
     lock(&OPEN).push(Arc::new(capture));

@@ -16,7 +16,7 @@ use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::NOT_READY;
-use crate::graphs::names::Names;
+use crate::graphs::names::NamedRanges;
 use crate::graphs::note_fence;
 use crate::lock::lock;
 use crate::log;
@@ -151,7 +151,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
 }
 
 /// The capture of this pool has ended. What no node of its graph names becomes ordinary memory.
-pub(crate) fn open_rest(context: &'static Context, pool: PrivatePool, names: &Names) {
+pub(crate) fn open_rest(context: &'static Context, pool: PrivatePool, names: &NamedRanges) {
     let mut allocator = lock(&context.allocator);
     allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
     opened(context, &mut allocator);

@@ -60,7 +60,7 @@ pub use mend::Mend;
 pub use nodes::{Edge, EdgeKind, NODES_COUNT_MAX, Node};
 use nodes::{Nodes, NotKnown};
 use reach::{Advance, Reach};
-use waiting::Waiting;
+use waiting::WaitingBlocks;
 
 use crate::rules::{Rule, rule_holds};
 use crate::types::BlockId;
@@ -75,7 +75,7 @@ pub struct Reuse {
     dropped: Reach,
     /// Markers that were proven for every stream (U5).
     proven: Reach,
-    waiting: Waiting,
+    waiting: WaitingBlocks,
     opaque: bool,
     /// The graph cannot be searched: the driver does not report it, or it is too large. Opaque as well.
     blind: bool,

@@ -14,7 +14,7 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::BlockId;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingBlocks {
     blocks: BTreeMap<BlockId, Freed>,
     due: BTreeSet<BlockId>,
 }
@@ -35,7 +35,7 @@ enum Obstacle {
     Branch { stream_id: u64 },
 }
 
-impl Waiting {
+impl WaitingBlocks {
     pub(super) fn insert(&mut self, block: BlockId, markers: Markers, streams: [Option<u64>; 2]) {
         self.blocks.insert(block, Freed { markers, streams });
         self.due.insert(block);
