@@ -22,7 +22,7 @@ pub(crate) fn allocate(
     stream: StreamHandle,
 ) -> Result<u64, CuResult> {
     let call = Call { requester, stream, stack: capture::of_allocation() };
-    // Recording happens under the core's lock, which a thread cache would bypass.
+    // Recording happens under the allocator's lock, which a thread cache would bypass.
     let mut recording = record::is_on().then(|| lock(&context.allocator));
     let with_zone = bytes.saturating_add(config::zone_bytes());
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)

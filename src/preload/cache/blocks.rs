@@ -30,7 +30,7 @@ pub(crate) fn empty_lists(context: &Context) {
     take_back_all(context, &mut lock(&context.allocator));
 }
 
-/// As `empty_lists`, under the core's lock.
+/// As `empty_lists`, under the allocator's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|cached| take_back(context, allocator, cached));
     note_allocated(context, allocator);
@@ -66,7 +66,7 @@ pub(crate) fn note_allocated(context: &Context, allocator: &Allocator) {
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
 }
 
-/// Gives the block to the program, under the core's lock.
+/// Gives the block to the program, under the allocator's lock.
 pub(crate) fn hand_out(
     context: &Context,
     allocator: &mut Allocator,

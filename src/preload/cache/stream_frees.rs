@@ -50,7 +50,7 @@ fn free_waiting(
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
     }
-    // The event is listed under the core's lock: `tidy` drops what the core does not refer to.
+    // The event is listed under the allocator's lock: `tidy` drops what the core does not refer to.
     let mut allocator = lock(&context.allocator);
     let ready = allocator.ready_if_freed(freed.block, ready);
     match event {

@@ -197,8 +197,8 @@ impl ThreadCache {
         self.shards.iter().map(Shard::cached_bytes).sum()
     }
 
-    /// What the core does not know, except for a shard whose owner was stopped. Call under the core's
-    /// lock.
+    /// What the core does not know, except for a shard whose owner was stopped. Call under the
+    /// allocator's lock.
     pub(crate) fn tally(&self, patience: Patience) -> Tally {
         let mut tally = Tally::default();
         self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
@@ -206,7 +206,7 @@ impl ThreadCache {
     }
 
     /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
-    /// under the core's lock.
+    /// under the allocator's lock.
     pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in &self.shards {
             let mut cached = Vec::new();

@@ -175,7 +175,7 @@ fn next_buffer() -> u32 {
     }
 }
 
-/// Gives a block to the program. Call under the core's lock, or for a block that this thread took from a
+/// Gives a block to the program. Call under the allocator's lock, or for a block that this thread took from a
 /// thread cache.
 #[inline]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {

@@ -14,7 +14,7 @@ use cachealloc_core::{Allocator, BlockId, Pool};
 
 /// The requested bytes of blocks that left thread caches, by the core's account minus the program's: the
 /// core knows only the first request of a block that went through a thread cache. Changed under the
-/// core's lock.
+/// allocator's lock.
 #[derive(Default)]
 pub(crate) struct ThreadCacheCorrection {
     small: Requested,

@@ -54,7 +54,7 @@ pub(crate) fn stats(context: &Context, patience: Patience) -> Option<Stats> {
     Some(stats_locked(context, &allocator, patience))
 }
 
-/// The same for a caller that holds the core's lock.
+/// The same for a caller that holds the allocator's lock.
 pub(crate) fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
     let mut stats = allocator.stats().clone();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
