@@ -191,7 +191,7 @@ impl Drop for RemovedOnSignal {
 
 fn drop_name(name: *mut libc::c_char) {
     if !name.is_null() {
-        // SAFETY: a name that `new` has let go of; handlers run in this thread, and see it no longer.
+        // SAFETY: `new` gave the name up; handlers run in this thread, and see it no longer.
         drop(unsafe { CString::from_raw(name) });
     }
 }

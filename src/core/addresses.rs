@@ -11,7 +11,7 @@ const PLACES_COUNT_MIN: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct Addresses {
-    /// A power of two of places, at most a quarter of them taken: nearly every address is at home.
+    /// A power of two of places, at most a quarter of them taken: nearly every address is in its first place.
     places: Vec<(Address, BlockId)>,
     taken_count: usize,
 }

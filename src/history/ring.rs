@@ -1,7 +1,7 @@
 //! The latest entries of one device, a bounded number of them.
 //!
 //! Memory is taken as entries come, never more than double of what they need: a bound of a million
-//! costs nothing in a process that allocates ten times. Where no memory is to be had, the ring
+//! costs nothing in a process that allocates ten times. Where there is no memory, the ring
 //! stays as long as it is: the program must not end because its history grew.
 //!
 //! * R1: no more entries than the bound, and the oldest is at `oldest`.

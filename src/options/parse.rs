@@ -100,7 +100,7 @@ fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     Some(Problem { key, value: pair.value_text(), kind, used: Some(row.on_bad_value) })
 }
 
-/// What the user is told although the value is one of the allowed ones.
+/// The message about a value that is allowed and has no effect.
 fn without_effect(row: &OptionRow, pair: &Pair, config: &Config) -> Option<Problem> {
     let why = match row.effect {
         Effect::Never(why) => why,

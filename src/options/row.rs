@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// Whether a value other than the default changes anything. Where it does not, the user is told why.
+/// Whether a value other than the default changes anything. Where it does not, a message says why.
 #[derive(Clone, Copy)]
 pub enum Effect {
     Always,

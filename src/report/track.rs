@@ -40,7 +40,7 @@ pub(crate) struct Row {
     pub patterns: u8,
 }
 
-/// What the page is told of each block; that one was never freed it sees itself.
+/// What the page gets of each block; it computes itself which were never freed.
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -103,7 +103,7 @@ impl Order {
 /// Of a word.
 const NOT_SAID: u8 = u8::MAX;
 
-/// The word of this number, or that none is said. None: there is no such word.
+/// The word of this number, or that none was given. None: there is no such word.
 fn word<T: Word>(number: u8) -> Option<Option<T>> {
     if number == NOT_SAID { Some(None) } else { T::of_number(number).map(Some) }
 }

@@ -54,7 +54,7 @@ pub const OWNER_DEVICE: usize = 1;
 /// How many entries were ever pushed, and how many are kept.
 pub const OWNER_PUSHED: usize = 2;
 pub const OWNER_ENTRIES_MAX: usize = 3;
-/// 1: its rows tell one story.
+/// 1: its rows are consistent.
 pub const OWNER_ON: usize = 4;
 
 pub const OWNER_CONTEXT: u64 = 1;

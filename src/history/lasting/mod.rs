@@ -8,7 +8,7 @@
 //!
 //! Note [Killed at any instruction]. Each thread's stores are there in the order of the program, up to the one
 //! at which the process was killed; nothing else is promised. So a number is stored after what it counts, and
-//! a header after its record. What a context has is told twice, by its entries and by the rows of its
+//! a header after its record. What a context has is there twice, in its entries and in the rows of its
 //! blocks and segments, and each entry is followed by the change of the one row that it tells of, under one
 //! lock. So the rows may lack the last entry, never more, and doing that one again mends them.
 

@@ -115,7 +115,7 @@ impl Stacks {
         self.len() == 0
     }
 
-    /// How often a new stack was turned away, for want of room.
+    /// How often there was no room for a new stack.
     pub fn refused_count(&self) -> u64 {
         self.refused_count.load(Relaxed)
     }

@@ -44,8 +44,8 @@ const SITES_SHOWN: usize = 5;
 /// What addresses mean, kept from one snapshot to the next.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// Why a snapshot is written, as its reader is told: what is alive at the end of the process was never
-/// freed, what is alive in between may be.
+/// Why a snapshot is written, for its reader: what is live at the end of the process was never freed, what
+/// is live before may be freed later.
 #[derive(Clone, Copy)]
 pub(crate) enum Why {
     Exit,
@@ -94,7 +94,7 @@ pub(crate) fn with_names<T>(
     body(names)
 }
 
-/// Says where the program waited.
+/// Prints where the program waited.
 pub(crate) fn print_waits() {
     waits::print(lock(&NAMES).get_or_insert_default());
 }
@@ -127,7 +127,7 @@ pub(crate) fn write_file(
     written.map(drop)
 }
 
-/// The file that is not whole yet, for the writer's last word: it allocates nothing then.
+/// The file that is not whole yet, for a writer that gives up: it allocates nothing then.
 static PART: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 fn note_part(part: Option<&Path>) {
@@ -191,13 +191,13 @@ fn host() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// A context's allocator, locked, and the context kept open where that was to be had.
+/// A context's allocator, locked, and the context kept open if it does not end.
 type Locked =
     (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
 
-/// Locks these contexts, with room for their cuts: where there is no memory, the writer gives up, and may
-/// not hold a lock then. All at once: a segment that one context gives back may be another one's
-/// a moment later; so may all that a context has which is about to end.
+/// Locks these contexts, with room for their cuts: where there is no memory the writer gives up, and must
+/// hold no lock then. All at once: a segment that one context gives back may be another one's a moment
+/// later, and so may everything of a context that is about to end.
 fn lock_with_room<I: Iterator<Item = &'static Context>>(
     contexts: impl Fn() -> I,
     with_entries: bool,
@@ -263,7 +263,7 @@ fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) 
     context.recorder.cut(allocator, context.device, with_entries, requested)
 }
 
-/// What lies in the thread caches goes back, and all that is over is told.
+/// What is in the thread caches goes back, and completed frees are recorded.
 pub(crate) fn empty_lists(context: &Context, allocator: &mut Allocator) {
     blocks::take_back_all(context, allocator);
     context.recorder.completed(allocator);
@@ -342,7 +342,7 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
     }
 }
 
-/// Tells with every write that the writer gets on.
+/// Gives a sign of life with every write.
 struct Lively<'a, W: ?Sized>(&'a mut W);
 
 impl<W: io::Write + ?Sized> io::Write for Lively<'_, W> {

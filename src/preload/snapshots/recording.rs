@@ -1,8 +1,8 @@
 //! What is recorded changes while the program runs: because it says so itself (`cachealloc_record`), or
 //! another process does (`orders`).
 //!
-//! All contexts change at one moment, with all their allocators locked: so the entries of each are one
-//! story from then on. Where a context begins, it begins from what it holds; what was there before has no
+//! All contexts change at one moment, with all their allocators locked: so their entries are consistent
+//! from then on. A recording begins with the blocks that the context has; what was freed before has no
 //! entry.
 
 use std::sync::{Mutex, MutexGuard};

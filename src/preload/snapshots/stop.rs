@@ -12,8 +12,8 @@
 //! A thread may be stopped with something that the writer needs. Not the heap's lock: the writer has a
 //! heap of its own (`heap.rs`). What is left are our locks and the one of the loader's list. So a thread that
 //! stood inside a hook of ours, in the C library or in the loader *may hold* something, and where the writer
-//! lacks something these threads go on, one after the other for some 100 us, until it gets on; one of them is
-//! about to let go of a lock. No other thread ever goes on.
+//! lacks something these threads run again, one after the other for some 100 us, until it makes progress: one
+//! of them is about to release a lock. No other thread runs again.
 //!
 //! All of this runs in signal handlers: system calls, atomics, no lock, nothing allocated.
 

@@ -35,7 +35,7 @@ pub(crate) const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
 const STUCK: Duration = Duration::from_millis(3);
 /// How often the thread of a deadly signal may run on, because it may hold the lock that the writer needs.
 const RETURNS_MAX: u32 = 20_000;
-/// Snapshots because of memory that ran out: some programs find out by failing what there is.
+/// Snapshots because memory ran out: some programs find out by failures how much there is.
 const SHORTAGES_MAX: u32 = 3;
 
 static SIGNALS: Request = Request::new();
@@ -48,7 +48,7 @@ static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 static WHEN_END_IS_EXPECTED: OnceLock<fn()> = OnceLock::new();
 /// Held while a snapshot is written, so that one at a time is.
 static WRITING: Mutex<()> = Mutex::new(());
-/// Makes ready for snapshots, once. Call where a thread may be made.
+/// Prepares for snapshots, once. Call where a thread may be started.
 pub(crate) fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if !are_wanted() || !identity::is_ours() {
@@ -96,7 +96,7 @@ pub(crate) fn are_wanted() -> bool {
     wanted_at_exit() || config::get().history.signal.is_some()
 }
 
-/// Whether the end of the process has something to say.
+/// Whether something is written at the end of the process.
 fn wanted_at_exit() -> bool {
     let config = config::get();
     let statistics = matches!(config.stats_on_exit, StatsOnExit::File(_));

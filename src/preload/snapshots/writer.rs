@@ -126,7 +126,7 @@ pub(crate) fn finish_jobs(silence_max: Duration) -> bool {
     JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
 }
 
-/// Whether it will never serve a request again, for want of memory.
+/// Whether it will never serve a request again, for lack of memory.
 pub(crate) fn gave_up() -> bool {
     GAVE_UP.load(Ordering::Acquire)
 }

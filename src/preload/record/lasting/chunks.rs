@@ -83,7 +83,7 @@ impl Area {
         }
     }
 
-    /// False: it is not to be had.
+    /// False: there is no memory for it.
     fn fetch_chunk(&self, place: usize) -> bool {
         // A program under a filter may not ask.
         let has_space = || filter::is_new() || space().is_ok_and(|(all, free)| free * 2 >= all);
@@ -131,7 +131,7 @@ impl Area {
         Some(unsafe { core::slice::from_raw_parts_mut(piece, PIECE_WORDS) })
     }
 
-    /// Has the kernel fetch these pages, as a write does. False: they are not to be had.
+    /// Has the kernel fetch these pages, as a write does. False: there is no memory for them.
     pub(super) fn fetch(&self, at: usize, bytes: usize) -> bool {
         /// Since Linux 5.14, and faster than page by page.
         const MADV_POPULATE_WRITE: i32 = 23;

@@ -56,7 +56,7 @@ impl Owner {
         Rows::lent_by(self.lender(SEGMENTS))
     }
 
-    /// Whether what it has tells one story. Call before the first entry.
+    /// Whether its rows are consistent. Call before the first entry.
     pub(crate) fn set_on(self, on: bool) {
         if on {
             self.word(OWNER_PUSHED).store(0, Ordering::Release);
