@@ -21,7 +21,7 @@ mod words;
 
 pub use help::{help, help_markdown};
 pub use parse::parse;
-pub use problem::{Problem, ProblemKind};
+pub use problem::{Problem, ProblemKind, nearest_key};
 pub use row::{Effect, Kind, OptionRow};
 pub use shares::{Chunks, Idle, KeepFree, Limit, Strategy};
 pub use table::OPTIONS;

@@ -1,7 +1,7 @@
 //! From the text of all options to a `Config` and the list of what was wrong with the text. A
 //! problem with one option leaves the others in force.
 
-use crate::problem::{Problem, ProblemKind, nearest_key};
+use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
 use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
 use crate::{Config, Effect, OPTIONS, OptionRow};
 
@@ -121,10 +121,21 @@ fn set(row: &OptionRow, value: &str, config: &mut Config) {
 }
 
 fn unknown(pair: &Pair) -> Problem {
-    let nearest = nearest_key(pair.key);
-    let used = (nearest == Some(FREE_MODE_KEY)).then_some(FREE_MODE_ON_BAD_VALUE);
-    let kind = ProblemKind::UnknownKey { nearest };
+    let kind = with_equals_sign(pair).unwrap_or_else(|| match nearest_key(pair.key) {
+        None if pair.key.starts_with(PADDLE) => ProblemKind::OfPaddle,
+        nearest => ProblemKind::UnknownKey { nearest },
+    });
+    let used = (kind.nearest() == Some(FREE_MODE_KEY)).then_some(FREE_MODE_ON_BAD_VALUE);
     Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used }
+}
+
+/// `record=all`, as variables are written.
+fn with_equals_sign(pair: &Pair) -> Option<ProblemKind> {
+    let (key, value) = pair.key.split_once('=')?;
+    let nearest = nearest_key(known_as(key))?;
+    // What follows the first colon belongs to the value.
+    let rest = pair.value.map_or(String::new(), |rest| format!(":{rest}"));
+    Some(ProblemKind::EqualsSign { nearest, meant: format!("{nearest}:{value}{rest}") })
 }
 
 fn known_as(key: &str) -> &str {

@@ -18,6 +18,13 @@ pub enum ProblemKind {
     UnknownKey {
         nearest: Option<&'static str>,
     },
+    /// `=` stands where a colon should: what was meant.
+    EqualsSign {
+        nearest: &'static str,
+        meant: String,
+    },
+    /// A flag of Paddle's (`FLAGS_...`) for which there is no option.
+    OfPaddle,
     MissingValue {
         allowed: String,
     },
@@ -37,6 +44,7 @@ impl ProblemKind {
     pub(crate) fn nearest(&self) -> Option<&'static str> {
         match self {
             ProblemKind::UnknownKey { nearest } => *nearest,
+            ProblemKind::EqualsSign { nearest, .. } => Some(nearest),
             _ => None,
         }
     }
@@ -54,6 +62,15 @@ impl Problem {
                 let useful = OPTIONS.iter().filter(|row| !matches!(row.effect, Effect::Never(_)));
                 let keys: Vec<&str> = useful.map(|row| row.key).collect();
                 format!("unknown option {key}, expected one of {}", keys.join(", "))
+            }
+            ProblemKind::EqualsSign { meant, .. } if value.is_empty() => {
+                format!("invalid option {key}: write {meant}")
+            }
+            ProblemKind::EqualsSign { meant, .. } => {
+                format!("invalid option {key}:{value}: write {meant}")
+            }
+            ProblemKind::OfPaddle => {
+                format!("unknown option {key}: no option does what this flag of Paddle's does")
             }
             ProblemKind::MissingValue { allowed } => {
                 format!("option {key} has no value: expected {allowed}")
@@ -85,8 +102,16 @@ impl fmt::Display for Problem {
 /// How many letters of three may be wrong in a key that we still recognise.
 const WRONG_LETTERS_OF_THREE_MAX: usize = 1;
 
+/// What Paddle's flags begin with. Behind it some have our keys.
+pub(crate) const PADDLE: &str = "FLAGS_";
+
 /// The known key that differs least, if it differs little enough to be meant.
-pub(super) fn nearest_key(key: &str) -> Option<&'static str> {
+pub fn nearest_key(key: &str) -> Option<&'static str> {
+    let key = match key.strip_prefix(PADDLE) {
+        Some("allocator_strategy") => "strategy",
+        Some(flag) => flag,
+        None => key,
+    };
     let (distance, nearest) =
         OPTIONS.iter().map(|row| (edit_distance(key, row.key), row.key)).min()?;
     (distance * 3 <= nearest.len() * WRONG_LETTERS_OF_THREE_MAX).then_some(nearest)

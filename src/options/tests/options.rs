@@ -137,6 +137,39 @@ fn unknown_keys_name_the_nearest() {
     refused("zzz:1", &format!("unknown option zzz, expected one of {known}; ignored"));
 }
 
+/// As variables are written.
+#[test]
+fn an_equals_sign_is_no_colon() {
+    refused("record=all", "invalid option record=all: write record:all; ignored");
+    refused("recrod=all", "invalid option recrod=all: write record:all; ignored");
+    refused("hook=/a:b", "invalid option hook=/a:b: write hook:/a:b; ignored");
+    let config = refused(
+        "free_mode=relaxed",
+        "invalid option free_mode=relaxed: write free_mode:relaxed; using strict",
+    );
+    assert_eq!(config.free_mode, Mode::Strict);
+}
+
+/// Some of Paddle's flags have our keys; for the others there is no option.
+#[test]
+fn flags_of_paddle_are_named() {
+    for (flag, key) in [
+        ("FLAGS_fraction_of_gpu_memory_to_use", "fraction_of_gpu_memory_to_use"),
+        ("FLAGS_initial_gpu_memory_in_mb", "initial_gpu_memory_in_mb"),
+        ("FLAGS_reallocate_gpu_memory_in_mb", "reallocate_gpu_memory_in_mb"),
+        ("FLAGS_gpu_memory_limit_mb", "gpu_memory_limit_mb"),
+        ("FLAGS_allocator_strategy", "strategy"),
+    ] {
+        let message = format!("unknown option {flag}, did you mean {key}? ignored");
+        refused(&format!("{flag}:1"), &message);
+    }
+    refused(
+        "FLAGS_use_cuda_managed_memory:1",
+        "unknown option FLAGS_use_cuda_managed_memory: no option does what this flag of Paddle's \
+         does; ignored",
+    );
+}
+
 #[test]
 fn numbers_are_strict() {
     for bad in ["40abc", "-1", "+40", "40.0", "0x40", "18446744073709551615", "19", ""] {
