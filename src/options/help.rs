@@ -4,8 +4,26 @@ use crate::{Effect, OPTIONS, OptionRow};
 
 /// The options as text for a terminal.
 pub fn help() -> String {
+    text_of(OPTIONS.iter())
+}
+
+/// The same, of those options whose key, meaning or values have this word. None: there is no such option.
+pub fn help_on(word: &str) -> Option<String> {
+    // A flag of the command is the same word.
+    let key = word.trim_start_matches('-').replace('-', "_").to_lowercase();
+    let word = word.to_lowercase();
+    let is_about = |row: &&OptionRow| {
+        let texts = [meaning(row), row.kind.allowed()].map(|text| text.to_lowercase());
+        row.key.contains(&key) || texts.iter().any(|text| text.contains(&word))
+    };
+    let mut found = OPTIONS.iter().filter(is_about).peekable();
+    found.peek()?;
+    Some(text_of(found))
+}
+
+fn text_of<'a>(rows: impl Iterator<Item = &'a OptionRow>) -> String {
     let mut text = String::from("CACHEALLOC_CONF=key:value,key:value\n");
-    for row in OPTIONS {
+    for row in rows {
         let OptionRow { key, kind, default, .. } = row;
         let (kind, allowed, meaning) = (kind.name(), kind.allowed(), meaning(row));
         text += &format!("{key}  ({kind}, default: {default})\n    {meaning}\n");

@@ -19,7 +19,7 @@ mod signals;
 mod table;
 mod words;
 
-pub use help::{help, help_markdown};
+pub use help::{help, help_markdown, help_on};
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind, nearest_key};
 pub use row::{Effect, Kind, OptionRow};

@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod limit;
 pub(crate) mod man;
+pub(crate) mod options;
 pub(crate) mod orders;
 pub(crate) mod record;
 pub(crate) mod recover;

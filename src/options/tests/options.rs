@@ -4,7 +4,7 @@ use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
 use cachealloc_options::{
     Chunks, Config, Effect, KeepFree, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy, help,
-    help_markdown, parse,
+    help_markdown, help_on, parse,
 };
 
 #[path = "../../core/tests/allocator/random.rs"]
@@ -383,4 +383,21 @@ fn help_is_a_word_and_no_key() {
     assert!(accepted("log:quiet,help").help);
     assert!(!accepted("").help);
     assert_eq!(parse("help:1").1.len(), 1);
+}
+
+/// By key, by the flag of the command, by meaning and by value.
+#[test]
+fn help_is_found_by_a_word() {
+    let keys = |word: &str| -> Vec<String> {
+        let text = help_on(word).unwrap_or_default();
+        let rows = text.lines().skip(1).filter(|line| !line.starts_with(' '));
+        rows.filter_map(|line| Some(line.split_once(' ')?.0.to_string())).collect()
+    };
+    assert_eq!(keys("free_mode"), ["free_mode"]);
+    assert_eq!(keys("--Free-Mode"), ["free_mode"]);
+    assert_eq!(keys("uninitialized"), ["fill"]);
+    assert_eq!(keys("poison"), ["fill"]);
+    assert!(keys("pinned").len() > 5);
+    assert_eq!(help_on("nothing of the kind"), None);
+    assert_eq!(help_on("").as_deref(), Some(help().as_str()));
 }

@@ -9,8 +9,8 @@ use cachealloc_tests::root;
 use super::cachealloc;
 use crate::snapshots::Place;
 
-const SUBCOMMANDS: [&str; 9] =
-    ["run", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report"];
+const SUBCOMMANDS: [&str; 10] =
+    ["run", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report", "options"];
 
 #[test]
 fn completions_know_everything() {
@@ -56,6 +56,23 @@ fn subcommands_have_help() {
         cachealloc(&format!("{name} --help")).output().ok();
     }
     assert_eq!(cachealloc("").output().code, Some(2));
+}
+
+#[test]
+fn options_are_found_by_a_word() {
+    let all = cachealloc("options").output().ok().stdout;
+    let missing = OPTIONS.iter().find(|row| !all.contains(&format!("\n{}  (", row.key)));
+    assert!(missing.is_none(), "{:?}", missing.map(|row| row.key));
+    let one = cachealloc("options --free-mode").output().ok().stdout;
+    assert!(one.contains("\nfree_mode  (word, default: ordered)\n"), "{one}");
+    assert!(!one.contains("\nstrategy"), "{one}");
+    for (word, wanted) in [
+        ("recrod", "no option is about \"recrod\"; did you mean record?"),
+        ("zzz", "no option is about \"zzz\"; `cachealloc options` prints all"),
+    ] {
+        let ran = cachealloc(&format!("options {word}")).output();
+        assert_eq!((ran.stderr, ran.code), (format!("cachealloc: {wanted}\n"), Some(1)));
+    }
 }
 
 /// Library (`header::versions`), command, header, change log and package say the same.
