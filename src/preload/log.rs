@@ -29,6 +29,12 @@ pub(crate) fn warns() -> bool {
     LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8
 }
 
+/// Whether explanations are shown.
+pub(crate) fn informs() -> bool {
+    config::get();
+    LEVEL.load(Ordering::Relaxed) >= Level::Info as u8
+}
+
 /// Something the user should act on.
 pub(crate) fn warn(message: fmt::Arguments) {
     config::get(); // the option `log` may not have been read yet
@@ -39,8 +45,7 @@ pub(crate) fn warn(message: fmt::Arguments) {
 
 /// Something that explains behaviour, shown with `log:info`.
 pub(crate) fn info(message: fmt::Arguments) {
-    config::get();
-    if LEVEL.load(Ordering::Relaxed) >= Level::Info as u8 {
+    if informs() {
         line(message);
     }
 }

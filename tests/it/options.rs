@@ -110,6 +110,34 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
     }
 }
 
+/// On what a process runs, once, and only where it is asked for: else the driver is not asked either.
+#[test]
+fn a_process_introduces_itself() {
+    let run = || Run::program(env!("CARGO_BIN_EXE_hello"));
+    let introduced = |ran: &Ran| -> Vec<String> {
+        let lines = ran.said().into_iter().filter(|line| line.contains("Simulated device"));
+        lines.map(str::to_string).collect()
+    };
+    let ran = run().conf("log:info").output().ok();
+    let said = introduced(&ran);
+    assert!(
+        said.len() == 1
+            && said[0].starts_with("cachealloc: device 0: Simulated device 0, driver 1")
+            && said[0]
+                .ends_with("; caching: auto_growth, free_mode: ordered, record: off, limit: none"),
+        "{said:?}"
+    );
+    let others =
+        "log:info,free_mode:strict,gpu_memory_limit_mb:300,fraction_of_gpu_memory_to_use:0";
+    let said = introduced(&run().conf(others).output().ok());
+    assert!(
+        said[0].ends_with("; caching: off, free_mode: strict, record: off, limit: 300 MiB"),
+        "{said:?}"
+    );
+    let ran = run().output().ok();
+    assert_eq!((introduced(&ran).len(), ran.report.calls("cuDeviceGetName")), (0, 0));
+}
+
 /// A memory checker judges the driver's own allocations: behind a cache it would find nothing.
 #[test]
 fn nothing_is_cached_under_compute_sanitizer() {

@@ -35,6 +35,7 @@ calls! {
     ctx_record_event = cuCtxRecordEvent(context: ContextHandle, event: EventHandle);
     /// All later work of the context waits for the event; kills captures of the context.
     ctx_wait_event = cuCtxWaitEvent(context: ContextHandle, event: EventHandle);
+    driver_get_version = cuDriverGetVersion(version: &mut i32);
     event_create = cuEventCreate(event: &mut EventHandle, flags: u32);
     event_query = cuEventQuery(event: EventHandle);
     event_synchronize = cuEventSynchronize(event: EventHandle);
@@ -87,6 +88,7 @@ calls! {
     device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
     device_total_mem = cuDeviceTotalMem_v2(bytes: &mut usize, device: i32);
     device_get_count = cuDeviceGetCount(count: &mut i32);
+    device_get_name = cuDeviceGetName(name: &mut [u8; 64], room: i32, device: i32);
     device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
     mem_pool_get_attribute =
         cuMemPoolGetAttribute(pool: PoolHandle, attribute: u32, value: &mut u64);

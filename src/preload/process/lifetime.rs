@@ -11,7 +11,7 @@ use crate::cache::zones;
 use crate::contexts::lookup;
 use crate::ordering::{captures, pending};
 use crate::process::patience::Patience;
-use crate::process::{self, bypass, own_thread, thread};
+use crate::process::{self, bypass, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
 use crate::{c_library, clock, config, identity, log, memory_hooks};
@@ -73,6 +73,7 @@ fn context_seen() {
             libc::atexit(at_end_of_frees);
             at_quick_exit(at_end_of_frees);
         }
+        introduction::say();
     }
 }
 

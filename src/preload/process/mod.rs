@@ -2,6 +2,7 @@
 //! known about its end, and the end by a signal.
 
 pub(crate) mod bypass;
+pub(crate) mod introduction;
 pub(crate) mod lifetime;
 pub(crate) mod own_thread;
 pub(crate) mod patience;
