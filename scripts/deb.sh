@@ -48,6 +48,5 @@ Description: caching allocator and memory profiler for CUDA programs
 CONTROL
 (cd "$folder" && find usr -type f -exec md5sum {} + | sort -k 2 >DEBIAN/md5sums)
 package=$target/dist/cachealloc_${version}_$architecture.deb
-date=$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)
-SOURCE_DATE_EPOCH=$date dpkg-deb --root-owner-group --build "$folder" "$package" >&2
+SOURCE_DATE_EPOCH=$("$root/scripts/date.sh") dpkg-deb --root-owner-group --build "$folder" "$package" >&2
 echo "$package"

@@ -15,9 +15,7 @@ rm -rf "$folder"
 mv "$folder/share/doc/cachealloc"/* "$folder"
 rm -r "$folder/share/doc"
 "$root/scripts/third-party.py" >"$folder/THIRD-PARTY"
-# The same bytes for the same commit, on every machine and at any time.
-date=$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)
-tar -C "$target/dist" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -cf - "$name" |
+tar -C "$target/dist" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$("$root/scripts/date.sh")" -cf - "$name" |
     gzip -9n >"$folder.tar.gz"
 rm -rf "$folder"
 echo "$folder.tar.gz"
