@@ -23,6 +23,7 @@ mod lookups;
 mod matrix;
 mod memory_hooks;
 mod options;
+mod package;
 mod processes;
 mod random;
 mod recording;

@@ -7,7 +7,6 @@ use cachealloc_tests::{Run, command};
 mod fit;
 mod generated;
 mod hostile;
-mod install;
 mod live;
 mod namespaces;
 mod orders;

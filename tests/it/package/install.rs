@@ -1,55 +1,13 @@
-//! Installing, and the packages, with the files that the tests run.
+//! Installing from the tree, the tarball and the Debian package.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use cachealloc_tests::{Run, command, compile, root};
+use cachealloc_tests::{command, compile, root};
 
-use crate::snapshots::{Place, trigger};
-
-/// A script of ours, on what was built for the tests; what it makes goes into this place.
-fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
-    let built = command().parent().expect("it has a folder").to_path_buf();
-    Command::new(root().join("scripts").join(name))
-        .args(arguments)
-        .arg("--built")
-        .arg(built)
-        .env("CARGO_TARGET_DIR", &place.path)
-        .env("DPKG_DEB_COMPRESSOR_TYPE", "none") // the tests' files are large
-        .output()
-        .expect("the script is there")
-}
-
-#[track_caller]
-fn ok(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The command under this prefix finds the library there, and a program runs under it.
-#[track_caller]
-fn works(prefix: &Path) {
-    let run = Run::program(prefix.join("bin/cachealloc")).native();
-    let ran = run.clone().args("run -- sh -c").arg("echo $LD_PRELOAD").output().ok();
-    let library = fs::canonicalize(prefix.join("lib/libcachealloc.so")).expect("the library");
-    assert_eq!(ran.stdout, format!("{}\n", library.display()));
-    let program = run.args("run --stats-on-exit stderr --").arg(compile("triggers.c"));
-    let ran = program.arg("return").output();
-    let native = trigger("return").native().output();
-    assert_eq!((ran.stdout, ran.code), (native.stdout, native.code));
-    assert!(ran.stderr.contains("allocations served"), "{}", ran.stderr);
-    for file in [
-        "include/cachealloc.h",
-        "share/man/man1/cachealloc.1",
-        "share/man/man1/cachealloc-run.1",
-        "share/bash-completion/completions/cachealloc",
-        "share/fish/vendor_completions.d/cachealloc.fish",
-    ] {
-        let there = |end: &str| prefix.join(format!("{file}{end}")).is_file();
-        assert!(there("") || there(".gz"), "{file}");
-    }
-}
+use super::{ok, script, works};
+use crate::snapshots::Place;
 
 /// Files only: folders may be others' as well.
 fn files(folder: &Path) -> usize {
