@@ -1,9 +1,9 @@
-//! Where the library is: where the user says, or beside the command.
+//! Where the library is: where the user says, beside the command, or in the Python package that both came in.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::elf::Elf;
 use crate::failure::Failure;
@@ -12,6 +12,14 @@ use crate::live::LIBRARY_NAME;
 pub(crate) const VARIABLE: &str = "CACHEALLOC_LIB";
 /// From the folder of the command: built, installed, as a Debian package.
 const FOLDERS: [&str; 4] = [".", "../lib", "../lib/cachealloc", "../lib64"];
+/// From there: where pip puts packages. With `--target` that is the folder above; a Python of the same prefix
+/// has a folder with its number in between.
+const PREFIX: &str = "..";
+const PYTHONS: [&str; 2] = ["../lib", "../lib64"];
+const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
+/// Beside our package, and only beside that of this version: pip's record of it.
+const PACKAGE_RECORD: &str = concat!("cachealloc-", env!("CARGO_PKG_VERSION"), ".dist-info");
+const PACKAGE: &str = "cachealloc";
 /// Every library of ours has it, and no other.
 const SYMBOL: &str = "cachealloc_version";
 
@@ -39,12 +47,22 @@ fn beside_us() -> Result<PathBuf, Failure> {
             .next("give the library with --lib")
     })?;
     let folder = own.parent().unwrap_or(Path::new("/"));
-    let mut candidates = FOLDERS.iter().map(|relative| folder.join(relative).join(LIBRARY_NAME));
+    let beside = FOLDERS.iter().map(|relative| folder.join(relative));
+    let mut candidates = beside.chain(in_packages(folder)).map(|folder| folder.join(LIBRARY_NAME));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
         let folder = folder.display();
         Failure::new(format!("{LIBRARY_NAME} is neither in {folder} nor in {folder}/../lib"))
             .next(format!("build it with `make`, then give it with --lib or {VARIABLE}"))
     })
+}
+
+/// Our package in the Pythons around the command. A prefix may have several, with other versions of ours.
+fn in_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let pythons = PYTHONS.iter().filter_map(|lib| fs::read_dir(folder.join(lib)).ok());
+    let pythons = pythons.flatten().flatten().map(|python| python.path());
+    let packages = pythons.flat_map(|python| PACKAGES.map(|packages| python.join(packages)));
+    let packages = packages.chain([folder.join(PREFIX)]);
+    packages.filter(|packages| packages.join(PACKAGE_RECORD).is_dir()).map(|it| it.join(PACKAGE))
 }
 
 fn check(path: &Path) -> Result<Library, Failure> {
@@ -64,7 +82,7 @@ fn check(path: &Path) -> Result<Library, Failure> {
                 .next("check its permissions"));
         }
     };
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if path.as_os_str().as_bytes().iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
         return Err(Failure::new(format!(
             "LD_PRELOAD cannot contain {}: colons and spaces separate its paths",

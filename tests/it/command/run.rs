@@ -80,6 +80,27 @@ fn the_library_is_found() {
     assert_eq!(installed("").output().ok().stdout, format!("{}\n", library().display()));
 }
 
+/// Installed by pip, it lies in the package of a Python of the same prefix, or beside `bin` with `--target`;
+/// a package of another version has another library.
+#[test]
+fn the_library_is_found_where_pip_puts_it() {
+    for packages in ["lib/python3.9/site-packages", "lib64/python3.12/dist-packages", ""] {
+        let place = Place::new();
+        let packages = place.path.join(packages);
+        let (bin, package) = (place.path.join("bin"), packages.join("cachealloc"));
+        fs::create_dir_all(&bin).expect("target/ is writable");
+        fs::hard_link(command(), bin.join("cachealloc")).expect("target/ is one file system");
+        link(&package, "libcachealloc.so", &library());
+        let run = Run::program(bin.join("cachealloc")).native().args("run -- sh -c");
+        let run = run.arg("echo $LD_PRELOAD");
+        fs::create_dir(packages.join("cachealloc-0.0.1.dist-info")).expect("target/ is writable");
+        assert_eq!(run.output().code, Some(125), "{}", packages.display());
+        let record = concat!("cachealloc-", env!("CARGO_PKG_VERSION"), ".dist-info");
+        fs::create_dir(packages.join(record)).expect("target/ is writable");
+        assert_eq!(run.output().ok().stdout, format!("{}\n", library().display()));
+    }
+}
+
 #[test]
 fn every_option_is_a_flag() {
     let mut flags = String::new();
