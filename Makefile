@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -28,6 +28,9 @@ dist: build ## a tarball that runs where it is unpacked: target/dist/*.tar.gz
 
 deb: build ## a Debian package: target/dist/*.deb
 	scripts/deb.sh
+
+wheel: build ## a wheel for pip, with a Python module: target/dist/*.whl
+	scripts/wheel.py
 
 check: ## formatting and lints, warnings denied
 	scripts/check.sh

@@ -9,7 +9,7 @@ use cachealloc_tests::{Run, root, target_folder};
 use crate::snapshots::Place;
 
 /// A file that `make samples` makes.
-fn built(name: &str) -> PathBuf {
+pub fn built(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let script = root().join("scripts/samples.sh");

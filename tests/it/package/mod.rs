@@ -1,26 +1,38 @@
 //! How people get it: installing, and the packages, with the files that the tests run.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cachealloc_tests::{Run, command, compile, root};
+use cachealloc_tests::{Run, command, compile, library, root};
 
 use crate::snapshots::{Place, trigger};
 
 mod install;
+mod wheel;
 
 /// A script of ours, on what was built for the tests; what it makes goes into this place.
 pub fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
-    let built = command().parent().expect("it has a folder").to_path_buf();
     Command::new(root().join("scripts").join(name))
         .args(arguments)
         .arg("--built")
-        .arg(built)
+        .arg(packed(place))
         .env("CARGO_TARGET_DIR", &place.path)
-        .env("DPKG_DEB_COMPRESSOR_TYPE", "none") // the tests' files are large
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "none") // seconds less
         .output()
         .expect("the script is there")
+}
+
+/// The command and the library as the tests run them, without what is for debuggers: a tenth of the bytes.
+fn packed(place: &Place) -> PathBuf {
+    let folder = place.path.join("built");
+    fs::create_dir_all(&folder).expect("target/ is writable");
+    for file in [command(), library()] {
+        let made = folder.join(file.file_name().expect("a name"));
+        let output = Command::new("strip").arg("-g").arg("-o").arg(made).arg(file).output();
+        ok(&output.expect("binutils come with gcc"));
+    }
+    folder
 }
 
 #[track_caller]

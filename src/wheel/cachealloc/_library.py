@@ -1,0 +1,80 @@
+"""The functions of include/cachealloc.h, found in the running process, and what they refuse as exceptions."""
+
+import ctypes
+import errno
+import os
+from functools import lru_cache
+from typing import Any, Dict, Optional
+
+C_STRING, INT, SIZE, U64, I64 = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int64
+POINTER = ctypes.c_void_p
+
+# What each returns, and takes.
+_SIGNATURES: Dict[str, Any] = {
+    "cachealloc_version": (C_STRING, []),
+    "cachealloc_snapshot": (INT, [C_STRING]),
+    "cachealloc_record": (INT, [C_STRING]),
+    "cachealloc_record_memory_history": (INT, [C_STRING, C_STRING, C_STRING, U64, INT, INT]),
+    "cachealloc_trim": (I64, [INT]),
+    "cachealloc_set_limit": (INT, [INT, U64]),
+    "cachealloc_hook_push": (INT, [POINTER]),
+    "cachealloc_hook_pop": (INT, [POINTER]),
+    "cachealloc_stats": (SIZE, [POINTER, SIZE]),
+}
+
+# An instance of its own: the types that are set here reach no other user of ctypes.
+_PROCESS = ctypes.CDLL(None)
+
+
+class Error(Exception):
+    """Whatever this package refuses."""
+
+
+class NotLoaded(Error):
+    """The library is not preloaded in this process."""
+
+
+class TooOld(Error):
+    """The library that is preloaded in this process lacks a function that this package calls."""
+
+
+class Failed(Error, OSError):
+    """The library refused a call; ``errno`` says why, as include/cachealloc.h explains."""
+
+
+def is_loaded() -> bool:
+    """Whether the library is preloaded in this process. It may be off all the same (``CACHEALLOC=0``)."""
+    return hasattr(_PROCESS, "cachealloc_version")
+
+
+@lru_cache(maxsize=None)
+def function(name: str) -> Any:
+    """A function of the library by its name in C."""
+    if not is_loaded():
+        raise NotLoaded(
+            "libcachealloc.so is not loaded in this process: start it with `cachealloc run -- python ...`, or with"
+            " LD_PRELOAD set to what `python -c 'import cachealloc; print(cachealloc.library())'` prints"
+        )
+    if not hasattr(_PROCESS, name):
+        _PROCESS.cachealloc_version.restype = C_STRING
+        version = _PROCESS.cachealloc_version().decode()
+        raise TooOld(
+            f"the libcachealloc.so in this process is version {version}, which has no {name}: preload the one that came"
+            " with this package (cachealloc.library())"
+        )
+    found = getattr(_PROCESS, name)
+    found.restype, found.argtypes = _SIGNATURES[name]
+    return found
+
+
+def check(code: int, what: str, reasons: Optional[Dict[int, str]] = None, file: Optional[str] = None) -> None:
+    """Raises what an errno value of the library means, unless it is 0."""
+    if code == 0:
+        return
+    off = (
+        "the library is off in this process: CACHEALLOC=0 is set, caching ended because of a fault, or this is a child"
+        " that was forked after CUDA was started"
+    )
+    reason = {errno.ENOTSUP: off, **(reasons or {})}.get(code, os.strerror(code))
+    text = f"{what}: {reason}"
+    raise Failed(code, text) if file is None else Failed(code, text, file)
