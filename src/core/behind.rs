@@ -19,7 +19,7 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{Allocation, BlockId, EventId, Ready, Requester, Step};
 
 /// Neighbours that together are large enough.
-struct Window {
+struct Neighbours {
     first: BlockId,
     count: usize,
     bytes: u64,
@@ -72,7 +72,7 @@ impl Allocator {
         Some(Step::Order(events))
     }
 
-    fn window(&self, block_bytes: u64) -> Option<Window> {
+    fn window(&self, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
         let segments = self.segments.iter().filter(|(_, segment)| {
             segment.pool == pool && segment.private.is_none() && segment.bytes >= block_bytes
@@ -83,7 +83,7 @@ impl Allocator {
     }
 
     /// The shortest one that ends with each block of a segment.
-    fn windows(&self, first: BlockId, block_bytes: u64) -> Vec<Window> {
+    fn windows(&self, first: BlockId, block_bytes: u64) -> Vec<Neighbours> {
         let mut windows = Vec::new();
         let mut run: Vec<BlockId> = Vec::new();
         let mut bytes = 0;
@@ -105,7 +105,7 @@ impl Allocator {
             if bytes >= block_bytes {
                 let tags = run.iter().filter_map(|id| self.blocks.at(id.0).tag());
                 let sequence = tags.map(|tag| tag.sequence).max().unwrap_or(0);
-                windows.push(Window { first: run[0], count: run.len(), bytes, sequence });
+                windows.push(Neighbours { first: run[0], count: run.len(), bytes, sequence });
             }
         }
         windows
@@ -113,7 +113,7 @@ impl Allocator {
 
     /// Makes one block of them, in no index, and returns what it waits for. What is left of the first one,
     /// without which they would not do, goes on to wait for what that waited for.
-    fn join_window(&mut self, window: &Window, block_bytes: u64) -> (BlockId, Vec<EventId>) {
+    fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<EventId>) {
         let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
         let mut events = Vec::new();
         for id in &ids {

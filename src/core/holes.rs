@@ -65,7 +65,7 @@ struct Piece {
 }
 
 /// What is not a hole: a segment with its first and last block, or what is about to be mapped.
-struct Obstacle {
+struct Occupied {
     begin: u64,
     end: u64,
     blocks: Option<(BlockId, BlockId)>,
@@ -95,7 +95,7 @@ impl Allocator {
         let mut runs = Vec::new();
         let mut run = Run::default();
         let mut cursor = arena.base.0;
-        for Obstacle { begin, end, blocks } in self.obstacles(arena) {
+        for Occupied { begin, end, blocks } in self.obstacles(arena) {
             run.add_hole(cursor, begin);
             cursor = end;
             let (first, last) = match blocks {
@@ -116,14 +116,14 @@ impl Allocator {
     }
 
     /// By address.
-    fn obstacles(&self, arena: &Arena) -> Vec<Obstacle> {
+    fn obstacles(&self, arena: &Arena) -> Vec<Occupied> {
         let segments = self.segment_at.range(arena.base..arena.end()).map(|(base, id)| {
             let row = self.segments.at(id.0);
-            Obstacle { begin: base.0, end: row.end().0, blocks: Some((row.first, row.last)) }
+            Occupied { begin: base.0, end: row.end().0, blocks: Some((row.first, row.last)) }
         });
         let within = |mapping: &&Mapping| arena.base <= mapping.base && mapping.base < arena.end();
         let arriving = self.arenas.arriving.iter().filter(within);
-        let arriving = arriving.map(|mapping| Obstacle {
+        let arriving = arriving.map(|mapping| Occupied {
             begin: mapping.base.0,
             end: mapping.end().0,
             blocks: None,

@@ -78,10 +78,10 @@ impl Free<'_> {
     }
 
     #[cold]
-    pub(super) fn zone(&self) -> zones::Freed {
+    pub(super) fn zone(&self) -> zones::FreedZone {
         let stack = self.context.recorder.stack_of(self.block.block);
         let LiveBlock { address, requested_bytes, .. } = self.block;
-        zones::Freed { address, bytes: requested_bytes, stack }
+        zones::FreedZone { address, bytes: requested_bytes, stack }
     }
 
     /// An event that is complete when this one is and the zone of the block is copied.

@@ -31,7 +31,7 @@ const PORTABLE: u32 = 1;
 
 /// A block that the program freed.
 #[derive(Clone, Copy)]
-pub(crate) struct Freed {
+pub(crate) struct FreedZone {
     pub address: u64,
     pub bytes: u64,
     /// Where it was allocated, if known.
@@ -40,13 +40,13 @@ pub(crate) struct Freed {
 
 /// The zone of a block, on its way to a place in host memory.
 pub(crate) struct Copied {
-    freed: Freed,
+    freed: FreedZone,
     place: usize,
 }
 
 /// Checks a block whose work is over, or ordered before our stream.
 #[cold]
-pub(crate) fn check(context: &'static Context, freed: Freed) {
+pub(crate) fn check(context: &'static Context, freed: FreedZone) {
     check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
@@ -59,7 +59,7 @@ pub(crate) fn check(context: &'static Context, freed: Freed) {
 #[cold]
 pub(crate) fn copy(
     context: &'static Context,
-    freed: Freed,
+    freed: FreedZone,
     stream: StreamHandle,
 ) -> Option<Copied> {
     check_copies(context);
@@ -82,7 +82,7 @@ pub(crate) fn check_after(context: &Context, copied: Copied, event: EventRef) {
 pub(crate) fn copy_behind(
     thread: &Thread,
     context: &'static Context,
-    freed: Freed,
+    freed: FreedZone,
     event: &EventRef,
 ) -> Option<EventRef> {
     let behind = context.events.take(thread, |body| context.enter(body)).ok()?;
@@ -137,7 +137,7 @@ pub(crate) fn check_at_end() {
     }
 }
 
-fn copy_to(place: usize, freed: Freed, stream: StreamHandle) -> CuResult {
+fn copy_to(place: usize, freed: FreedZone, stream: StreamHandle) -> CuResult {
     let bytes = config::zone_bytes() as usize;
     api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream)
 }
@@ -168,10 +168,10 @@ fn place(context: &Context) -> Option<usize> {
     Some(first)
 }
 
-fn report(freed: Freed, zone: &[u8]) {
+fn report(freed: FreedZone, zone: &[u8]) {
     let Some(first) = zone.iter().position(|byte| *byte != ZONE) else { return };
     let count = zone.iter().filter(|byte| **byte != ZONE).count();
-    let Freed { address, bytes, stack } = freed;
+    let FreedZone { address, bytes, stack } = freed;
     let mut text = format!(
         "cachealloc: red zone: {count} bytes behind a block of {bytes} bytes at {address:#x} were \
          written, the first one {first} bytes behind its end\n"

@@ -13,7 +13,7 @@ use crate::record::capture;
 /// What a call asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    pub kind: Kind,
+    pub kind: MemoryKind,
     pub bytes: u64,
     /// Whether it counts against the limit.
     pub counts: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     Linear,
     /// From the named pool, or the default one.
     Pooled(Option<PoolHandle>),
@@ -40,7 +40,7 @@ pub(crate) enum Reported {
 /// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
 #[must_use]
 pub(crate) struct Asked {
-    kind: Kind,
+    kind: MemoryKind,
     served: Served,
     claim: Option<Claim>,
 }
@@ -50,11 +50,11 @@ pub(crate) struct Asked {
 pub(crate) fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
     let Wanted { kind, bytes, mut counts, reported } = wanted;
     let place = match kind {
-        Kind::Physical(device) => Some((device, 0)),
+        MemoryKind::Physical(device) => Some((device, 0)),
         _ => current(),
     };
     let Some((mut device, mut context_id)) = place else { return Ok(None) };
-    if let Kind::Pooled(pool) = kind {
+    if let MemoryKind::Pooled(pool) = kind {
         // It outlives the context in which it was requested.
         context_id = 0;
         match pool.and_then(device_of_pool) {
@@ -89,9 +89,11 @@ impl Asked {
         let Asked { kind, mut served, claim } = self;
         served.claimed_bytes = claim.map_or(0, Claim::keep);
         let key = match kind {
-            Kind::Physical(device) => return table::created(number, device, served.claimed_bytes),
-            Kind::Array => Key::Array(number),
-            Kind::Linear | Kind::Pooled(_) => Key::Memory(number),
+            MemoryKind::Physical(device) => {
+                return table::created(number, device, served.claimed_bytes);
+            }
+            MemoryKind::Array => Key::Array(number),
+            MemoryKind::Linear | MemoryKind::Pooled(_) => Key::Memory(number),
         };
         served.stack = capture::of_allocation();
         table::enter(key, served);

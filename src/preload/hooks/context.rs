@@ -81,10 +81,10 @@ pub(crate) fn destroy(
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
     let Some(id) = id else { return real() };
-    let mut ending = contexts::find(id).map(Ending::begin);
+    let mut ending = contexts::find(id).map(EndingContext::begin);
     // A detach may end one of several attachments, and the context stays in use.
     if function.id != id::cuCtxDetach && rule_holds(Rule::OutBeforeDriver) {
-        ending.iter_mut().for_each(Ending::hide);
+        ending.iter_mut().for_each(EndingContext::hide);
     }
     forget_kernels();
     let code = real();
@@ -114,7 +114,7 @@ pub(crate) fn primary_end(
     }
     // Before the call: afterwards there may be another, living one.
     let ending = primaries(device).into_iter().map(|(id, home)| {
-        let ending = contexts::find(id).map(Ending::begin);
+        let ending = contexts::find(id).map(EndingContext::begin);
         (id, home, ending)
     });
     let ending: Vec<_> = ending.collect();
@@ -194,7 +194,7 @@ pub(crate) fn disable_peer(
 }
 
 /// A context that the driver is about to end: nothing of ours is in it or waits for its events.
-struct Ending {
+struct EndingContext {
     context: &'static Context,
     barrier: Option<(BarrierNumber, EventRef)>,
     hidden: Vec<&'static Extent>,
@@ -202,15 +202,15 @@ struct Ending {
     _shut: RwLockWriteGuard<'static, ()>,
 }
 
-impl Ending {
-    fn begin(context: &'static Context) -> Ending {
+impl EndingContext {
+    fn begin(context: &'static Context) -> EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
-        Ending { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
+        EndingContext { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
     }
 
     /// Its addresses are released here, and may be reused before the driver returns.
@@ -227,7 +227,7 @@ fn forget_kernels() {
 }
 
 /// The driver was asked to end this context.
-fn end(id: u64, mut ending: Option<Ending>, over: bool) {
+fn end(id: u64, mut ending: Option<EndingContext>, over: bool) {
     let hidden = ending.as_mut().map(|ending| core::mem::take(&mut ending.hidden));
     let gone = over && rule_holds(Rule::ContextEndForgets);
     pagemap::hidden_are_gone(hidden.unwrap_or_default(), gone);
@@ -237,7 +237,7 @@ fn end(id: u64, mut ending: Option<Ending>, over: bool) {
         Some(ending) => Some(ending.context),
     };
     if !over {
-        let Some(Ending { context, barrier, .. }) = ending else { return };
+        let Some(EndingContext { context, barrier, .. }) = ending else { return };
         context.ending_ns.store(0, Ordering::Relaxed);
         if let Some((number, event)) = barrier {
             context.last_barrier.remember(number, event);

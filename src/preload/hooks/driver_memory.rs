@@ -4,7 +4,7 @@
 use crate::driver::api;
 use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::driver_memory::ending::{self, Ending};
-use crate::driver_memory::serving::{self, Asked, Kind, Reported, Wanted};
+use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
 use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
 use crate::hooks::{array_bytes, beside};
@@ -53,14 +53,14 @@ fn begin(function: &Function, words: &[usize]) -> Result<Option<Call>, CuResult>
         serving::ask(Wanted { kind, bytes, counts, reported: Reported::Here })
     };
     let call = match function.id {
-        id::cuMemAllocManaged => Call::Makes(ask(Kind::Linear, word(1), false)?),
+        id::cuMemAllocManaged => Call::Makes(ask(MemoryKind::Linear, word(1), false)?),
         id::cuMemAllocPitch_v2 if words[0] != 0 && words[1] != 0 => {
             // The pitch is not known yet; it is at least the width.
             let bytes = word(2).saturating_mul(word(3));
             let counts = bytes != 0 && matches!(words[4] as u32, 4 | 8 | 16);
             // SAFETY: the program's place for the pitch, which is not null.
             let before = unsafe { *(words[1] as *const u64) };
-            Call::MakesPitched(ask(Kind::Linear, bytes, counts)?, before)
+            Call::MakesPitched(ask(MemoryKind::Linear, bytes, counts)?, before)
         }
         id::cuMemCreate => {
             // SAFETY: null, or the program's struct, which the driver reads as well.
@@ -69,14 +69,14 @@ fn begin(function: &Function, words: &[usize]) -> Result<Option<Call>, CuResult>
             let Some(device) = device else { return Ok(None) };
             let sized = words[1] != 0 && words[1].is_multiple_of(PAGE_BYTES);
             let counts = words[0] != 0 && words[3] == 0 && sized;
-            Call::Makes(ask(Kind::Physical(device), word(1), counts)?)
+            Call::Makes(ask(MemoryKind::Physical(device), word(1), counts)?)
         }
         id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
             if words[0] != 0 && words[1] != 0 =>
         {
             // SAFETY: the program's descriptor, which the driver reads as well.
             let bytes = unsafe { array_bytes::of(function.id, words) };
-            Call::Makes(ask(Kind::Array, bytes, bytes != 0)?)
+            Call::Makes(ask(MemoryKind::Array, bytes, bytes != 0)?)
         }
         id::cuMemMap => Call::Maps,
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {

@@ -7,7 +7,7 @@ use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::limits;
-use crate::driver_memory::serving::{self, Kind, Reported, Wanted};
+use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
 use crate::hooks::{beside, common, guarded, guarded_with};
@@ -72,7 +72,7 @@ fn by_driver(
     let serve = || {
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
-        let (kind, bytes, reported) = (Kind::Linear, bytes as u64, Reported::Here);
+        let (kind, bytes, reported) = (MemoryKind::Linear, bytes as u64, Reported::Here);
         let wanted = Wanted { kind, bytes, counts: true, reported };
         // SAFETY: the driver has just written it.
         let code = serving::serve(wanted, ask, || unsafe { pointer.read() });

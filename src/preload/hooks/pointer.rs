@@ -64,7 +64,7 @@ pub(crate) fn attribute(
     }
     let Some(extent) = our_segment(address) else {
         let import = imports::find(address as u64).filter(|_| !data.is_null());
-        let answered = import.and_then(|import| answer(&Asked::Import(import), attribute, data));
+        let answered = import.and_then(|import| answer(&Queried::Import(import), attribute, data));
         return answered.unwrap_or_else(|| common::retried(function, real));
     };
     if data.is_null() {
@@ -74,7 +74,7 @@ pub(crate) fn attribute(
         function,
         || match block_around(extent, address as u64) {
             None => INVALID_VALUE,
-            Some(block) => answer(&Asked::Block(block), attribute, data).unwrap_or_else(|| {
+            Some(block) => answer(&Queried::Block(block), attribute, data).unwrap_or_else(|| {
                 let code = real();
                 if code == SUCCESS {
                     correct(&block, attribute, data);
@@ -105,7 +105,7 @@ pub(crate) fn attributes(
         let code = common::retried(function, real);
         if let Some(import) = imports::find(address).filter(|_| code == SUCCESS) {
             // SAFETY: the program's arrays, which the driver has just worked with.
-            unsafe { answer_all(&Asked::Import(import), words) };
+            unsafe { answer_all(&Queried::Import(import), words) };
         }
         return code;
     };
@@ -116,14 +116,14 @@ pub(crate) fn attributes(
                 let code = api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
                 if code == SUCCESS {
                     // SAFETY: as above.
-                    unsafe { answer_all(&Asked::Nothing(address), words) };
+                    unsafe { answer_all(&Queried::Nothing(address), words) };
                 }
                 return code;
             };
             let code = common::retried(function, real);
             if code == SUCCESS {
                 // SAFETY: as above.
-                unsafe { answer_all(&Asked::Block(block), words) };
+                unsafe { answer_all(&Queried::Block(block), words) };
             }
             code
         },
@@ -223,7 +223,7 @@ pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<Live
 }
 
 /// Memory that the driver knows only as part of something larger.
-enum Asked {
+enum Queried {
     Block(LiveBlock),
     /// A freed block: an address of no allocation.
     Nothing(u64),
@@ -231,25 +231,25 @@ enum Asked {
 }
 
 /// Writes the value if it depends on the block.
-fn answer(asked: &Asked, attribute: u32, data: *mut u64) -> Option<CuResult> {
+fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
     let value = match (attribute, asked) {
-        (POINTER_RANGE_START, Asked::Block(block)) => block.address,
-        (POINTER_RANGE_START, Asked::Import(import)) => import.address,
-        (POINTER_RANGE_SIZE, Asked::Block(block)) => block.requested_bytes,
-        (POINTER_RANGE_SIZE, Asked::Import(import)) => import.requested_bytes,
-        (POINTER_BUFFER_ID, Asked::Block(block)) => block.buffer_id(),
-        (POINTER_BUFFER_ID, Asked::Import(import)) => import.buffer_id,
+        (POINTER_RANGE_START, Queried::Block(block)) => block.address,
+        (POINTER_RANGE_START, Queried::Import(import)) => import.address,
+        (POINTER_RANGE_SIZE, Queried::Block(block)) => block.requested_bytes,
+        (POINTER_RANGE_SIZE, Queried::Import(import)) => import.requested_bytes,
+        (POINTER_BUFFER_ID, Queried::Block(block)) => block.buffer_id(),
+        (POINTER_BUFFER_ID, Queried::Import(import)) => import.buffer_id,
         // Stream-ordered memory belongs to its pool (measured).
-        (POINTER_CONTEXT, Asked::Block(block)) if block.kind == Kind::Stream => 0,
+        (POINTER_CONTEXT, Queried::Block(block)) if block.kind == Kind::Stream => 0,
         // For virtual memory the driver reports no context.
-        (POINTER_CONTEXT, Asked::Block(block)) if block.extent.is_expandable() => {
+        (POINTER_CONTEXT, Queried::Block(block)) if block.extent.is_expandable() => {
             block.context().handle as u64
         }
-        (POINTER_MEMPOOL_HANDLE, Asked::Block(block)) if block.kind == Kind::Stream => {
+        (POINTER_MEMPOOL_HANDLE, Queried::Block(block)) if block.kind == Kind::Stream => {
             pool_of(block)?
         }
         // For an unknown address the driver reports host memory (measured).
-        (POINTER_HOST_POINTER, Asked::Nothing(address)) => *address,
+        (POINTER_HOST_POINTER, Queried::Nothing(address)) => *address,
         _ => return None,
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.
@@ -287,7 +287,7 @@ fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
 /// # Safety
 ///
 /// `words` are the arguments of a `cuPointerGetAttributes` that has succeeded.
-unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
+unsafe fn answer_all(asked: &Queried, words: &[usize; 4]) {
     let (count, kinds, data) = (words[0], words[1] as *const u32, words[2] as *const *mut u64);
     if kinds.is_null() || data.is_null() {
         return;
@@ -299,7 +299,7 @@ unsafe fn answer_all(asked: &Asked, words: &[usize; 4]) {
             continue;
         }
         answer(asked, kind, data);
-        if let Asked::Block(block) = asked {
+        if let Queried::Block(block) = asked {
             correct(block, kind, data);
         }
     }

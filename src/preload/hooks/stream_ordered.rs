@@ -7,7 +7,7 @@ use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
-use crate::driver_memory::serving::{self, Kind, Reported, Wanted};
+use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
@@ -96,7 +96,7 @@ fn served(
             let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
-            let (kind, bytes) = (Kind::Pooled(pool), bytes as u64);
+            let (kind, bytes) = (MemoryKind::Pooled(pool), bytes as u64);
             let wanted = Wanted { kind, bytes, counts: true, reported };
             // SAFETY: the driver has just written it.
             let code = serving::serve(wanted, ask, || unsafe { pointer.read() });

@@ -20,7 +20,7 @@ use core::ptr::null;
 
 use crate::driver::sys::{CuResult, SUCCESS};
 use crate::driver_memory::table::{Observed, observe, observed};
-use crate::memory_hooks::guard::Left;
+use crate::memory_hooks::guard::Escape;
 use crate::memory_hooks::table::Event;
 use crate::pagemap::{self, Place};
 use crate::preserved::without_cancellation;
@@ -172,8 +172,8 @@ impl<'a> Call<'a> {
                 let Some(left) = left else { continue };
                 let name = list::remove(serial);
                 let how = match left {
-                    Left::ByException => "threw an exception",
-                    Left::ByThreadExit => "called pthread_exit, which is not possible there",
+                    Escape::ByException => "threw an exception",
+                    Escape::ByThreadExit => "called pthread_exit, which is not possible there",
                 };
                 log::warn(format_args!(
                     "the memory hook {name:?} {how} in {}: it is removed",

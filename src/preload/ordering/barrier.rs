@@ -97,11 +97,11 @@ fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     Ok(Passed { seen, event, mark, wait_first })
 }
 
-type Recorded = (EventRef, SeenAll, Option<TagMark>);
+type RecordedEvent = (EventRef, SeenAll, Option<TagMark>);
 
 /// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
 /// they share the primary context's memory, and the event belongs to only one of them.
-pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
+pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<RecordedEvent, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
         return Err(Refused::ContextBusy);
@@ -117,7 +117,7 @@ fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, R
     context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
 }
 
-fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
+fn record_inside(context: &'static Context, event: EventRef) -> Result<RecordedEvent, Refused> {
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = stream_frees::mark(context);
     match api::ctx_record_event(context.handle, event.handle()) {

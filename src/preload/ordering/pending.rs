@@ -33,14 +33,14 @@ use crate::statistics::waits::{self, Wait};
 
 /// A pending barrier whose thread has ended.
 #[derive(Clone)]
-struct Left {
+struct LeftBarrier {
     context_id: u64,
     number: BarrierNumber,
     event: EventRef,
 }
 
 /// The newest of each context, which includes those before it.
-static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<LeftBarrier>> = Mutex::new(Vec::new());
 static LEFT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// How long queries wait for the frees of other threads, all together: this long, plus this share of the
@@ -112,12 +112,12 @@ pub(crate) fn wait_for_left() -> bool {
     }
     // Kept in the list while we wait: another thread may query too.
     let left = lock(&LEFT).clone();
-    for Left { context_id, number, event } in &left {
+    for LeftBarrier { context_id, number, event } in &left {
         if let Some(context) = contexts::find(*context_id) {
             wait_pending(context, *number, event);
         }
     }
-    let is_over = |one: &Left| left.iter().any(|waited| waited.is_as_late_as(one));
+    let is_over = |one: &LeftBarrier| left.iter().any(|waited| waited.is_as_late_as(one));
     change_left(|all| all.retain(|one| !is_over(one)));
     !left.is_empty()
 }
@@ -240,7 +240,7 @@ pub(crate) fn thread_ended(thread: &Thread) {
     if let (Some((context_id, number)), Some(event)) = (tracked, event)
         && rule_holds(Rule::PendingBarrierOutlivesThread)
     {
-        let own = Left { context_id, number, event };
+        let own = LeftBarrier { context_id, number, event };
         change_left(|all| {
             if !all.iter().any(|other| other.is_as_late_as(&own)) {
                 all.retain(|other| !own.is_as_late_as(other));
@@ -253,14 +253,14 @@ pub(crate) fn thread_ended(thread: &Thread) {
     drop((!spare.is_null()).then(|| unsafe { EventRef::from_raw(spare) }));
 }
 
-impl Left {
+impl LeftBarrier {
     /// Whether a wait for this includes a wait for the other.
-    fn is_as_late_as(&self, other: &Left) -> bool {
+    fn is_as_late_as(&self, other: &LeftBarrier) -> bool {
         self.context_id == other.context_id && self.number >= other.number
     }
 }
 
-fn change_left(change: impl FnOnce(&mut Vec<Left>)) {
+fn change_left(change: impl FnOnce(&mut Vec<LeftBarrier>)) {
     let mut left = lock(&LEFT);
     change(&mut left);
     LEFT_COUNT.store(left.len(), Ordering::Release);

@@ -43,14 +43,14 @@ counters! {
 
 /// A number of events and the time they took.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallTally {
     count: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
-impl Tally {
-    pub(crate) const fn new() -> Tally {
-        Tally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
+impl CallTally {
+    pub(crate) const fn new() -> CallTally {
+        CallTally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
     }
 
     /// Counts one event that began then and is over. Returns its nanoseconds.
@@ -73,8 +73,8 @@ impl Tally {
 }
 
 static COUNTS: [AtomicU64; Count::ALL.len()] = [const { AtomicU64::new(0) }; Count::ALL.len()];
-static RESERVES: Tally = Tally::new();
-static RELEASES: Tally = Tally::new();
+static RESERVES: CallTally = CallTally::new();
+static RELEASES: CallTally = CallTally::new();
 
 pub(crate) fn count(what: Count) {
     add(what, 1);

@@ -13,7 +13,7 @@ use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::record::capture;
 use crate::record::symbols::Names;
-use crate::statistics::counters::{Tally, counters};
+use crate::statistics::counters::{CallTally, counters};
 use crate::{config, log};
 
 /// How many sites are shown, and how many frames of each.
@@ -50,7 +50,7 @@ counters! {
     }
 }
 
-static WAITS: [Tally; Wait::ALL.len()] = [const { Tally::new() }; Wait::ALL.len()];
+static WAITS: [CallTally; Wait::ALL.len()] = [const { CallTally::new() }; Wait::ALL.len()];
 
 static SITES: Mutex<Option<HashMap<Site, Total>>> = Mutex::new(None);
 

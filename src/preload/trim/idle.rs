@@ -33,7 +33,7 @@ use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, widen};
 use crate::process::own_thread;
 use crate::statistics::counters::{self, Count};
-use crate::trim::{Pass, Wanted, scavenger};
+use crate::trim::{Pass, TrimScope, scavenger};
 use crate::{config, log, pagemap};
 
 /// When the device is short of memory, what was unused for this many passes goes back: a loop that takes
@@ -81,7 +81,7 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
         return Trim { is_done: true, bytes: 0 };
     }
     if is_new {
-        pass.trim = Some(Wanted::All);
+        pass.trim = Some(TrimScope::All);
     }
     if context.idle.is_held_off() || captures::any() {
         return Trim { is_done: false, bytes: 0 };
@@ -178,20 +178,20 @@ impl Pass {
 
     /// None: some of the memory is freed but not yet reusable.
     fn wanted_before(&mut self, context: &'static Context) -> Option<IdleMark> {
-        if matches!(self.trim, Some(Wanted::All)) {
-            self.trim = Some(Wanted::Behind(stream_frees::pending(context)));
+        if matches!(self.trim, Some(TrimScope::All)) {
+            self.trim = Some(TrimScope::Behind(stream_frees::pending(context)));
         }
         match self.trim.as_ref()? {
-            Wanted::Before(mark) => return Some(*mark),
-            Wanted::Behind(events) if events.iter().any(|event| event.query() == NOT_READY) => {
+            TrimScope::Before(mark) => return Some(*mark),
+            TrimScope::Behind(events) if events.iter().any(|event| event.query() == NOT_READY) => {
                 return None;
             }
-            Wanted::Behind(_) | Wanted::All => {}
+            TrimScope::Behind(_) | TrimScope::All => {}
         }
         stream_frees::query(context);
         blocks::empty_lists(context);
         let mark = lock(&context.allocator).idle_mark();
-        self.trim = Some(Wanted::Before(mark));
+        self.trim = Some(TrimScope::Before(mark));
         Some(mark)
     }
 

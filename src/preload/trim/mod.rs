@@ -60,11 +60,11 @@ struct Pass {
     /// Segments that the driver has refused so far.
     refused: Vec<Segment>,
     /// An open request for what is free.
-    trim: Option<Wanted>,
+    trim: Option<TrimScope>,
 }
 
 /// What to return on request: what was freed when the request came.
-enum Wanted {
+enum TrimScope {
     /// Not examined yet.
     All,
     /// Some of it is free only when these are complete.

@@ -56,7 +56,7 @@ pub(super) fn limit(of: libc::__rlimit_resource_t) -> u64 {
 }
 
 /// A file of a process of this user that is gone.
-struct Left {
+struct LeftFile {
     path: PathBuf,
     seen_us: u64,
     bytes: u64,
@@ -74,13 +74,13 @@ pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
         if owner == *own {
             let _ = fs::remove_file(path);
         } else if owner.namespace == own.namespace && identity::is_gone(&owner) {
-            left.push(Left { path, seen_us, bytes });
+            left.push(LeftFile { path, seen_us, bytes });
         }
     }
     left.sort_by_key(|left| core::cmp::Reverse(left.seen_us));
     let now_us = now_ns().wrapping_add(epoch_offset_ns()) / 1000;
     let mut bytes = 0;
-    for (number, Left { path, seen_us, bytes: more }) in left.into_iter().enumerate() {
+    for (number, LeftFile { path, seen_us, bytes: more }) in left.into_iter().enumerate() {
         bytes += more;
         let is_old = Duration::from_micros(now_us.saturating_sub(seen_us)) > LEFT_FOR;
         if is_old || number >= LEFT_MAX || bytes > bytes_max {

@@ -54,11 +54,11 @@ pub(super) fn forget_signals() {
     while one() == i64::from(SIGNAL) {}
 }
 
-/// Room for a part of the list of threads; the conductor's alone.
-struct Room(UnsafeCell<[u64; 1024]>);
+/// A part of the list of threads; the conductor's alone.
+struct ListBuffer(UnsafeCell<[u64; 1024]>);
 // SAFETY: only the one conductor uses it.
-unsafe impl Sync for Room {}
-static ROOM: Room = Room(UnsafeCell::new([0; 1024]));
+unsafe impl Sync for ListBuffer {}
+static LIST_BUFFER: ListBuffer = ListBuffer(UnsafeCell::new([0; 1024]));
 
 /// All threads but the conductor and the writer.
 pub(super) struct Others {
@@ -81,7 +81,7 @@ pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
     if folder < 0 {
         return None;
     }
-    let room = ROOM.0.get().cast::<u8>();
+    let room = LIST_BUFFER.0.get().cast::<u8>();
     let mut others = Others { count: 0, chosen: None };
     loop {
         // SAFETY: the room is the conductor's, and of this size.
