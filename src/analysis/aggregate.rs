@@ -18,7 +18,6 @@ pub enum Group {
     Stack,
     /// The line of a stack's site frame, whatever its callers.
     Line,
-    /// Its function.
     Function,
 }
 

@@ -37,7 +37,6 @@ pub enum Outcome {
     Missing,
     /// The file is of another build.
     OtherBuild,
-    /// Its build is unknown.
     UnknownBuild,
 }
 

@@ -62,7 +62,6 @@ impl Allocator {
         (block.pool, block.requested_bytes)
     }
 
-    /// The segment around this address.
     pub fn segment_around(&self, address: Address) -> Option<SegmentView> {
         let (_, &id) = self.segment_at.range(..=address).next_back()?;
         let view = self.segment_view(id);

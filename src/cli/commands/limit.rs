@@ -83,7 +83,7 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     let bytes = number * factor as f64;
     // Below a segment nothing could be served; above what a device can have it is no limit.
     match bytes {
-        bytes if bytes < (1 << 20) as f64 => Err("at least 1M; `none` takes the limit away".into()),
+        bytes if bytes < (1 << 20) as f64 => Err("at least 1M; `none` removes the limit".into()),
         bytes if bytes >= (1u64 << 53) as f64 => Err("less than 8192T".to_string()),
         bytes => Ok(Size(Some(bytes as u64))),
     }

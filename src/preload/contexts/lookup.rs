@@ -25,7 +25,6 @@ pub(crate) fn current() -> Result<&'static Context, CuResult> {
     }
 }
 
-/// The context with this handle.
 pub(crate) fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
     let mut id = 0;
     match api::ctx_get_id(handle, &mut id) {

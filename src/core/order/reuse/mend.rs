@@ -9,7 +9,6 @@ use crate::rules::{Rule, rule_holds};
 /// A change to a stream of the capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mend {
-    /// Nothing.
     Nothing,
     /// Its next node does not start early.
     FullOrder,

@@ -188,7 +188,6 @@ impl Reuse {
         self.streams.iter().find(|stream| stream.id == stream_id)
     }
 
-    /// The streams of a scope.
     fn scoped(&self, scope: Scope) -> impl Iterator<Item = &Stream> + Clone {
         self.streams.iter().filter(move |stream| match scope {
             Scope::Stream(id) => stream.id == id,
