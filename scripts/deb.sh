@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb of what was built, by dpkg-deb alone.
+# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb of what was built, by dpkg-deb alone; lintian finds no error in it.
 #
-#   scripts/deb.sh [--built FOLDER]
+#   scripts/deb.sh [--built FOLDER]        DEBEMAIL: an address for the maintainers
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
@@ -10,11 +10,19 @@ built=$target/release
 version=$("$root/scripts/version.sh")
 architecture=$(dpkg --print-architecture)
 floor=$("$root/scripts/glibc-floor.sh" "$built/libcachealloc.so" "$built/cachealloc")
+date=$("$root/scripts/date.sh")
+# The default leads nowhere, and says so: .invalid is reserved for that.
+maintainer="The cachealloc authors <${DEBEMAIL:-maintainers@cachealloc.invalid}>"
 mkdir -p "$target/dist"
 folder=$(mktemp -d "$target/dist/deb.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder"
 "$root/scripts/install.sh" --built "$built" "$folder/usr" >&2
+# In a folder of its own: no program is linked with it, and the loader need not know it.
+mkdir "$folder/usr/lib/cachealloc"
+mv "$folder/usr/lib/libcachealloc.so" "$folder/usr/lib/cachealloc"
+chmod 644 "$folder/usr/lib/cachealloc/libcachealloc.so"
+strip --strip-unneeded --remove-section=.comment "$folder/usr/bin/cachealloc" "$folder/usr/lib/cachealloc/libcachealloc.so"
 documents=$folder/usr/share/doc/cachealloc
 rm "$documents/LICENSE-APACHE" # every Debian has it
 {
@@ -22,31 +30,45 @@ rm "$documents/LICENSE-APACHE" # every Debian has it
     echo
     cat "$documents/LICENSE-MIT"
     echo
-    "$root/scripts/third-party.py"
+    "$root/scripts/third-party.py" --debian
 } >"$documents/copyright"
 rm "$documents/LICENSE-MIT"
-mv "$documents/CHANGELOG.md" "$documents/changelog"
+# What is new in this version, in the form of Debian's changelogs.
+{
+    echo "cachealloc ($version) unstable; urgency=medium"
+    echo
+    awk -v heading="## $version" '
+        /^## / { here = index($0 " ", heading " ") == 1; next }
+        !here || !NF { next }
+        /^\* / { if (change) print change; change = $0; next }
+        { sub(/^ +/, ""); change = change " " $0 }
+        END { print change }' "$documents/CHANGELOG.md" | fmt -s -w 76 | sed '/^\*/!s/^/  /; s/^/  /'
+    echo
+    echo " -- $maintainer  $(LC_ALL=C date -u -d "@$date" '+%a, %d %b %Y %H:%M:%S +0000')"
+} >"$documents/changelog"
+rm "$documents/CHANGELOG.md"
 mkdir "$folder/usr/share/zsh/vendor-completions"
 mv "$folder/usr/share/zsh/site-functions/_cachealloc" "$folder/usr/share/zsh/vendor-completions"
 rmdir "$folder/usr/share/zsh/site-functions"
-gzip -9n "$documents/changelog" "$folder/usr/share/man/man1"/*.1
+gzip -9n "$documents/changelog" "$folder/usr/share/man"/man*/*
 mkdir "$folder/DEBIAN"
 size=$(du -sk "$folder/usr" | cut -f1)
 cat >"$folder/DEBIAN/control" <<CONTROL
 Package: cachealloc
 Version: $version
 Architecture: $architecture
-Maintainer: The cachealloc authors <maintainers@localhost>
+Maintainer: $maintainer
 Installed-Size: $size
 Depends: libc6 (>= $floor), libgcc-s1
 Section: devel
 Priority: optional
 Description: caching allocator and memory profiler for CUDA programs
- A library that is preloaded into unmodified CUDA programs gives them a fast caching allocator for
- GPU memory, and a complete picture of it: statistics, history, snapshots for PyTorch's viewer. The command starts
- programs under it, and looks at them while they run.
+ A library that is preloaded into unmodified CUDA programs gives them a fast
+ caching allocator for GPU memory, and a complete picture of it: statistics,
+ history, snapshots for PyTorch's viewer. The command starts programs under it,
+ and looks at them while they run.
 CONTROL
 (cd "$folder" && find usr -type f -exec md5sum {} + | sort -k 2 >DEBIAN/md5sums)
 package=$target/dist/cachealloc_${version}_$architecture.deb
-SOURCE_DATE_EPOCH=$("$root/scripts/date.sh") dpkg-deb --root-owner-group --build "$folder" "$package" >&2
+SOURCE_DATE_EPOCH=$date dpkg-deb --root-owner-group --build "$folder" "$package" >&2
 echo "$package"

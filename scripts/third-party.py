@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Prints the licences of everything that is linked into the library and the command, with their texts.
 
-Fails where a licence is none of those that let us pass the files on under ours."""
+    scripts/third-party.py [--debian]
+
+Fails where a licence is none of those that let us pass the files on under ours. Debian has the Apache License once, for
+all packages: there it is named, not repeated."""
 import json
 import pathlib
 import re
@@ -45,7 +48,13 @@ def texts(package):
             yield path.name, path.read_text(errors="replace").strip()
 
 
+def debians(text):
+    terms = r"TERMS AND CONDITIONS FOR USE, REPRODUCTION,? AND DISTRIBUTION.*?END OF TERMS AND CONDITIONS"
+    return re.sub(terms, "/usr/share/common-licenses/Apache-2.0", text, flags=re.DOTALL)
+
+
 def main():
+    to_debian = "--debian" in sys.argv[1:]
     root = pathlib.Path(__file__).resolve().parent.parent
     host = re.search("host: (.*)", subprocess.check_output(["rustc", "-vV"], text=True))[1]
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", host]
@@ -61,7 +70,7 @@ def main():
     said = {}
     for package in packages:
         for name, text in texts(package):
-            said.setdefault(text, []).append(f"{package['name']} ({name})")
+            said.setdefault(debians(text) if to_debian else text, []).append(f"{package['name']} ({name})")
     for text, names in said.items():
         print("\n" + "=" * 100 + "\n" + ", ".join(names) + "\n" + "=" * 100 + "\n\n" + text)
 

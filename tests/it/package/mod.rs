@@ -8,6 +8,7 @@ use cachealloc_tests::{Run, command, compile, library, root};
 
 use crate::snapshots::{Place, trigger};
 
+mod deb;
 mod install;
 mod wheel;
 
@@ -43,10 +44,10 @@ pub fn ok(output: &Output) -> String {
 
 /// The command under this prefix finds the library there, and a program runs under it.
 #[track_caller]
-pub fn works(prefix: &Path) {
+pub fn works(prefix: &Path, lib: &str) {
     let run = Run::program(prefix.join("bin/cachealloc")).native();
     let ran = run.clone().args("run -- sh -c").arg("echo $LD_PRELOAD").output().ok();
-    let library = fs::canonicalize(prefix.join("lib/libcachealloc.so")).expect("the library");
+    let library = fs::canonicalize(prefix.join(lib).join("libcachealloc.so")).expect("the library");
     assert_eq!(ran.stdout, format!("{}\n", library.display()));
     let program = run.args("run --stats-on-exit stderr --").arg(compile("triggers.c"));
     let ran = program.arg("return").output();

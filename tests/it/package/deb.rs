@@ -1,0 +1,116 @@
+//! The Debian package: installed, run and removed by dpkg in a folder, and without what lintian calls an error.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cachealloc_tests::skipped;
+
+use super::{ok, script, works};
+use crate::snapshots::Place;
+
+fn make(place: &Place) -> PathBuf {
+    PathBuf::from(ok(&script(place, "deb.sh", &[])).trim_end())
+}
+
+fn tool(program: &str, arguments: &[&str], file: &Path) -> String {
+    ok(&Command::new(program).args(arguments).arg(file).output().expect(program))
+}
+
+fn dpkg(root: &Path, arguments: &[&str]) {
+    let mut dpkg = Command::new("dpkg");
+    // In the folder there is no C library, and on the path of a user no program of the administrator's.
+    dpkg.arg("--root").arg(root).arg("--force-depends").args(arguments);
+    dpkg.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    ok(&dpkg.output().expect("dpkg"));
+}
+
+#[test]
+fn dpkg_installs_it_and_takes_it_away() {
+    let place = Place::new();
+    if !is_root(&place.path) {
+        return skipped("dpkg installs for root only");
+    }
+    let package = make(&place);
+    let root = place.path.join("root");
+    let state = root.join("var/lib/dpkg");
+    for folder in ["info", "updates"] {
+        fs::create_dir_all(state.join(folder)).expect("target/ is writable");
+    }
+    fs::write(state.join("status"), "").expect("target/ is writable");
+    dpkg(&root, &["--install", &package.display().to_string()]);
+    works(&root.join("usr"), "lib/cachealloc");
+    assert!(root.join("usr/share/zsh/vendor-completions/_cachealloc").is_file());
+    dpkg(&root, &["--purge", "cachealloc"]);
+    assert!(!root.join("usr").exists());
+}
+
+fn is_root(own: &Path) -> bool {
+    fs::metadata(own).expect("a folder of ours").uid() == 0
+}
+
+#[test]
+fn it_is_one_of_debians() {
+    let place = Place::new();
+    let package = make(&place);
+    let field = |name: &str| {
+        let output = Command::new("dpkg-deb").arg("--field").arg(&package).arg(name).output();
+        ok(&output.expect("dpkg-deb")).trim_end().to_string()
+    };
+    assert_eq!(field("Version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(field("Depends"), "libc6 (>= 2.17), libgcc-s1");
+    let maintainer = field("Maintainer");
+    let host = maintainer.rsplit('@').next().expect("an address");
+    assert!(host.contains('.') && host.ends_with('>'), "{maintainer}: no address");
+    let description = field("Description");
+    assert!(description.lines().all(|line| line.len() <= 80), "{description}");
+    let root = place.path.join("root");
+    let extract = Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root).status();
+    assert!(extract.expect("dpkg-deb").success());
+
+    // All files are root's, and none may be changed by others.
+    for line in tool("dpkg-deb", &["--contents"], &package).lines() {
+        let mut words = line.split_whitespace();
+        let (mode, owner) = (words.next().expect("a mode"), words.next().expect("an owner"));
+        let modes = ["drwxr-xr-x", "-rwxr-xr-x", "-rw-r--r--"];
+        assert!(modes.contains(&mode) && owner == "root/root", "{line}");
+        assert_eq!(mode == "-rwxr-xr-x", line.ends_with("/usr/bin/cachealloc"), "{line}");
+        let manual_page = line.contains("/share/man/") && mode.starts_with('-');
+        assert!(!manual_page || line.ends_with(".gz"), "{line}");
+    }
+    // Not where the loader looks: such a library needs a number in its name, and a trigger for ldconfig.
+    let in_lib = fs::read_dir(root.join("usr/lib")).expect("the folder").flatten();
+    assert!(in_lib.into_iter().all(|entry| entry.path().is_dir()));
+    for file in ["usr/bin/cachealloc", "usr/lib/cachealloc/libcachealloc.so"] {
+        let sections = tool("readelf", &["-S", "--wide"], &root.join(file));
+        assert!(!sections.contains(".symtab") && !sections.contains(".comment"), "{file}");
+    }
+}
+
+#[test]
+fn its_documents_are_in_debians_form() {
+    let place = Place::new();
+    let package = make(&place);
+    let root = place.path.join("root");
+    let extract = Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root).status();
+    assert!(extract.expect("dpkg-deb").success());
+    let documents = root.join("usr/share/doc/cachealloc");
+    let copyright = fs::read_to_string(documents.join("copyright")).expect("the licences");
+    assert!(copyright.contains("/usr/share/common-licenses/Apache-2.0"));
+    assert!(copyright.contains("Redistributions in binary form must reproduce"));
+    // Its whole text lies there already.
+    assert!(!copyright.contains("Grant of Patent License"));
+
+    let changelog = tool("gunzip", &["--stdout"], &documents.join("changelog.gz"));
+    let lines: Vec<_> = changelog.lines().collect();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(lines[0], format!("cachealloc ({version}) unstable; urgency=medium"));
+    assert!(lines[1].is_empty() && lines[2].starts_with("  * "), "{changelog}");
+    let (changes, last) = lines[2..].split_at(lines.len() - 4);
+    let begins = |line: &&str| line.starts_with("  * ") || line.starts_with("    ");
+    assert!(changes.iter().all(begins), "{changelog}");
+    assert!(changes.iter().all(|line| line.len() <= 80), "{changelog}");
+    assert!(last[0].is_empty() && last[1].starts_with(" -- "), "{changelog}");
+    assert!(last[1].ends_with(" +0000") && last[1].contains(">  "), "{changelog}");
+}
