@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb wheel check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -23,14 +23,18 @@ install: ## put both where they are found: PREFIX=/usr/local, DESTDIR= for packa
 uninstall: ## take them away again
 	scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"
 
+# Each beside the checksums of all that are there: target/dist/SHA256SUMS.
 dist: build ## a tarball that runs where it is unpacked: target/dist/*.tar.gz
-	scripts/dist.sh
+	scripts/dist.sh && scripts/checksums.sh
 
 deb: build ## a Debian package: target/dist/*.deb
-	scripts/deb.sh
+	scripts/deb.sh && scripts/checksums.sh
 
 wheel: build ## a wheel for pip, with a Python module: target/dist/*.whl
-	scripts/wheel.py
+	scripts/wheel.py && scripts/checksums.sh
+
+release: ## all packages of a clean tree, and what would be tagged; ARGS=--tag sets the tag
+	scripts/release.sh $(ARGS)
 
 check: ## formatting and lints, warnings denied
 	scripts/check.sh

@@ -10,6 +10,7 @@ use crate::snapshots::{Place, trigger};
 
 mod deb;
 mod install;
+mod release;
 mod wheel;
 
 /// A script of ours, on what was built for the tests; what it makes goes into this place.
@@ -25,7 +26,7 @@ pub fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
 }
 
 /// The command and the library as the tests run them, without what is for debuggers: a tenth of the bytes.
-fn packed(place: &Place) -> PathBuf {
+pub fn packed(place: &Place) -> PathBuf {
     let folder = place.path.join("built");
     fs::create_dir_all(&folder).expect("target/ is writable");
     for file in [command(), library()] {
