@@ -8,6 +8,7 @@ use cachealloc_tests::{Run, command, compile, library, root};
 
 use crate::snapshots::{Place, trigger};
 
+mod container;
 mod deb;
 mod install;
 mod release;
