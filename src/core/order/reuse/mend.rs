@@ -58,7 +58,11 @@ impl Reuse {
     /// Used if nothing is known about what comes before the terminals.
     fn mend_blindly(&self, stream: &Stream) -> Mend {
         let proven = self.proven.terminals().chain(stream.proven.terminals());
-        let proven: Vec<Edge> = proven.map(|number| self.full_edge(number)).collect();
+        let mut proven: Vec<u32> = proven.collect();
+        // What was proven for this stream may have been proven for every stream later.
+        proven.sort_unstable();
+        proven.dedup();
+        let proven: Vec<Edge> = proven.into_iter().map(|number| self.full_edge(number)).collect();
         if proven.iter().all(|edge| stream.terminals.contains(edge)) {
             return if proven.is_empty() { Mend::Nothing } else { Mend::FullOrder };
         }

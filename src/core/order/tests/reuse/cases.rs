@@ -50,10 +50,14 @@ impl Case {
     }
 
     fn free_x(&mut self, scope: Scope) {
+        self.free(X, scope, Some(S1));
+    }
+
+    fn free(&mut self, block: BlockId, scope: Scope, home: Option<u64>) {
         self.look(|look, _| {
             // It was fresh memory before anything was captured.
             let point = Reuse::new().look().allocation_point(None);
-            look.freed(X, &point, scope, Some(S1));
+            look.freed(block, &point, scope, home);
         });
     }
 
@@ -277,4 +281,29 @@ fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
     assert_eq!(case.reuse.waiting_count(), 0, "it waits for the end");
     let [Mend::Set(edges), Mend::Nothing] = case.mends() else { panic!("{:?}", case.mends()) };
     assert!(edges.iter().any(|edge| edge.from == used));
+}
+
+/// One node is behind what was handed out on this stream, and behind what was handed out to any.
+#[test]
+fn no_node_is_named_twice_where_the_graph_is_not_shown() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    let used = case.kernel(S1);
+    case.free_x(Scope::Stream(S1));
+    case.free(BlockId(8), Scope::Everywhere, None);
+    assert_eq!(case.ready(), [Scope::Stream(S1)]);
+    case.wait(S2, S1);
+    case.kernel(S1);
+    case.kernel(S2);
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+    case.kernel(S1);
+    let shown = case.graph.shown(0);
+    case.reuse.look().stream(S1, &shown, |_, _| false);
+    for mend in case.mends() {
+        let Mend::Set(edges) = mend else { panic!("{mend:?}") };
+        let mut from: Vec<Node> = edges.iter().map(|edge| edge.from).collect();
+        assert!(from.contains(&used), "{from:?}");
+        from.sort_unstable();
+        assert!(from.is_sorted_by(|one, next| one < next), "{from:?}");
+    }
 }
