@@ -82,7 +82,7 @@ driver! {
         if references == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let created = Arc::new(UserObject { data: data as usize, destructor });
+        let created = Arc::new(UserObject::new(data as usize, destructor));
         object.put(call.world().graphs.objects.insert((created, references)))
     }
 

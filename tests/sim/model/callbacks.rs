@@ -1,20 +1,37 @@
-//! The driver's own thread: host functions, destructors of user objects, and idle time.
+//! The driver's own threads: host functions, destructors of user objects, and idle time.
 //!
 //! Host functions run here because they may block, and because what they call must be
 //! refused. When the program makes no call for a while, the thread lets virtual time pass:
 //! a program may poll pinned memory without ever calling the driver.
+//!
+//! The destructor of what was launched runs late, in a thread of its own, in the order in which the
+//! objects ended (measured: 5 ms later).
 
 use std::cell::RefCell;
-use std::sync::{Condvar, Mutex, Once};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, Once, mpsc};
+use std::time::{Duration, Instant};
 
+use super::clock::Clock;
 use super::op::{HostWork, OpRef};
 use super::world;
 
 pub enum Job {
     Host { op: OpRef, work: HostWork },
-    Destructor { function: usize, data: usize },
+    Destructor(Destructor),
 }
+
+pub struct Destructor {
+    pub function: usize,
+    pub data: usize,
+    /// What the launches have done that kept the object: by now they are over. None: nothing was launched.
+    pub launches: Option<Clock>,
+}
+
+/// How late a destructor runs.
+const LATE: Duration = Duration::from_millis(1);
+
+/// To the thread that runs those that are late.
+static LATER: Mutex<Option<mpsc::Sender<(Instant, Destructor)>>> = Mutex::new(None);
 
 /// A lock of its own: jobs are pushed while the world's lock is held.
 static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
@@ -48,6 +65,28 @@ pub fn push(job: Job) {
     start();
 }
 
+/// The last reference to its object is gone. May be called with the world's lock held.
+pub fn destruct(destructor: Destructor) {
+    if destructor.launches.is_none() {
+        return push(Job::Destructor(destructor));
+    }
+    let mut later = LATER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let sender = later.get_or_insert_with(|| {
+        let (sender, receiver) = mpsc::channel::<(Instant, Destructor)>();
+        let thread = std::thread::Builder::new().name("late destructors".into());
+        let serve = move || {
+            block_signals();
+            for (due, destructor) in receiver {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                run(Job::Destructor(destructor));
+            }
+        };
+        thread.spawn(serve).expect("a thread of the driver");
+        sender
+    });
+    sender.send((Instant::now() + LATE, destructor)).expect("its thread never ends");
+}
+
 /// Starts the thread, once.
 pub fn start() {
     STARTED.call_once(|| {
@@ -56,14 +95,18 @@ pub fn start() {
     });
 }
 
-fn serve() {
-    // Signals belong to the program's threads.
+/// Signals belong to the program's threads.
+fn block_signals() {
     // SAFETY: a set of all signals for this thread only.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
+}
+
+fn serve() {
+    block_signals();
     let idle = Duration::from_millis(world::config().idle_ms);
     let mut seen = u64::MAX;
     loop {
@@ -96,7 +139,9 @@ fn pass_idle_time(seen: u64) -> u64 {
 fn run(job: Job) {
     INSIDE.set(true);
     match job {
-        Job::Destructor { function, data } => {
+        Job::Destructor(Destructor { function, data, launches }) => {
+            // Whoever learns of it knows that they are over.
+            launches.iter().for_each(|known| world::lock().host.clock.join(known));
             DESTRUCTS.set(true);
             // SAFETY: the program gave this destructor, of this signature, for this pointer.
             unsafe {

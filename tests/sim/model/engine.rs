@@ -172,6 +172,9 @@ impl World {
         let clock = state.clock.clone();
         let keep = state.keep.take();
         drop(state);
+        keep.iter()
+            .flat_map(|objects| objects.iter())
+            .for_each(|object| object.note_launch(&clock));
         drop(keep);
         for op in next {
             self.predecessor_done(&op, &clock);

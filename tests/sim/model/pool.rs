@@ -114,7 +114,15 @@ impl Pool {
         let mut taken_bytes = 0;
         while taken_bytes < bytes {
             let index = self.free.iter().position(whole)?;
-            let block = self.free.swap_remove(index);
+            let mut block = self.free.swap_remove(index);
+            let missing = (bytes - taken_bytes).next_multiple_of(PAGE_BYTES);
+            if block.bytes >= missing + PAGE_BYTES {
+                // The rest stays the pool's, as any block that was freed in order.
+                let rest = block.bytes - missing;
+                let base = block.base + missing;
+                self.free.push(FreeBlock { base, bytes: rest, ..block.clone() });
+                block.bytes = missing;
+            }
             taken_bytes += block.bytes;
             taken.push(block);
         }

@@ -1,19 +1,39 @@
 //! User objects: the program's data that lives as long as some graph needs it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::callbacks::{self, Job};
+use super::callbacks::{self, Destructor};
+use super::clock::Clock;
 
-/// Its destructor runs, on the driver's own thread, when the last reference is gone:
+/// Its destructor runs, on a thread of the driver's, when the last reference is gone:
 /// the program's, a graph's, an executable's, or that of a launch in flight.
 pub struct UserObject {
     pub data: usize,
     pub destructor: usize,
+    /// What its launches have done, which its end tells; None: there was none.
+    launches: Mutex<Option<Clock>>,
+}
+
+impl UserObject {
+    pub fn new(data: usize, destructor: usize) -> UserObject {
+        UserObject { data, destructor, launches: Mutex::new(None) }
+    }
+
+    /// A launch that has kept it is over.
+    pub fn note_launch(&self, clock: &Clock) {
+        let mut launches = self.launches.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        launches.get_or_insert_default().join(clock);
+    }
 }
 
 impl Drop for UserObject {
     fn drop(&mut self) {
-        callbacks::push(Job::Destructor { function: self.destructor, data: self.data });
+        let launches = self.launches.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        callbacks::destruct(Destructor {
+            function: self.destructor,
+            data: self.data,
+            launches: launches.take(),
+        });
     }
 }
 

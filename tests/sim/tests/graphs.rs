@@ -6,6 +6,7 @@ use common::graphs::*;
 use common::*;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const N: u64 = 4096;
 
@@ -268,6 +269,37 @@ fn a_destructor_may_not_call_the_driver() {
         assert_eq!(ANSWER.load(Ordering::SeqCst), 800);
     });
     outcome.reports("sim: cuMemAlloc_v2 was called inside a destructor");
+}
+
+#[test]
+fn a_destructor_runs_late_and_says_that_the_launch_is_over() {
+    static GONE: AtomicU64 = AtomicU64::new(0);
+    unsafe extern "C" fn gone(begun: *mut c_void) {
+        // SAFETY: the test's own, which waits for this.
+        let begun = unsafe { *begun.cast::<Instant>() };
+        GONE.store(begun.elapsed().as_nanos() as u64, Ordering::SeqCst);
+    }
+    let outcome = child("a_destructor_runs_late_and_says_that_the_launch_is_over", &[], |d| {
+        let (s, t) = (d.stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc(N as usize).unwrap();
+        d.begin_capture(s, RELAXED).unwrap();
+        d.launch("fill", s, &[x, N, 1, MS]).unwrap();
+        let graph = d.end_capture(s).unwrap();
+        let mut begun = Instant::now();
+        retain(d, graph, gone, std::ptr::from_mut(&mut begun).cast()).unwrap();
+        let executable = d.instantiate(graph).unwrap();
+        d.destroy_graph(graph).unwrap();
+        d.launch_graph(executable, s).unwrap();
+        d.destroy_executable(executable).unwrap();
+        while GONE.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(GONE.load(Ordering::SeqCst) >= MS);
+        // Nothing else orders this behind the launch.
+        d.launch("fill", t, &[x, N, 2, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
 }
 
 #[test]

@@ -104,6 +104,24 @@ fn a_free_of_pool_memory_does_not_wait() {
     outcome.clean();
 }
 
+#[test]
+fn what_a_stream_does_not_need_of_others_stays_the_pools() {
+    let name = "what_a_stream_does_not_need_of_others_stays_the_pools";
+    let outcome = child(name, &[("SIM_MEMORY_MB", "64")], |d| {
+        let (a, b, flag) = (d.stream().unwrap(), d.stream().unwrap(), d.pinned(8).unwrap());
+        let blocks = [d.alloc_async(24 * MIB, a).unwrap(), d.alloc_async(24 * MIB, a).unwrap()];
+        d.launch("spin", a, &[flag, 1]).unwrap();
+        blocks.iter().for_each(|block| d.free_async(*block, a).unwrap());
+        let behind = d.alloc_async(32 * MIB, b).unwrap();
+        assert_eq!(d.alloc(20 * MIB), Err(2));
+        let rest = d.alloc_async(16 * MIB, b).unwrap();
+        d.set_flag(flag, 1);
+        [behind, rest].into_iter().for_each(|block| d.free_async(block, b).unwrap());
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
+}
+
 /// Whether a call by another thread stands still while a free waits.
 fn stands_still(d: &Driver, step: fn(&Driver, u64, u64)) -> bool {
     let (busy, other) = (d.stream().unwrap(), d.stream().unwrap());
