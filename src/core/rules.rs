@@ -81,6 +81,8 @@ rules! {
     PoolEndsBehindOthers = "pool_ends_behind_others",
     /// But at once where each free had waited for all work.
     WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
+    /// So a free of what a graph keeps waits, in mode `relaxed` too.
+    GraphMemoryWaits = "graph_memory_waits",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

@@ -118,6 +118,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::PoolEndsBehindEvent,
     Rule::PoolEndsBehindOthers,
     Rule::WaitedPoolEndsAtOnce,
+    Rule::GraphMemoryWaits,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,
     Rule::CaptureDroppedNodesMark,

@@ -212,21 +212,30 @@ pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
     Ok(if holds(d, second, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
 
-/// The graph goes while a kernel outside of it still works in its memory.
+/// The graph goes while a kernel outside of it still works in its memory, which was freed by a wait or behind that kernel.
 pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
-    d.begin_capture(stream, mode)?;
-    let inside = d.alloc(LARGE)?;
-    fill(d, stream, inside, 1)?;
-    let graph = d.end_capture(stream)?;
-    d.launch("late_fill", other, &[inside, BYTES as u64, 1, LATE])?;
-    d.free(inside)?;
-    d.destroy_graph(graph)?;
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    // A miss, which finds that the graph is gone.
-    let next = d.alloc(LARGE)?;
-    fill(d, stream, next, 2)?;
-    Ok(if holds(d, next, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
+    for waits in [true, false] {
+        d.begin_capture(stream, mode)?;
+        let inside = d.alloc(LARGE)?;
+        fill(d, stream, inside, 1)?;
+        let graph = d.end_capture(stream)?;
+        d.launch("late_fill", other, &[inside, BYTES as u64, 1, LATE])?;
+        if waits {
+            d.free(inside)?
+        } else {
+            d.free_async(inside, other)?
+        };
+        d.destroy_graph(graph)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // A miss, which finds that the graph is gone.
+        let next = d.alloc(LARGE)?;
+        fill(d, stream, next, 2)?;
+        if !holds(d, next, 2)? {
+            return Ok("FAIL, wrong contents".into());
+        }
+    }
+    Ok("ok".into())
 }
 
 /// The same, by a stream of another context, before and after the end of the capture.
