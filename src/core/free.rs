@@ -64,6 +64,11 @@ impl Allocator {
         behind.map(Behind)
     }
 
+    /// Whether this allocated block was handed out behind work of its stream.
+    pub fn is_behind(&self, id: BlockId) -> bool {
+        self.blocks.get(id.0).is_some_and(|block| block.behind.is_some())
+    }
+
     /// What a freed block waits for, if it does; to be told apart from all that it, or another block of
     /// its number, waits for later.
     pub fn wait_of(&self, id: BlockId) -> Option<Waiting> {

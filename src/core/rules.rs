@@ -147,6 +147,8 @@ rules! {
     GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.
     OwnWorkCounts = "own_work_counts",
+    /// What nothing uses is filled at once, and not on the stream of its request.
+    UnusedIsFilledAtOnce = "unused_is_filled_at_once",
     /// A stream-ordered free does not wait for the check of its red zone.
     ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.

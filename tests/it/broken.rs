@@ -119,6 +119,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::PoolEndsBehindOthers,
     Rule::WaitedPoolEndsAtOnce,
     Rule::GraphMemoryWaits,
+    Rule::UnusedIsFilledAtOnce,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,
     Rule::CaptureDroppedNodesMark,

@@ -58,6 +58,7 @@ fn programs_differ_without_their_rule() {
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
         (Rule::WaitedPoolEndsAtOnce, "graph_gone_beside_a_capture"),
         (Rule::GraphMemoryWaits, "graph_memory_freed_before_a_capture"),
+        (Rule::UnusedIsFilledAtOnce, "filled_and_freed_plainly"),
         (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
         (Rule::ElsewhereOutlastsBarrier, "freed_on_a_stream_elsewhere"),
         (Rule::StreamElsewhereTags, "used_on_a_stream_elsewhere"),

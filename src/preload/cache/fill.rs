@@ -3,7 +3,7 @@
 //!
 //! It is written on a stream of ours, which we wait for. That stream belongs to the context, so its work comes
 //! behind the barrier of the free before; it waits for no later work of the program. Memory requested in
-//! stream order is filled on that stream, by a submission like the program's own.
+//! stream order that its stream still uses is filled on that stream, by a submission like the program's own.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
@@ -14,6 +14,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::submissions;
+use crate::pagemap::{self, Place};
 
 const POISON: u8 = 0xff;
 /// The bytes of a red zone.
@@ -29,7 +30,20 @@ pub(crate) fn prepare(
     stream: Option<StreamHandle>,
 ) {
     if config::writes_blocks() {
+        let on_stream =
+            |_: &StreamHandle| !rule_holds(Rule::UnusedIsFilledAtOnce) || is_in_use(address);
+        let stream = stream.filter(on_stream);
         write(context, address, bytes, config::zone_bytes(), stream);
+    }
+}
+
+/// Whether work may still use a block of ours that the program is about to get on a stream. Where none does, the
+/// program may free it at once by `cuMemFree` and have its memory back: our fill must be over by then.
+#[cold]
+fn is_in_use(address: u64) -> bool {
+    match pagemap::place(address) {
+        Place::Block(block) => lock(&block.context().allocator).is_behind(block.block),
+        _ => true,
     }
 }
 

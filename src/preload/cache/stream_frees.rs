@@ -103,11 +103,15 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context) {
 /// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would
 /// natively wait for as well.
 pub(crate) fn assume_over(context: &'static Context) {
-    // With `fill` the library itself has written there, and that may not be over.
-    if !rule_holds(Rule::AssumedOverWhereShort) || config::writes_blocks() {
+    // The zone of a freed block may still be copied.
+    if !rule_holds(Rule::AssumedOverWhereShort) || config::zone_bytes() != 0 {
         return;
     }
-    let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));
+    // With `fill` the library itself has written to what is behind work of its stream, and that may not be over.
+    let filled = config::writes_blocks();
+    let may_be_over = |one: &mut Assumed| !filled || one.behind.is_none();
+    let assumed: Vec<Assumed> =
+        lock(&context.stream_frees.assumed).extract_if(.., may_be_over).collect();
     if assumed.is_empty() {
         return;
     }

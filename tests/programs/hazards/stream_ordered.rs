@@ -332,11 +332,14 @@ fn room_is_made_behind_tags(d: &Driver) -> Verdict {
 /// [48] The program itself does nothing with the first block: whatever is still to come for it was put
 /// on its stream by the library.
 fn filled_block_changes_hands(d: &Driver) -> Verdict {
-    let (a, b, unrelated) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
-    d.launch("delay", a, &[LATE])?;
-    d.free(unrelated)?;
+    let (a, b) = (d.stream()?, d.stream()?);
     let mut good = true;
     for value in 1..4 {
+        let used = d.alloc_async(BYTES, a)?;
+        fill(d, a, used, BYTES, 9, 0)?;
+        d.free_async(used, a)?;
+        d.synchronize()?;
+        // Over, and its stream's still.
         let first = d.alloc_async(BYTES, a)?;
         d.free_async(first, a)?;
         let second = d.alloc_async(BYTES, b)?;
@@ -344,9 +347,6 @@ fn filled_block_changes_hands(d: &Driver) -> Verdict {
         good &= holds(d, second, BYTES, value)?;
         d.free_async(second, b)?;
         d.synchronize()?;
-        d.launch("delay", a, &[LATE])?;
-        let unrelated = d.alloc(SMALL)?;
-        d.free(unrelated)?;
     }
     ok_if(good, "the first block's fill went into the second one")
 }
