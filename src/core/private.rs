@@ -110,6 +110,11 @@ impl Allocator {
         }
     }
 
+    /// Whether any pool has memory.
+    pub fn has_private_memory(&self) -> bool {
+        !self.private.is_empty() && self.blocks.iter().any(|(_, block)| block.private.is_some())
+    }
+
     /// Whether each free of its blocks, those that are not held, came behind all work with the block.
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let of_pool = self.blocks.iter().filter(|(_, block)| block.private == Some(id));

@@ -83,6 +83,10 @@ rules! {
     WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
     /// So a free of what a graph keeps waits, in mode `relaxed` too.
     GraphMemoryWaits = "graph_memory_waits",
+    /// Where memory is short, the driver's word on graphs that have just ended is awaited.
+    NotesAreAwaited = "notes_are_awaited",
+    /// And again behind frees, which natively wait for their launches.
+    NotesBehindFrees = "notes_behind_frees",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

@@ -119,6 +119,8 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::PoolEndsBehindOthers,
     Rule::WaitedPoolEndsAtOnce,
     Rule::GraphMemoryWaits,
+    Rule::NotesAreAwaited,
+    Rule::NotesBehindFrees,
     Rule::UnusedIsFilledAtOnce,
     Rule::CaptureFreeMarks,
     Rule::CaptureFreeMarksEveryStream,

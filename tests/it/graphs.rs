@@ -169,8 +169,26 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
         let ran = run.conf("log:quiet").output();
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
     }
-    let run = program("destroyed_beside_a_capture", "global").env("SIM_MEMORY_MB", "160");
-    let ran = run.conf("log:quiet").env("CACHEALLOC_BREAK", "waited_pool_ends_at_once").output();
+    for (name, rule) in [
+        ("destroyed_beside_a_capture", Rule::WaitedPoolEndsAtOnce),
+        ("needed_at_once", Rule::NotesAreAwaited),
+    ] {
+        let run = program(name, "global").env("SIM_MEMORY_MB", "160").conf("log:quiet");
+        let ran = run.env("CACHEALLOC_BREAK", rule.name()).output();
+        assert!(ran.stdout.contains("FAIL"), "{}: {ran:#?}", rule.name());
+    }
+}
+
+#[test]
+fn memory_of_a_graph_that_a_free_has_waited_for_is_there() {
+    let run = |capture: &str| {
+        program("needed_behind_a_free", capture).env("SIM_MEMORY_MB", "160").conf("log:quiet")
+    };
+    for capture in CAPTURES {
+        let ran = run(capture).output();
+        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{capture}");
+    }
+    let ran = run("global").env("CACHEALLOC_BREAK", Rule::NotesBehindFrees.name()).output();
     assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 

@@ -6,28 +6,44 @@
 //! it. None of these calls waits for work, even if an earlier launch does not advance (measured).
 
 use core::ffi::c_void;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::clock::Instant;
-use crate::contexts::Context;
-use crate::driver::sys::{STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::contexts::{self, Context};
+use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
 use crate::driver::{api, graphs};
+use crate::lock::lock;
 use crate::process::own_thread;
+use crate::statistics::waits::{self, Wait};
 
 /// On a machine with more threads than processors the driver's thread may get none for 100 ms.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 const NOTE_DELAY: Duration = Duration::from_millis(10);
 const POLL_EVERY: Duration = Duration::from_micros(20);
 
-/// How many graphs were destroyed, and for how many of them the notes were left.
+/// How many graphs were destroyed, and for how many of them the notes were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
-static NOTED: AtomicU64 = AtomicU64::new(0);
-/// The barrier behind which that was.
-static BEHIND: AtomicU64 = AtomicU64::new(0);
+static AWAITED: AtomicU64 = AtomicU64::new(0);
 /// How many graphs of our own were made, and the number of the last one reported.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static REPORTED: AtomicU64 = AtomicU64::new(0);
+
+/// What the frees of a context had waited for when notes were last awaited there, by the context's id.
+static PASSED: Mutex<BTreeMap<u64, Passed>> = Mutex::new(BTreeMap::new());
+
+#[derive(Clone, Copy, Default)]
+struct Passed {
+    /// The number of the last barrier or wait.
+    behind: u64,
+    ended: u64,
+    /// So many had ended before a barrier behind which notes were awaited: none of them still runs.
+    over: u64,
+}
 
 /// A graph or an executable that may keep memory was destroyed.
 pub(crate) fn graph_ended() {
@@ -35,16 +51,30 @@ pub(crate) fn graph_ended() {
 }
 
 /// Waits for the notes for a limited time, and for no work but what a free would natively have waited for.
-pub(crate) fn pass(context: &Context) {
+/// Only where a graph has ended since, and `keeps_memory` says that one may keep memory.
+pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
-    let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
-    let behind = barrier.as_ref().map_or(0, |event| event.id().0);
-    let same = BEHIND.swap(behind, Ordering::Relaxed) == behind;
-    if ended == 0 || NOTED.load(Ordering::Relaxed) >= ended && same {
+    let behind = context.covers.pending_barriers.taken();
+    let before = lock(&PASSED).get(&context.id).copied().unwrap_or_default();
+    let awaited = AWAITED.load(Ordering::Relaxed);
+    let free_came = behind != before.behind;
+    let may_be_over = free_came && before.over < awaited && rule_holds(Rule::NotesBehindFrees);
+    let due = awaited < ended || may_be_over;
+    if !due || !rule_holds(Rule::NotesAreAwaited) || !keeps_memory() {
         return;
     }
+    waits::timed(Wait::Notes, || await_notes(context));
+    AWAITED.fetch_max(ended, Ordering::Relaxed);
+    let over = if free_came { before.ended } else { before.over };
+    let mut passed = lock(&PASSED);
+    passed.retain(|id, _| contexts::find(*id).is_some());
+    passed.insert(context.id, Passed { behind, ended, over });
+}
+
+fn await_notes(context: &Context) -> CuResult {
     // A launch that a free has natively waited for is over, and the end of its graph reported.
-    if let Some(event) = barrier {
+    let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
+    if let Some(event) = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)) {
         api::relaxed(|| event.synchronize());
     }
     let mut pass = || {
@@ -60,11 +90,12 @@ pub(crate) fn pass(context: &Context) {
         }
         code
     };
-    if api::relaxed(|| context.enter(&mut pass)) != SUCCESS {
+    let code = api::relaxed(|| context.enter(&mut pass));
+    if code != SUCCESS {
         // The driver has no memory even for that: sleeps about twice as long as its thread takes.
         own_thread::sleep(NOTE_DELAY);
     }
-    NOTED.fetch_max(ended, Ordering::Relaxed);
+    code
 }
 
 fn wait_for(number: u64, stream: StreamHandle) {

@@ -62,7 +62,7 @@ pub(crate) fn graph_ended() {
 /// on its way. Waits for no work.
 #[cold]
 pub(crate) fn reap_late(context: &Context) {
-    note_fence::pass(context);
+    note_fence::pass(context, || pools::keep_memory(context.device));
     reap();
 }
 

@@ -12,8 +12,8 @@ use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks;
-use crate::contexts::Context;
 use crate::contexts::events::EventRef;
+use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::NOT_READY;
 use crate::graphs::names::NamedRanges;
@@ -80,6 +80,13 @@ pub(crate) fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
         note_fence::graph_ended();
     }
+}
+
+/// Whether a graph may keep memory of this device.
+pub(crate) fn keep_memory(device: i32) -> bool {
+    let keeps = |context: &Context| lock(&context.allocator).has_private_memory();
+    OPEN_COUNT.load(Ordering::Relaxed) != 0
+        && contexts::all().any(|context| context.device == device && keeps(context))
 }
 
 pub(crate) fn has_notes() -> bool {

@@ -351,3 +351,27 @@ pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     d.end_capture(other)?;
     Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
 }
+
+/// The graph was launched behind a kernel, and is destroyed while that runs. Natively its memory is free at once; here when
+/// the launch is over, for which a later free waits.
+pub fn needed_behind_a_free(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let other = d.alloc(BYTES)?;
+    for round in 0..10 {
+        let small = d.alloc(BYTES)?;
+        let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
+        d.launch("late_fill", stream, &[other, BYTES as u64, 1, LATE])?;
+        d.launch_graph(executable, stream)?;
+        d.destroy_executable(executable)?;
+        d.destroy_graph(graph)?;
+        // Nothing is promised here.
+        if let Ok(early) = d.alloc(LARGE) {
+            d.free(early)?;
+        }
+        d.free(small)?;
+        let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
+        let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}

@@ -76,6 +76,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
     ("needed_at_once", needed_at_once),
+    ("needed_behind_a_free", needed_behind_a_free),
     ("destroyed_beside_a_capture", destroyed_beside_a_capture),
     ("default_streams", default_streams),
     ("modes_beside_each_other", modes_beside_each_other),
