@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLockReadGuard};
 use std::time::Duration;
 
-use cachealloc_core::{Allocator, BlockView};
+use cachealloc_core::{Allocator, BlockState as Standing, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{Facts, Template};
 use cachealloc_history::{
-    BlockState, Clock, Gather, OomLimit, OomReport, Segment, Settings, Snapshot, StackId,
-    oom_report,
+    BlockState, Clock, Gather, OomLimit, OomReport, Settings, Site, Snapshot, StackId, oom_report,
 };
 use cachealloc_options::Word;
 
@@ -148,22 +147,20 @@ pub(crate) fn remove_part() {
     }
 }
 
-/// The report for a request of this context that is about to fail.
+/// The report for a request of this context that is about to fail. `with_sites`: and which call sites hold the most.
+/// Without them it takes hardly any memory of the host's, of which there may be none: the caller is the program.
 pub(crate) fn shortage_text(
     context: &'static Context,
     asked_bytes: u64,
     free: u64,
     total: u64,
+    with_sites: bool,
 ) -> String {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    let Some(cut) = cut(context) else { return String::new() };
-    let blocks = || cut.segments.iter().flat_map(|segment| &segment.blocks);
-    let live = blocks().filter(|block| block.state == BlockState::ActiveAllocated);
-    let sites = history::sites(live.map(|block| (block.stack, block.bytes)));
+    let Some((held, sites)) = held(context, with_sites) else { return String::new() };
     let recorded = sites.iter().any(|site| !site.stack.is_none());
     names.prepare(sites.iter().take(SITES_SHOWN).map(|site| site.stack), || ());
-    let free_blocks = blocks().filter(|block| block.state == BlockState::Inactive);
     let account = limits::account(context.device);
     let report = OomReport {
         device: context.device.max(0) as u32,
@@ -173,14 +170,47 @@ pub(crate) fn shortage_text(
             held_bytes: account.held_bytes,
             option: account.option,
         }),
-        reserved_bytes: cut.segments.iter().map(|segment| segment.bytes).sum(),
-        allocated_bytes: cut.segments.iter().map(Segment::allocated_bytes).sum(),
-        free_block_bytes_max: free_blocks.map(|block| block.bytes).max().unwrap_or(0),
+        reserved_bytes: held.reserved_bytes,
+        allocated_bytes: held.allocated_bytes,
+        free_block_bytes_max: held.free_block_bytes_max,
         driver_free_bytes: Some(free),
         driver_total_bytes: Some(total),
         sites: if recorded { &sites[..] } else { &[] },
     };
     oom_report(&report, names)
+}
+
+/// What a context holds, added up.
+#[derive(Default)]
+struct Held {
+    reserved_bytes: u64,
+    allocated_bytes: u64,
+    free_block_bytes_max: u64,
+}
+
+fn held(context: &'static Context, with_sites: bool) -> Option<(Held, Vec<Site>)> {
+    let (mut locked, _section) = lock_with_room(|| std::iter::once(context), false).ok()?;
+    let (context, allocator, _) = locked.first_mut()?;
+    let mut held = Held::default();
+    for segment in allocator.segments() {
+        held.reserved_bytes += segment.bytes;
+        for block in allocator.blocks(segment.id) {
+            match block.state {
+                Standing::Allocated => held.allocated_bytes += block.bytes,
+                Standing::Free(ready) if ready.is_pending() => {}
+                Standing::Free(_) => {
+                    held.free_block_bytes_max = held.free_block_bytes_max.max(block.bytes);
+                }
+            }
+        }
+    }
+    if !with_sites {
+        return Some((held, Vec::new()));
+    }
+    let cut = cut_locked(context, allocator, false);
+    let blocks = cut.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = blocks.filter(|block| block.state == BlockState::ActiveAllocated);
+    Some((held, history::sites(live.map(|block| (block.stack, block.bytes)))))
 }
 
 fn host() -> String {
@@ -251,12 +281,6 @@ fn take() -> io::Result<Snapshot> {
     snapshot.devices = gather.finish();
     snapshot.sort();
     Ok(snapshot)
-}
-
-fn cut(context: &'static Context) -> Option<Cut> {
-    let (mut locked, _section) = lock_with_room(|| std::iter::once(context), false).ok()?;
-    let (context, allocator, _) = locked.first_mut()?;
-    Some(cut_locked(context, allocator, false))
 }
 
 fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {

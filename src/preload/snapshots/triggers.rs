@@ -197,9 +197,9 @@ pub(crate) fn shortage_text(
     free: u64,
     total: u64,
 ) -> String {
-    let text = move || contents::shortage_text(context, asked_bytes, free, total);
-    // Only what was recorded needs names.
+    // Sites and their names only where they were recorded, and where the lack of memory ends no program.
     let elsewhere = record::is_on() && writer::runs();
+    let text = move || contents::shortage_text(context, asked_bytes, free, total, elsewhere);
     if elsewhere {
         writer::run(text, SILENCE_MAX).unwrap_or_default()
     } else {
