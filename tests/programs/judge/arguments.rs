@@ -8,6 +8,7 @@
 //! | `--lib LIB`, `--driver DIR` | the library, and the folder of the simulated driver |
 //! | `--gpu` | what counts runs on this machine's own driver |
 //! | `--jobs N`, `--seconds N` | how many at once; when to stop |
+//! | `--batch N` | so many programs are played in one process, one after the other |
 //! | `--without a,b` | actions that are not generated |
 //! | `--break RULE` | a rule of the library that is left out |
 //! | `--first` | stop at the first finding |
@@ -105,12 +106,14 @@ impl Arguments {
         })
     }
 
-    pub fn play_options(&self) -> Result<Options, String> {
+    /// How the program of this number is played: each has its own log, and its own list of what is refused.
+    pub fn play_options(&self, number: usize) -> Result<Options, String> {
         let pace = self.text("pace").unwrap_or("mixed1");
-        let refused = self.text("refused").unwrap_or("").split(',');
+        let own = |name: &str| self.named.get(name).and_then(|values| values.get(number));
+        let refused = own("refused").map_or("", String::as_str).split(',');
         Ok(Options {
             pace: Pace::parse(pace).ok_or_else(|| format!("--pace {pace}?"))?,
-            log: self.text("log").unwrap_or("/dev/null").to_string(),
+            log: own("log").map_or("/dev/null", String::as_str).to_string(),
             refused: refused.filter_map(|line| line.parse().ok()).collect(),
             cached: self.has("cached"),
         })

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
+use crate::batch::BEHIND_OTHERS;
 use crate::compare::{Finding, Tally};
 use crate::ending::Ending;
 use crate::generate;
@@ -30,16 +31,18 @@ const NOW_AND_THEN: [&str; 9] = [
     "free_mode:relaxed,fill:poison,idle_release_s:1",
 ];
 
-struct Campaign<'a> {
+pub(crate) struct Campaign<'a> {
     arguments: &'a Arguments,
+    /// How many programs are played in one process.
+    batch: u64,
     confs: Vec<String>,
     without: HashSet<String>,
     themes: Vec<String>,
     next: AtomicU64,
     end: u64,
-    ending: Ending,
+    pub(crate) ending: Ending,
     found_one: AtomicBool,
-    programs: AtomicU64,
+    pub(crate) programs: AtomicU64,
     /// Lines that were judged, by mode.
     steps: Mutex<BTreeMap<String, u64>>,
     dropped: Mutex<Tally>,
@@ -56,6 +59,9 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     let seconds = arguments.number("seconds", 0)?;
     let campaign = Campaign {
         arguments,
+        batch: arguments
+            .number("batch", if arguments.has("gpu") { BATCH_ON_GPU } else { 1 })?
+            .max(1),
         confs: arguments.texts("conf"),
         without: arguments.without(),
         themes: themes.map(str::to_string).collect(),
@@ -97,12 +103,14 @@ impl Campaign<'_> {
     fn work(&self, machine: &Machine) {
         while !self.is_over() {
             // A seed is of one theme after the other.
-            let number = self.next.fetch_add(1, Ordering::SeqCst);
-            if number >= self.end {
+            let first = self.next.fetch_add(self.batch, Ordering::SeqCst);
+            if first >= self.end {
                 return;
             }
             for theme in &self.themes {
-                self.one(machine, number, theme);
+                let seeds = first..self.end.min(first + self.batch);
+                let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
+                self.several(machine, programs);
                 if self.is_over() {
                     return;
                 }
@@ -110,44 +118,63 @@ impl Campaign<'_> {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn program(&self, seed: u64, theme: &str) -> Program {
+        generate::program(seed, theme, &self.without).expect("a theme that there is")
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.found_one.load(Ordering::SeqCst) || self.ending.has_come()
     }
 
-    fn one(&self, machine: &Machine, seed: u64, theme: &str) {
-        let program = generate::program(seed, theme, &self.without).expect("a theme that there is");
-        let confs = match self.confs.is_empty() {
-            false => self.confs.clone(),
-            true => confs_for(&program),
-        };
+    pub(crate) fn confs_for(&self, program: &Program) -> Vec<String> {
+        if self.confs.is_empty() { confs_for(program) } else { self.confs.clone() }
+    }
+
+    /// Judges a program that has its processes for itself.
+    pub(crate) fn one(&self, machine: &Machine, program: &Program) {
+        let confs = self.confs_for(program);
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
-        let baseline = match machine.baseline(&program, relaxed) {
+        let baseline = match machine.baseline(program, relaxed) {
             Ok(baseline) => baseline,
-            Err(_) if self.ending.has_come() => return,
-            Err(why) => {
-                let why = format!("{theme}: {}", crate::compare::without_numbers(&why));
-                tally(&self.dropped, why, format!("seed {seed}"));
-                return;
-            }
+            Err(why) => return self.drop_program(program, &why),
         };
         self.programs.fetch_add(1, Ordering::SeqCst);
         let mut found = Vec::new();
         for conf in &confs {
-            if let Some(differences) = machine.judge(&program, &baseline, conf) {
+            if let Some(differences) = machine.judge(program, &baseline, conf) {
                 if self.ending.has_come() {
                     return; // it may have been stopped
                 }
-                let mode = conf.split(',').next().unwrap_or(conf).replace("free_mode:", "");
-                let mut steps = self.steps.lock().expect("no job panics");
-                *steps.entry(mode).or_default() += program.lines.len() as u64;
+                self.count_steps(program, conf);
                 found.extend(differences);
             }
         }
-        for finding in &found {
-            let name = format!("{theme} | {} | {}", finding.conf, finding.kind);
-            let first = tally(&self.found, name, format!("seed {seed}: {}", finding.detail));
+        self.note(machine, program, &found);
+    }
+
+    /// It is not valid.
+    pub(crate) fn drop_program(&self, program: &Program, why: &str) {
+        if self.ending.has_come() {
+            return;
+        }
+        let why = format!("{}: {}", program.theme, crate::compare::without_numbers(why));
+        tally(&self.dropped, why, format!("seed {}", program.seed));
+    }
+
+    pub(crate) fn count_steps(&self, program: &Program, conf: &str) {
+        let mode = conf.split(',').next().unwrap_or(conf).replace("free_mode:", "");
+        let mut steps = self.steps.lock().expect("no job panics");
+        *steps.entry(mode).or_default() += program.lines.len() as u64;
+    }
+
+    /// What was found in a program. Of each kind the first is made small.
+    pub(crate) fn note(&self, machine: &Machine, program: &Program, found: &[Finding]) {
+        for finding in found {
+            let name = format!("{} | {} | {}", program.theme, finding.conf, finding.kind);
+            let first =
+                tally(&self.found, name, format!("seed {}: {}", program.seed, finding.detail));
             if first && !self.arguments.has("quiet") {
-                self.report(machine, &program, finding);
+                self.report(machine, program, finding);
             }
             if self.arguments.has("first") {
                 self.found_one.store(true, Ordering::SeqCst);
@@ -161,7 +188,7 @@ impl Campaign<'_> {
         println!("== {} seed {} under {conf}: {kind}\n   {detail}", program.theme, program.seed);
         // First as it is: there may be no time to make it small.
         self.keep(program, conf, kind);
-        if !self.arguments.has("no-shrink") {
+        if !self.arguments.has("no-shrink") && !kind.starts_with(BEHIND_OTHERS) {
             let small = shrink_to(machine, program, conf, kind, 1);
             println!("{}", small.text());
             self.keep(&small, conf, kind);
@@ -211,6 +238,8 @@ impl Campaign<'_> {
     }
 }
 
+/// There the start of a process takes longer than a program.
+const BATCH_ON_GPU: u64 = 16;
 const SHRINK_TIME: Duration = Duration::from_secs(40);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 

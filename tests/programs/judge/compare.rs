@@ -181,7 +181,7 @@ pub fn op_at(program: &Program, line: usize) -> Option<Op> {
 }
 
 /// What the library says when it can no longer serve.
-fn is_trouble(line: &str) -> bool {
+pub fn is_trouble(line: &str) -> bool {
     line.contains("caching is off") || line.contains("panicked")
 }
 

@@ -1,7 +1,7 @@
 //! A judge that knows no list: random programs, each judged by a plain native run of itself.
 //!
 //!     judge generate SEED THEME           prints a program
-//!     judge play FILE --log LOG           plays one, on whatever driver there is
+//!     judge play FILE... --log LOG...     plays them one after the other, on whatever driver there is
 //!     judge run --lib LIB --driver DIR    makes, runs and judges many (see `arguments.rs`)
 //!     judge check FILE... --lib LIB --driver DIR
 //!     judge table --lib LIB --driver DIR  rules left out, and programs until that is found (`table.rs`)
@@ -13,6 +13,7 @@
 //! counts must be the same.
 
 mod arguments;
+mod batch;
 mod campaign;
 mod compare;
 mod ending;
@@ -39,8 +40,12 @@ fn main() {
             Ok(true)
         }
         "play" => {
-            let program = Program::read_file(&arguments.free(0)?)?;
-            play::play(&program, arguments.play_options()?).map(|()| true)
+            let options = |number| arguments.play_options(number);
+            let programs = arguments.files().iter().enumerate();
+            let programs: Result<Vec<_>, String> = programs
+                .map(|(number, file)| Ok((Program::read_file(file)?, options(number)?)))
+                .collect();
+            play::play_each(programs?).map(|()| true)
         }
         "run" => campaign::run(&arguments),
         "table" => table::table(&arguments),

@@ -1,4 +1,5 @@
-//! Runs a program in processes of its own: natively, and under the library.
+//! Runs programs in processes of their own, or several in one, one after the other: natively, and under the
+//! library.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -47,9 +48,9 @@ struct How<'a> {
     simulated: bool,
     /// The settings of the library; None: without it.
     conf: Option<&'a str>,
-    refused: Option<&'a str>,
+    /// For each program.
+    refused: Vec<String>,
     frees_do_not_wait: bool,
-    cached: bool,
 }
 
 /// What is known of a program without the library.
@@ -59,12 +60,51 @@ pub struct Baseline {
     pub own_order: Option<Native>,
 }
 
+impl Baseline {
+    /// What counts under these settings; None: the library promises nothing there.
+    pub fn under(&self, conf: &str) -> Option<&Native> {
+        match conf.contains("free_mode:relaxed") {
+            true => self.own_order.as_ref(),
+            false => Some(&self.native),
+        }
+    }
+}
+
+/// The runs on the simulated driver that say whether a program is valid.
+pub struct Simulated {
+    runs: Vec<Ran>,
+    unordered: Option<Ran>,
+}
+
+impl Simulated {
+    /// What counts, with these further native runs, if it is the same in each.
+    pub fn with(self, program: &Program, others: &[&Ran]) -> Result<Baseline, String> {
+        let of_all = || -> Result<Native, String> {
+            others
+                .iter()
+                .try_fold(Native::of(program, &self.runs)?, |native, ran| native.and(program, ran))
+        };
+        let native = of_all()?;
+        let own_order = match &self.unordered {
+            Some(ran) => of_all()?.and(program, ran).ok(),
+            None => None,
+        };
+        Ok(Baseline { native, own_order })
+    }
+}
+
 impl Machine {
     /// Whether the program is valid, and what counts.
     pub fn baseline(&self, program: &Program, own_order: bool) -> Result<Baseline, String> {
-        self.write(program);
-        let cached = program.theme == "cached";
-        let natively = |pace| How { pace: Some(pace), simulated: true, cached, ..How::default() };
+        let simulated = self.simulated(program, own_order)?;
+        let others = if self.gpu { 2 } else { 0 };
+        let others: Vec<Ran> = (0..others).map(|_| self.natively(&[program]).remove(0)).collect();
+        simulated.with(program, &others.iter().collect::<Vec<_>>())
+    }
+
+    /// Whether it is valid where time is simulated.
+    pub fn simulated(&self, program: &Program, own_order: bool) -> Result<Simulated, String> {
+        let natively = |pace| How { pace: Some(pace), simulated: true, ..How::default() };
         let paces = [Pace::Slow, Pace::Instant, Pace::Mixed(program.seed)];
         let mut runs = Vec::new();
         for pace in paces {
@@ -76,21 +116,13 @@ impl Machine {
             let how = How { frees_do_not_wait: true, ..natively(Pace::Slow) };
             self.run(program, &how)
         });
-        let of_all = || -> Result<Native, String> {
-            let native = Native::of(program, &runs)?;
-            if !self.gpu {
-                return Ok(native);
-            }
-            let how = How { simulated: false, ..natively(Pace::Mixed(program.seed)) };
-            let (first, second) = (self.run(program, &how), self.run(program, &how));
-            native.and(program, &first)?.and(program, &second)
-        };
-        let native = of_all()?;
-        let own_order = match unordered {
-            Some(ran) => of_all()?.and(program, &ran).ok(),
-            None => None,
-        };
-        Ok(Baseline { native, own_order })
+        Ok(Simulated { runs, unordered })
+    }
+
+    /// Natively on the driver that counts, one program after the other.
+    pub fn natively(&self, programs: &[&Program]) -> Vec<Ran> {
+        let pace = Some(Pace::Mixed(programs[0].seed));
+        self.run_all(programs, &How { pace, simulated: !self.gpu, ..How::default() })
     }
 
     /// What differs under the library with these settings; None: it promises nothing here.
@@ -100,34 +132,37 @@ impl Machine {
         baseline: &Baseline,
         conf: &str,
     ) -> Option<Vec<Finding>> {
-        let relaxed = conf.contains("free_mode:relaxed");
-        let native = match relaxed {
-            true => baseline.own_order.as_ref()?,
-            false => &baseline.native,
+        let native = baseline.under(conf)?;
+        let ran = self.under_library(&[(program, native)], conf).remove(0);
+        Some(native.differences(program, conf, &ran))
+    }
+
+    /// Runs under the library, one program after the other in one process. What the process as a whole has
+    /// said is in each.
+    pub fn under_library(&self, programs: &[(&Program, &Native)], conf: &str) -> Vec<Ran> {
+        let refused = |(program, native): &(&Program, &Native)| {
+            let lines: Vec<String> = native.refused(program).iter().map(usize::to_string).collect();
+            lines.join(",")
         };
-        self.write(program);
-        let refused: Vec<String> = native.refused(program).iter().map(usize::to_string).collect();
-        let refused = refused.join(",");
-        let pace = match (program.seed + conf.len() as u64) % 3 {
-            0 => Pace::Mixed(program.seed + 1),
+        let first = programs[0].0;
+        let pace = match (first.seed + conf.len() as u64) % 3 {
+            0 => Pace::Mixed(first.seed + 1),
             _ => Pace::Slow,
         };
         let how = How {
             pace: Some(pace),
             simulated: !self.gpu,
             conf: Some(conf),
-            refused: Some(&refused),
+            refused: programs.iter().map(refused).collect(),
             ..How::default()
         };
-        let ran = self.run(program, &how);
-        Some(native.differences(program, conf, &ran))
+        let programs: Vec<&Program> = programs.iter().map(|(program, _)| *program).collect();
+        self.run_all(&programs, &how)
     }
 
     /// The functions of the driver that a program calls natively, by symbol.
     pub fn calls(&self, program: &Program) -> Vec<String> {
-        self.write(program);
-        let cached = program.theme == "cached";
-        let how = How { pace: Some(Pace::Instant), simulated: true, cached, ..How::default() };
+        let how = How { pace: Some(Pace::Instant), simulated: true, ..How::default() };
         self.run(program, &how);
         let report = std::fs::read_to_string(self.file("report")).unwrap_or_default();
         let call = |line: &str| line.strip_prefix("call ")?.split(' ').next().map(str::to_string);
@@ -138,22 +173,26 @@ impl Machine {
         self.scratch.join(name)
     }
 
-    fn write(&self, program: &Program) {
-        std::fs::create_dir_all(&self.scratch).expect("the scratch folder is writable");
-        std::fs::write(self.file("program"), program.text())
-            .expect("the scratch folder is writable");
+    fn run(&self, program: &Program, how: &How<'_>) -> Ran {
+        self.run_all(&[program], how).remove(0)
     }
 
-    fn run(&self, program: &Program, how: &How<'_>) -> Ran {
-        let (log, report) = (self.file("log"), self.file("report"));
-        let (out, err) = (self.file("stdout"), self.file("stderr"));
-        for old in [&log, &report] {
-            let _ = std::fs::remove_file(old); // absent at first
-        }
+    /// Programs of one theme, one after the other in one process.
+    fn run_all(&self, programs: &[&Program], how: &How<'_>) -> Vec<Ran> {
+        std::fs::create_dir_all(&self.scratch).expect("the scratch folder is writable");
+        let numbered = |name: &str, number: usize| self.file(&format!("{name}.{number}"));
+        let (report, out, err) = (self.file("report"), self.file("stdout"), self.file("stderr"));
+        let _ = std::fs::remove_file(&report); // absent at first
         let own = std::env::current_exe().expect("the judge has a path");
         let mut command = Command::new(own);
         let create = |path: &Path| File::create(path).expect("the scratch folder is writable");
-        command.arg("play").arg(self.file("program")).arg("--log").arg(&log);
+        command.arg("play");
+        for (number, program) in programs.iter().enumerate() {
+            let (file, log) = (numbered("program", number), numbered("log", number));
+            std::fs::write(&file, program.text()).expect("the scratch folder is writable");
+            let _ = std::fs::remove_file(&log); // absent at first
+            command.arg(file).arg("--log").arg(log);
+        }
         command.arg("--pace").arg(how.pace.unwrap_or(Pace::Slow).text());
         command.stdin(Stdio::null()).stdout(create(&out)).stderr(create(&err));
         for (name, _) in std::env::vars_os() {
@@ -162,35 +201,41 @@ impl Machine {
                 command.env_remove(name.as_ref());
             }
         }
-        if let Some(refused) = how.refused.filter(|list| !list.is_empty()) {
+        for refused in &how.refused {
             command.arg("--refused").arg(refused);
         }
-        if how.cached {
+        let first = programs[0];
+        if first.theme == "cached" && how.conf.is_none() {
             command.arg("--cached");
         }
         if how.simulated {
-            self.simulate(&mut command, program, how, &report);
+            self.simulate(&mut command, first, how, &report);
         }
         if let Some(conf) = how.conf {
             // As much as a device of this size has free when the first context is there.
-            let limit = format!("limit_mb:{}", program.memory_mb.saturating_sub(4));
+            let limit = format!("limit_mb:{}", first.memory_mb.saturating_sub(4));
             let conf = conf.replace("limit_mb:?", &limit);
             command.env("LD_PRELOAD", &self.library).env("CACHEALLOC_CONF", conf);
             if !self.broken.is_empty() {
                 command.env("CACHEALLOC_BREAK", &self.broken);
             }
         }
-        let code = self.wait(&mut command);
+        let code = self.wait(&mut command, PATIENCE * programs.len() as u32);
         let text = |path: &Path| {
             String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
         };
-        let problems = text(&report)
-            .lines()
-            .filter(|line| line.starts_with("sim: "))
-            .map(str::to_string)
-            .collect();
-        let seen = log::read(&log.display().to_string());
-        Ran { code, stdout: text(&out), stderr: text(&err), seen, problems }
+        let report = text(&report);
+        let problems = report.lines().filter(|line| line.starts_with("sim: "));
+        let problems: Vec<String> = problems.map(str::to_string).collect();
+        let (stdout, stderr) = (text(&out), text(&err));
+        let ran = |number: usize| Ran {
+            code,
+            stdout: stdout.clone(),
+            stderr: stderr.clone(),
+            seen: log::read(&numbered("log", number).display().to_string()),
+            problems: problems.clone(),
+        };
+        (0..programs.len()).map(ran).collect()
     }
 
     fn simulate(&self, command: &mut Command, program: &Program, how: &How<'_>, report: &Path) {
@@ -223,14 +268,14 @@ impl Machine {
     }
 
     /// The exit code as a shell says it; 137 where it did not end.
-    fn wait(&self, command: &mut Command) -> i32 {
+    fn wait(&self, command: &mut Command, patience: Duration) -> i32 {
         let mut child = command.spawn().expect("the judge starts itself");
         let begin = Instant::now();
         loop {
             if let Some(status) = child.try_wait().expect("a child of ours") {
                 return status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
             }
-            if begin.elapsed() > PATIENCE || self.ending.has_come() {
+            if begin.elapsed() > patience || self.ending.has_come() {
                 let _ = child.kill(); // it may have ended just now
                 let _ = child.wait();
                 return 137;

@@ -1,8 +1,83 @@
 //! The end of every program: its contexts are waited for, and everything that it has written is
-//! looked at.
+//! looked at. Where another one follows in the same process, what does not end with a context is given back.
 
-use super::Actor;
+use std::sync::atomic::Ordering;
+
+use cachealloc_tests::driver::Outcome;
+
+use super::slots::{BlockKind, HostKind};
+use super::{Actor, Player};
 use crate::grammar::{Line, Op};
+
+impl Player {
+    /// Ends all contexts, and whatever outlives them.
+    pub fn clear_away(&self) -> Outcome {
+        let (driver, slots) = (&self.driver, &self.slots);
+        for stream in slots.streams.all() {
+            // A capture that it has begun is over, and its graph gone.
+            let _ = call!(driver, cuStreamDestroy(stream.handle));
+        }
+        for exec in slots.execs.ever() {
+            let _ = driver.destroy_executable(exec.handle); // its context may have taken it along
+        }
+        for graph in slots.graphs.ever() {
+            let _ = driver.destroy_graph(graph.handle);
+        }
+        for ctx in slots.contexts.all() {
+            driver.set_context(ctx.handle)?;
+            driver.synchronize()?;
+        }
+        driver.use_device(0)?;
+        for block in slots.blocks.ever() {
+            match block.kind {
+                BlockKind::Plain => {}
+                BlockKind::Ordered => {
+                    let _ = driver.free(block.address); // if its pool is still there
+                }
+                BlockKind::Virtual(handle, size) => {
+                    call!(driver, cuMemUnmap(block.address, size))?;
+                    call!(driver, cuMemRelease(handle))?;
+                    call!(driver, cuMemAddressFree(block.address, size))?;
+                }
+            }
+        }
+        for host in slots.hosts.all() {
+            let registered = host.registered.load(Ordering::SeqCst);
+            if host.kind == HostKind::Plain && registered {
+                driver.set_context(host.ctx.handle)?;
+                call!(driver, cuMemHostUnregister(host.address))?;
+            }
+        }
+        for ctx in (1..16).filter_map(|slot| slots.contexts.get(slot)) {
+            match ctx.green {
+                true => call!(driver, cuGreenCtxDestroy(ctx.handle))?,
+                false => call!(driver, cuCtxDestroy(ctx.handle))?,
+            }
+        }
+        driver.use_device(0)?;
+        driver.synchronize()?;
+        for pool in slots.pools.ever() {
+            call!(driver, cuMemPoolDestroy(pool.handle))?;
+        }
+        self.restore_default_pool()?;
+        call!(driver, cuDevicePrimaryCtxReset(0))
+    }
+
+    /// Nothing is kept in it, and its numbers begin anew.
+    fn restore_default_pool(&self) -> Outcome {
+        let (driver, mut pool) = (&self.driver, 0);
+        call!(driver, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
+        call!(driver, cuMemPoolTrimTo(pool, 0))?;
+        for attribute in [RELEASE_THRESHOLD, RESERVED_HIGH, USED_HIGH] {
+            call!(driver, cuMemPoolSetAttribute(pool, attribute, &mut 0))?;
+        }
+        Ok(())
+    }
+}
+
+const RELEASE_THRESHOLD: u32 = 4;
+const RESERVED_HIGH: u32 = 6;
+const USED_HIGH: u32 = 8;
 
 impl Actor<'_> {
     pub fn look_at_everything(&mut self) {

@@ -93,7 +93,7 @@ pub struct Options {
 }
 
 pub struct Player {
-    driver: Driver,
+    driver: Arc<Driver>,
     slots: Slots,
     log: Log,
     options: Options,
@@ -122,11 +122,29 @@ pub struct Actor<'a> {
 /// The code of a line, and what else it saw; None: it was skipped.
 type Seen = Option<(i32, Vec<u64>)>;
 
-pub fn play(program: &Program, options: Options) -> Result<(), String> {
-    let driver = Driver::load(Lookup::ProcAddress)?;
+/// Plays them one after the other, each by threads of its own and in contexts of its own.
+pub fn play_each(programs: Vec<(Program, Options)>) -> Result<(), String> {
+    let driver = Arc::new(Driver::load(Lookup::ProcAddress)?);
+    let several = programs.len() > 1;
+    for (program, options) in programs {
+        if !several {
+            return play(&driver, &program, options).map(drop);
+        }
+        let driver = driver.clone();
+        // What a thread leaves behind, the mode of captures for one, goes with it.
+        let played = std::thread::spawn(move || {
+            let player = play(&driver, &program, options)?;
+            player.clear_away().map_err(|code| format!("what it leaves stays: error {code}"))
+        });
+        played.join().map_err(|_| "a program panicked")??;
+    }
+    Ok(())
+}
+
+fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Player, String> {
     let log = Log::create(&options.log)?;
     let player = Player {
-        driver,
+        driver: driver.clone(),
         slots: Slots::new(),
         log,
         options,
@@ -144,7 +162,8 @@ pub fn play(program: &Program, options: Options) -> Result<(), String> {
     crew::play_all(&mut main, &program.lines);
     main.look_at_everything();
     player.log.flush();
-    Ok(())
+    drop(main);
+    Ok(player)
 }
 
 impl Player {

@@ -180,32 +180,44 @@ impl Owned for Ctx {
     }
 }
 
-pub struct Table<T>(Vec<Mutex<Option<T>>>);
+pub struct Table<T> {
+    slots: Vec<Mutex<Option<T>>>,
+    /// What lay in slots that others have taken, after its context had ended.
+    before: Mutex<Vec<T>>,
+}
 
 impl<T: Owned + Clone> Table<T> {
     pub fn new(slots: usize) -> Table<T> {
-        Table((0..slots).map(|_| Mutex::new(None)).collect())
+        let slots = (0..slots).map(|_| Mutex::new(None)).collect();
+        Table { slots, before: Mutex::default() }
     }
 
     pub fn get(&self, slot: u64) -> Option<T> {
-        let found = self.0.get(slot as usize).and_then(|slot| lock(slot).clone());
+        let found = self.slots.get(slot as usize).and_then(|slot| lock(slot).clone());
         found.filter(|found| found.owner().alive())
     }
 
     pub fn is_free(&self, slot: u64) -> bool {
-        (slot as usize) < self.0.len() && self.get(slot).is_none()
+        (slot as usize) < self.slots.len() && self.get(slot).is_none()
     }
 
     pub fn put(&self, slot: u64, thing: T) {
-        *lock(&self.0[slot as usize]) = Some(thing);
+        let before = lock(&self.slots[slot as usize]).replace(thing);
+        lock(&self.before).extend(before);
     }
 
     pub fn clear(&self, slot: u64) {
-        *lock(&self.0[slot as usize]) = None;
+        *lock(&self.slots[slot as usize]) = None;
     }
 
     pub fn all(&self) -> Vec<T> {
-        (0..self.0.len() as u64).filter_map(|slot| self.get(slot)).collect()
+        (0..self.slots.len() as u64).filter_map(|slot| self.get(slot)).collect()
+    }
+
+    /// With those whose context has ended.
+    pub fn ever(&self) -> Vec<T> {
+        let now = self.slots.iter().filter_map(|slot| lock(slot).clone());
+        now.chain(lock(&self.before).iter().cloned()).collect()
     }
 }
 
