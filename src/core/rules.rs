@@ -193,6 +193,8 @@ rules! {
     BarrierGivesWay = "barrier_gives_way",
     /// An allocation in a context with a sticky error asks the driver.
     StickyErrorRefuses = "sticky_error_refuses",
+    /// A free that waits for another's barrier is one in progress.
+    SharedFreeIsInProgress = "shared_free_is_in_progress",
     /// Segments go back in the order of streams, not by a free that waits for all.
     ReleaseInStreamOrder = "release_in_stream_order",
     /// Memory that went back in the order of a stream is the device's when that was synchronised with.

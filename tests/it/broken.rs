@@ -61,6 +61,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::CaptureGate, "captures_begin_during_frees", "ordered"),
     (Rule::BarrierGivesWay, "capture_beside_frees_of_two_contexts", "relaxed"),
     (Rule::StickyErrorRefuses, "free_after_known_fault", "ordered"),
+    (Rule::SharedFreeIsInProgress, "two_threads_share_a_barrier", "ordered"),
     (Rule::ReleaseInStreamOrder, "persistent_kernel_and_malloc", "ordered"),
     (Rule::ReleaseBehindEvents, "room_is_made_behind_tags", "ordered"),
     (Rule::ReleaseSynchronizes, "room_comes_back_from_behind_tags", "ordered"),

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::abi::{Code, Handle, Outcome};
 use crate::exit;
-use crate::faults;
+use crate::faults::{self, Fault};
 use crate::functions::FUNCTIONS;
 use crate::model::callbacks;
 use crate::model::op::{Deps, OpRef};
@@ -52,6 +52,7 @@ impl Call {
         if name.starts_with("cuDevicePrimaryCtxRetain") || name.starts_with("cuCtxCreate") {
             callbacks::start();
         }
+        pause(name);
         linger(name);
         let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
         let world = Some(world::lock());
@@ -223,6 +224,18 @@ impl Call {
         let waited = world::changed().wait_timeout(world, time);
         self.world = Some(waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0);
     }
+}
+
+/// With `SIM_PAUSE_MS`: a call that stands still before it has begun, without the world's lock.
+fn pause(name: &str) {
+    static PAUSES: OnceLock<Mutex<Vec<Fault>>> = OnceLock::new();
+    if config().pause.is_empty() {
+        return;
+    }
+    let read = || Mutex::new(faults::parse(&config().pause).expect("SIM_PAUSE_MS can be read"));
+    let pauses = PAUSES.get_or_init(read).lock();
+    let ms = faults::hit(&mut pauses.unwrap_or_else(|poisoned| poisoned.into_inner()), name);
+    std::thread::sleep(Duration::from_millis(ms.unwrap_or(0) as u64));
 }
 
 /// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and

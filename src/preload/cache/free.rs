@@ -205,7 +205,8 @@ impl<'a> Free<'a> {
             }
             Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
             Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
-                let _in_progress = self.in_progress();
+                let known = rule_holds(Rule::SharedFreeIsInProgress);
+                let _in_progress = known.then(|| self.in_progress());
                 let code = waits::timed(Wait::Shared, || api::relaxed(|| event.synchronize()));
                 if code == SUCCESS {
                     self.context.covers.pending_barriers.complete(number);

@@ -7,6 +7,11 @@ use crate::tools::*;
 pub const ALL: &[Hazard] = &[
     hazard!(Always, another_thread_is_freeing_it, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_thread_is_freeing_it_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
+    hazard!(
+        Always,
+        two_threads_share_a_barrier,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuCtxWaitEvent@*=30,cuEventSynchronize@3=150"
+    ),
 ];
 
 const MIB: usize = 1 << 20;
@@ -40,5 +45,28 @@ fn freed_by_another_thread(d: &Driver, block: u64) -> Verdict {
         let freed = code(freeing.join().expect("no program panics"));
         let asked = code(asking.join().expect("no program panics"));
         Ok(format!("freed {freed}, asked {asked}"))
+    })
+}
+
+/// Three threads free. While the first makes its barrier, the others wait for their turn, and one makes a barrier for both.
+/// Meanwhile a second context shows, so both must wait; a request that finds no memory waits for both.
+fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
+    let blocks = [d.alloc(12 * MIB)?, d.alloc(16 * MIB)?, d.alloc(16 * MIB)?];
+    let (first, stream) = (d.context(), d.stream()?);
+    d.launch("delay", stream, &[1])?;
+    std::thread::scope(|scope| {
+        let free = |block: u64| spawn(scope, d, move || d.free(block));
+        let mut frees = vec![free(blocks[0])];
+        sleep_ms(10);
+        frees.extend([free(blocks[1]), free(blocks[2])]);
+        sleep_ms(35);
+        d.create_context(0)?;
+        d.launch("delay", d.stream()?, &[1])?;
+        d.set_context(first)?;
+        sleep_ms(35);
+        let asked = code(d.alloc(50 * MIB));
+        let freed = frees.into_iter().map(|free| code(free.join().expect("no program panics")));
+        let freed: Vec<i32> = freed.collect();
+        Ok(format!("freed {freed:?}, asked {asked}"))
     })
 }

@@ -114,6 +114,7 @@ pub struct Config {
     pub polls_grow: bool,
     pub report: Option<String>,
     pub fail: String,
+    pub pause: String,
 }
 
 impl World {
@@ -224,6 +225,7 @@ pub fn config() -> &'static Config {
             frees_are_judged: number("SIM_FREES_JUDGED", 0) != 0,
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
+            pause: std::env::var("SIM_PAUSE_MS").unwrap_or_default(),
         }
     })
 }
