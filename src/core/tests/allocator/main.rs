@@ -13,6 +13,7 @@ mod world;
 mod behind;
 mod explore;
 mod programs;
+mod questions;
 mod random;
 
 mod oracle;
