@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, limit, man, options, record, recover, report, run,
+    Result, completions, convert, diff, doctor, limit, man, options, record, recover, report, run,
     snapshot, stats, top, top_sites, trim,
 };
 
@@ -19,6 +19,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(run::Arguments),
+    Doctor(doctor::Arguments),
     Snapshot(snapshot::Arguments),
     Recover(recover::Arguments),
     Record(record::Arguments),
@@ -40,6 +41,7 @@ impl Command {
     pub(crate) fn run(self) -> Result {
         match self {
             Command::Run(arguments) => run::run(arguments),
+            Command::Doctor(arguments) => doctor::run(arguments),
             Command::Snapshot(arguments) => snapshot::run(arguments),
             Command::Recover(arguments) => recover::run(arguments),
             Command::Record(arguments) => record::run(arguments),

@@ -1,5 +1,7 @@
 //! The few calls of the kernel that no safe wrapper offers, and all the `unsafe` of the command.
 
+pub(crate) mod libraries;
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io;

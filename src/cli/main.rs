@@ -11,6 +11,7 @@ mod arguments;
 
 mod commands;
 
+mod doctor;
 mod launch;
 mod leftover;
 mod live;

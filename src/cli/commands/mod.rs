@@ -8,6 +8,7 @@ use crate::failure::Failure;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod limit;
 pub(crate) mod man;
 pub(crate) mod options;

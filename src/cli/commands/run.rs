@@ -37,9 +37,8 @@ pub(crate) struct Arguments {
         value_hint = clap::ValueHint::CommandWithArguments
     )]
     command: Vec<OsString>,
-    /// The library, or its folder; default: CACHEALLOC_LIB, else the one beside this command.
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
-    lib: Option<PathBuf>,
+    #[command(flatten)]
+    library: library::Named,
     /// Record, and make a report (HTML) when the program has ended.
     ///
     /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the extension).
@@ -56,11 +55,13 @@ pub(crate) struct Arguments {
 pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { command, lib, report, force, mut flags } = arguments;
-    let library = library::find(lib).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
+    let Arguments { command, library, report, force, mut flags } = arguments;
+    let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;
     if !force {
-        fit::check(&library, &executable).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
+        fit::check(&library, &executable).map_err(|failure| {
+            failure.also("--force starts it without the library").code(NOT_THE_PROGRAM)
+        })?;
     }
     let before = env::var(settings::VARIABLE).or_else(|error| match error {
         env::VarError::NotPresent => Ok(String::new()),

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::elf::{Elf, Machine, Version};
 use super::library::Library;
 use crate::failure::Failure;
+use crate::kernel::libraries::has_capabilities;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -22,7 +23,7 @@ pub(crate) enum Misfit {
     OtherRights,
 }
 
-/// Whether the library will be loaded into the program in this file, or why not.
+/// Whether anything stands against loading the library into the program in this file.
 pub(crate) fn check(library: &Library, program: &Path) -> Result<(), Failure> {
     let elf = match Elf::read(program) {
         Ok(Some(elf)) => elf,
@@ -60,7 +61,7 @@ fn misfit(library: &Library, program: &Path, elf: &Elf) -> Option<Misfit> {
 }
 
 /// The version of the C library that lies beside this loader, where it belongs. None: not known.
-fn libc_beside(loader: &str) -> Option<Version> {
+pub(crate) fn libc_beside(loader: &str) -> Option<Version> {
     let loader = std::fs::canonicalize(loader).ok()?;
     Elf::read(&loader.with_file_name("libc.so.6")).ok()??.offers
 }
@@ -68,16 +69,18 @@ fn libc_beside(loader: &str) -> Option<Version> {
 /// Runs with rights that its user does not have: the loader then drops `LD_PRELOAD`.
 fn has_other_rights(program: &Path) -> bool {
     let Ok(facts) = program.metadata() else { return false };
-    let user = nix::unistd::geteuid().as_raw();
+    let user = nix::unistd::geteuid();
     let group = nix::unistd::getegid().as_raw();
-    facts.mode() & SETUID != 0 && facts.uid() != user
+    facts.mode() & SETUID != 0 && facts.uid() != user.as_raw()
         || facts.mode() & SETGID != 0 && facts.gid() != group
+        // Root has them all.
+        || !user.is_root() && has_capabilities(program)
 }
 
 impl Misfit {
     fn explain(&self, program: &Path) -> Failure {
         let shown = program.display();
-        let failure = match self {
+        match self {
             Misfit::Machine { program, library } => {
                 Failure::new(format!("{shown} is for {program}, and the library for {library}"))
                     .next(format!("only programs for {library} can run under it"))
@@ -100,7 +103,6 @@ impl Misfit {
                     "if it starts another program, go behind it: sudo cachealloc run -- ./app",
                 )
             }
-        };
-        failure.also("--force starts it without the library")
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use clap::Args;
+
 use super::elf::Elf;
 use crate::failure::Failure;
 use crate::live::LIBRARY_NAME;
@@ -29,9 +31,17 @@ pub(crate) struct Library {
     pub elf: Elf,
 }
 
-/// `named`: by `--lib`.
-pub(crate) fn find(named: Option<PathBuf>) -> Result<Library, Failure> {
+/// Where the library is, as the user says.
+#[derive(Args)]
+pub(crate) struct Named {
+    /// The library, or its folder; default: CACHEALLOC_LIB, else the one beside this command.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
+    lib: Option<PathBuf>,
+}
+
+pub(crate) fn find(named: Named) -> Result<Library, Failure> {
     let named = named
+        .lib
         .or_else(|| std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from));
     let path = match named {
         Some(path) if path.is_dir() => path.join(LIBRARY_NAME),

@@ -6,7 +6,7 @@ pub(crate) mod program;
 
 pub(crate) mod library;
 
-mod elf;
+pub(crate) mod elf;
 pub(crate) mod fit;
 
 pub(crate) mod settings;

@@ -5,13 +5,13 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, library, skipped};
+use cachealloc_tests::{Ran, Run, command, library, skipped};
 
 use super::{cachealloc, under};
 use crate::snapshots::Place;
 
 /// A program that exits with 3, built in this place.
-fn build(place: &Place, name: &str, flags: &[&str]) {
+pub(super) fn build(place: &Place, name: &str, flags: &[&str]) {
     let source = place.path.join("three.c");
     fs::write(&source, "int main(void) { return 3; }\n").expect("target/ is writable");
     let mut gcc = Command::new("gcc");
@@ -20,14 +20,14 @@ fn build(place: &Place, name: &str, flags: &[&str]) {
 }
 
 /// The same file with other bytes in one place.
-fn change(from: &Path, to: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn change(from: &Path, to: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(from).expect("a file");
     change(&mut bytes);
     fs::write(to, bytes).expect("target/ is writable");
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("our file");
 }
 
-fn replace(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+pub(super) fn replace(bytes: &mut [u8], old: &[u8], new: &[u8]) {
     let place = bytes.windows(old.len()).position(|window| window == old).expect("the old bytes");
     bytes[place..place + old.len()].fill(0);
     bytes[place..place + new.len()].copy_from_slice(new);
@@ -128,6 +128,39 @@ fn programs_with_other_rights() {
     let why = "is setuid or has capabilities: nothing is preloaded; if it starts another program, go \
                behind it: sudo cachealloc run -- ./app";
     refused(&place, "./other", 125, &format!("./other {why}; {FORCE}"));
+}
+
+/// Capabilities of the file count as setuid does, for users that do not have them anyway. Only root can give
+/// them, and only another user is refused: in a folder that is open to it.
+#[test]
+fn programs_with_capabilities() {
+    const GIVE: &str = "import os, struct, sys; os.setxattr(sys.argv[1], 'security.capability', \
+                        struct.pack('<IIIII', 0x02000001, 1 << 13, 0, 0, 0))";
+    let place = Place::new();
+    build(&place, "plain", &[]);
+    let open = std::env::temp_dir().join(format!("cachealloc-capabilities-{}", std::process::id()));
+    fs::create_dir(&open).expect("a folder for all");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("our folder");
+    for file in [place.path.join("plain"), command(), library()] {
+        fs::copy(&file, open.join(file.file_name().expect("a name"))).expect("there is room");
+    }
+    let program = open.join("plain");
+    let as_another = || {
+        let run = Run::program("setpriv").native().folder(&open);
+        let run =
+            run.args("--reuid 65534 --regid 65534 --clear-groups ./cachealloc run -- ./plain");
+        run.output()
+    };
+    let before = as_another();
+    let given = Command::new("python3").args(["-c", GIVE]).arg(&program).output();
+    let is_given = given.is_ok_and(|output| output.status.success());
+    let after = as_another();
+    fs::remove_dir_all(&open).expect("our folder");
+    if before.code != Some(3) || !is_given {
+        return skipped("only root gives capabilities");
+    }
+    let why = "cachealloc: ./plain is setuid or has capabilities: nothing is preloaded; ";
+    assert!(after.stderr.starts_with(why) && after.code == Some(125), "{after:?}");
 }
 
 #[test]

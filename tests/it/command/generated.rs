@@ -9,8 +9,10 @@ use cachealloc_tests::root;
 use super::cachealloc;
 use crate::snapshots::Place;
 
-const SUBCOMMANDS: [&str; 10] =
-    ["run", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report", "options"];
+const SUBCOMMANDS: [&str; 11] = [
+    "run", "doctor", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report",
+    "options",
+];
 
 #[test]
 fn completions_know_everything() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cachealloc_tests::{Run, command};
 
+mod doctor;
 mod fit;
 mod generated;
 mod hostile;

@@ -1,0 +1,39 @@
+//! A question that is put in a process of its own: what answers it may hang or crash, as code of a broken
+//! driver does, or leave something behind.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::kernel;
+
+/// A driver that starts the devices of a large machine takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The answer, or why there is none. For a command that has one thread.
+pub(super) fn ask<T: Serialize + DeserializeOwned>(
+    question: impl FnOnce() -> T,
+) -> Result<T, String> {
+    let (mut ours, mut theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let Some(child) = kernel::fork_one().map_err(|error| error.to_string())? else {
+        // An answer that is lost is none.
+        let _ = serde_json::to_vec(&question()).map(|answer| theirs.write_all(&answer));
+        kernel::end_at_once();
+    };
+    drop(theirs);
+    let mut answer = Vec::new();
+    let read = ours.set_read_timeout(Some(PATIENCE)).and_then(|()| ours.read_to_end(&mut answer));
+    if read.is_err() {
+        let _ = kill(child, Signal::SIGKILL); // not waited for: it may be stuck in the kernel
+        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+    }
+    match waitpid(child, None) {
+        Ok(WaitStatus::Signaled(_, signal, _)) => Err(format!("its process ended by {signal}")),
+        _ => serde_json::from_slice(&answer).map_err(|_| "its process ended early".to_string()),
+    }
+}

@@ -1,0 +1,79 @@
+//! NVIDIA's driver and the devices that it shows. No context is made, which would take memory on them.
+
+use std::ffi::OsStr;
+
+use cachealloc_text::bytes;
+use serde::{Deserialize, Serialize};
+
+use super::asked::ask;
+use super::finding::{Finding, Weight};
+use crate::kernel::libraries::Loaded;
+
+const NAME: &str = "libcuda.so.1";
+/// More would not fit on a screen with the rest.
+const DEVICES_SHOWN_MOST: usize = 8;
+
+#[derive(Serialize, Deserialize)]
+struct Driver {
+    file: Option<String>,
+    version: Option<i32>,
+    /// Name, bytes and PCI address of each; or why it does not start.
+    devices: Result<Vec<(String, u64, String)>, String>,
+}
+
+pub(super) fn examine() -> Vec<Finding> {
+    let finding = |weight, text: String| Finding::new(weight, "driver", text);
+    let driver = match ask(look) {
+        Ok(Ok(driver)) => driver,
+        // The loader names the library itself.
+        Ok(Err(why)) => return vec![finding(Weight::Against, why)],
+        Err(why) => return vec![finding(Weight::Against, format!("{NAME}: {why}"))],
+    };
+    let file = driver.file.unwrap_or_else(|| NAME.to_string());
+    let version = match driver.version {
+        Some(version) => format!("{file}: CUDA {}.{}", version / 1000, version % 1000 / 10),
+        None => format!("{file}: no version"),
+    };
+    match driver.devices {
+        Err(why) => vec![finding(Weight::Against, format!("{version}; it does not start: {why}"))],
+        Ok(devices) if devices.is_empty() => {
+            vec![finding(Weight::Against, format!("{version}; it shows no device"))]
+        }
+        Ok(devices) => {
+            let mut findings = vec![finding(Weight::Fine, version)];
+            findings.extend(devices_of(&devices));
+            findings
+        }
+    }
+}
+
+/// In the process that is made for it.
+fn look() -> Result<Driver, String> {
+    let driver = Loaded::open(OsStr::new(NAME))?;
+    let file = driver.file_of(c"cuDriverGetVersion");
+    let devices = driver.start_driver().map(|()| {
+        let devices = driver.devices().into_iter();
+        devices.map(|device| (device.name, device.bytes, device.pci)).collect()
+    });
+    let file = file.map(|file| file.display().to_string());
+    Ok(Driver { file, version: driver.driver_version(), devices })
+}
+
+fn devices_of(devices: &[(String, u64, String)]) -> Vec<Finding> {
+    let fine = |text: String| Finding::new(Weight::Fine, "GPU", text);
+    let shown = devices.iter().enumerate().take(DEVICES_SHOWN_MOST);
+    let mut findings: Vec<Finding> = shown
+        .map(|(number, (name, size, pci))| {
+            fine(format!("{number}: {name}, {}, {pci}", bytes(*size)))
+        })
+        .collect();
+    if devices.len() > DEVICES_SHOWN_MOST {
+        findings.push(fine(format!("and {} more", devices.len() - DEVICES_SHOWN_MOST)));
+    }
+    if let Some(visible) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
+        let visible = visible.to_string_lossy();
+        let text = format!("CUDA_VISIBLE_DEVICES={visible} chooses and numbers them");
+        findings.push(Finding::new(Weight::Note, "GPU", text));
+    }
+    findings
+}

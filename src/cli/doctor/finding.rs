@@ -1,0 +1,36 @@
+//! What was found out about one thing, in one line.
+
+use cachealloc_text::plain;
+
+/// What a look at one thing says about the program and the library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Weight {
+    Fine,
+    /// The program will run under the library, with less or otherwise than might be expected.
+    Note,
+    /// The program will not run under the library.
+    Against,
+}
+
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub weight: Weight,
+    subject: &'static str,
+    text: String,
+}
+
+impl Finding {
+    pub(super) fn new(weight: Weight, subject: &'static str, text: impl Into<String>) -> Finding {
+        Finding { weight, subject, text: text.into() }
+    }
+
+    /// One line, without control characters.
+    pub(crate) fn line(&self) -> String {
+        let mark = match self.weight {
+            Weight::Fine => "ok",
+            Weight::Note => "note",
+            Weight::Against => "NO",
+        };
+        format!("{mark:<5} {:<9} {}", self.subject, plain(&self.text))
+    }
+}

@@ -1,0 +1,29 @@
+//! One program: what the loader would do with the library in it. It is not started.
+
+use std::ffi::OsStr;
+
+use super::finding::{Finding, Weight};
+use crate::launch::library::Library;
+use crate::launch::{fit, program};
+
+pub(super) fn examine(command: &OsStr, library: Option<&Library>) -> Finding {
+    let finding = |weight, text: String| Finding::new(weight, "program", text);
+    let shown = command.to_string_lossy();
+    let file = match program::executable(command) {
+        Ok(file) => file,
+        Err(why) => return finding(Weight::Against, why.to_string()),
+    };
+    let name = file.display().to_string();
+    // Of a script, what its first line names.
+    let name = match file.file_name() == std::path::Path::new(command).file_name() {
+        true => name,
+        false => format!("{name} (which runs {shown})"),
+    };
+    match library.map(|library| fit::check(library, &file)) {
+        None => finding(Weight::Note, format!("{name}: not looked at without a library")),
+        Some(Err(why)) => finding(Weight::Against, why.to_string()),
+        Some(Ok(())) => {
+            finding(Weight::Fine, format!("{name}: nothing found against loading the library"))
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What surrounds a program here: variables that it would inherit, `/dev/shm`, a container.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use cachealloc_options::ProblemKind;
+use cachealloc_text::bytes;
+use nix::sys::statvfs::statvfs;
+
+use super::finding::{Finding, Weight};
+use crate::launch::program;
+use crate::launch::settings::VARIABLE;
+use crate::live::LIBRARY_NAME;
+
+const SHARED: &str = "/dev/shm";
+/// With less, what is recorded hardly goes there.
+const SHARED_FREE_LEAST: u64 = 16 << 20;
+/// Files by which containers are known.
+const OF_CONTAINERS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
+
+pub(super) fn examine(program: Option<&OsString>) -> Vec<Finding> {
+    let found =
+        [off(), other_libraries(), others_settings(), memory_checker(), shared(), container()];
+    settings(program).into_iter().chain(found.into_iter().flatten()).collect()
+}
+
+fn note(subject: &'static str, text: impl Into<String>) -> Finding {
+    Finding::new(Weight::Note, subject, text)
+}
+
+fn off() -> Option<Finding> {
+    env::var_os("CACHEALLOC").filter(|value| value == "0")?;
+    let text = "CACHEALLOC=0 is set: the library does nothing; unset it";
+    Some(Finding::new(Weight::Against, "settings", text))
+}
+
+/// What is wrong in the variable, and whether it names this program.
+fn settings(program: Option<&OsString>) -> Vec<Finding> {
+    let Some(text) = env::var_os(VARIABLE) else { return Vec::new() };
+    let (config, problems) = cachealloc_options::parse(&text.to_string_lossy());
+    let mut findings: Vec<Finding> = problems
+        .iter()
+        .map(|problem| match problem.kind {
+            ProblemKind::NoEffect { .. } => note("settings", problem.to_string()),
+            _ => note("settings", format!("{VARIABLE}: {problem}")),
+        })
+        .collect();
+    // Of a script, the name of its interpreter counts: that is the process's file.
+    let file = program.and_then(|program| program::executable(program).ok());
+    let file = file.map(|file| std::fs::canonicalize(&file).unwrap_or(file));
+    let name = file.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
+    if let Some(name) = name.filter(|name| !config.programs.include(name)) {
+        let text = format!("`only` or `except` in {VARIABLE} leaves {name} out");
+        findings.push(Finding::new(Weight::Against, "settings", text));
+    }
+    findings
+}
+
+fn other_libraries() -> Option<Finding> {
+    let preload = env::var_os("LD_PRELOAD").filter(|list| !list.is_empty())?;
+    let separators = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    let named = preload.as_bytes().split(separators).filter(|path| !path.is_empty());
+    let (ours, others): (Vec<&Path>, Vec<&Path>) = named
+        .map(|path| Path::new(OsStr::from_bytes(path)))
+        .partition(|path| path.file_name() == Some(OsStr::new(LIBRARY_NAME)));
+    let mut parts = Vec::new();
+    if !ours.is_empty() {
+        parts.push("LD_PRELOAD has the library already".to_string());
+    }
+    if !others.is_empty() {
+        let others: Vec<String> = others.iter().map(|path| path.display().to_string()).collect();
+        let others = others.join(", ");
+        parts.push(format!("LD_PRELOAD has {others}: `cachealloc run` puts the library in front"));
+    }
+    Some(note("preload", parts.join("; ")))
+}
+
+/// Settings of others' allocators, which are not ours to read.
+fn others_settings() -> Option<Finding> {
+    let is_others = |name: &str| name == "PYTORCH_CUDA_ALLOC_CONF" || name.starts_with("FLAGS_");
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| is_others(name)).collect();
+    names.sort();
+    let (last, text) = (names.last()?, names.join(", "));
+    let whose = if last.starts_with("FLAGS_") { "a framework's own" } else { "PyTorch's own" };
+    Some(note("settings", format!("{text}: {whose}, not read; its keys may stand in {VARIABLE}")))
+}
+
+fn memory_checker() -> Option<Finding> {
+    env::var_os("NV_SANITIZER_INJECTION_PORT_BASE")?;
+    Some(note("checker", "under compute-sanitizer the library turns itself off"))
+}
+
+fn shared() -> Option<Finding> {
+    let lost = "`top`, `stats` and `recover` have nothing to read, and records lie in the process";
+    let Ok(room) = statvfs(SHARED) else {
+        return Some(note("shm", format!("there is no {SHARED}: {lost}")));
+    };
+    let (free, all) = [room.blocks_available(), room.blocks()]
+        .map(|blocks| blocks as u64 * room.fragment_size() as u64)
+        .into();
+    match free < SHARED_FREE_LEAST {
+        true => Some(note("shm", format!("{SHARED} has {} free of {}", bytes(free), bytes(all)))),
+        false => None,
+    }
+}
+
+fn container() -> Option<Finding> {
+    let is_one = OF_CONTAINERS.iter().any(|file| Path::new(file).exists());
+    let is_one = is_one || env::var_os("container").is_some_and(|value| !value.is_empty());
+    is_one.then(|| {
+        let text = "a container: from outside, root finds its programs with `cachealloc stats PID`";
+        note("container", text)
+    })
+}

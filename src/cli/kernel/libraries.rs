@@ -1,0 +1,144 @@
+//! Shared libraries asked what they are: the driver, and the library of this command. Loading one runs
+//! its code, so it is done in a process of its own (`doctor/asked.rs`).
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A library that was loaded, and stays so.
+pub(crate) struct Loaded(*mut c_void);
+
+/// One device, as the driver numbers them here.
+pub(crate) struct Device {
+    pub name: String,
+    pub bytes: u64,
+    pub pci: String,
+}
+
+const SUCCESS: c_int = 0;
+const TEXT_BYTES: usize = 128;
+
+impl Loaded {
+    /// By its path, or by a name that the loader looks for. The error is the loader's sentence.
+    pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
+        let name = CString::new(name.as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: a C string; this process is there to run what the library runs when it is loaded.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if !handle.is_null() {
+            return Ok(Loaded(handle));
+        }
+        // SAFETY: null, or the loader's text, which is valid until its next call.
+        let said = unsafe { text_of(libc::dlerror()) };
+        Err(said.unwrap_or_else(|| "no reason given".to_string()))
+    }
+
+    /// The address of a function; null: it has none of this name.
+    fn address(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: a library that was loaded, and a C string.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+
+    /// The file from which this function of it came.
+    pub(crate) fn file_of(&self, function: &CStr) -> Option<PathBuf> {
+        let address = self.address(function);
+        let mut about = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: zeros are a whole `Dl_info`; its name is null, or of a library that stays loaded.
+        unsafe {
+            if address.is_null() || libc::dladdr(address, about.as_mut_ptr()) == 0 {
+                return None;
+            }
+            text_of(about.assume_init().dli_fname).map(PathBuf::from)
+        }
+    }
+
+    /// What our library calls its version.
+    pub(crate) fn own_version(&self) -> Option<String> {
+        let function = self.address(c"cachealloc_version");
+        if function.is_null() {
+            return None;
+        }
+        // SAFETY: the signature is that of our header; the text is a constant.
+        unsafe {
+            let function: extern "C" fn() -> *const c_char = std::mem::transmute(function);
+            text_of(function())
+        }
+    }
+
+    /// The newest CUDA that the driver serves, such as 13000. Needs no device.
+    pub(crate) fn driver_version(&self) -> Option<i32> {
+        let mut version = 0;
+        let code = self.call(c"cuDriverGetVersion", &raw mut version as usize, 0, 0);
+        (code == Some(SUCCESS)).then_some(version)
+    }
+
+    /// Starts the driver, without a context. The error is its own name for it.
+    pub(crate) fn start_driver(&self) -> Result<(), String> {
+        match self.call(c"cuInit", 0, 0, 0) {
+            Some(SUCCESS) => Ok(()),
+            Some(code) => Err(self.error_name(code)),
+            None => Err("it has no cuInit".to_string()),
+        }
+    }
+
+    fn error_name(&self, code: c_int) -> String {
+        let mut name: *const c_char = std::ptr::null();
+        self.call(c"cuGetErrorName", code as usize, &raw mut name as usize, 0);
+        // SAFETY: null as it was, or a constant of the driver.
+        let name = unsafe { text_of(name) };
+        name.map_or(format!("error {code}"), |name| format!("error {code}, {name}"))
+    }
+
+    /// The devices that the started driver shows to a process of this environment.
+    pub(crate) fn devices(&self) -> Vec<Device> {
+        let mut count: c_int = 0;
+        self.call(c"cuDeviceGetCount", &raw mut count as usize, 0, 0);
+        (0..count as usize).map(|device| self.device(device)).collect()
+    }
+
+    /// The number of a device is its handle.
+    fn device(&self, device: usize) -> Device {
+        let text = |function| {
+            let mut text = [0u8; TEXT_BYTES];
+            self.call(function, text.as_mut_ptr() as usize, TEXT_BYTES, device);
+            let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+            text.to_string_lossy().into_owned()
+        };
+        let mut bytes: usize = 0;
+        self.call(c"cuDeviceTotalMem_v2", &raw mut bytes as usize, device, 0);
+        let [name, pci] = [c"cuDeviceGetName", c"cuDeviceGetPCIBusId"].map(text);
+        Device { name, bytes: bytes as u64, pci }
+    }
+
+    /// Calls a function of the driver. None: it has none of this name.
+    fn call(&self, function: &CStr, first: usize, second: usize, third: usize) -> Option<c_int> {
+        let function = self.address(function);
+        if function.is_null() {
+            return None;
+        }
+        // SAFETY: every function that is called so takes at most three words, each a number or the address
+        // of what it writes, which is large enough; on our machines a function may be called with more
+        // words than it takes.
+        unsafe {
+            let function: extern "C" fn(usize, usize, usize) -> c_int =
+                std::mem::transmute(function);
+            Some(function(first, second, third))
+        }
+    }
+}
+
+/// # Safety
+/// Null, or a C string.
+unsafe fn text_of(text: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// Whether this file gives capabilities to the process that executes it.
+pub(crate) fn has_capabilities(file: &std::path::Path) -> bool {
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: two C strings; nothing is written, only the size is asked.
+    let size = unsafe {
+        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0)
+    };
+    size > 0
+}

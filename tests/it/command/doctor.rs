@@ -1,0 +1,174 @@
+//! `cachealloc doctor`: what stands against the library, and nothing that was not looked at.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use cachealloc_tests::{Ran, Run, compile_library, library};
+
+use super::cachealloc;
+use super::fit::{build, change, replace};
+use crate::snapshots::Place;
+
+/// The lines about one thing, without their column.
+fn about(ran: &Ran, subject: &str) -> Vec<String> {
+    let lines = ran.stdout.lines().filter_map(|line| {
+        let (mark, rest) = line.split_once(' ')?;
+        let (found, text) = rest.trim_start().split_once(' ')?;
+        (found == subject).then(|| format!("{mark}: {}", text.trim_start()))
+    });
+    lines.collect()
+}
+
+#[track_caller]
+fn examined(place: &Place, run: &Run, code: i32) -> Ran {
+    let ran = place.run(run);
+    assert_eq!((ran.stderr.as_str(), ran.code), ("", Some(code)), "{ran:#?}");
+    ran
+}
+
+#[test]
+fn a_sound_machine_has_nothing_against_it() {
+    let place = Place::new();
+    let ran = examined(&place, &cachealloc("doctor"), 0);
+    let version = env!("CARGO_PKG_VERSION");
+    let wanted = format!("ok: {}: loads, version {version} as this command", library().display());
+    assert_eq!(about(&ran, "library"), [wanted]);
+    assert!(about(&ran, "glibc")[0].ends_with(" here; the library needs 2.17"), "{ran:#?}");
+    let driver = &about(&ran, "driver")[0];
+    assert!(driver.starts_with("ok: ") && driver.contains("/libcuda.so.1: CUDA 1"), "{driver}");
+    let devices = about(&ran, "GPU");
+    assert!(devices[0].starts_with("ok: 0: Simulated device 0, "), "{devices:?}");
+    assert!(devices[0].ends_with("0000:00:00.0"), "{devices:?}");
+    assert!(ran.stdout.ends_with("nothing found that stands against it\n"), "{ran:#?}");
+    // It fits on a screen.
+    assert!(ran.stdout.lines().count() <= 24, "{ran:#?}");
+}
+
+#[test]
+fn a_missing_or_broken_driver_is_against_it() {
+    let place = Place::new();
+    let ran = examined(&place, &cachealloc("doctor").no_driver(), 1);
+    assert!(about(&ran, "driver")[0].starts_with("NO: libcuda.so.1: "), "{ran:#?}");
+    // An empty variable names no folder: what lies here is not what the loader takes.
+    fs::write(place.path.join("libcuda.so.1"), "text").expect("target/ is writable");
+    let run = cachealloc("doctor").no_driver().env("LD_LIBRARY_PATH", "");
+    let ran = examined(&place, &run, 1);
+    assert!(about(&ran, "driver")[0].contains("No such file"), "{ran:#?}");
+    let ran = examined(&place, &cachealloc("doctor").driver(&place.path), 1);
+    assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
+    // One that crashes, and one that has no device.
+    let crashing = compile_library("driver_crashes.c", "crashing/libcuda.so.1", &[]);
+    let ran = examined(&place, &cachealloc("doctor").driver(crashing.parent().unwrap()), 1);
+    assert_eq!(about(&ran, "driver"), ["NO: libcuda.so.1: its process ended by SIGSEGV"]);
+    let ran = examined(&place, &cachealloc("doctor").env("SIM_DEVICES", "0"), 1);
+    assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
+}
+
+#[test]
+fn a_library_that_does_not_load_is_against_it() {
+    let place = Place::new();
+    let newer = place.path.join("newer.so");
+    change(&library(), &newer, |bytes| replace(bytes, b"GLIBC_2.17\0", b"GLIBC_9.17\0"));
+    let ran = examined(&place, &cachealloc("doctor --lib newer.so"), 1);
+    assert!(about(&ran, "library")[0].starts_with("NO: "), "{ran:#?}");
+    assert!(about(&ran, "glibc")[0].contains(" here, and the library needs 9.17"), "{ran:#?}");
+    let ran = examined(&place, &cachealloc("doctor --lib no.so"), 1);
+    let why =
+        "NO: the library no.so does not exist; give libcachealloc.so with --lib or CACHEALLOC_LIB";
+    assert_eq!(about(&ran, "library"), [why]);
+    assert_eq!(about(&ran, "glibc"), [""; 0]);
+    let other = place.path.join("other.so");
+    let version = env!("CARGO_PKG_VERSION");
+    let (old, new) = (format!("{version}\0"), "9.9.9\0");
+    change(&library(), &other, |bytes| replace(bytes, old.as_bytes(), new.as_bytes()));
+    let ran = examined(&place, &cachealloc("doctor --lib other.so"), 0);
+    let why =
+        format!("version 9.9.9, and this command is {version}: install both from one package");
+    assert!(about(&ran, "library")[0].ends_with(&why), "{ran:#?}");
+}
+
+#[test]
+fn a_program_is_looked_at_and_not_started() {
+    let place = Place::new();
+    build(&place, "plain", &[]);
+    build(&place, "static", &["-static"]);
+    let script = |name: &str, text: &str| {
+        let path = place.path.join(name);
+        fs::write(&path, text).expect("target/ is writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our file");
+    };
+    let here = place.path.display().to_string();
+    script("runs.sh", &format!("#!{here}/plain\n"));
+    script("stuck.sh", &format!("#!{here}/static\n"));
+    script("writes.sh", "#!/bin/sh\ntouch started\n");
+    fs::write(place.path.join("data"), "1").expect("target/ is writable");
+    let none = "nothing found against loading the library";
+    for (program, code, wanted) in [
+        ("./plain", 0, format!("ok: ./plain: {none}")),
+        ("./runs.sh", 0, format!("ok: {here}/plain (which runs ./runs.sh): {none}")),
+        ("./writes.sh", 0, format!("ok: /bin/sh (which runs ./writes.sh): {none}")),
+        (
+            "./stuck.sh",
+            1,
+            format!(
+                "NO: {here}/static is linked statically: the library cannot be preloaded; link it \
+                 without -static (a static CUDA runtime is fine)"
+            ),
+        ),
+        (
+            "./data",
+            1,
+            "NO: ./data is not executable; if it is a program: chmod +x ./data".to_string(),
+        ),
+        ("./no", 1, "NO: ./no does not exist; check the path".to_string()),
+    ] {
+        let ran = examined(&place, &cachealloc("doctor --").arg(program).args("-x 1"), code);
+        assert_eq!(about(&ran, "program"), [wanted]);
+    }
+    assert!(!place.path.join("started").exists());
+}
+
+#[test]
+fn what_surrounds_it_is_said() {
+    let place = Place::new();
+    build(&place, "plain", &[]);
+    let run = || cachealloc("doctor -- ./plain");
+    let ran = examined(&place, &run().env("CACHEALLOC", "0"), 1);
+    assert_eq!(
+        about(&ran, "settings"),
+        ["NO: CACHEALLOC=0 is set: the library does nothing; unset it"]
+    );
+    let ran = examined(&place, &run().conf("except:plain,record=all"), 1);
+    assert_eq!(
+        about(&ran, "settings"),
+        [
+            "note: CACHEALLOC_CONF: invalid option record=all: write record:all; ignored",
+            "NO: `only` or `except` in CACHEALLOC_CONF leaves plain out"
+        ]
+    );
+    let ran = examined(&place, &run().conf("only:plain"), 0);
+    assert_eq!(about(&ran, "settings"), [""; 0]);
+    let ran = examined(&place, &run().env("PYTORCH_CUDA_ALLOC_CONF", "x:1"), 0);
+    let why = "note: PYTORCH_CUDA_ALLOC_CONF: PyTorch's own, not read; its keys may stand in \
+               CACHEALLOC_CONF";
+    assert_eq!(about(&ran, "settings"), [why]);
+    let ran = examined(&place, &run().env("NV_SANITIZER_INJECTION_PORT_BASE", "1"), 0);
+    assert_eq!(
+        about(&ran, "checker"),
+        ["note: under compute-sanitizer the library turns itself off"]
+    );
+    let other = compile_library("scope_below.c", "plugins/libbeside.so", &[]);
+    let ran = examined(&place, &run().preload(std::slice::from_ref(&other)), 0);
+    let why = format!(
+        "note: LD_PRELOAD has {}: `cachealloc run` puts the library in front",
+        other.display()
+    );
+    assert_eq!(about(&ran, "preload"), [why]);
+    let ran = examined(&place, &run().env("container", "oci"), 0);
+    assert!(about(&ran, "container")[0].starts_with("note: a container: "), "{ran:#?}");
+    let ran = examined(&place, &run().env("CUDA_VISIBLE_DEVICES", "0"), 0);
+    assert_eq!(
+        about(&ran, "GPU").last().map(String::as_str),
+        Some("note: CUDA_VISIBLE_DEVICES=0 chooses and numbers them")
+    );
+}
