@@ -15,7 +15,7 @@ use crate::kernel;
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::launch::report::Wanted;
 use crate::launch::settings::Flags;
-use crate::launch::{fit, library, program, settings, watch};
+use crate::launch::{fit, library, program, settings, uncached, watch};
 
 /// Run a program under the library.
 ///
@@ -26,6 +26,7 @@ use crate::launch::{fit, library, program, settings, watch};
 Examples:
   cachealloc run -- ./app args
   cachealloc run --report app.html -- python train.py
+  cachealloc run --uncached --report app.html -- python train.py      tensors, not segments
   cachealloc run --gpu-memory-limit-mb 4096 --stats-on-exit stderr -- ./app
   mpirun -n 4 cachealloc run --record -- ./app      a snapshot of each rank")]
 pub(crate) struct Arguments {
@@ -44,6 +45,11 @@ pub(crate) struct Arguments {
     /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the extension).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     report: Option<PathBuf>,
+    /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold them.
+    ///
+    /// By their own variables: PyTorch, JAX and TensorFlow have some. What is set is said.
+    #[arg(long)]
+    uncached: bool,
     /// Start the program even if the library cannot be loaded.
     #[arg(long)]
     force: bool,
@@ -55,7 +61,7 @@ pub(crate) struct Arguments {
 pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { command, library, report, force, mut flags } = arguments;
+    let Arguments { command, library, report, uncached, force, mut flags } = arguments;
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;
     if !force {
@@ -79,6 +85,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let mut program = Command::new(&command[0]);
     program.args(&command[1..]);
     program.env("LD_PRELOAD", library::preload(&library.path, env::var_os("LD_PRELOAD")));
+    if uncached {
+        uncached::set(&mut program);
+    }
     if !settings.is_empty() {
         program.env(settings::VARIABLE, settings);
     }

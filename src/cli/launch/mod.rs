@@ -1,5 +1,5 @@
 //! Starting a program under the library: which file is started in the end (`program`), which library
-//! (`library`), whether the two will fit (`fit`), with what settings (`settings`), and how to stay
+//! (`library`), whether the two will fit (`fit`), with what settings (`settings`, and `uncached` for frameworks), and how to stay
 //! beside it (`watch`).
 
 pub(crate) mod program;
@@ -10,6 +10,8 @@ pub(crate) mod elf;
 pub(crate) mod fit;
 
 pub(crate) mod settings;
+
+pub(crate) mod uncached;
 
 pub(crate) mod report;
 

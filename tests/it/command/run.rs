@@ -162,6 +162,24 @@ fn off_is_said() {
     assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library will do nothing\n");
 }
 
+/// The frameworks' own variables, and no other; what the user has set stays.
+#[test]
+fn caches_of_frameworks_are_turned_off() {
+    let print = "env | grep -E '^(PYTORCH|XLA|TF_GPU)_' | sort";
+    assert_eq!(shell("", print).output().stdout, "");
+    let ran = shell("--uncached", print).env("TF_GPU_ALLOCATOR", "bfc").output().ok();
+    let set = "PYTORCH_NO_CUDA_MEMORY_CACHING=1\nTF_GPU_ALLOCATOR=bfc\n\
+               XLA_PYTHON_CLIENT_ALLOCATOR=platform\nXLA_PYTHON_CLIENT_PREALLOCATE=false\n";
+    assert_eq!(ran.stdout, set);
+    let said = [
+        "--uncached leaves TF_GPU_ALLOCATOR=bfc as it is (TensorFlow)",
+        "--uncached sets PYTORCH_NO_CUDA_MEMORY_CACHING=1 (PyTorch), \
+         XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), XLA_PYTHON_CLIENT_ALLOCATOR=platform (JAX)",
+        "--uncached cannot reach CuPy's cache: write cupy.cuda.set_allocator(None) in the program",
+    ];
+    assert_eq!(ran.stderr, said.map(|line| format!("cachealloc: {line}\n")).concat());
+}
+
 #[test]
 fn a_report_follows_and_the_end_is_the_programs() {
     let place = Place::new();

@@ -1,0 +1,39 @@
+//! The frameworks' own switches that turn their caches off, so that each tensor is an allocation of its own.
+
+use std::env;
+use std::process::Command;
+
+use crate::failure::say;
+
+/// Framework, variable and value.
+const SWITCHES: [(&str, &str, &str); 4] = [
+    ("PyTorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+    ("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+    ("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
+    // From a pool of the driver's, tensor by tensor.
+    ("TensorFlow", "TF_GPU_ALLOCATOR", "cuda_malloc_async"),
+];
+/// What has no switch, and the line that a program needs.
+const BY_HAND: (&str, &str) = ("CuPy", "cupy.cuda.set_allocator(None)");
+
+/// Sets them for this program, and says which. What the user has set otherwise stays.
+pub(crate) fn set(program: &mut Command) {
+    let mut set = Vec::new();
+    for (framework, variable, value) in SWITCHES {
+        match env::var_os(variable).filter(|there| there != value) {
+            None => {
+                program.env(variable, value);
+                set.push(format!("{variable}={value} ({framework})"));
+            }
+            Some(there) => {
+                let there = there.to_string_lossy();
+                say(format_args!("--uncached leaves {variable}={there} as it is ({framework})"));
+            }
+        }
+    }
+    if !set.is_empty() {
+        say(format_args!("--uncached sets {}", set.join(", ")));
+    }
+    let (framework, line) = BY_HAND;
+    say(format_args!("--uncached cannot reach {framework}'s cache: write {line} in the program"));
+}
