@@ -6,6 +6,7 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
+use crate::frameworks::segments_of_caches;
 use crate::inputs::{DeviceTrack, Input, same_process};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
@@ -49,7 +50,8 @@ pub(crate) fn of(
     }
     for input in inputs {
         let label = if inputs.len() > 1 { format!("{}: ", input.name) } else { String::new() };
-        findings.extend(what_is_missing(input).map(|finding| format!("{label}{finding}")));
+        let found = segments_of_caches(&input.snapshot).into_iter().chain(what_is_missing(input));
+        findings.extend(found.map(|finding| format!("{label}{finding}")));
     }
     findings
 }

@@ -12,6 +12,7 @@
 // From snapshots to the data of the page.
 mod columns;
 mod findings;
+mod frameworks;
 mod head;
 mod inputs;
 mod layout;

@@ -5,7 +5,7 @@ use cachealloc_analysis::model::{Action, Dropped, StackId};
 use crate::made::{MIB, Made, small};
 use crate::page::written;
 
-fn sentences(page: &str) -> Vec<String> {
+pub fn sentences(page: &str) -> Vec<String> {
     let (_, rest) = page.split_once("<div id=\"findings\"><ul>").expect("the findings");
     let (list, _) = rest.split_once("</ul>").expect("their end");
     let items = list.split("<li>").filter(|item| !item.is_empty());

@@ -3,6 +3,7 @@
 
 mod embedded;
 mod findings;
+mod frameworks;
 mod hostile;
 mod made;
 mod page;

@@ -1,0 +1,157 @@
+//! Frameworks with a cache of their own: what they ask us for are segments, of which they cut tensors where
+//! we do not see it. The report says so, with the line that shows tensors.
+
+use std::collections::HashMap;
+
+use cachealloc_analysis::model::{Action, BlockState, Device, Frame, Snapshot, StackId};
+use cachealloc_text::{bytes, plural};
+
+struct Framework {
+    name: &'static str,
+    /// What the files of its allocator begin with.
+    files: &'static [&'static str],
+    /// What names of functions contain where its cache grows, and where it is bypassed.
+    grows: &'static str,
+    bypassed: &'static str,
+    /// Its segments are multiples of this; 0: they are as large as what is asked for.
+    segment_bytes: u64,
+    remedy: &'static str,
+}
+
+const FRAMEWORKS: [Framework; 3] = [
+    Framework {
+        name: "PyTorch",
+        files: &["libc10_cuda"],
+        grows: "DeviceCachingAllocator",
+        bypassed: "uncached_allocate",
+        segment_bytes: 2 << 20,
+        remedy: "run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)",
+    },
+    Framework {
+        name: "JAX",
+        files: &["xla_extension", "xla_cuda_plugin", "libjax_common", "pjrt_c_api_gpu"],
+        grows: "BFCAllocator",
+        bypassed: "StreamExecutorMemoryAllocator",
+        segment_bytes: 1 << 20,
+        remedy: "run it with XLA_PYTHON_CLIENT_ALLOCATOR=platform and \
+                 XLA_PYTHON_CLIENT_PREALLOCATE=false (cachealloc run --uncached)",
+    },
+    Framework {
+        name: "CuPy",
+        files: &[],
+        grows: "SingleDeviceMemoryPool",
+        bypassed: "",
+        segment_bytes: 0,
+        remedy: "write cupy.cuda.set_allocator(None) in the program",
+    },
+];
+
+/// What one frame says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Nothing,
+    /// It is of this framework's allocator.
+    Passes(usize),
+    Grows(usize),
+    Bypassed(usize),
+}
+
+/// The requests through one framework's allocator.
+#[derive(Default)]
+struct Requests {
+    count: u64,
+    bytes: u64,
+    /// All of them could be segments.
+    all_fit: bool,
+    /// Of one its cache is on the stack; of one it is known that there is none.
+    grows: bool,
+    bypassed: bool,
+}
+
+/// A sentence for each framework whose segments are in the snapshot.
+pub(crate) fn segments_of_caches(snapshot: &Snapshot) -> Vec<String> {
+    // PyTorch's own snapshots have tensors.
+    if !snapshot.is_ours() {
+        return Vec::new();
+    }
+    let says: Vec<Says> = snapshot.frames.all().iter().map(|frame| says(snapshot, frame)).collect();
+    if says.iter().all(|it| *it == Says::Nothing) {
+        return Vec::new();
+    }
+    let mut by_framework = FRAMEWORKS.map(|_| Requests { all_fit: true, ..Requests::default() });
+    let mut by_stack: HashMap<StackId, Says> = HashMap::new();
+    for (stack, size) in snapshot.devices.iter().flat_map(requests) {
+        let said = *by_stack.entry(stack).or_insert_with(|| {
+            let frames = snapshot.stacks.get(stack).iter();
+            strongest(frames.map(|frame| says[frame.0 as usize]))
+        });
+        let (Says::Passes(of) | Says::Grows(of) | Says::Bypassed(of)) = said else { continue };
+        let requests = &mut by_framework[of];
+        requests.count += 1;
+        requests.bytes = requests.bytes.saturating_add(size);
+        let unit = FRAMEWORKS[of].segment_bytes;
+        requests.all_fit &= unit != 0 && size.is_multiple_of(unit);
+        requests.grows |= said == Says::Grows(of);
+        requests.bypassed |= said == Says::Bypassed(of);
+    }
+    let found = FRAMEWORKS.iter().zip(&by_framework);
+    let found = found.filter(|(_, requests)| requests.are_segments());
+    found.map(|(framework, requests)| requests.sentence(framework)).collect()
+}
+
+impl Requests {
+    fn are_segments(&self) -> bool {
+        self.count > 0 && !self.bypassed && (self.grows || self.all_fit)
+    }
+
+    fn sentence(&self, framework: &Framework) -> String {
+        let Framework { name, remedy, segment_bytes, .. } = framework;
+        let (blocks, size) = (plural(self.count, "allocation"), bytes(self.bytes));
+        let what = match self.grows {
+            true => "are its segments".to_string(),
+            false => format!("look like its segments (multiples of {})", bytes(*segment_bytes)),
+        };
+        format!(
+            "{name} has a cache of its own: {blocks}, {size}, {what}; to see tensors, {remedy}."
+        )
+    }
+}
+
+/// Stack and bytes of each request of which the file knows: of its history, else of what is live.
+fn requests(device: &Device) -> Box<dyn Iterator<Item = (StackId, u64)> + '_> {
+    let allocated = device.entries.iter().filter(|entry| entry.action == Action::Alloc);
+    let mut allocated = allocated.map(|entry| (entry.stack, entry.bytes)).peekable();
+    if allocated.peek().is_some() {
+        return Box::new(allocated);
+    }
+    let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = blocks.filter(|block| block.state == BlockState::Allocated);
+    Box::new(live.map(|block| (block.stack, block.requested_bytes)))
+}
+
+fn says(snapshot: &Snapshot, frame: &Frame) -> Says {
+    let (name, path) = (snapshot.texts.get(frame.name), snapshot.texts.get(frame.filename));
+    let file = path.rsplit('/').next().unwrap_or(path);
+    for (of, framework) in FRAMEWORKS.iter().enumerate() {
+        if !framework.bypassed.is_empty() && name.contains(framework.bypassed) {
+            return Says::Bypassed(of);
+        }
+        if name.contains(framework.grows) {
+            return Says::Grows(of);
+        }
+        if framework.files.iter().any(|begin| file.starts_with(begin)) {
+            return Says::Passes(of);
+        }
+    }
+    Says::Nothing
+}
+
+fn strongest(frames: impl Iterator<Item = Says>) -> Says {
+    let rank = |says: &Says| match says {
+        Says::Nothing => 0,
+        Says::Passes(_) => 1,
+        Says::Grows(_) => 2,
+        Says::Bypassed(_) => 3,
+    };
+    frames.max_by_key(rank).unwrap_or(Says::Nothing)
+}
