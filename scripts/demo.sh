@@ -48,7 +48,7 @@ cd "$target/demo"
 run LD_PRELOAD="$library" CACHEALLOC_CONF=record:all,snapshot:loop.pickle
 cargo build -q --release -p cachealloc-cli
 "$target/release/cachealloc" top-sites loop.pickle | sed 's/^/  /'
-"$target/release/cachealloc" report loop.pickle -o loop.html
+"$target/release/cachealloc" report --force loop.pickle
 echo
 echo "  report:   $PWD/loop.html (open it in a browser)"
 echo "  snapshot: $PWD/loop.pickle (opens at https://pytorch.org/memory_viz as well)"

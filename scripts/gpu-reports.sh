@@ -46,7 +46,7 @@ look() { # name source command...
         { wrong=1; echo "    exit $?"; tail -n 5 "$out/$name.log"; return; }
     local files=("$out/$name"-*.pickle)
     local file=${files[-1]}
-    "$command" report -o "$out/$name.html" "$file" || wrong=1
+    "$command" report --force -o "$out/$name.html" "$file" || wrong=1
     [ -n "$source" ] || { "$command" top-sites --by peak -n 6 "$file" 2>&1 | sed 's/^/    /'; return; }
     named weights "$(line "$source" weights)" "$command" top-sites --by peak -n 3 "$file"
     named leak "$(line "$source" leak)" "$command" top-sites --by live --at "$at" -n 3 "$file"
@@ -78,7 +78,7 @@ PY
     }
     ls -l "${files[-1]}" | awk '{print "    file: " $5 / 1e6 " MB"}'
     "$command" top-sites -n 1 "${files[-1]}" 2>&1 | head -n 1 | sed 's/^/    /'
-    timed "report" "$command" report -o "$out/million.html" "${files[-1]}"
+    timed "report" "$command" report --force -o "$out/million.html" "${files[-1]}"
     timed "trace_plot" python3 -m torch.cuda._memory_viz trace_plot "${files[-1]}" -o "$out/trace_plot.html"
     ls -l "$out/million.html" "$out/trace_plot.html" | awk '{print "    " $NF ": " $5 / 1e6 " MB"}' | sed "s|$out/||"
 fi
@@ -90,7 +90,7 @@ ranks() { # name launcher...: two processes, each with a snapshot of its own ran
     local code=$?
     files=("$out/$name"-0-*.pickle "$out/$name"-1-*.pickle)
     if [ $code = 0 ] && [ ${#files[@]} = 2 ] && [ -s "${files[0]}" ] && [ -s "${files[1]}" ] &&
-        "$command" report -o "$out/$name.html" "${files[@]}"; then
+        "$command" report --force -o "$out/$name.html" "${files[@]}"; then
         echo "$name: two ranks: $("$command" top-sites --by live --at end -n 1 "${files[@]}" | tail -n 1)"
     else
         wrong=1

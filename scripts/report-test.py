@@ -302,7 +302,7 @@ def make(command, folder, name, *snapshots):
         path.write_bytes(pickle.dumps(snapshot, protocol=4))
         paths.append(path)
     report = folder / f'{name}.html'
-    subprocess.run([command, 'report', *paths, '-o', report], check=True)
+    subprocess.run([command, 'report', '--force', *paths, '-o', report], check=True)
     return report
 
 

@@ -15,7 +15,7 @@ use crate::kernel::RemovedOnSignal;
 use crate::progress::Progress;
 
 /// This name is stdout, as for other commands.
-const STDOUT: &str = "-";
+pub(crate) const STDOUT: &str = "-";
 
 /// Calls `write` with a file of this name, or with stdout. A file is written beside its destination, and
 /// replaces it when complete.
@@ -73,8 +73,13 @@ pub(crate) fn write_new(
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(explain(&path, &error)),
         }
-        path = names.next().ok_or_else(|| explain(&path, &io::ErrorKind::AlreadyExists.into()))?;
+        path = names.next().ok_or_else(|| already_there(&path))?;
     }
+}
+
+pub(crate) fn already_there(path: &Path) -> Failure {
+    Failure::new(format!("{} is there already", path.display()))
+        .next("replace it with --force, or give another file with -o")
 }
 
 pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {

@@ -1,13 +1,14 @@
 //! `cachealloc report`: one HTML file from snapshots.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use cachealloc_report::Input;
 use clap::Args;
 
 use super::Result;
-use crate::failure::say;
+use crate::failure::{Failure, USAGE, say};
 use crate::{output, snapshots};
 
 /// Make one self-contained HTML file from snapshots.
@@ -15,48 +16,88 @@ use crate::{output, snapshots};
 /// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are added
 /// up, snapshots of one process are compared.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  cachealloc report train.pickle                     writes train.html
+  cachealloc report --open train.pickle              and shows it
+  cachealloc report rank*.pickle -o all.html         all ranks of a run")]
 pub(crate) struct Arguments {
     /// Snapshots of several ranks, or of several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The output file; - for stdout. Default: the first free of cachealloc.html, cachealloc-1.html,
-    /// cachealloc-2.html, ...
+    /// The output file; - for stdout. Default: the name of the first snapshot, with .html, in this folder.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace the output file if it is there already.
+    #[arg(long)]
+    force: bool,
+    /// Open the report when it is written, with xdg-open.
+    #[arg(long)]
+    open: bool,
 }
 
+/// Of a snapshot from stdin.
+const NAME_DEFAULT: &str = "cachealloc";
+
 pub(crate) fn run(arguments: Arguments) -> Result {
-    match arguments.output {
-        Some(path) => write(&arguments.files, &path)?,
-        None => write_new(&arguments.files)?,
+    let Arguments { files, output, force, open } = arguments;
+    let path = output.unwrap_or_else(|| name_for(&files[0]));
+    if path.as_os_str() == output::STDOUT {
+        if open {
+            let what = "--open and -o - do not go together: a report on stdout is no file";
+            return Err(Failure::new(what).code(USAGE));
+        }
+        write(&files, &path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::check(&path)?;
+    match fs::symlink_metadata(&path) {
+        Ok(there) if there.is_file() && !force => return Err(output::already_there(&path)),
+        // A pipe or a device has nothing that could be lost.
+        Ok(_) => write(&files, &path)?,
+        Err(_) => {
+            let inputs = read_all(&files)?;
+            let only = std::iter::once(path.clone());
+            output::write_new(only, |mut out| cachealloc_report::write(&inputs, &mut out))?;
+        }
+    }
+    say(format_args!("report: {}", path.display()));
+    if open {
+        show(&path)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file that was not named is never replaced.
-fn write_new(files: &[PathBuf]) -> Result<()> {
-    let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-    let first = PathBuf::from(format!("{NAME}.html"));
-    let others = (1..).map(|number: u32| PathBuf::from(format!("{NAME}-{number}.html")));
-    let names = std::iter::once(first.clone()).chain(others);
-    let path = output::write_new(names, |mut out| cachealloc_report::write(&inputs, &mut out))?;
-    if path != first {
-        let (path, first) = (path.display(), first.display());
-        say(format_args!("report: {path} ({first} is there already)"));
-    }
-    Ok(())
+fn name_for(snapshot: &Path) -> PathBuf {
+    let stem = snapshot.file_stem().filter(|stem| *stem != output::STDOUT);
+    PathBuf::from(stem.unwrap_or(NAME_DEFAULT.as_ref())).with_added_extension("html")
 }
 
-const NAME: &str = "cachealloc";
-
-/// Also for `run --report`, when the program has ended.
+/// Also for `run --report`, when the program has ended. A file of this name is replaced.
 pub(crate) fn write(files: &[PathBuf], path: &Path) -> Result<()> {
-    let inputs = files.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+    let inputs = read_all(files)?;
     output::write(path, |mut out| cachealloc_report::write(&inputs, &mut out))
+}
+
+fn read_all(files: &[PathBuf]) -> Result<Vec<Input>> {
+    files.iter().map(|path| read(path)).collect()
 }
 
 fn read(path: &Path) -> Result<Input> {
     let snapshot = snapshots::read(path)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     Ok(Input { name, snapshot })
+}
+
+fn show(path: &Path) -> Result<()> {
+    // A name that begins with a dash is no option then.
+    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut program = Command::new("xdg-open");
+    program.arg(whole).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let why = match program.status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => format!("xdg-open failed ({status})"),
+        Err(error) => format!("xdg-open cannot be started: {error}"),
+    };
+    Err(Failure::new(why).next(format!("open {} in a browser", path.display())))
 }

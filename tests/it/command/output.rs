@@ -69,7 +69,7 @@ fn the_mode_of_a_file_stays() {
         fs::set_permissions(&path, fs::Permissions::from_mode(wanted)).expect("it is ours");
         let _ = fs::remove_file(&old);
         fs::hard_link(&path, &old).expect("target/ is writable");
-        said(&place, "report 2.pickle -o a.html");
+        run(&place, "report 2.pickle -o a.html --force").ok();
         assert_eq!(mode(&path), wanted);
         assert_eq!(
             fs::read_to_string(&old).expect("the file"),
@@ -78,7 +78,7 @@ fn the_mode_of_a_file_stays() {
         );
         fs::remove_file(&path).expect("target/ is writable");
     }
-    said(&place, "report 2.pickle -o a.html");
+    run(&place, "report 2.pickle -o a.html").ok();
     let plain = place.path.join("plain");
     fs::write(&plain, "").expect("target/ is writable");
     assert_eq!(mode(&path), mode(&plain), "as the umask has it");
@@ -92,7 +92,7 @@ fn the_mode_of_anothers_file_counts_for_little() {
     fs::write(&path, "").expect("target/ is writable");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
     if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
-        said(&place, "report 2.pickle -o a.html");
+        run(&place, "report 2.pickle -o a.html --force").ok();
         assert_eq!(mode(&path) & 0o022, 0, "{:o}", mode(&path));
     }
 }
@@ -155,21 +155,31 @@ fn an_ignored_signal_stays_ignored() {
     assert!(place.path.join("a.html").exists());
 }
 
-/// Without a name given, nothing is replaced: the next free name is taken, and said.
+/// Whatever its name, a file is replaced only with --force; what was written is said.
 #[test]
-fn a_report_without_a_name_replaces_nothing() {
+fn a_report_replaces_nothing() {
     let place = planted();
-    fs::write(place.path.join("cachealloc.html"), "old").expect("target/ is writable");
-    symlink("nowhere", place.path.join("cachealloc-1.html")).expect("target/ is writable");
-    for name in ["cachealloc-2.html", "cachealloc-3.html"] {
-        let ran = run(&place, "report 2.pickle").ok();
-        let said = format!("cachealloc: report: {name} (cachealloc.html is there already)\n");
-        assert_eq!((ran.stdout.as_str(), ran.stderr), ("", said));
-        assert!(place.path.join(name).exists());
+    let there = |name: &str| fs::read_to_string(place.path.join(name)).expect("the file");
+    for (arguments, name) in
+        [("report 2.pickle", "2.html"), ("report 2.pickle -o a.html", "a.html")]
+    {
+        let ran = run(&place, arguments).ok();
+        assert_eq!((ran.stdout, ran.stderr), ("".into(), format!("cachealloc: report: {name}\n")));
+        let first = there(name);
+        assert!(first.ends_with("</html>\n"), "{name}");
+        fs::write(place.path.join(name), "old").expect("target/ is writable");
+        let why = format!(
+            "{name} is there already; replace it with --force, or give another file with -o"
+        );
+        failed(&run(&place, arguments), &why);
+        assert_eq!(there(name), "old");
+        run(&place, &format!("{arguments} --force")).ok();
+        assert_eq!(there(name), first);
     }
-    let old = fs::read_to_string(place.path.join("cachealloc.html")).expect("the file");
-    assert_eq!(old, "old");
-    assert_eq!(place.names().len(), 6, "{:?}", place.names());
+    symlink("nowhere", place.path.join("5.html")).expect("target/ is writable");
+    let ran = run(&place, "report 5.pickle --force");
+    assert!(ran.stderr.contains("5.html is a symbolic link to nowhere"), "{ran:?}");
+    assert_eq!(place.names().len(), 5, "{:?}", place.names());
 }
 
 /// A file's name is bytes.

@@ -12,7 +12,7 @@ use super::sites::{line_of, planted, run, said};
 #[test]
 fn what_was_planted_is_said() {
     let place = planted();
-    assert_eq!(said(&place, "report 2.pickle 5.pickle -o both.html"), "");
+    run(&place, "report 2.pickle 5.pickle -o both.html").ok();
     let page = fs::read_to_string(place.path.join("both.html")).expect("the report");
     let (_, findings) = page.split_once("<div id=\"findings\">").expect("the findings");
     let (findings, _) = findings.split_once("</div>").expect("their end");
@@ -37,11 +37,44 @@ fn what_was_planted_is_said() {
     }
 }
 
+/// Its name is the snapshot's, wherever that lies; of one from stdin there is none.
 #[test]
 fn without_a_name_it_is_beside_the_user() {
     let place = planted();
-    said(&place, "report 2.pickle");
-    assert!(place.path.join("cachealloc.html").exists());
+    fs::create_dir(place.path.join("run")).expect("target/ is writable");
+    fs::rename(place.path.join("2.pickle"), place.path.join("run/a.b.pickle")).expect("ours");
+    run(&place, "report run/a.b.pickle 5.pickle").ok();
+    let script = format!("{} report - <5.pickle", command().display());
+    Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output().ok();
+    assert_eq!(place.names(), ["5.pickle", "a.b.html", "cachealloc.html", "run"]);
+}
+
+/// By the desktop's own program, here one that writes down what it is to open.
+#[test]
+fn it_is_opened_where_that_is_asked() {
+    let place = planted();
+    let bin = place.path.join("bin");
+    fs::create_dir(&bin).expect("target/ is writable");
+    let with = |path: &str| {
+        cachealloc("report --force --open 2.pickle").folder(&place.path).env("PATH", path).output()
+    };
+    let ran = with("/nowhere");
+    let why = "cachealloc: report: 2.html\ncachealloc: xdg-open cannot be started: No such file or \
+               directory (os error 2); open 2.html in a browser\n";
+    assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
+    for (script, code) in [("#!/bin/sh\necho \"$1\" >opened\n", 0), ("#!/bin/sh\nexit 3\n", 1)] {
+        let program = bin.join("xdg-open");
+        fs::write(&program, script).expect("target/ is writable");
+        let rights = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&program, rights).expect("our file");
+        let ran = with(&bin.display().to_string());
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+    }
+    let opened = fs::read_to_string(place.path.join("opened")).expect("it was started");
+    let report = fs::canonicalize(place.path.join("2.html")).expect("the report");
+    assert_eq!(opened, format!("{}\n", report.display()));
+    let ran = run(&place, "report --open 2.pickle -o -");
+    assert!(ran.stderr.contains("do not go together") && ran.code == Some(2), "{ran:?}");
 }
 
 #[test]
@@ -53,7 +86,7 @@ fn what_cannot_be_is_a_sentence() {
     fs::write(place.path.join("text.pickle"), "text").expect("writable");
     let why = "text.pickle is no snapshot: it does not begin as a pickle does";
     failed(&run(&place, "report text.pickle"), why);
-    assert!(!place.path.join("cachealloc.html").exists(), "no report of nothing");
+    assert!(!place.path.join("text.html").exists(), "no report of nothing");
     let ran = cachealloc("report").folder(&place.path).output();
     assert!(ran.stderr.contains("<FILE>..."), "{}", ran.stderr);
 }
@@ -77,8 +110,9 @@ fn a_report_is_whole_or_not_there() {
     // More than a file may have here.
     let limited = |limit| {
         let command = command().display().to_string();
-        let script =
-            format!("trap '' XFSZ; ulimit -f {limit}; exec {command} report 2.pickle -o a.html");
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {limit}; exec {command} report --force 2.pickle -o a.html"
+        );
         Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output()
     };
     let ran = limited("8");
