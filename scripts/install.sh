@@ -24,6 +24,7 @@ documents=$shared/doc/cachealloc
 if [ -n "$remove" ]; then
     rm -f "$prefix/lib/libcachealloc.so" "$prefix/bin/cachealloc" "$prefix/include/cachealloc.h" \
         "$shared/man/man1/cachealloc.1" "$shared/man/man1/cachealloc-"*.1 \
+        "$shared/man/man7/cachealloc.7" \
         "$shared/bash-completion/completions/cachealloc" "$shared/zsh/site-functions/_cachealloc" \
         "$shared/fish/vendor_completions.d/cachealloc.fish"
     rm -rf "$documents"
@@ -43,6 +44,7 @@ install -D -m 755 "$built/cachealloc" "$prefix/bin/cachealloc"
 install -D -m 644 "$root/include/cachealloc.h" "$prefix/include/cachealloc.h"
 install -d "$shared/man/man1" "$documents"
 install -m 644 "$pages"/*.1 "$shared/man/man1"
+install -D -m 644 "$pages/cachealloc.7" "$shared/man/man7/cachealloc.7"
 install -D -m 644 "$pages/bash" "$shared/bash-completion/completions/cachealloc"
 install -D -m 644 "$pages/zsh" "$shared/zsh/site-functions/_cachealloc"
 install -D -m 644 "$pages/fish" "$shared/fish/vendor_completions.d/cachealloc.fish"

@@ -15,6 +15,7 @@ mod doctor;
 mod launch;
 mod leftover;
 mod live;
+mod manual;
 mod show;
 
 mod failure;

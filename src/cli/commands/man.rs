@@ -1,5 +1,6 @@
 //! `cachealloc man`: the manual pages.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,29 +8,27 @@ use clap::{Args, CommandFactory};
 
 use super::Result;
 use crate::failure::Failure;
+use crate::manual;
 
 /// Print the manual page, or write those of all subcommands.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Write a page for each subcommand into this folder.
+    /// Write all pages into this folder.
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let command = crate::arguments::Arguments::command().disable_help_subcommand(true);
-    match arguments.folder {
-        Some(folder) => clap_mangen::generate_to(command, &folder).map_err(|error| {
+    let pages = manual::pages(crate::arguments::Arguments::command());
+    let Some(folder) = arguments.folder else {
+        super::print(&pages[0].text)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    for page in pages {
+        fs::write(folder.join(page.file_name()), page.text).map_err(|error| {
             Failure::new(format!("cannot write manual pages to {}: {error}", folder.display()))
                 .next("give a writable folder")
-        })?,
-        None => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(command)
-                .render(&mut page)
-                .map_err(|error| Failure::new(format!("cannot write a manual page: {error}")))?;
-            super::print(&String::from_utf8_lossy(&page))?;
-        }
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }

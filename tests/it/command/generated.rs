@@ -37,16 +37,65 @@ fn completions_know_everything() {
 #[test]
 fn manual_pages_know_everything() {
     let page = cachealloc("man").output().ok().stdout;
-    assert!(page.contains(".TH cachealloc 1"), "{page}");
+    assert!(page.starts_with(".TH \"CACHEALLOC\" \"1\""), "{page}");
     let place = Place::new();
     place.run(&cachealloc("man --folder .")).ok();
     for name in SUBCOMMANDS {
         assert!(page.contains(&format!("cachealloc\\-{name}(1)")), "{name}: {page}");
         assert!(place.names().contains(&format!("cachealloc-{name}.1")), "{:?}", place.names());
     }
-    let run = fs::read_to_string(place.path.join("cachealloc-run.1")).expect("the page");
+    let read = |name: &str| fs::read_to_string(place.path.join(name)).expect("the page");
+    let (run, overview) = (read("cachealloc-run.1"), read("cachealloc.7"));
     for row in OPTIONS.iter().filter(|row| !row.meaning.is_empty()) {
         assert!(run.contains(&row.key.replace('_', "\\-")), "{}: {run}", row.key);
+        assert!(overview.contains(&format!("\n.B {}\n", row.key)), "{}: {overview}", row.key);
+    }
+    for what in ["CACHEALLOC_CONF", "CACHEALLOC_LIB", "LD_PRELOAD", "/dev/shm", "SIGUSR1", "125"] {
+        assert!(overview.contains(&format!("\n.B {what}\n")), "{what}: {overview}");
+    }
+    let report = read("cachealloc-report.1");
+    assert!(report.contains("\ncachealloc report [OPTIONS] <FILE>...\n"), "{report}");
+}
+
+/// The order of man(7), and nothing that its language lacks.
+#[test]
+fn manual_pages_have_the_usual_sections() {
+    const ORDER: [&str; 12] = [
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "OPTIONS",
+        "\"OPTIONS OF THE LIBRARY\"",
+        "COMMANDS",
+        "EXIT STATUS",
+        "ENVIRONMENT",
+        "FILES",
+        "SIGNALS",
+        "EXAMPLES",
+        "SEE ALSO",
+    ];
+    const MACROS: [&str; 15] = [
+        ".TH", ".SH", ".PP", ".TP", ".B", ".nf", ".fi", ".br", ".RS", ".RE", ".IP", ".ie", ".el",
+        ".ds", ".I",
+    ];
+    let place = Place::new();
+    place.run(&cachealloc("man --folder .")).ok();
+    for name in place.names() {
+        let page = fs::read_to_string(place.path.join(&name)).expect("the page");
+        let titles = page.lines().filter_map(|line| line.strip_prefix(".SH "));
+        let places: Vec<_> = titles
+            .map(|title| {
+                let place = ORDER.iter().position(|known| *known == title);
+                place.unwrap_or_else(|| panic!("{name}: {title}"))
+            })
+            .collect();
+        assert!(places.is_sorted() && places.len() >= 5, "{name}: {places:?}");
+        for line in page.lines().filter(|line| line.starts_with('.')) {
+            let word = line.split(' ').next().expect("a word");
+            assert!(MACROS.contains(&word), "{name}: {line}");
+        }
+        assert!(!page.contains("\n\n\n"), "{name}");
+        assert!(!page.contains("\\*("), "{name}: a string that is not defined");
     }
 }
 

@@ -60,6 +60,7 @@ pub fn works(prefix: &Path, lib: &str) {
         "include/cachealloc.h",
         "share/man/man1/cachealloc.1",
         "share/man/man1/cachealloc-run.1",
+        "share/man/man7/cachealloc.7",
         "share/bash-completion/completions/cachealloc",
         "share/fish/vendor_completions.d/cachealloc.fish",
     ] {

@@ -1,0 +1,92 @@
+//! The page of one command, from the definitions of its arguments, with the sections in the order of man(7).
+
+use clap::Command;
+
+use super::page::Page;
+use super::roff::Roff;
+use crate::commands::run::NOT_THE_PROGRAM;
+use crate::failure::{FAILED, USAGE};
+use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
+
+const ROOT: &str = "cachealloc";
+const RUN: &str = "run";
+
+pub(super) fn page(command: &Command) -> Page {
+    let own = command.get_name();
+    let is_root = own == ROOT;
+    let name = if is_root { ROOT.to_string() } else { format!("{ROOT}-{own}") };
+    let mut page = Roff::new(&name, 1);
+    let man = clap_mangen::Man::new(command.clone());
+    page.section("NAME");
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    page.name_line(&name, &about);
+    page.section("SYNOPSIS");
+    page.paragraph(&synopsis(command));
+    page.section("DESCRIPTION");
+    let long = command.get_long_about().or(command.get_about());
+    let long = long.map(ToString::to_string).unwrap_or_default();
+    long.split("\n\n").for_each(|paragraph| page.paragraph(paragraph));
+    page.made(&made(|out| man.render_options_section(out)));
+    if is_root {
+        page.section("COMMANDS");
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            page.item(&format!("{ROOT}-{}(1)", command.get_name()), &about);
+        }
+    }
+    page.section("EXIT STATUS");
+    for (code, meaning) in exit_codes(own) {
+        page.item(&code, meaning);
+    }
+    if let Some(examples) = command.get_after_help() {
+        page.section("EXAMPLES");
+        let examples = examples.to_string();
+        page.lines(examples.strip_prefix("Examples:\n").unwrap_or(&examples));
+    }
+    page.section("SEE ALSO");
+    let others = if is_root { format!("{ROOT}(7)") } else { format!("{ROOT}(1), {ROOT}(7)") };
+    page.paragraph(&others);
+    Page { name, section: 1, text: page.finish() }
+}
+
+/// With the values: `cachealloc report [OPTIONS] <FILE>...`.
+fn synopsis(command: &Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    usage.trim_start_matches("Usage: ").trim().to_string()
+}
+
+/// A section that clap_mangen renders, without the macros that begin its pages.
+fn made(render: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+    let mut text = Vec::new();
+    let _ = render(&mut text); // into memory, which does not fail
+    // The apostrophe, which those macros define.
+    let text = String::from_utf8_lossy(&text).replace("\\*(Aq", "\\(aq");
+    text.find(".SH").map_or(String::new(), |begin| text[begin..].to_string())
+}
+
+/// What each code means, as numbers of their own constants.
+fn exit_codes(command: &str) -> Vec<(String, &'static str)> {
+    let codes: &[(u8, &str)] = match command {
+        RUN => &[
+            (USAGE, "The command line or a setting is wrong; the program was not started."),
+            (NOT_THE_PROGRAM, "The library was not found, or cannot be loaded into the program."),
+            (NOT_EXECUTABLE, "The program cannot be executed."),
+            (NOT_FOUND, "There is no such program."),
+        ],
+        "doctor" => &[
+            (0, "Nothing was found that stands against the library."),
+            (FAILED, "Something was; it is marked NO."),
+            (USAGE, "The command line is wrong."),
+        ],
+        _ => &[
+            (0, "It was done."),
+            (FAILED, "It was not; a line on stderr says why, and what to do."),
+            (USAGE, "The command line is wrong."),
+        ],
+    };
+    let mut all: Vec<_> = codes.iter().map(|(code, text)| (code.to_string(), *text)).collect();
+    if command == RUN {
+        all.push(("otherwise".to_string(), "That of the program: its exit code, or its signal."));
+    }
+    all
+}

@@ -1,0 +1,67 @@
+//! The few things of man(7)'s language that the pages need.
+
+/// A page that is being written.
+pub(super) struct Roff(String);
+
+impl Roff {
+    pub(super) fn new(name: &str, section: u8) -> Roff {
+        let mut page = Roff(String::new());
+        let version = env!("CARGO_PKG_VERSION");
+        let name = name.to_uppercase();
+        page.0 +=
+            &format!(".TH \"{name}\" \"{section}\" \"\" \"cachealloc {version}\" \"Cachealloc\"\n");
+        page
+    }
+
+    pub(super) fn section(&mut self, title: &str) {
+        self.0 += &format!(".SH {title}\n");
+    }
+
+    pub(super) fn paragraph(&mut self, text: &str) {
+        self.0 += &format!(".PP\n{}\n", escaped(text));
+    }
+
+    /// A term in bold, and what it means.
+    pub(super) fn item(&mut self, term: &str, text: &str) {
+        self.0 += &format!(".TP\n.B {}\n{}\n", escaped(term), escaped(text));
+    }
+
+    /// What `whatis` prints: the name, a dash, and the rest in one line.
+    pub(super) fn name_line(&mut self, name: &str, about: &str) {
+        self.0 += &format!("{} \\- {}\n", escaped(name), escaped(about));
+    }
+
+    /// Lines as they are.
+    pub(super) fn lines(&mut self, text: &str) {
+        self.0 += &format!(".PP\n.nf\n{}\n.fi\n", escaped(text));
+    }
+
+    /// What another program has made, from its first line of this language on.
+    pub(super) fn made(&mut self, text: &str) {
+        self.0 += text;
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// Nothing in it is a command; dashes are those that one types.
+pub(super) fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    let lines = text.lines().map(|line| match line.starts_with(['.', '\'']) {
+        true => format!("\\&{line}"),
+        false => line.to_string(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_a_command_by_accident() {
+        assert_eq!(escaped(".x\n'y\na-b \\c"), "\\&.x\n\\&'y\na\\-b \\ec");
+    }
+}
