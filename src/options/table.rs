@@ -1,5 +1,5 @@
-//! The table: every option, one row each. The parser, its messages, the help and the README's table
-//! come from here.
+//! The table: every option, one row each. The parser, its messages, the help and the table of
+//! docs/options.md come from here.
 
 use cachealloc_core::order::Mode;
 

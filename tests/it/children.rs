@@ -46,7 +46,7 @@ fn static_children() {
     runs_as_natively(&compile_with("quiet.c", "quiet-static", &["-static"]));
 }
 
-/// Of another C library. One that is linked with it dynamically is not for any library of glibc's: see the README.
+/// Of another C library. One that is linked with it dynamically is not for any library of glibc's: see docs/safety.md.
 #[test]
 fn children_with_musl() {
     if !has("musl-gcc") {

@@ -7,6 +7,7 @@ mod children;
 mod command;
 mod companions;
 mod deep;
+mod documents;
 mod doors;
 mod ends;
 mod faults;

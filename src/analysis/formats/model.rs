@@ -1,4 +1,4 @@
-//! The model itself as JSON, for scripts: README says what it holds.
+//! The model itself as JSON, for scripts: docs/command.md says what it holds.
 
 use std::io::{self, Write};
 

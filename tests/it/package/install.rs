@@ -50,6 +50,7 @@ fn the_tarball_runs_where_it_is_unpacked() {
         ("LICENSE-MIT", "The cachealloc authors"),
         ("LICENSE-APACHE", "Apache License"),
         ("README.md", "# cachealloc"),
+        ("docs/recipes.md", "# Recipes"),
         ("THIRD-PARTY", "redhook 2"),
         ("THIRD-PARTY", "Redistributions in binary form must reproduce"),
     ] {

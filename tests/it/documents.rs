@@ -1,0 +1,144 @@
+//! The documents: links lead somewhere, the README stays one that is read to its end, its numbers are
+//! measured ones, and the options are the real ones.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cachealloc_tests::root;
+
+const BEGIN: &str = "<!-- options: made from src/options, checked by a test -->\n";
+const END: &str = "<!-- end of options -->";
+const README_LINES_MAX: usize = 200;
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        ["README.md", "CHANGELOG.md", "src/README.md"].map(|name| root().join(name)).into();
+    for entry in fs::read_dir(root().join("docs")).expect("docs").flatten() {
+        all.push(entry.path());
+    }
+    all.retain(|path| path.extension().is_some_and(|end| end == "md"));
+    all
+}
+
+/// The lines outside of blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// `UPDATE_OPTIONS=1 cargo test -p cachealloc-tests options_table` writes the table.
+#[test]
+fn the_options_table_is_the_real_one() {
+    let path = root().join("docs/options.md");
+    let text = read(&path);
+    let (before, rest) = text.split_once(BEGIN).expect("the begin of the options table");
+    let (table, after) = rest.split_once(END).expect("the end of the options table");
+    let wanted = cachealloc_options::help_markdown();
+    if std::env::var_os("UPDATE_OPTIONS").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{wanted}{END}{after}")).expect("it is writable");
+    } else {
+        assert_eq!(table, wanted, "UPDATE_OPTIONS=1 writes the table");
+    }
+}
+
+/// What a heading is linked by.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+/// Paths are from the document that names them.
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    let mut found = 0;
+    for document in documents() {
+        let text = read(&document);
+        let links = prose(&text).flat_map(|line| line.split("](").skip(1));
+        for link in links.filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            found += 1;
+            let (path, place) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => document.clone(),
+                path => document.parent().expect("a folder").join(path),
+            };
+            let leads =
+                target.exists() && (place.is_empty() || anchors(&read(&target)).contains(place));
+            if !leads {
+                wrong.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(found > 20, "{found} links only: are they found at all?");
+}
+
+/// Each document is named in the README, which is short, and says early what it costs.
+#[test]
+fn the_readme_is_read_to_its_end() {
+    let text = read(&root().join("README.md"));
+    let lines = text.lines().count();
+    assert!(lines <= README_LINES_MAX, "{lines} lines");
+    let costs = text.lines().position(|line| line == "## What it costs, and what differs");
+    assert!(costs.is_some_and(|line| 3 * line <= lines), "in the first third: {costs:?}");
+    for command in ["make demo", "make test", "cachealloc run ", "cachealloc doctor "] {
+        assert!(text.contains(&format!("\n{command}")), "{command}");
+    }
+    for document in documents().iter().filter(|path| path.parent() == Some(&root().join("docs"))) {
+        let name = document.file_name().expect("a name").to_string_lossy();
+        assert!(text.contains(&format!("(docs/{name}")), "docs/{name} is not named");
+    }
+}
+
+/// What stands before a unit of time or memory, or in a cell of its own.
+fn measured(text: &str) -> BTreeSet<String> {
+    const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "MB", "GB", "times"];
+    let mut numbers = BTreeSet::new();
+    for line in prose(text) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for (at, word) in words.iter().enumerate() {
+            let word = word.trim_matches(|letter: char| !letter.is_ascii_digit());
+            let next = words.get(at + 1).map(|it| it.trim_matches(|c: char| !c.is_alphabetic()));
+            let in_cell = at > 0 && words[at - 1] == "|" && words.get(at + 1) == Some(&"|");
+            let counts = next.is_some_and(|next| UNITS.contains(&next)) || in_cell;
+            if counts && word.starts_with(|letter: char| letter.is_ascii_digit()) {
+                numbers.insert(word.to_string());
+            }
+        }
+    }
+    numbers
+}
+
+#[test]
+fn numbers_of_the_readme_were_measured() {
+    let numbers = measured(&read(&root().join("README.md")));
+    let figures = read(&root().join("docs/figures.md"));
+    let is_part = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '.');
+    let known: BTreeSet<&str> = figures
+        .split(|letter: char| !is_part(letter))
+        .map(|number| number.trim_matches([',', '.']))
+        .collect();
+    let unknown: Vec<_> = numbers.iter().filter(|it| !known.contains(it.as_str())).collect();
+    assert!(unknown.is_empty(), "not in docs/figures.md: {unknown:?}");
+    for number in ["2,866", "54", "319", "0.26", "1.038"] {
+        assert!(numbers.contains(number), "{number} is not found in the README: {numbers:?}");
+    }
+}
