@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::lock::lock;
 
 /// What is known of each place, by address or handle.
@@ -86,7 +86,7 @@ impl<V: Copy + PartialEq> Book<V> {
             if let Some(index) = pages.under_way.iter().position(own) {
                 pages.under_way.swap_remove(index);
             }
-            if code == SUCCESS {
+            if code.is_ok() {
                 pages.given.insert(place, value);
             } else if !holds && before.is_none() {
                 pages.given.remove(&place);
@@ -99,14 +99,14 @@ impl<V: Copy + PartialEq> Book<V> {
     pub(crate) fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         if !rule_holds(Rule::OutBeforeDriver) {
             let code = call();
-            if code == SUCCESS {
+            if code.is_ok() {
                 self.with(|pages| pages.given.remove(&place));
             }
             return code;
         }
         let ended = self.with(|pages| pages.given.remove(&place));
         let code = call();
-        if let Some(value) = ended.filter(|_| code != SUCCESS) {
+        if let Some(value) = ended.filter(|_| code.is_err()) {
             self.with(|pages| _ = pages.given.entry(place).or_insert(value));
         }
         code

@@ -6,7 +6,7 @@
 
 #![allow(non_snake_case)]
 
-use crate::driver::sys::{EglFrame, Handle64};
+use crate::driver::sys::{CuCode, EglFrame, Handle64, code, result};
 use crate::functions::{FUNCTIONS, id};
 #[allow(unused_imports)]
 use crate::hooks::*;
@@ -17,14 +17,15 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
-            // SAFETY: the table gives this function the argument list of the driver's header.
-            let real = move || unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
+            // SAFETY: the table gives this function the argument list of the driver's header; the
+            // arguments are the caller's promise.
+            let real = move || result(unsafe {
+                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
                     $($a),*
                 )
-            };
-            $hook(&FUNCTIONS[id::$name], &[$($w),*], &real)
+            });
+            code($hook(&FUNCTIONS[id::$name], &[$($w),*], &real))
         }
     };
     (submits $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
@@ -32,20 +33,21 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
-            // SAFETY: the table gives this function the argument list of the driver's header.
-            let real = move || unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
+            // SAFETY: the table gives this function the argument list of the driver's header; the
+            // arguments are the caller's promise.
+            let real = move || result(unsafe {
+                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
                     $($a),*
                 )
-            };
+            });
             let function = &FUNCTIONS[id::$name];
             // The words are written twice here, so that they are in memory only during a capture.
             if crate::ordering::captures::maybe() {
                 // SAFETY: as above.
                 unsafe { capture::submits(function, &[$($w),*]) };
             }
-            $hook(function, &[$($w),*], &real)
+            code($hook(function, &[$($w),*], &real))
         }
     };
     (recorded $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
@@ -53,15 +55,16 @@ macro_rules! export {
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> u32 {
-            // SAFETY: the table gives this function the argument list of the driver's header.
-            let real = move || unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> u32>(id::$name)(
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
+            // SAFETY: the table gives this function the argument list of the driver's header; the
+            // arguments are the caller's promise.
+            let real = move || result(unsafe {
+                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
                     $($a),*
                 )
-            };
+            });
             let (function, words) = (&FUNCTIONS[id::$name], [$($w),*]);
-            driver_memory::around(function, &words, || $hook(function, &words, &real))
+            code(driver_memory::around(function, &words, || $hook(function, &words, &real)))
         }
     };
 }

@@ -20,7 +20,7 @@ pub(crate) fn allocate(
     bytes: u64,
     requester: Requester,
     stream: StreamHandle,
-) -> Result<u64, CuResult> {
+) -> CuResult<u64> {
     let call = Call { requester, stream, stack: capture::of_allocation() };
     // Recording happens under the allocator's lock, which a thread cache would bypass.
     let mut recording = record::is_on().then(|| lock(&context.allocator));

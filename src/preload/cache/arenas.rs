@@ -42,8 +42,8 @@ pub(crate) fn prepare(context: &'static Context) {
 /// All or nothing. The core handles `OUT_OF_MEMORY`.
 pub(crate) fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     let mut state = lock(&context.arenas.0);
-    let code = api::relaxed(|| context.enter(&mut || state.map_all(context.device, mappings)));
-    if code == SUCCESS {
+    let code = api::relaxed(|| context.enter(|| state.map_all(context.device, mappings)));
+    if code.is_ok() {
         counters::count(Count::SegmentsReserved);
     }
     code
@@ -58,16 +58,13 @@ pub(crate) fn unmap(
     departure: Departure,
     keep: bool,
 ) -> CuResult {
-    let code = wait_for_frees(context);
-    if code != SUCCESS {
-        return code;
-    }
+    wait_for_frees(context)?;
     let mut state = lock(&context.arenas.0);
     state.unmap(mappings, keep);
     if keep {
         state.spare_departure = Some(departure);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The newest barrier is behind all frees of what is unmapped.
@@ -75,7 +72,7 @@ fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
         Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
-        None => SUCCESS,
+        None => Ok(()),
     }
 }
 
@@ -110,7 +107,7 @@ pub(crate) fn drop_spare(context: &Context) {
 pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     // Without the lock: other threads may map meanwhile.
     let code = wait_for_frees(context);
-    if code != SUCCESS {
+    if code.is_err() {
         return (code, 0);
     }
     // As in `unmap_idle`.
@@ -123,12 +120,12 @@ pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
         (mappings, departure)
     };
     // Again, for what was freed in between.
-    let code = if mappings.is_empty() { SUCCESS } else { wait_for_frees(context) };
-    if code != SUCCESS {
+    let code = if mappings.is_empty() { Ok(()) } else { wait_for_frees(context) };
+    if code.is_err() {
         return (code, 0);
     }
     state.unmap(&mappings, false);
-    (SUCCESS, mappings.iter().map(|mapping| mapping.bytes).sum())
+    (Ok(()), mappings.iter().map(|mapping| mapping.bytes).sum())
 }
 
 /// The context is gone; what was mapped for it is not (measured).
@@ -139,7 +136,7 @@ pub(crate) fn context_ended(context: &Context) {
     }
     state.handles.values().chain(&state.spare).copied().for_each(release);
     for (base, bytes) in &state.ranges {
-        api::mem_address_free(*base, *bytes as usize);
+        let _ = api::mem_address_free(*base, *bytes as usize);
     }
 }
 
@@ -154,9 +151,9 @@ pub(crate) fn admit_peer(context: &Context, peer_device: i32) {
     let accesses = [access(peer_device)];
     let handles = state.handles.iter();
     let codes = handles.map(|(base, physical)| set_access(*base, physical.bytes, &accesses));
-    if let Some(code) = codes.max().filter(|code| *code != SUCCESS) {
+    if let Some(Err(error)) = codes.max() {
         log::warn(format_args!(
-            "expandable_segments: cannot give device {peer_device} access ({code})"
+            "expandable_segments: cannot give device {peer_device} access ({error})"
         ));
     }
 }
@@ -166,11 +163,7 @@ impl Mapped {
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
         counters::add(Count::SegmentsReleased, mappings.len() as u64);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
-            let mut gone = false;
-            counters::timed_release(|| {
-                gone = unmap_range(range);
-                SUCCESS
-            });
+            let gone = counters::timed_release(|| unmap_range(range));
             for mapping in range {
                 let Some(physical) = self.handles.remove(&mapping.base.0) else { continue };
                 match keep && gone {
@@ -184,7 +177,7 @@ impl Mapped {
     fn map_all(&mut self, device: i32, mappings: &[Mapping]) -> CuResult {
         for (place, mapping) in mappings.iter().enumerate() {
             let code = self.map_one(device, mapping);
-            if code != SUCCESS {
+            if code.is_err() {
                 self.take_back(&mappings[..place]);
                 return code;
             }
@@ -196,25 +189,22 @@ impl Mapped {
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
             let bytes = range.iter().map(|mapping| mapping.bytes).sum();
             let code = set_access(range[0].base.0, bytes, &accesses);
-            if code != SUCCESS {
+            if code.is_err() {
                 self.take_back(mappings);
                 return code;
             }
         }
-        SUCCESS
+        Ok(())
     }
 
     fn map_one(&mut self, device: i32, mapping: &Mapping) -> CuResult {
         let bytes = mapping.bytes;
         let physical = match self.spare.iter().position(|spare| spare.bytes == bytes) {
             Some(place) => self.spare.swap_remove(place),
-            None => match self.create(device, bytes) {
-                Ok(physical) => physical,
-                Err(code) => return code,
-            },
+            None => self.create(device, bytes)?,
         };
         let code = api::mem_map(mapping.base.0, bytes as usize, 0, physical.handle, 0);
-        if code == SUCCESS {
+        if code.is_ok() {
             self.handles.insert(mapping.base.0, physical);
         } else {
             release(physical);
@@ -223,9 +213,9 @@ impl Mapped {
     }
 
     /// Spare memory of other sizes is released first.
-    fn create(&mut self, device: i32, bytes: u64) -> Result<Physical, CuResult> {
+    fn create(&mut self, device: i32, bytes: u64) -> CuResult<Physical> {
         let mut created = create(device, bytes);
-        while created == Err(OUT_OF_MEMORY)
+        while created == Err(CuError::OUT_OF_MEMORY)
             && let Some(spare) = self.spare.pop()
         {
             release(spare);
@@ -264,14 +254,11 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
     for (pool, bytes) in
         [(Pool::Small, device_bytes), (Pool::Large, LARGE_ARENA_FACTOR * device_bytes)]
     {
-        let mut base = 0;
         let alignment = pagemap::PAGE_BYTES as usize;
-        let code = api::mem_address_reserve(&mut base, bytes as usize, alignment, 0, 0);
-        if code != SUCCESS {
-            return Err("the driver has no addresses left");
-        }
+        let base = api::mem_address_reserve(bytes as usize, alignment, 0, 0)
+            .map_err(|_| "the driver has no addresses left")?;
         if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
-            api::mem_address_free(base, bytes as usize);
+            let _ = api::mem_address_free(base, bytes as usize);
             return Err("too little address space for our tables");
         }
         if let Some(extent) = pagemap::extent_of(base) {
@@ -287,31 +274,26 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
 fn unmap_range(range: &[Mapping]) -> bool {
     let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
     let base = range[0].base.0;
-    (0..2).any(|_| api::mem_unmap(base, bytes as usize) == SUCCESS)
+    (0..2).any(|_| api::mem_unmap(base, bytes as usize).is_ok())
 }
 
 /// Within the limit.
-fn create(device: i32, bytes: u64) -> Result<Physical, CuResult> {
-    let claim = limits::claim(device, bytes).ok_or(OUT_OF_MEMORY)?;
-    let mut handle = 0;
-    match api::mem_create(&mut handle, bytes as usize, &properties(device), 0) {
-        SUCCESS => {
-            claim.keep();
-            Ok(Physical { device, handle, bytes })
-        }
-        code => Err(code),
-    }
+fn create(device: i32, bytes: u64) -> CuResult<Physical> {
+    let claim = limits::claim(device, bytes).ok_or(CuError::OUT_OF_MEMORY)?;
+    let handle = api::mem_create(bytes as usize, &properties(device), 0)?;
+    claim.keep();
+    Ok(Physical { device, handle, bytes })
 }
 
 /// Repeated like `unmap_range`. What is lost continues to count.
 fn release(physical: Physical) {
-    if (0..2).any(|_| api::mem_release(physical.handle) == SUCCESS) {
+    if (0..2).any(|_| api::mem_release(physical.handle).is_ok()) {
         limits::give_back(physical.device, physical.bytes);
     }
 }
 
 fn set_access(base: u64, bytes: u64, accesses: &[AccessDescription]) -> CuResult {
-    api::mem_set_access(base, bytes as usize, accesses.as_ptr() as usize, accesses.len())
+    api::mem_set_access(base, bytes as usize, accesses)
 }
 
 fn access(device: i32) -> AccessDescription {
@@ -333,6 +315,5 @@ fn properties(device: i32) -> AllocationProperties {
 }
 
 fn has(device: i32, attribute: u32) -> bool {
-    let mut value = 0;
-    api::device_get_attribute(&mut value, attribute, device) == SUCCESS && value != 0
+    api::device_get_attribute(attribute, device).is_ok_and(|value| value != 0)
 }

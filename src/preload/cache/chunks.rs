@@ -7,7 +7,6 @@ use cachealloc_options::Strategy;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 
@@ -30,7 +29,6 @@ pub(crate) fn prepare(context: &Context, request: &Request) -> bool {
 
 /// Free on the device, within the limit.
 fn free_bytes(context: &Context) -> u64 {
-    let (mut free, mut total) = (0, 0);
-    let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
-    if code == SUCCESS { limits::left(context.device).min(free as u64) } else { 0 }
+    let info = api::relaxed(|| context.enter(api::mem_get_info));
+    info.map_or(0, |(free, _)| limits::left(context.device).min(free as u64))
 }

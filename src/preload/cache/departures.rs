@@ -14,7 +14,6 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::clock::Instant;
-use crate::driver::sys::SUCCESS;
 use crate::process::own_thread;
 use crate::statistics::waits::{self, Wait};
 
@@ -78,7 +77,6 @@ pub(crate) fn awaited(device: i32) -> u64 {
             while under_way.load(Ordering::Acquire) != 0 && begun.elapsed() < WAIT_MAX {
                 own_thread::sleep(POLL_EVERY);
             }
-            SUCCESS
         });
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }

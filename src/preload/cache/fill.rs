@@ -11,7 +11,7 @@ use cachealloc_options::Fill;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::submissions;
 use crate::pagemap::{self, Place};
@@ -68,11 +68,11 @@ fn write(
 ) {
     let set = |stream| {
         let fill = |address, value, bytes: u64| match bytes {
-            0 => SUCCESS,
+            0 => Ok(()),
             _ => api::memset_d8_async(address, value, bytes as usize, stream),
         };
         let code = match config::get().fill {
-            Fill::None => SUCCESS,
+            Fill::None => Ok(()),
             Fill::Zero => fill(address, 0, bytes),
             Fill::Poison => fill(address, POISON, bytes),
         };
@@ -94,14 +94,9 @@ pub(crate) fn on_own_stream(
 ) -> CuResult {
     let mut stream = lock(&context.fill_stream.0);
     api::relaxed(|| {
-        context.enter(&mut || {
+        context.enter(|| {
             if *stream == 0 {
-                let mut made = 0;
-                let code = api::stream_create(&mut made, STREAM_NON_BLOCKING);
-                if code != SUCCESS {
-                    return code;
-                }
-                *stream = made;
+                *stream = api::stream_create(STREAM_NON_BLOCKING)?;
             }
             let code = work(*stream);
             code.max(api::stream_synchronize(*stream))

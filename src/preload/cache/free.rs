@@ -17,7 +17,7 @@ use crate::cache::stream_frees;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::{self, CuResult, INVALID_VALUE, NOT_PERMITTED, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
 use crate::ipc::exported_blocks;
@@ -35,37 +35,31 @@ use crate::statistics::waits::{self, Wait};
 #[inline]
 pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     let claimed = Free::claim(thread, address)?;
-    Some(claimed.map_or_else(
-        |code| code,
-        |free| {
-            let of_default_pool = free.is_of_default_pool();
-            let code = exported_blocks::after_free(free.context, free.plainly());
-            if code == SUCCESS && of_default_pool {
-                free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
-            }
-            code
-        },
-    ))
+    Some(claimed.and_then(|free| {
+        let of_default_pool = free.is_of_default_pool();
+        let code = exported_blocks::after_free(free.context, free.plainly());
+        if code.is_ok() && of_default_pool {
+            free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
+        }
+        code
+    }))
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
 pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
     // None of the driver calls for this free would report it.
-    if let Some(code) = thread.refused_inside_callback() {
-        return Some(code);
+    if let Some(error) = thread.refused_inside_callback() {
+        return Some(Err(error));
     }
     let claimed = Free::claim(thread, address)?;
-    Some(claimed.map_or_else(
-        |code| code,
-        |free| {
-            let of_default_pool = free.is_of_default_pool();
-            let code = free.on_stream(stream);
-            if code == SUCCESS && of_default_pool {
-                free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
-            }
-            code
-        },
-    ))
+    Some(claimed.and_then(|free| {
+        let of_default_pool = free.is_of_default_pool();
+        let code = free.on_stream(stream);
+        if code.is_ok() && of_default_pool {
+            free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
+        }
+        code
+    }))
 }
 
 /// `cuMemFreeAsync` in a capture, which the driver would have accepted: the block is not reused before a
@@ -73,7 +67,7 @@ pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> 
 pub(crate) fn parked(thread: &Thread, address: u64) -> CuResult {
     match Free::claim(thread, address) {
         Some(Ok(free)) => free.park_for_barrier(),
-        _ => INVALID_VALUE,
+        _ => Err(CuError::INVALID_VALUE),
     }
 }
 
@@ -84,7 +78,7 @@ pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) ->
     let pool = lock(&block.context().allocator).private_pool_of(block.block)?;
     let (capture, _) = open_captures::of_stream(stream)?;
     if private_pools::comes_back(&block) {
-        return Some(SUCCESS);
+        return Some(Ok(()));
     }
     let here = open_captures::of_pool(pool).is_some_and(|own| Arc::ptr_eq(&own, &capture));
     if !here {
@@ -92,12 +86,12 @@ pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) ->
     }
     let free = match Free::claim(thread, address)? {
         Ok(free) => free,
-        Err(code) => return Some(code),
+        Err(error) => return Some(Err(error)),
     };
     let behind = Behind::Stream(stream);
     lock(&capture.names).add(address, address + free.block.bytes);
     private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, behind);
-    Some(SUCCESS)
+    Some(Ok(()))
 }
 
 /// Bypass: takes the block from the program and never reuses it. The wait stays: the program may rely on
@@ -106,7 +100,7 @@ pub(crate) fn without_reuse(address: u64) -> Option<CuResult> {
     match pagemap::place(address) {
         Place::Elsewhere => None,
         Place::Block(block) if block.claim() => Some(wait_natively(block.context(), Wait::Bypass)),
-        Place::Inside | Place::Block(_) => Some(INVALID_VALUE),
+        Place::Inside | Place::Block(_) => Some(Err(CuError::INVALID_VALUE)),
     }
 }
 
@@ -131,8 +125,9 @@ impl<'a> Free<'a> {
     /// `None`: in none of our segments. `Err`: no block that the program holds starts there, or another
     /// thread freed it first.
     #[inline]
-    fn claim(thread: &'a Thread, address: u64) -> Option<Result<Free<'a>, CuResult>> {
-        let refused = || Some(Err(thread.refused_inside_callback().unwrap_or(INVALID_VALUE)));
+    fn claim(thread: &'a Thread, address: u64) -> Option<CuResult<Free<'a>>> {
+        let refused =
+            || Some(Err(thread.refused_inside_callback().unwrap_or(CuError::INVALID_VALUE)));
         let block = match pagemap::place(address) {
             Place::Elsewhere => return None,
             Place::Inside => return refused(),
@@ -180,7 +175,7 @@ impl<'a> Free<'a> {
             Route::Publish => {
                 pending::share_barrier(self.thread, self.context);
                 self.publish();
-                SUCCESS
+                Ok(())
             }
             Route::Barrier => self.behind_barrier(),
             Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
@@ -197,7 +192,7 @@ impl<'a> Free<'a> {
             self.publish();
             widen(Rule::PublishAfterBarrier);
             drop(barrier::put(self.thread, self.context));
-            return SUCCESS;
+            return Ok(());
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
             Ok(Ordered::By(passed)) if passed.wait_first => {
@@ -208,7 +203,7 @@ impl<'a> Free<'a> {
                 let known = rule_holds(Rule::SharedFreeIsInProgress);
                 let _in_progress = known.then(|| self.in_progress());
                 let code = waits::timed(Wait::Shared, || api::relaxed(|| event.synchronize()));
-                if code == SUCCESS {
+                if code.is_ok() {
                     self.context.covers.pending_barriers.complete(number);
                 }
                 return self.waited(code, Wait::Shared);
@@ -218,7 +213,7 @@ impl<'a> Free<'a> {
         };
         pending::track(self.thread, self.context, number, event);
         self.publish();
-        SUCCESS
+        Ok(())
     }
 
     /// Makes a barrier, waits for it on the host, and publishes.
@@ -238,7 +233,7 @@ impl<'a> Free<'a> {
 
     /// A wait that failed for a reason not of the context's proves nothing: wait the other way.
     fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
-        if code == SUCCESS || sys::is_returned_by_free(code) {
+        if code.err().is_none_or(CuError::is_returned_by_free) {
             self.conclude(code)
         } else {
             self.wait_natively(reason)
@@ -250,9 +245,9 @@ impl<'a> Free<'a> {
         match refused {
             Refused::Capturing => self.wait_natively(Wait::Capture),
             Refused::ContextBusy => self.wait_natively(Wait::BehindFree),
-            Refused::Failed(code) if sys::is_returned_by_free(code) => self.conclude(code),
+            Refused::Failed(error) if error.is_returned_by_free() => self.conclude(Err(error)),
             Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierWaitsNatively) => {
-                self.conclude(SUCCESS)
+                self.conclude(Ok(()))
             }
             Refused::Failed(_) => self.wait_natively(Wait::BarrierFailed),
         }
@@ -265,11 +260,13 @@ impl<'a> Free<'a> {
 
     pub(super) fn conclude(&self, code: CuResult) -> CuResult {
         match code {
-            SUCCESS => self.publish(),
+            Ok(()) => self.publish(),
             // Inside a host function of a stream: natively nothing is freed either.
-            NOT_PERMITTED if rule_holds(Rule::RefusedFreeKeepsBlock) => self.block.give_back(),
+            Err(CuError::NOT_PERMITTED) if rule_holds(Rule::RefusedFreeKeepsBlock) => {
+                self.block.give_back()
+            }
             // The driver refused its own free: the program may retry.
-            _ if !sys::is_returned_by_free(code) => self.block.give_back(),
+            Err(error) if !error.is_returned_by_free() => self.block.give_back(),
             // A sticky error: natively the memory is lost with the context. Nothing is published, so no
             // memory that faulted work still touches is reused.
             _ => counters::count(Count::Quarantined),
@@ -284,17 +281,19 @@ impl<'a> Free<'a> {
                 let ready = Ready::After { event: event.id() };
                 if self.block.kind == Kind::Stream {
                     stream_frees::free_assumed(self.context, self.freed(), ready, Some(event));
-                    return SUCCESS;
+                    return Ok(());
                 }
                 stream_frees::free(self.context, self.freed(), ready, Some(event.clone()));
                 // After the core has the tag: the list drops what the core does not refer to.
                 stream_frees::note_plain_free(self.context, event);
-                SUCCESS
+                Ok(())
             }
             Err(Refused::Capturing | Refused::ContextBusy) if self.block.kind == Kind::Stream => {
                 self.park_assumed()
             }
-            Err(Refused::Failed(NOT_PERMITTED)) => self.conclude(NOT_PERMITTED),
+            Err(Refused::Failed(CuError::NOT_PERMITTED)) => {
+                self.conclude(Err(CuError::NOT_PERMITTED))
+            }
             Err(Refused::ContextBusy) => self.wait_natively(Wait::BehindFree),
             Err(_) => self.wait_natively(Wait::Capture),
         }
@@ -308,10 +307,10 @@ impl<'a> Free<'a> {
             let captured = self.block.kind == Kind::Stream;
             let behind = if captured { Behind::Everything } else { Behind::Other };
             private_pools::free(thread, context, self.freed(), Ready::NextBarrier, behind);
-            return SUCCESS;
+            return Ok(());
         }
         stream_frees::free(self.context, self.freed(), Ready::NextBarrier, None);
-        SUCCESS
+        Ok(())
     }
 
     /// Stream-ordered memory, freed by `cuMemFree` when no event is available.
@@ -320,7 +319,7 @@ impl<'a> Free<'a> {
             return self.park_for_barrier();
         }
         stream_frees::free_assumed(self.context, self.freed(), Ready::NextBarrier, None);
-        SUCCESS
+        Ok(())
     }
 
     /// None if no other request can use the block: the free of a private pool's block may wait for the

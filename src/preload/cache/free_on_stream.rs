@@ -10,7 +10,7 @@ use crate::cache::{stream_frees, streams, zones};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, STREAM_PER_THREAD, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures};
@@ -25,11 +25,7 @@ impl Free<'_> {
         // free on a stream that does not exist.
         let mut id = 0;
         if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
-            let code = api::stream_get_id(stream, &mut id);
-            if code != SUCCESS {
-                self.block.give_back();
-                return code;
-            }
+            id = api::stream_get_id(stream).inspect_err(|_| self.block.give_back())?;
         }
         let facts = facts(self.context);
         // In an exclusive process no other context has anything to wait for.
@@ -46,17 +42,17 @@ impl Free<'_> {
             }
             StreamRoute::Tag => return self.tag(stream, id),
         }
-        SUCCESS
+        Ok(())
     }
 
     /// Free for the stream at once, for other streams when an event recorded there now is complete.
     fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
         if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
-            waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            let _ = waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
             self.look_behind();
         }
         if !rule_holds(Rule::StreamIsThere) {
-            api::stream_get_id(stream, &mut id);
+            id = api::stream_get_id(stream).unwrap_or(id);
         }
         // An event belongs to the context of the stream on which it is recorded.
         let owner = self.owner_of(stream);
@@ -71,11 +67,11 @@ impl Free<'_> {
         let copied = if copies { zones::copy(self.context, self.zone(), stream) } else { None };
         let in_order = stream_frees::in_order(self.context);
         let code = api::relaxed(|| api::event_record(event.handle(), stream));
-        if code == OUT_OF_MEMORY {
+        if code == Err(CuError::OUT_OF_MEMORY) {
             drop(in_order);
             return self.without_event(stream, here);
         }
-        if code != SUCCESS {
+        if code.is_err() {
             self.block.give_back();
             return code;
         }
@@ -90,7 +86,7 @@ impl Free<'_> {
             false => Ready::AfterElsewhere { event: event.id() },
         };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
-        SUCCESS
+        Ok(())
     }
 
     /// The pool of a graph ends behind the work of its own context only.
@@ -100,12 +96,12 @@ impl Free<'_> {
         let Some(pool) = lock(&context.allocator).private_pool_of(self.block.block) else { return };
         let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
         let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
-        match event.filter(|event| record(event) == SUCCESS) {
+        match event.filter(|event| record(event).is_ok()) {
             Some(event) => pools::note_use_elsewhere(pool, event),
             // As `without_event`. What is wrong with the stream is the free's to report.
             None => {
                 let wait = || api::relaxed(|| api::stream_synchronize(stream));
-                waits::timed(Wait::Shared, wait);
+                let _ = waits::timed(Wait::Shared, wait);
             }
         }
     }
@@ -137,6 +133,6 @@ impl Free<'_> {
         let event = self.with_zone_copied(event);
         let ready = Ready::After { event: event.id() };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
-        SUCCESS
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::cache::{arenas, chunks, shortage, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::limits;
 use crate::graphs::pool_life;
 use crate::lock::lock;
@@ -22,7 +22,7 @@ use crate::trim::scavenger;
 mod driver;
 mod growth;
 
-use driver::{ask_driver, last_resort, succeed};
+use driver::{ask_driver, last_resort};
 use growth::{Growth, grow, map};
 
 /// No locks of ours are held around the report.
@@ -31,7 +31,7 @@ pub(crate) fn miss_or_report(
     context: &'static Context,
     request: Request,
     call: Call,
-) -> Result<u64, CuResult> {
+) -> CuResult<u64> {
     miss_or_else(context, request, call, || None)
 }
 
@@ -42,15 +42,15 @@ pub(crate) fn miss_or_else(
     request: Request,
     call: Call,
     rest: impl FnOnce() -> Option<u64>,
-) -> Result<u64, CuResult> {
+) -> CuResult<u64> {
     let bytes = request.bytes();
     let mut result = thread::with(|thread| miss(thread, context, request, call));
     scavenger::cache_grew();
-    if result == Err(OUT_OF_MEMORY) {
-        result = rest().ok_or(OUT_OF_MEMORY);
+    if result == Err(CuError::OUT_OF_MEMORY) {
+        result = rest().ok_or(CuError::OUT_OF_MEMORY);
     }
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.
-    if result == Err(OUT_OF_MEMORY) && call.requester == Requester::Context {
+    if result == Err(CuError::OUT_OF_MEMORY) && call.requester == Requester::Context {
         shortage::happened(context, bytes, call.stack);
     }
     result
@@ -62,7 +62,7 @@ fn miss(
     context: &'static Context,
     mut request: Request,
     call: Call,
-) -> Result<u64, CuResult> {
+) -> CuResult<u64> {
     pool_life::reap();
     let mut growth = Growth::new(thread, context, &request);
     // No device can satisfy this: the cache is not emptied for it.
@@ -72,7 +72,7 @@ fn miss(
     let mut room = Room::now();
     let mut served = attempt(&mut growth, &mut request, call);
     for _ in 0..room::TRIES_MAX {
-        if served != Err(OUT_OF_MEMORY) || !room.has_come(context, &request)? {
+        if served != Err(CuError::OUT_OF_MEMORY) || !room.has_come(context, &request)? {
             break;
         }
         request = request.again();
@@ -81,11 +81,11 @@ fn miss(
     served
 }
 
-fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, CuResult> {
+fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     if request.private().is_none() && chunks::prepare(context, request) {
         return match ask_driver(growth, request, call) {
-            Err(OUT_OF_MEMORY) => last_resort(growth, request, call),
+            Err(CuError::OUT_OF_MEMORY) => last_resort(growth, request, call),
             answer => answer,
         };
     }
@@ -97,7 +97,7 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64
 }
 
 /// Follows the core's steps until there is a block, or nothing is left to try.
-fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, CuResult> {
+fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     loop {
         let mut allocator = lock(&context.allocator);
@@ -110,7 +110,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
-                succeed(leaving.release(context))?;
+                leaving.release(context)?;
             }
             Step::Map(mappings) => {
                 drop(allocator);
@@ -120,7 +120,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> Result<u64, 
                 context.recorder.unmapped(&mut allocator, &mappings);
                 let departure = Departure::to(context.device);
                 drop(allocator);
-                succeed(arenas::unmap(context, &mappings, departure, true))?;
+                arenas::unmap(context, &mappings, departure, true)?;
             }
             Step::QueryEvents => {
                 drop(allocator);
@@ -166,16 +166,16 @@ fn behind(
         return None;
     }
     let own = context.events.take(thread, |body| context.enter(body)).ok()?;
-    let waits = |event: &EventRef| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS;
+    let waits = |event: &EventRef| api::stream_wait_event(stream, event.handle(), 0).is_ok();
     let lane = thread.lane();
     LEDGER.begin(false, lane);
     let ordered = api::relaxed(|| {
-        context.enter(&mut || {
+        context.enter(|| {
             let waits = !rule_holds(Rule::BehindOthersWaits) || known.iter().all(waits);
-            let recorded = waits && api::event_record(own.handle(), stream) == SUCCESS;
-            if recorded { SUCCESS } else { INVALID_VALUE }
+            let recorded = waits && api::event_record(own.handle(), stream).is_ok();
+            if recorded { Ok(()) } else { Err(CuError::INVALID_VALUE) }
         })
     });
     LEDGER.end(false, lane);
-    (ordered == SUCCESS).then_some(own)
+    (ordered.is_ok()).then_some(own)
 }

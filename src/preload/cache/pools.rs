@@ -8,7 +8,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pool_numbers::{Number, PoolNumbers};
 use crate::driver::api;
-use crate::driver::sys::{PoolHandle, SUCCESS};
+use crate::driver::sys::PoolHandle;
 use crate::ordering::observers;
 use crate::{config, contexts, log};
 
@@ -40,10 +40,7 @@ pub(crate) fn leave(device: i32, why: &str) {
 
 /// The device whose default pool this is.
 pub(crate) fn device_of_default(pool: PoolHandle) -> Option<i32> {
-    let mut count = 0;
-    if api::device_get_count(&mut count) != SUCCESS {
-        return None;
-    }
+    let count = api::device_get_count().ok()?;
     (0..count.min(DEVICES_MAX as i32)).find(|device| default_pool(*device) == Some(pool))
 }
 
@@ -52,12 +49,9 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
     if known != 0 {
         return Some(known);
     }
-    let mut pool = 0;
-    let found = api::device_get_default_mem_pool(&mut pool, device) == SUCCESS;
-    found.then(|| {
-        DEFAULT[device as usize].store(pool, Ordering::Relaxed);
-        pool
-    })
+    let pool = api::device_get_default_mem_pool(device).ok()?;
+    DEFAULT[device as usize].store(pool, Ordering::Relaxed);
+    Some(pool)
 }
 
 /// Of all contexts of the device. `threshold_bytes`: how much free memory the pool keeps.

@@ -6,7 +6,7 @@ use crate::cache::free::Free;
 use crate::cache::thread_cache::CachedBlock;
 use crate::cache::{blocks, zones};
 use crate::contexts::events::EventRef;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::graphs::private_pools::{self, Behind};
 use crate::lock::lock;
 use crate::pagemap::LiveBlock;
@@ -43,7 +43,7 @@ impl Free<'_> {
     #[cold]
     pub(super) fn put_off(&self) -> CuResult {
         self.block.give_back();
-        SUCCESS
+        Ok(())
     }
 
     #[cold]

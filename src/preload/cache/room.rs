@@ -9,7 +9,7 @@ use cachealloc_core::{Request, Requester};
 use crate::cache::{departures, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::Context;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::trim::release;
 
 /// Other threads may take what was given back for one request, repeatedly.
@@ -36,15 +36,12 @@ impl Room {
         &mut self,
         context: &'static Context,
         request: &Request,
-    ) -> Result<bool, CuResult> {
+    ) -> CuResult<bool> {
         if !rule_holds(Rule::RoomIsTriedAgain) {
             return Ok(false);
         }
         wait_for_frees(context);
-        let code = release::everything_free(Some(context.device));
-        if code != SUCCESS {
-            return Err(code);
-        }
+        release::everything_free(Some(context.device))?;
         let arrivals = departures::awaited(context.device);
         if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
             return Ok(true);

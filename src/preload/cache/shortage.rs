@@ -6,7 +6,6 @@ use cachealloc_history::StackId;
 
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
 use crate::snapshots::triggers;
 use crate::{log, record};
 
@@ -21,11 +20,8 @@ const EXACT_MAX: u64 = (1 << 53) - 1;
 pub(crate) fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     static REPORTS: AtomicU32 = AtomicU32::new(0);
     context.ooms_count.fetch_add(1, Ordering::Relaxed);
-    let (mut free, mut total) = (0, 0);
-    let code = api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
-    if code != SUCCESS {
-        return; // the context is lost, which later calls will report
-    }
+    // If this fails, the context is lost, which later calls will report.
+    let Ok((free, total)) = api::relaxed(|| context.enter(api::mem_get_info)) else { return };
     {
         let _in_order = crate::lock::lock(&context.allocator);
         context.recorder.out_of_memory(bytes.min(EXACT_MAX), free as u64, stack);

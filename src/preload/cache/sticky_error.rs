@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{self, CuResult, NOT_PERMITTED, SUCCESS};
+use crate::driver::sys::CuError;
 use crate::ordering::native_wait::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
@@ -20,25 +20,19 @@ pub(crate) fn note() {
     }
 }
 
-/// Whether a code is a sticky error.
-pub(crate) fn means_lost(code: CuResult) -> bool {
-    code != NOT_PERMITTED && sys::is_returned_by_free(code)
-}
-
 /// The error that an allocation in this context, the current one, would natively return, if any. Asks
 /// the driver, and waits for no work: a malloc natively does not either (hazard 10).
 #[cold]
-pub(crate) fn code(context: &Context) -> Option<CuResult> {
+pub(crate) fn of(context: &Context) -> Option<CuError> {
     if !context.has_sticky_error.load(Ordering::Relaxed) {
         return None;
     }
-    let mut pointer = 0;
-    let code = api::relaxed(|| api::mem_alloc(&mut pointer, SENTINEL_BYTES));
-    if code == SUCCESS {
+    let probe = api::relaxed(|| api::mem_alloc(SENTINEL_BYTES));
+    if let Ok(pointer) = probe {
         context.has_sticky_error.store(false, Ordering::Relaxed);
         if !api::relaxed(|| context.release_streams.give_back_untouched(pointer)) {
             native_wait::keep(context, pointer);
         }
     }
-    Some(code).filter(|code| means_lost(*code))
+    probe.err().filter(|error| error.means_lost())
 }

@@ -15,7 +15,7 @@ use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{NOT_READY, SUCCESS};
+use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, early_start};
@@ -93,7 +93,7 @@ pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
 pub(crate) fn wait_for_plain_frees(context: &'static Context) {
     let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     for event in &events {
-        waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
+        let _ = waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
     }
     if !events.is_empty() {
         query(context);
@@ -142,16 +142,17 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     }
     let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
     let begun = Instant::now();
-    let over = |event: &EventRef| api::relaxed(|| event.query()) != NOT_READY;
+    let over = |event: &EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
     waits::timed(Wait::ParkedFree, || {
         while !events.iter().all(over) {
             if begun.elapsed() > STREAMS_WAIT_MAX {
-                return NOT_READY;
+                return Err(CuError::NOT_READY);
             }
             crate::process::own_thread::sleep(Duration::from_micros(50));
         }
-        SUCCESS
-    }) == SUCCESS
+        Ok(())
+    })
+    .is_ok()
 }
 
 /// The stream of a request could not be made to wait for the tags of its block.
@@ -187,7 +188,7 @@ pub(crate) fn query(context: &'static Context) {
         return;
     }
     let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
-    let complete = events.iter().filter(|event| api::relaxed(|| event.query()) == SUCCESS);
+    let complete = events.iter().filter(|event| api::relaxed(|| event.query()).is_ok());
     let complete: Vec<_> = complete.map(EventRef::id).collect();
     let passed = parked_mark(context);
     let mut allocator = lock(&context.allocator);
@@ -221,7 +222,7 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
         *behind = mark.map(|mark| (mark, event));
     }
     let (mark, event) = behind.as_ref()?;
-    if api::relaxed(|| event.query()) != SUCCESS {
+    if api::relaxed(|| event.query()).is_err() {
         return None;
     }
     let mark = *mark;

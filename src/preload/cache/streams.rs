@@ -6,7 +6,7 @@ use core::ffi::c_int;
 
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{ContextHandle, SUCCESS, StreamHandle};
+use crate::driver::sys::StreamHandle;
 use crate::ordering::captures;
 use crate::pagemap::{self, Place};
 
@@ -20,10 +20,7 @@ pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {
     if captures::maybe() && captures::is_capturing(stream) {
         return libc::ENOTSUP;
     }
-    let mut handle = 0;
-    if api::stream_get_ctx(stream, &mut handle) != SUCCESS {
-        return libc::EINVAL;
-    }
+    let Ok(handle) = api::stream_get_ctx(stream) else { return libc::EINVAL };
     match lookup::of_handle(handle) {
         Ok(context) if core::ptr::eq(context, block.context()) => block.note_other_stream(),
         _ => return libc::ENOTSUP,
@@ -33,9 +30,8 @@ pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {
 
 /// The context that a stream belongs to.
 pub(crate) fn context_of(stream: StreamHandle) -> Option<&'static Context> {
-    let mut handle: ContextHandle = 0;
-    match api::stream_get_ctx(stream, &mut handle) {
-        SUCCESS => lookup::of_handle(handle).ok(),
-        _ => lookup::current().ok(),
+    match api::stream_get_ctx(stream) {
+        Ok(handle) => lookup::of_handle(handle).ok(),
+        Err(_) => lookup::current().ok(),
     }
 }

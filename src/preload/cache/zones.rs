@@ -14,7 +14,7 @@ use crate::clock::Instant;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::process::own_thread;
 use crate::process::thread::Thread;
@@ -49,8 +49,8 @@ pub(crate) struct Copied {
 pub(crate) fn check(context: &'static Context, freed: FreedZone) {
     check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
-    let copy = |stream| copy_to(zone.as_mut_ptr() as usize, freed, stream);
-    if fill::on_own_stream(context, copy) == SUCCESS {
+    let copy = |stream| copy_to(zone.as_mut_ptr(), freed, stream);
+    if fill::on_own_stream(context, copy).is_ok() {
         report(freed, &zone);
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn copy(
 ) -> Option<Copied> {
     check_copies(context);
     let place = place(context)?;
-    if api::relaxed(|| copy_to(place, freed, stream)) != SUCCESS {
+    if api::relaxed(|| copy_to(place as *mut u8, freed, stream)).is_err() {
         lock(&context.zones.places).push(place);
         return None;
     }
@@ -89,15 +89,15 @@ pub(crate) fn copy_behind(
     let mut copied = None;
     let copy = || {
         let stream = own_stream(context);
-        let waits = stream != 0 && api::stream_wait_event(stream, event.handle(), 0) == SUCCESS;
+        let waits = stream != 0 && api::stream_wait_event(stream, event.handle(), 0).is_ok();
         copied = if waits { copy(context, freed, stream) } else { None };
         match copied {
             Some(_) => api::event_record(behind.handle(), stream),
-            None => SUCCESS,
+            None => Ok(()),
         }
     };
-    let code = api::relaxed(|| context.enter(&mut { copy }));
-    let copied = copied.filter(|_| code == SUCCESS)?;
+    let code = api::relaxed(|| context.enter(copy));
+    let copied = copied.filter(|_| code.is_ok())?;
     check_after(context, copied, behind.clone());
     Some(behind)
 }
@@ -109,7 +109,7 @@ pub(crate) fn check_copies(context: &Context) {
     }
     let copies = core::mem::take(&mut *lock(&context.zones.copies));
     for (copied, event) in copies {
-        if api::relaxed(|| event.query()) != SUCCESS {
+        if api::relaxed(|| event.query()).is_err() {
             check_after(context, copied, event);
             continue;
         }
@@ -137,17 +137,18 @@ pub(crate) fn check_at_end() {
     }
 }
 
-fn copy_to(place: usize, freed: FreedZone, stream: StreamHandle) -> CuResult {
+/// `place` is ours until the copy is over.
+fn copy_to(place: *mut u8, freed: FreedZone, stream: StreamHandle) -> CuResult {
     let bytes = config::zone_bytes() as usize;
-    api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream)
+    // SAFETY: the place has so many bytes, and nothing else uses it before the copy is over.
+    unsafe { api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream) }
 }
 
 /// The stream for copies that belong to no stream of the program; 0 if there is none.
 fn own_stream(context: &Context) -> StreamHandle {
     let mut stream = lock(&context.zones.stream);
-    let mut made = 0;
-    if *stream == 0 && api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
-        *stream = made;
+    if *stream == 0 {
+        *stream = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
     }
     *stream
 }
@@ -158,12 +159,9 @@ fn place(context: &Context) -> Option<usize> {
         return Some(place);
     }
     let bytes = config::zone_bytes() as usize;
-    let (mut first, count) = (0, (PLACES_BYTES / bytes).max(1));
-    let take = || api::mem_host_alloc(&mut first, count * bytes, PORTABLE);
-    let code = api::relaxed(|| context.enter(&mut { take }));
-    if code != SUCCESS {
-        return None;
-    }
+    let count = (PLACES_BYTES / bytes).max(1);
+    let take = || api::mem_host_alloc(count * bytes, PORTABLE);
+    let first = api::relaxed(|| context.enter(take)).ok()?;
     lock(&context.zones.places).extend((1..count).map(|number| first + number * bytes));
     Some(first)
 }

@@ -14,7 +14,7 @@ use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
 use crate::contexts::{self, Context, Home};
 use crate::driver::api;
-use crate::driver::sys::{ContextHandle, SUCCESS};
+use crate::driver::sys::ContextHandle;
 use crate::driver_memory::limits;
 use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
 use crate::record::recorder::Recorder;
@@ -62,13 +62,11 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         ending_ns: AtomicU64::new(0),
         links: Links::default(),
     };
-    let mut device = 0;
-    if context.enter(&mut || api::ctx_get_device(&mut device)) == SUCCESS {
+    if let Ok(device) = context.enter(api::ctx_get_device) {
         context.device = device;
         context.home = Home::of(handle, id, device, context.explicit);
     }
-    let mut bytes = 0;
-    if api::device_total_mem(&mut bytes, context.device) == SUCCESS {
+    if let Ok(bytes) = api::device_total_mem(context.device) {
         context.device_bytes = bytes as u64;
     }
     let mut allocator = empty_allocator(context.device, context.device_bytes);
@@ -95,15 +93,12 @@ impl Home {
     fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
         let own = Home { handle, id };
         let green = LEDGER.exclusive.has_observed(Observer::GreenContext) && !explicit;
-        let mut primary = 0;
-        if !green
-            || !rule_holds(Rule::GreenIsEnteredByPrimary)
-            || api::device_primary_ctx_retain(&mut primary, device) != SUCCESS
-        {
+        if !green || !rule_holds(Rule::GreenIsEnteredByPrimary) {
             return own;
         }
+        let Ok(primary) = api::device_primary_ctx_retain(device) else { return own };
         let id = contexts::id_of(primary);
-        api::device_primary_ctx_release(device);
+        let _ = api::device_primary_ctx_release(device);
         id.map_or(own, |id| Home { handle: primary, id })
     }
 }

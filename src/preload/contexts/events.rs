@@ -11,7 +11,7 @@ use cachealloc_core::EventId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, EVENT_DISABLE_TIMING, EventHandle, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{CuError, CuResult, EVENT_DISABLE_TIMING, EventHandle};
 use crate::lock::lock;
 use crate::process::thread::Thread;
 
@@ -24,6 +24,9 @@ static NUMBERED: AtomicU32 = AtomicU32::new(0);
 /// Every event by its number: table n holds 2^n of them.
 static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
     [const { OnceLock::new() }; u32::BITS as usize];
+
+/// To be called with the context current.
+pub(crate) type CreateEvent = fn() -> CuResult<EventHandle>;
 
 /// The events of one context.
 #[derive(Default)]
@@ -53,8 +56,8 @@ impl Events {
     pub(crate) fn take(
         &'static self,
         thread: &Thread,
-        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
-    ) -> Result<EventRef, CuResult> {
+        enter: impl FnOnce(CreateEvent) -> CuResult<EventHandle>,
+    ) -> CuResult<EventRef> {
         let event = match self.spare_of(thread) {
             Some(event) => event,
             None => {
@@ -91,19 +94,15 @@ impl Events {
     #[cold]
     fn create(
         &'static self,
-        enter: impl FnOnce(&mut dyn FnMut() -> CuResult) -> CuResult,
-    ) -> Result<&'static Event, CuResult> {
+        enter: impl FnOnce(CreateEvent) -> CuResult<EventHandle>,
+    ) -> CuResult<&'static Event> {
         let number = NUMBERED.fetch_add(1, Ordering::Relaxed);
         if self.created.fetch_add(1, Ordering::Relaxed) >= EVENTS_MAX {
             self.created.fetch_sub(1, Ordering::Relaxed);
-            return Err(OUT_OF_MEMORY);
+            return Err(CuError::OUT_OF_MEMORY);
         }
-        let mut handle = 0;
-        let code = enter(&mut || api::event_create(&mut handle, EVENT_DISABLE_TIMING));
-        if code != SUCCESS {
-            self.created.fetch_sub(1, Ordering::Relaxed);
-            return Err(code);
-        }
+        let handle = enter(|| api::event_create(EVENT_DISABLE_TIMING))
+            .inspect_err(|_| _ = self.created.fetch_sub(1, Ordering::Relaxed))?;
         let event = Box::leak(Box::new(Event {
             handle,
             number,
@@ -159,12 +158,12 @@ impl EventRef {
 
     /// Waits until the recorded work is over. A dead context has no work.
     pub(crate) fn synchronize(&self) -> CuResult {
-        if self.is_dead() { SUCCESS } else { api::event_synchronize(self.handle()) }
+        if self.is_dead() { Ok(()) } else { api::event_synchronize(self.handle()) }
     }
 
-    /// `SUCCESS` when the recorded work is over, `NOT_READY` before.
+    /// `Ok` when the recorded work is over, `NOT_READY` before.
     pub(crate) fn query(&self) -> CuResult {
-        if self.is_dead() { SUCCESS } else { api::event_query(self.handle()) }
+        if self.is_dead() { Ok(()) } else { api::event_query(self.handle()) }
     }
 
     pub(crate) fn is_dead(&self) -> bool {

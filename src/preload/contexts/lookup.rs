@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::contexts::{self, Context, creation, end, registry};
 use crate::driver::api;
-use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::driver::sys::{ContextHandle, CuResult};
 use crate::lock::lock;
 
 /// What starts with the first context, and looks at each (`process::lifetime`).
@@ -17,25 +17,19 @@ pub(crate) fn when_first_seen(seen: fn()) {
 
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
 #[inline]
-pub(crate) fn current() -> Result<&'static Context, CuResult> {
-    let mut id = 0;
-    match api::ctx_get_id(0, &mut id) {
-        SUCCESS => contexts::find(id).map_or_else(|| adopt(0, id), Ok),
-        code => Err(code),
-    }
+pub(crate) fn current() -> CuResult<&'static Context> {
+    let id = api::ctx_get_id(0)?;
+    contexts::find(id).map_or_else(|| adopt(0, id), Ok)
 }
 
-pub(crate) fn of_handle(handle: ContextHandle) -> Result<&'static Context, CuResult> {
-    let mut id = 0;
-    match api::ctx_get_id(handle, &mut id) {
-        SUCCESS => contexts::find(id).map_or_else(|| adopt(handle, id), Ok),
-        code => Err(code),
-    }
+pub(crate) fn of_handle(handle: ContextHandle) -> CuResult<&'static Context> {
+    let id = api::ctx_get_id(handle)?;
+    contexts::find(id).map_or_else(|| adopt(handle, id), Ok)
 }
 
 /// Records a context that is first seen. `handle` is 0 for the current one.
 #[cold]
-fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+fn adopt(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
     let context = enlist(handle, id)?;
     // After unlocking: this resolves functions, and the loader's lock may be held by a thread that wants
     // our lock, in the constructor of a library that allocates.
@@ -45,18 +39,12 @@ fn adopt(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
     Ok(context)
 }
 
-fn enlist(handle: ContextHandle, id: u64) -> Result<&'static Context, CuResult> {
+fn enlist(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
     let _growing = lock(contexts::growing());
     if let Some(context) = contexts::find(id) {
         return Ok(context);
     }
-    let mut handle = handle;
-    if handle == 0 {
-        let code = api::ctx_get_current(&mut handle);
-        if code != SUCCESS {
-            return Err(code);
-        }
-    }
+    let handle = if handle == 0 { api::ctx_get_current()? } else { handle };
     // A handle names one context at a time: the earlier one with this handle has ended, perhaps because
     // another thread made the primary context anew meanwhile.
     contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);

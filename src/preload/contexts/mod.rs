@@ -20,7 +20,7 @@ use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
 use crate::driver::api;
-use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::driver::sys::{ContextHandle, CuResult};
 use crate::ordering::{LastBarrier, Sentinels};
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
@@ -111,8 +111,7 @@ pub(crate) fn growing() -> &'static Mutex<()> {
 
 /// The driver's id for life of a living context.
 pub(crate) fn id_of(handle: ContextHandle) -> Option<u64> {
-    let mut id = 0;
-    (api::ctx_get_id(handle, &mut id) == SUCCESS).then_some(id)
+    api::ctx_get_id(handle).ok()
 }
 
 /// The living context with this id, if it was seen.
@@ -132,19 +131,14 @@ pub(crate) struct Home {
 
 impl Context {
     /// Runs `body` with this context, or its home, current.
-    pub(crate) fn enter(&self, body: &mut dyn FnMut() -> CuResult) -> CuResult {
-        let mut id = 0;
-        if api::ctx_get_id(0, &mut id) == SUCCESS && id == self.id {
+    pub(crate) fn enter<T>(&self, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
+        if api::ctx_get_id(0) == Ok(self.id) {
             return body();
         }
-        let code = api::ctx_push_current(self.home.handle);
-        if code != SUCCESS {
-            return code;
-        }
-        let code = body();
-        let mut popped = 0;
-        api::ctx_pop_current(&mut popped);
-        code
+        api::ctx_push_current(self.home.handle)?;
+        let result = body();
+        let _ = api::ctx_pop_current();
+        result
     }
 
     pub(crate) fn is_dead(&self) -> bool {

@@ -1,134 +1,191 @@
 //! Calls of the real driver. Never through our own exports: the addresses come from `table`.
 //!
 //! The caller must pass handles that the driver gave out and that are alive; it gets the driver's own
-//! code. Optional functions are checked for presence (`table::has`): an absent one returns `NOT_FOUND`
+//! error. Optional functions are checked for presence (`table::has`): an absent one returns `NOT_FOUND`
 //! and does nothing.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
 
 use crate::driver::sys::*;
 use crate::driver::table;
 use crate::functions::id;
 
+/// The type of an argument, as the function's parameters give it.
+macro_rules! of_argument {
+    ($argument:expr) => {
+        _
+    };
+}
+
+/// The type of a call's results.
+macro_rules! results {
+    ($one:ty) => {
+        $one
+    };
+    ($($each:ty),*) => {
+        ($($each),*)
+    };
+}
+
+/// Each call is `name(parameters) -> (results) = symbol(arguments)`: what the driver writes is returned.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident = $symbol:ident($($p:ident: $t:ty),*);)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($p:ident: $t:ty),*) $(-> ($($out:ident: $of:ty),+))? = $symbol:ident($($argument:expr),*);
+    )*) => {$(
         $(#[$doc])*
         #[inline]
-        pub(crate) fn $name($($p: $t),*) -> CuResult {
-            let function =
-                table::real::<unsafe extern "C" fn($($t),*) -> CuResult>(id::$symbol);
+        pub(crate) fn $name($($p: $t),*) -> CuResult<results!($($($of),+)?)> {
+            $($(let mut $out: $of = 0;)+)?
             // SAFETY: the signature is that of the driver's header for this symbol; references
             // are valid for the call; handles are the caller's promise.
-            unsafe { function($($p),*) }
+            let code = unsafe {
+                table::real::<unsafe extern "C" fn($(of_argument!($argument)),*) -> CuCode>(id::$symbol)(
+                    $($argument),*
+                )
+            };
+            result(code).map(|()| ($($($out),+)?))
         }
     )*};
 }
 
 calls! {
     /// The id of the context, or of the current one for handle 0: never reused in a process.
-    ctx_get_id_raw = cuCtxGetId(context: ContextHandle, id: &mut u64);
-    ctx_get_current = cuCtxGetCurrent(context: &mut ContextHandle);
-    ctx_push_current = cuCtxPushCurrent_v2(context: ContextHandle);
-    ctx_pop_current = cuCtxPopCurrent_v2(context: &mut ContextHandle);
-    ctx_enable_peer_access = cuCtxEnablePeerAccess(peer: ContextHandle, flags: u32);
-    ctx_get_device = cuCtxGetDevice(device: &mut i32);
-    ctx_synchronize = cuCtxSynchronize();
+    ctx_get_id_raw(context: ContextHandle) -> (id: u64) = cuCtxGetId(context, &mut id);
+    ctx_get_current() -> (context: ContextHandle) = cuCtxGetCurrent(&mut context);
+    ctx_push_current(context: ContextHandle) = cuCtxPushCurrent_v2(context);
+    ctx_pop_current() -> (context: ContextHandle) = cuCtxPopCurrent_v2(&mut context);
+    ctx_enable_peer_access(peer: ContextHandle, flags: u32) = cuCtxEnablePeerAccess(peer, flags);
+    ctx_get_device() -> (device: i32) = cuCtxGetDevice(&mut device);
+    ctx_synchronize() = cuCtxSynchronize();
     /// Captures the work of all streams of the context; kills captures of the context.
-    ctx_record_event = cuCtxRecordEvent(context: ContextHandle, event: EventHandle);
+    ctx_record_event(context: ContextHandle, event: EventHandle) = cuCtxRecordEvent(context, event);
     /// All later work of the context waits for the event; kills captures of the context.
-    ctx_wait_event = cuCtxWaitEvent(context: ContextHandle, event: EventHandle);
-    driver_get_version = cuDriverGetVersion(version: &mut i32);
-    event_create = cuEventCreate(event: &mut EventHandle, flags: u32);
-    event_query = cuEventQuery(event: EventHandle);
-    event_synchronize = cuEventSynchronize(event: EventHandle);
-    event_record = cuEventRecord(event: EventHandle, stream: StreamHandle);
-    stream_create = cuStreamCreate(stream: &mut StreamHandle, flags: u32);
-    stream_destroy = cuStreamDestroy_v2(stream: StreamHandle);
-    stream_wait_event = cuStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: u32);
-    stream_query = cuStreamQuery(stream: StreamHandle);
-    stream_synchronize = cuStreamSynchronize(stream: StreamHandle);
-    stream_get_id_raw = cuStreamGetId(stream: StreamHandle, id: &mut u64);
-    stream_get_ctx = cuStreamGetCtx(stream: StreamHandle, context: &mut ContextHandle);
-    stream_is_capturing = cuStreamIsCapturing(stream: StreamHandle, status: &mut u32);
-    thread_exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: &mut u32);
-    ipc_close_mem_handle = cuIpcCloseMemHandle(pointer: DevicePointer);
-    mem_get_address_range =
-        cuMemGetAddressRange_v2(base: &mut DevicePointer, bytes: &mut usize, at: DevicePointer);
-    /// `base` and `bytes` are written for the program, each null or valid.
-    mem_get_address_range_into =
-        cuMemGetAddressRange_v2(base: usize, bytes: usize, at: DevicePointer);
-    /// `handle` is written for the program.
-    mem_get_handle_for_address_range = cuMemGetHandleForAddressRange(
-        handle: usize, at: DevicePointer, bytes: usize, kind: u32, flags: u64
-    );
-    mem_alloc = cuMemAlloc_v2(pointer: &mut DevicePointer, bytes: usize);
-    mem_free = cuMemFree_v2(pointer: DevicePointer);
-    mem_host_alloc = cuMemHostAlloc(pointer: &mut usize, bytes: usize, flags: u32);
-    mem_free_host = cuMemFreeHost(pointer: usize);
-    mem_free_async = cuMemFreeAsync(pointer: DevicePointer, stream: StreamHandle);
+    ctx_wait_event(context: ContextHandle, event: EventHandle) = cuCtxWaitEvent(context, event);
+    driver_get_version() -> (version: i32) = cuDriverGetVersion(&mut version);
+    event_create(flags: u32) -> (event: EventHandle) = cuEventCreate(&mut event, flags);
+    event_query(event: EventHandle) = cuEventQuery(event);
+    event_synchronize(event: EventHandle) = cuEventSynchronize(event);
+    event_record(event: EventHandle, stream: StreamHandle) = cuEventRecord(event, stream);
+    stream_create(flags: u32) -> (stream: StreamHandle) = cuStreamCreate(&mut stream, flags);
+    stream_destroy(stream: StreamHandle) = cuStreamDestroy_v2(stream);
+    stream_wait_event(stream: StreamHandle, event: EventHandle, flags: u32) =
+        cuStreamWaitEvent(stream, event, flags);
+    stream_query(stream: StreamHandle) = cuStreamQuery(stream);
+    stream_synchronize(stream: StreamHandle) = cuStreamSynchronize(stream);
+    stream_get_id_raw(stream: StreamHandle) -> (id: u64) = cuStreamGetId(stream, &mut id);
+    stream_get_ctx(stream: StreamHandle) -> (context: ContextHandle) =
+        cuStreamGetCtx(stream, &mut context);
+    stream_is_capturing(stream: StreamHandle) -> (status: u32) =
+        cuStreamIsCapturing(stream, &mut status);
+    /// `mode` becomes the one before.
+    thread_exchange_capture_mode(mode: &mut u32) = cuThreadExchangeStreamCaptureMode(mode);
+    ipc_close_mem_handle(pointer: DevicePointer) = cuIpcCloseMemHandle(pointer);
+    mem_get_address_range(at: DevicePointer) -> (base: DevicePointer, bytes: usize) =
+        cuMemGetAddressRange_v2(&mut base, &mut bytes, at);
+    mem_alloc(bytes: usize) -> (pointer: DevicePointer) = cuMemAlloc_v2(&mut pointer, bytes);
+    mem_free(pointer: DevicePointer) = cuMemFree_v2(pointer);
+    mem_host_alloc(bytes: usize, flags: u32) -> (pointer: usize) =
+        cuMemHostAlloc(&mut pointer, bytes, flags);
+    mem_free_host(pointer: usize) = cuMemFreeHost(pointer);
+    mem_free_async(pointer: DevicePointer, stream: StreamHandle) = cuMemFreeAsync(pointer, stream);
     /// Addresses without memory.
-    mem_address_reserve = cuMemAddressReserve(
-        base: &mut DevicePointer, bytes: usize, alignment: usize, wish: DevicePointer, flags: u64
-    );
-    mem_address_free = cuMemAddressFree(base: DevicePointer, bytes: usize);
+    mem_address_reserve(bytes: usize, alignment: usize, wish: DevicePointer, flags: u64)
+        -> (base: DevicePointer) = cuMemAddressReserve(&mut base, bytes, alignment, wish, flags);
+    mem_address_free(base: DevicePointer, bytes: usize) = cuMemAddressFree(base, bytes);
     /// Memory without addresses.
-    mem_create =
-        cuMemCreate(handle: &mut u64, bytes: usize, properties: &AllocationProperties, flags: u64);
-    mem_release = cuMemRelease(handle: u64);
-    mem_map = cuMemMap(base: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64);
+    mem_create(bytes: usize, properties: &AllocationProperties, flags: u64) -> (handle: u64) =
+        cuMemCreate(&mut handle, bytes, properties, flags);
+    mem_release(handle: u64) = cuMemRelease(handle);
+    mem_map(base: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64) =
+        cuMemMap(base, bytes, offset, handle, flags);
     /// Waits for nothing (measured).
-    mem_unmap = cuMemUnmap(base: DevicePointer, bytes: usize);
-    /// `accesses` is the address of an array of `count` entries.
-    mem_set_access =
-        cuMemSetAccess(base: DevicePointer, bytes: usize, accesses: usize, count: usize);
-    memset_d8_async =
-        cuMemsetD8Async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle);
-    memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(
-        host: usize, pointer: DevicePointer, bytes: usize, stream: StreamHandle
-    );
-    mem_get_info = cuMemGetInfo_v2(free_bytes: &mut usize, total_bytes: &mut usize);
-    device_get_attribute = cuDeviceGetAttribute(value: &mut i32, attribute: u32, device: i32);
-    device_total_mem = cuDeviceTotalMem_v2(bytes: &mut usize, device: i32);
-    device_get_count = cuDeviceGetCount(count: &mut i32);
-    device_get_name = cuDeviceGetName(name: &mut [u8; 64], room: i32, device: i32);
-    device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: &mut PoolHandle, device: i32);
-    mem_pool_get_attribute =
-        cuMemPoolGetAttribute(pool: PoolHandle, attribute: u32, value: &mut u64);
-    device_primary_ctx_get_state =
-        cuDevicePrimaryCtxGetState(device: i32, flags: &mut u32, active: &mut i32);
-    device_primary_ctx_retain =
-        cuDevicePrimaryCtxRetain(context: &mut ContextHandle, device: i32);
-    device_primary_ctx_release = cuDevicePrimaryCtxRelease_v2(device: i32);
-    func_get_param_info =
-        cuFuncGetParamInfo(function: usize, index: usize, offset: &mut usize, bytes: &mut usize);
-    graph_create = cuGraphCreate(graph: &mut GraphHandle, flags: u32);
-    graph_destroy = cuGraphDestroy(graph: GraphHandle);
-    graph_instantiate =
-        cuGraphInstantiateWithFlags(executable: &mut usize, graph: GraphHandle, flags: u64);
-    graph_launch = cuGraphLaunch(executable: usize, stream: StreamHandle);
-    graph_exec_destroy = cuGraphExecDestroy(executable: usize);
-    graph_node_get_type = cuGraphNodeGetType(node: NodeHandle, kind: &mut u32);
-    graph_child_graph = cuGraphChildGraphNodeGetGraph(node: NodeHandle, child: &mut GraphHandle);
-    /// `kinds` and `data` are the program's arrays of `count` entries.
-    pointer_get_attribute =
-        cuPointerGetAttribute(data: &mut u64, attribute: u32, pointer: DevicePointer);
-    pointer_get_attributes =
-        cuPointerGetAttributes(count: u32, kinds: usize, data: usize, pointer: DevicePointer);
-    kernel_get_param_info =
-        cuKernelGetParamInfo(kernel: usize, index: usize, offset: &mut usize, bytes: &mut usize);
+    mem_unmap(base: DevicePointer, bytes: usize) = cuMemUnmap(base, bytes);
+    mem_set_access(base: DevicePointer, bytes: usize, accesses: &[AccessDescription]) =
+        cuMemSetAccess(base, bytes, accesses.as_ptr(), accesses.len());
+    memset_d8_async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle) =
+        cuMemsetD8Async(pointer, value, bytes, stream);
+    mem_get_info() -> (free_bytes: usize, total_bytes: usize) =
+        cuMemGetInfo_v2(&mut free_bytes, &mut total_bytes);
+    device_get_attribute(attribute: u32, device: i32) -> (value: i32) =
+        cuDeviceGetAttribute(&mut value, attribute, device);
+    device_total_mem(device: i32) -> (bytes: usize) = cuDeviceTotalMem_v2(&mut bytes, device);
+    device_get_count() -> (count: i32) = cuDeviceGetCount(&mut count);
+    /// With a 0 at its end, in so many places.
+    device_get_name(name: &mut [u8; 64], places: i32, device: i32) =
+        cuDeviceGetName(name, places, device);
+    device_get_default_mem_pool(device: i32) -> (pool: PoolHandle) =
+        cuDeviceGetDefaultMemPool(&mut pool, device);
+    mem_pool_get_attribute(pool: PoolHandle, attribute: u32) -> (value: u64) =
+        cuMemPoolGetAttribute(pool, attribute, &mut value);
+    device_primary_ctx_get_state(device: i32) -> (flags: u32, active: i32) =
+        cuDevicePrimaryCtxGetState(device, &mut flags, &mut active);
+    device_primary_ctx_retain(device: i32) -> (context: ContextHandle) =
+        cuDevicePrimaryCtxRetain(&mut context, device);
+    device_primary_ctx_release(device: i32) = cuDevicePrimaryCtxRelease_v2(device);
+    func_get_param_info(function: usize, index: usize) -> (offset: usize, bytes: usize) =
+        cuFuncGetParamInfo(function, index, &mut offset, &mut bytes);
+    kernel_get_param_info(kernel: usize, index: usize) -> (offset: usize, bytes: usize) =
+        cuKernelGetParamInfo(kernel, index, &mut offset, &mut bytes);
+    graph_create(flags: u32) -> (graph: GraphHandle) = cuGraphCreate(&mut graph, flags);
+    graph_destroy(graph: GraphHandle) = cuGraphDestroy(graph);
+    graph_instantiate(graph: GraphHandle, flags: u64) -> (executable: usize) =
+        cuGraphInstantiateWithFlags(&mut executable, graph, flags);
+    graph_launch(executable: usize, stream: StreamHandle) = cuGraphLaunch(executable, stream);
+    graph_exec_destroy(executable: usize) = cuGraphExecDestroy(executable);
+    graph_node_get_type(node: NodeHandle) -> (kind: u32) = cuGraphNodeGetType(node, &mut kind);
+    graph_child_graph(node: NodeHandle) -> (child: GraphHandle) =
+        cuGraphChildGraphNodeGetGraph(node, &mut child);
+    pointer_get_attribute(attribute: u32, pointer: DevicePointer) -> (data: u64) =
+        cuPointerGetAttribute(&mut data, attribute, pointer);
+}
+
+/// Calls that read or write memory of the program's, or where the caller says.
+macro_rules! calls_with_pointers {
+    ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) = $symbol:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// The driver may use these pointers as its header says.
+        pub(crate) unsafe fn $name($($p: $t),*) -> CuResult {
+            // SAFETY: the signature is that of the driver's header for this symbol; the pointers are
+            // the caller's promise.
+            result(unsafe {
+                table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$symbol)($($p),*)
+            })
+        }
+    )*};
+}
+
+calls_with_pointers! {
+    /// As `mem_get_address_range`, into the places of a program, each of which may be null.
+    mem_get_address_range_into(base: *mut DevicePointer, bytes: *mut usize, at: DevicePointer) =
+        cuMemGetAddressRange_v2;
+    /// `handle` is the place of a program.
+    mem_get_handle_for_address_range(
+        handle: *mut c_void, at: DevicePointer, bytes: usize, kind: u32, flags: u64
+    ) = cuMemGetHandleForAddressRange;
+    /// Writes to the host after the call has returned.
+    memcpy_dtoh_async(host: *mut u8, pointer: DevicePointer, bytes: usize, stream: StreamHandle) =
+        cuMemcpyDtoHAsync_v2;
+    /// `kinds` and `data` are a program's arrays of `count` entries.
+    pointer_get_attributes(
+        count: u32, kinds: *const u32, data: *const *mut u64, pointer: DevicePointer
+    ) = cuPointerGetAttributes;
 }
 
 /// `cuCtxGetId`; before driver 12.0, which lacks it, the handle serves as the id.
 #[inline]
-pub(crate) fn ctx_get_id(context: ContextHandle, id: &mut u64) -> CuResult {
+pub(crate) fn ctx_get_id(context: ContextHandle) -> CuResult<u64> {
     if table::has(id::cuCtxGetId) {
-        return ctx_get_id_raw(context, id);
+        return ctx_get_id_raw(context);
     }
-    let mut handle = context;
-    let code = if handle == 0 { ctx_get_current(&mut handle) } else { SUCCESS };
-    if code == SUCCESS && handle == 0 {
-        return INVALID_CONTEXT;
+    match if context == 0 { ctx_get_current()? } else { context } {
+        0 => Err(CuError::INVALID_CONTEXT),
+        handle => Ok(handle as u64),
     }
-    *id = handle as u64;
-    code
 }
 
 /// Whether stream ids are unique: before driver 12.0 the handle of every thread's own default stream is
@@ -139,29 +196,27 @@ pub(crate) fn has_stream_ids() -> bool {
 
 /// `cuStreamGetId`; before driver 12.0, which lacks it, the handle serves as the id.
 #[inline]
-pub(crate) fn stream_get_id(stream: StreamHandle, id: &mut u64) -> CuResult {
-    if has_stream_ids() {
-        return stream_get_id_raw(stream, id);
-    }
-    *id = stream as u64;
-    SUCCESS
+pub(crate) fn stream_get_id(stream: StreamHandle) -> CuResult<u64> {
+    if has_stream_ids() { stream_get_id_raw(stream) } else { Ok(stream as u64) }
 }
 
-/// Writes up to `count` nodes of a graph; without `nodes`, returns their number in `count`.
-pub(crate) fn graph_get_nodes(
-    graph: GraphHandle,
-    nodes: Option<&mut [NodeHandle]>,
-    count: &mut usize,
-) -> CuResult {
-    let function = table::real::<
-        unsafe extern "C" fn(GraphHandle, *mut NodeHandle, &mut usize) -> CuResult,
-    >(id::cuGraphGetNodes);
-    let first = nodes.map_or(core::ptr::null_mut(), |nodes| {
-        *count = nodes.len();
-        nodes.as_mut_ptr()
-    });
-    // SAFETY: the signature is that of the driver's header; `count` is the length of the array.
-    unsafe { function(graph, first, count) }
+/// The nodes of a graph.
+pub(crate) fn graph_get_nodes(graph: GraphHandle) -> CuResult<Vec<NodeHandle>> {
+    let mut count = 0;
+    let ask = |nodes: *mut NodeHandle, count: &mut usize| {
+        // SAFETY: the signature is that of the driver's header; `nodes` is null or has `count` places.
+        result(unsafe {
+            table::real::<unsafe extern "C" fn(GraphHandle, *mut NodeHandle, &mut usize) -> CuCode>(
+                id::cuGraphGetNodes,
+            )(graph, nodes, count)
+        })
+    };
+    ask(null_mut(), &mut count)?;
+    let mut nodes = vec![0; count];
+    if count != 0 {
+        ask(nodes.as_mut_ptr(), &mut count)?;
+    }
+    Ok(nodes)
 }
 
 /// The bytes that a memory node of a graph allocates.
@@ -169,39 +224,48 @@ pub(crate) fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
     const PARAMS_WORDS: usize = 15;
     const BYTES_WORD: usize = 13;
     let mut params = [0; PARAMS_WORDS];
-    let function = table::real::<
-        unsafe extern "C" fn(NodeHandle, &mut [u64; PARAMS_WORDS]) -> CuResult,
-    >(id::cuGraphMemAllocNodeGetParams);
     // SAFETY: the driver writes a `CUDA_MEM_ALLOC_NODE_PARAMS`, of this size in all versions.
-    let code = unsafe { function(node, &mut params) };
-    (code == SUCCESS).then_some(params[BYTES_WORD])
+    let code = unsafe {
+        table::real::<unsafe extern "C" fn(NodeHandle, &mut [u64; PARAMS_WORDS]) -> CuCode>(
+            id::cuGraphMemAllocNodeGetParams,
+        )(node, &mut params)
+    };
+    result(code).is_ok().then_some(params[BYTES_WORD])
 }
 
 /// `cuLaunchKernelEx`, in the form that the program called.
-pub(crate) fn launch_kernel_ex(
+///
+/// # Safety
+///
+/// `id` is one of its forms; all else is the program's, with other attributes.
+pub(crate) unsafe fn launch_kernel_ex(
     id: usize,
     config: &LaunchConfig,
     kernel: usize,
-    params: usize,
-    extra: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
 ) -> CuResult {
-    let function =
-        table::real::<unsafe extern "C" fn(&LaunchConfig, usize, usize, usize) -> CuResult>(id);
-    // SAFETY: the signature is that of the driver's header; the arguments are the program's.
-    unsafe { function(config, kernel, params, extra) }
+    type Launch =
+        unsafe extern "C" fn(&LaunchConfig, usize, *mut *mut c_void, *mut *mut c_void) -> CuCode;
+    // SAFETY: the signature is that of the driver's header; the arguments are the caller's promise.
+    result(unsafe { table::real::<Launch>(id)(config, kernel, params, extra) })
 }
 
 /// `cuIpcOpenMemHandle`, in the version that the program called.
-pub(crate) fn ipc_open_mem_handle(
+///
+/// # Safety
+///
+/// `id` is one of its versions.
+pub(crate) unsafe fn ipc_open_mem_handle(
     id: usize,
-    pointer: &mut DevicePointer,
     handle: Handle64,
     flags: u32,
-) -> CuResult {
-    let function =
-        table::real::<unsafe extern "C" fn(&mut DevicePointer, Handle64, u32) -> CuResult>(id);
+) -> CuResult<DevicePointer> {
+    type Open = unsafe extern "C" fn(&mut DevicePointer, Handle64, u32) -> CuCode;
+    let mut pointer = 0;
     // SAFETY: the signature is that of the driver's header, the same for both versions.
-    unsafe { function(pointer, handle, flags) }
+    let code = unsafe { table::real::<Open>(id)(&mut pointer, handle, flags) };
+    result(code).map(|()| pointer)
 }
 
 /// Whether the driver has the context-wide barrier (12.5 and later).
@@ -211,24 +275,35 @@ pub(crate) fn has_context_barrier() -> bool {
 
 /// The thread's capture mode, which says which calls captures forbid.
 pub(crate) fn capture_mode() -> u32 {
-    let mut mode = CAPTURE_MODE_RELAXED;
-    let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
-    let found = mode;
-    if exchanged {
-        thread_exchange_capture_mode(&mut mode);
-    }
-    found
+    let relaxed = Relaxed::begin();
+    relaxed.before.unwrap_or(CAPTURE_MODE_RELAXED)
 }
 
 /// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail because of
 /// a capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries and records on streams that
 /// do not capture), and restores the mode.
 pub(crate) fn relaxed<T>(body: impl FnOnce() -> T) -> T {
-    let mut mode = CAPTURE_MODE_RELAXED;
-    let exchanged = thread_exchange_capture_mode(&mut mode) == SUCCESS;
-    let result = body();
-    if exchanged {
-        thread_exchange_capture_mode(&mut mode);
+    let _relaxed = Relaxed::begin();
+    body()
+}
+
+/// The mode before; None: this driver has none.
+struct Relaxed {
+    before: Option<u32>,
+}
+
+impl Relaxed {
+    fn begin() -> Relaxed {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        let exchanged = thread_exchange_capture_mode(&mut mode).is_ok();
+        Relaxed { before: exchanged.then_some(mode) }
     }
-    result
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.before {
+            let _ = thread_exchange_capture_mode(&mut mode);
+        }
+    }
 }

@@ -9,9 +9,9 @@ use core::ptr::{null, null_mut};
 use cachealloc_core::order::reuse::{Edge, EdgeKind, Node};
 
 use crate::driver::sys::{
-    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, CuResult, EdgeData, GRAPH_USER_OBJECT_MOVE,
-    GraphHandle, NOT_FOUND, NodeHandle, SET_CAPTURE_DEPENDENCIES, SUCCESS, StreamHandle,
-    USER_OBJECT_NO_DESTRUCTOR_SYNC,
+    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, CuCode, CuError, CuResult, EdgeData,
+    GRAPH_USER_OBJECT_MOVE, GraphHandle, NodeHandle, SET_CAPTURE_DEPENDENCIES, StreamHandle,
+    USER_OBJECT_NO_DESTRUCTOR_SYNC, result,
 };
 use crate::driver::{api, table};
 use crate::functions::id;
@@ -28,23 +28,29 @@ pub(crate) struct Capturing {
 
 /// None: the stream does not capture, its capture is dead, or the driver cannot report it.
 pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
+    type Info3 = unsafe extern "C" fn(
+        StreamHandle,
+        &mut u32,
+        &mut u64,
+        &mut GraphHandle,
+        &mut *const NodeHandle,
+        &mut *const EdgeData,
+        &mut usize,
+    ) -> CuCode;
+    type Info2 = unsafe extern "C" fn(
+        StreamHandle,
+        &mut u32,
+        &mut u64,
+        &mut GraphHandle,
+        &mut *const NodeHandle,
+        &mut usize,
+    ) -> CuCode;
     let (mut status, mut number, mut graph, mut count) = (CAPTURE_STATUS_NONE, 0, 0, 0);
     let (mut nodes, mut data): (*const NodeHandle, *const EdgeData) = (null(), null());
-    let code = if table::has(id::cuStreamGetCaptureInfo_v3) {
-        let function = table::real::<
-            unsafe extern "C" fn(
-                StreamHandle,
-                &mut u32,
-                &mut u64,
-                &mut GraphHandle,
-                &mut *const NodeHandle,
-                &mut *const EdgeData,
-                &mut usize,
-            ) -> CuResult,
-        >(id::cuStreamGetCaptureInfo_v3);
-        // SAFETY: the signature is that of the driver's header; every place is valid for the call.
-        unsafe {
-            function(
+    // SAFETY: the signatures are those of the driver's header; every place is valid for the call.
+    let code = unsafe {
+        if table::has(id::cuStreamGetCaptureInfo_v3) {
+            table::real::<Info3>(id::cuStreamGetCaptureInfo_v3)(
                 stream,
                 &mut status,
                 &mut number,
@@ -53,22 +59,18 @@ pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
                 &mut data,
                 &mut count,
             )
+        } else {
+            table::real::<Info2>(id::cuStreamGetCaptureInfo_v2)(
+                stream,
+                &mut status,
+                &mut number,
+                &mut graph,
+                &mut nodes,
+                &mut count,
+            )
         }
-    } else {
-        let function = table::real::<
-            unsafe extern "C" fn(
-                StreamHandle,
-                &mut u32,
-                &mut u64,
-                &mut GraphHandle,
-                &mut *const NodeHandle,
-                &mut usize,
-            ) -> CuResult,
-        >(id::cuStreamGetCaptureInfo_v2);
-        // SAFETY: as above.
-        unsafe { function(stream, &mut status, &mut number, &mut graph, &mut nodes, &mut count) }
     };
-    if code != SUCCESS || status != CAPTURE_STATUS_ACTIVE {
+    if result(code).is_err() || status != CAPTURE_STATUS_ACTIVE {
         return None;
     }
     // SAFETY: the driver's own arrays of this length, valid until this thread's next call about the
@@ -84,7 +86,7 @@ pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
 /// Appends the edges into a node. False: the driver cannot report them.
 pub(crate) fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     let mut count = 0;
-    if dependencies(node, None, &mut count) != SUCCESS {
+    if dependencies(node, None, &mut count).is_err() {
         return false;
     }
     if count == 0 {
@@ -92,7 +94,7 @@ pub(crate) fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     }
     let mut nodes: Vec<NodeHandle> = vec![0; count];
     let mut data = vec![EdgeData::default(); count];
-    if dependencies(node, Some((&mut nodes, &mut data)), &mut count) != SUCCESS {
+    if dependencies(node, Some((&mut nodes, &mut data)), &mut count).is_err() {
         return false;
     }
     nodes.truncate(count);
@@ -102,33 +104,28 @@ pub(crate) fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
 
 /// Sets the edges into the next node of the stream.
 pub(crate) fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResult {
+    type Update2 = unsafe extern "C" fn(
+        StreamHandle,
+        *const NodeHandle,
+        *const EdgeData,
+        usize,
+        u32,
+    ) -> CuCode;
+    type Update1 = unsafe extern "C" fn(StreamHandle, *const NodeHandle, usize, u32) -> CuCode;
     let nodes: Vec<NodeHandle> = terminals.iter().map(|edge| edge.from.0 as NodeHandle).collect();
-    if table::has(id::cuStreamUpdateCaptureDependencies_v2) {
-        let data: Option<Vec<EdgeData>> = terminals.iter().map(edge_data).collect();
-        let Some(data) = data else { return NOT_FOUND };
-        let function = table::real::<
-            unsafe extern "C" fn(
-                StreamHandle,
-                *const NodeHandle,
-                *const EdgeData,
-                usize,
-                u32,
-            ) -> CuResult,
-        >(id::cuStreamUpdateCaptureDependencies_v2);
-        // SAFETY: the signature is that of the driver's header; both arrays have this length.
-        return unsafe {
-            let (nodes, data) = (nodes.as_ptr(), data.as_ptr());
-            function(stream, nodes, data, terminals.len(), SET_CAPTURE_DEPENDENCIES)
-        };
-    }
-    if terminals.iter().any(|edge| edge.kind != EdgeKind::Full) {
-        return NOT_FOUND;
-    }
-    let function = table::real::<
-        unsafe extern "C" fn(StreamHandle, *const NodeHandle, usize, u32) -> CuResult,
-    >(id::cuStreamUpdateCaptureDependencies);
-    // SAFETY: as above.
-    unsafe { function(stream, nodes.as_ptr(), nodes.len(), SET_CAPTURE_DEPENDENCIES) }
+    let data: Option<Vec<EdgeData>> = terminals.iter().map(edge_data).collect();
+    let Some(data) = data else { return Err(CuError::NOT_FOUND) };
+    let (first, count) = (nodes.as_ptr(), nodes.len());
+    // SAFETY: the signatures are those of the driver's header; both arrays have this length.
+    result(unsafe {
+        if table::has(id::cuStreamUpdateCaptureDependencies_v2) {
+            let update = table::real::<Update2>(id::cuStreamUpdateCaptureDependencies_v2);
+            update(stream, first, data.as_ptr(), count, SET_CAPTURE_DEPENDENCIES)
+        } else {
+            let update = table::real::<Update1>(id::cuStreamUpdateCaptureDependencies);
+            update(stream, first, count, SET_CAPTURE_DEPENDENCIES)
+        }
+    })
 }
 
 /// The graph, and all that is made from it, keeps `data` alive: `gone(data)` is called, from any thread,
@@ -138,27 +135,26 @@ pub(crate) fn keep_with_graph(
     data: usize,
     gone: extern "C" fn(*mut c_void),
 ) -> CuResult {
-    let mut object = 0_usize;
-    let create = table::real::<
-        unsafe extern "C" fn(&mut usize, usize, extern "C" fn(*mut c_void), u32, u32) -> CuResult,
-    >(id::cuUserObjectCreate);
+    type Create =
+        unsafe extern "C" fn(&mut usize, usize, extern "C" fn(*mut c_void), u32, u32) -> CuCode;
+    type Retain = unsafe extern "C" fn(GraphHandle, usize, u32, u32) -> CuCode;
+    type Release = unsafe extern "C" fn(usize, u32) -> CuCode;
+    let mut object = 0;
     // SAFETY: the signature is that of the driver's header; `gone` lives as long as the process.
-    let code = unsafe { create(&mut object, data, gone, 1, USER_OBJECT_NO_DESTRUCTOR_SYNC) };
-    if code != SUCCESS {
-        return code;
-    }
-    let retain = table::real::<unsafe extern "C" fn(GraphHandle, usize, u32, u32) -> CuResult>(
-        id::cuGraphRetainUserObject,
-    );
+    result(unsafe {
+        let create = table::real::<Create>(id::cuUserObjectCreate);
+        create(&mut object, data, gone, 1, USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    })?;
     // SAFETY: as above; the graph is one that the driver named and that lives.
-    let code = unsafe { retain(graph, object, 1, GRAPH_USER_OBJECT_MOVE) };
-    if code != SUCCESS {
-        let release =
-            table::real::<unsafe extern "C" fn(usize, u32) -> CuResult>(id::cuUserObjectRelease);
+    let kept = result(unsafe {
+        let retain = table::real::<Retain>(id::cuGraphRetainUserObject);
+        retain(graph, object, 1, GRAPH_USER_OBJECT_MOVE)
+    });
+    if kept.is_err() {
         // SAFETY: as above; the only reference is ours still.
-        unsafe { release(object, 1) };
+        unsafe { table::real::<Release>(id::cuUserObjectRelease)(object, 1) };
     }
-    code
+    kept
 }
 
 /// Launches a graph without nodes and destroys it; `gone(data)` is called once that launch is over.
@@ -167,21 +163,15 @@ pub(crate) fn launch_empty(
     data: usize,
     gone: extern "C" fn(*mut c_void),
 ) -> CuResult {
-    let (mut graph, mut executable) = (0, 0);
-    let mut code = api::graph_create(&mut graph, 0);
-    if code != SUCCESS {
-        return code;
-    }
-    code = keep_with_graph(graph, data, gone);
-    if code == SUCCESS {
-        code = api::graph_instantiate(&mut executable, graph, 0);
-    }
-    if code == SUCCESS {
-        code = api::graph_launch(executable, stream);
-        api::graph_exec_destroy(executable);
-    }
-    api::graph_destroy(graph);
-    code
+    let graph = api::graph_create(0)?;
+    let launched = keep_with_graph(graph, data, gone).and_then(|()| {
+        let executable = api::graph_instantiate(graph, 0)?;
+        let launched = api::graph_launch(executable, stream);
+        let _ = api::graph_exec_destroy(executable);
+        launched
+    });
+    let _ = api::graph_destroy(graph);
+    launched
 }
 
 /// Whether this driver reports what a private pool needs (11.3 and later).
@@ -194,28 +184,22 @@ fn dependencies(
     places: Option<(&mut [NodeHandle], &mut [EdgeData])>,
     count: &mut usize,
 ) -> CuResult {
+    type Ask2 =
+        unsafe extern "C" fn(NodeHandle, *mut NodeHandle, *mut EdgeData, &mut usize) -> CuCode;
+    type Ask1 = unsafe extern "C" fn(NodeHandle, *mut NodeHandle, &mut usize) -> CuCode;
     let node = node.0 as NodeHandle;
     let (nodes, data) = match places {
         Some((nodes, data)) => (nodes.as_mut_ptr(), data.as_mut_ptr()),
         None => (null_mut(), null_mut()),
     };
-    if table::has(id::cuGraphNodeGetDependencies_v2) {
-        let function = table::real::<
-            unsafe extern "C" fn(
-                NodeHandle,
-                *mut NodeHandle,
-                *mut EdgeData,
-                &mut usize,
-            ) -> CuResult,
-        >(id::cuGraphNodeGetDependencies_v2);
-        // SAFETY: the signature is that of the driver's header; `count` is the length of both arrays.
-        return unsafe { function(node, nodes, data, count) };
-    }
-    let function = table::real::<
-        unsafe extern "C" fn(NodeHandle, *mut NodeHandle, &mut usize) -> CuResult,
-    >(id::cuGraphNodeGetDependencies);
-    // SAFETY: as above.
-    unsafe { function(node, nodes, count) }
+    // SAFETY: the signatures are those of the driver's header; `count` is the length of both arrays.
+    result(unsafe {
+        if table::has(id::cuGraphNodeGetDependencies_v2) {
+            table::real::<Ask2>(id::cuGraphNodeGetDependencies_v2)(node, nodes, data, count)
+        } else {
+            table::real::<Ask1>(id::cuGraphNodeGetDependencies)(node, nodes, count)
+        }
+    })
 }
 
 fn edges(nodes: &[NodeHandle], data: Option<&[EdgeData]>) -> Vec<Edge> {

@@ -1,22 +1,67 @@
-//! The part of the driver's ABI that we use. Results are plain integers, not an enum: a newer driver may
-//! return codes that no current header names. Struct layouts come from `cudarc`.
+//! The part of the driver's ABI that we use. Errors are numbers, not an enum: a newer driver may return
+//! codes that no current header names. Struct layouts come from `cudarc`.
+
+use core::fmt;
+use core::num::NonZero;
 
 pub(crate) use cudarc::driver::sys::CUlaunchConfig as LaunchConfig;
 
-/// `CUresult`.
-pub(crate) type CuResult = u32;
+/// `CUresult`, as a C function returns it.
+pub(crate) type CuCode = u32;
 
-pub(crate) const SUCCESS: CuResult = 0;
-pub(crate) const INVALID_VALUE: CuResult = 1;
-pub(crate) const OUT_OF_MEMORY: CuResult = 2;
-pub(crate) const INVALID_CONTEXT: CuResult = 201;
-pub(crate) const CONTEXT_IS_DESTROYED: CuResult = 709;
-pub(crate) const NOT_FOUND: CuResult = 500;
-pub(crate) const NOT_READY: CuResult = 600;
-/// A call from inside a host function of a stream.
-pub(crate) const NOT_PERMITTED: CuResult = 800;
-pub(crate) const PEER_ACCESS_ALREADY_ENABLED: CuResult = 704;
-pub(crate) const PEER_ACCESS_NOT_ENABLED: CuResult = 705;
+/// `CUresult` of a call that failed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct CuError(NonZero<CuCode>);
+
+/// What a call returns. Without a value it is the driver's code, bit by bit.
+pub(crate) type CuResult<T = ()> = Result<T, CuError>;
+
+const _: () = assert!(size_of::<CuResult>() == size_of::<CuCode>());
+
+impl CuError {
+    pub(crate) const INVALID_VALUE: CuError = CuError::of(1);
+    pub(crate) const OUT_OF_MEMORY: CuError = CuError::of(2);
+    pub(crate) const INVALID_CONTEXT: CuError = CuError::of(201);
+    pub(crate) const NOT_FOUND: CuError = CuError::of(500);
+    pub(crate) const NOT_READY: CuError = CuError::of(600);
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: CuError = CuError::of(704);
+    pub(crate) const PEER_ACCESS_NOT_ENABLED: CuError = CuError::of(705);
+    pub(crate) const CONTEXT_IS_DESTROYED: CuError = CuError::of(709);
+    /// A call from inside a host function of a stream.
+    pub(crate) const NOT_PERMITTED: CuError = CuError::of(800);
+
+    const fn of(code: CuCode) -> CuError {
+        CuError(NonZero::new(code).expect("0 is no error"))
+    }
+
+    /// Errors that a free must return: those of a lost context, and "not from a callback".
+    pub(crate) fn is_returned_by_free(self) -> bool {
+        self == CuError::NOT_PERMITTED || self.means_lost()
+    }
+
+    /// Whether the error means that a context is lost.
+    pub(crate) fn means_lost(self) -> bool {
+        matches!(self.0.get(), 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
+    }
+}
+
+impl fmt::Display for CuError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What this code of the driver says.
+#[inline(always)]
+pub(crate) fn result(code: CuCode) -> CuResult {
+    NonZero::new(code).map_or(Ok(()), |code| Err(CuError(code)))
+}
+
+/// The code by which a C function returns this.
+#[inline(always)]
+pub(crate) fn code(result: CuResult) -> CuCode {
+    result.map_or_else(|error| error.0.get(), |()| 0)
+}
 
 /// `CUdeviceptr`.
 pub(crate) type DevicePointer = u64;
@@ -232,8 +277,3 @@ pub(crate) struct EglFrame(pub [u64; EGL_FRAME_WORDS]);
 
 /// Three plane pointers and nine 32-bit fields, padded (`cudaEGL.h`).
 const EGL_FRAME_WORDS: usize = 8;
-
-/// Errors that a free must return: those of a lost context, and "not from a callback".
-pub(crate) fn is_returned_by_free(code: CuResult) -> bool {
-    matches!(code, NOT_PERMITTED | 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
-}

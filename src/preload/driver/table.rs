@@ -13,7 +13,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicUsize, Ordering};
 
 use crate::c_library::dlsym;
-use crate::driver::sys::{CuResult, NOT_FOUND};
+use crate::driver::sys::{CuCode, CuError, code};
 use crate::functions::{COUNT, FUNCTIONS, Function};
 
 const MAP_SLOTS: usize = 4096;
@@ -37,9 +37,11 @@ pub(crate) fn has(id: usize) -> bool {
 
 /// The real function, or one that returns `NOT_FOUND` if this driver has none.
 ///
-/// `F` must be the C signature of function `id`.
+/// # Safety
+///
+/// `F` is the C signature of function `id`.
 #[inline(always)]
-pub(crate) fn real<F: Copy>(id: usize) -> F {
+pub(crate) unsafe fn real<F: Copy>(id: usize) -> F {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F must be a function pointer") };
     let mut address = REAL[id].load(Ordering::Relaxed);
     if address.is_null() {
@@ -58,8 +60,8 @@ fn find_late(id: usize) -> *mut c_void {
     if address.is_null() { absent as *mut c_void } else { address }
 }
 
-extern "C" fn absent() -> CuResult {
-    NOT_FOUND
+extern "C" fn absent() -> CuCode {
+    code(Err(CuError::NOT_FOUND))
 }
 
 /// The known function at this address of the driver.

@@ -26,7 +26,7 @@ pub(crate) fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
 fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
     for _ in 0..TRIES_MAX {
-        release::everything_free(Some(device));
+        let _ = release::everything_free(Some(device));
         let arrivals = departures::awaited(device);
         if let Some(claimed) = tried() {
             return Some(claimed);

@@ -3,7 +3,7 @@
 
 use std::collections::btree_map::Entry;
 
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::driver_memory::limits;
 use crate::driver_memory::table::{Key, Physical, Served, TABLE};
 use crate::lock::lock;
@@ -49,9 +49,9 @@ pub(crate) fn releases(handle: u64) -> Ending {
 }
 
 impl Ending {
-    /// The driver's call has returned this code.
+    /// The driver's call has returned this.
     pub(crate) fn finish(self, code: CuResult) {
-        if code == SUCCESS { self.give_back() } else { self.restore() }
+        if code.is_ok() { self.give_back() } else { self.restore() }
     }
 
     pub(crate) fn give_back(self) {

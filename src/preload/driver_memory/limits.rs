@@ -17,7 +17,6 @@ use cachealloc_statistics::Limit;
 use crate::config;
 use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
 use crate::lock::lock;
 use crate::ordering::widen;
 use crate::process::patience::Patience;
@@ -82,9 +81,8 @@ pub(crate) fn left(device: i32) -> u64 {
 
 /// The bytes that this context could still get from the driver.
 pub(crate) fn free_bytes(context: &Context) -> u64 {
-    let (mut free, mut total) = (0, 0);
-    api::relaxed(|| context.enter(&mut || api::mem_get_info(&mut free, &mut total)));
-    (free as u64).min(left(context.device))
+    let info = api::relaxed(|| context.enter(api::mem_get_info));
+    info.map_or(0, |(free, _)| free as u64).min(left(context.device))
 }
 
 /// Sets the limit of a device from now on; 0: none. Memory held above it stays until it is freed. False:
@@ -113,8 +111,7 @@ pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<()
 
 /// Whether the driver has this device and we have a row for it.
 pub(crate) fn is_device(device: i32) -> bool {
-    let mut total_bytes = 0;
-    row(device).is_some() && api::device_total_mem(&mut total_bytes, device) == SUCCESS
+    row(device).is_some() && api::device_total_mem(device).is_ok()
 }
 
 fn put(device: i32, bytes: u64, by: By) {
@@ -244,10 +241,8 @@ fn known(device: i32) -> Option<u64> {
 
 #[cold]
 fn by_options(row: &Device, device: i32) -> u64 {
-    let mut total_bytes = 0;
-    if api::device_total_mem(&mut total_bytes, device) != SUCCESS {
-        return NO_LIMIT; // the driver itself reports it to any use of the device
-    }
+    // The driver itself reports it to any use of the device.
+    let Ok(total_bytes) = api::device_total_mem(device) else { return NO_LIMIT };
     let limit_bytes = config::get().limit.on(total_bytes as u64).unwrap_or(NO_LIMIT);
     let order = Ordering::Relaxed;
     match row.limit_bytes.compare_exchange(NOT_KNOWN, limit_bytes, order, order) {

@@ -4,7 +4,7 @@
 use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS};
+use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, pool_devices};
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
 
 /// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
 /// current context, which the driver reports.
-pub(crate) fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
+pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
     let Wanted { kind, bytes, mut counts, reported } = wanted;
     let place = match kind {
         MemoryKind::Physical(device) => Some((device, 0)),
@@ -70,7 +70,7 @@ pub(crate) fn ask(wanted: Wanted) -> Result<Option<Asked>, CuResult> {
             if reported == Reported::Here {
                 report(bytes);
             }
-            return Err(OUT_OF_MEMORY);
+            return Err(CuError::OUT_OF_MEMORY);
         }
     }
     let served = Served { device, bytes, context_id, ..Served::default() };
@@ -106,12 +106,9 @@ pub(crate) fn serve(
     call: impl FnOnce() -> CuResult,
     address: impl FnOnce() -> u64,
 ) -> CuResult {
-    let asked = match ask(wanted) {
-        Ok(asked) => asked,
-        Err(code) => return code,
-    };
+    let asked = ask(wanted)?;
     let code = call();
-    if code == SUCCESS
+    if code.is_ok()
         && let Some(asked) = asked
     {
         asked.served(address());
@@ -144,6 +141,5 @@ fn current() -> Option<(i32, u64)> {
     if let Ok(context) = lookup::current() {
         return Some((context.device, context.id));
     }
-    let mut device = 0;
-    (api::ctx_get_device(&mut device) == SUCCESS).then_some((device, 0))
+    api::ctx_get_device().ok().map(|device| (device, 0))
 }

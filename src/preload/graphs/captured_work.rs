@@ -7,7 +7,7 @@ use cachealloc_core::order::reuse::{Look, Mend, Reuse};
 use crate::config;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::graphs::{self, Capturing};
-use crate::driver::sys::{STREAM_PER_THREAD, SUCCESS, StreamHandle};
+use crate::driver::sys::{STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::AllocationPoints;
 use crate::ordering::{LEDGER, early_start};
 use crate::process::thread::{self, Thread};
@@ -62,14 +62,7 @@ impl Member {
     /// Runs `ask` where the handle means this stream. None: nowhere in this thread.
     fn in_its_context<T>(&self, ask: impl Fn() -> T) -> Option<T> {
         let Some((_, context)) = self.owner else { return Some(ask()) };
-        let mut answer = None;
-        if self.may_be_asked() {
-            context.enter(&mut || {
-                answer = Some(ask());
-                SUCCESS
-            });
-        }
-        answer
+        if self.may_be_asked() { context.enter(|| Ok(ask())).ok() } else { None }
     }
 }
 
@@ -128,7 +121,7 @@ impl Work {
             Mend::FullOrder => true,
             Mend::Set(terminals) => {
                 let set = || graphs::set_terminals(handle, terminals);
-                member.in_its_context(set) == Some(SUCCESS)
+                member.in_its_context(set) == Some(Ok(()))
             }
         };
         if !self.full_order.contains(&handle) {

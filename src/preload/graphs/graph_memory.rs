@@ -5,7 +5,7 @@
 
 use crate::books::Book;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle, SUCCESS};
+use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle};
 
 /// What an executable graph needs, and whether the driver has provided it.
 #[derive(Clone, Copy, PartialEq)]
@@ -63,33 +63,19 @@ pub(crate) fn lacks_room(executable: usize) -> bool {
         Some(Need { bytes, backed: false }) => bytes,
         _ => return false,
     };
-    let (mut free_bytes, mut total_bytes) = (0, 0);
-    let known = api::mem_get_info(&mut free_bytes, &mut total_bytes) == SUCCESS;
-    known && (free_bytes as u64) < bytes.saturating_add(SLACK_BYTES)
+    api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes.saturating_add(SLACK_BYTES))
 }
 
 /// The sum over all memory nodes: too much if nodes share memory.
 fn bytes_of(graph: GraphHandle) -> u64 {
-    let mut count = 0;
-    if api::graph_get_nodes(graph, None, &mut count) != SUCCESS || count == 0 {
-        return 0;
-    }
-    let mut nodes: Vec<NodeHandle> = vec![0; count];
-    if api::graph_get_nodes(graph, Some(&mut nodes), &mut count) != SUCCESS {
-        return 0;
-    }
+    let nodes = api::graph_get_nodes(graph).unwrap_or_default();
     nodes.iter().map(|node| bytes_of_node(*node)).fold(0, u64::saturating_add)
 }
 
 fn bytes_of_node(node: NodeHandle) -> u64 {
-    let mut kind = 0;
-    if api::graph_node_get_type(node, &mut kind) != SUCCESS {
-        return 0;
-    }
-    let mut child = 0;
-    match kind {
-        NODE_MEM_ALLOC => api::graph_mem_alloc_node_bytes(node).unwrap_or(0),
-        NODE_GRAPH if api::graph_child_graph(node, &mut child) == SUCCESS => bytes_of(child),
+    match api::graph_node_get_type(node) {
+        Ok(NODE_MEM_ALLOC) => api::graph_mem_alloc_node_bytes(node).unwrap_or(0),
+        Ok(NODE_GRAPH) => api::graph_child_graph(node).map_or(0, bytes_of),
         _ => 0,
     }
 }

@@ -16,7 +16,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, BlockState};
 
 use crate::driver::api;
-use crate::driver::sys::{POINTER_IS_MAPPED, SUCCESS};
+use crate::driver::sys::POINTER_IS_MAPPED;
 use crate::functions::Function;
 use crate::lock::lock;
 use crate::ordering::kernels;
@@ -126,10 +126,9 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
 
 /// Whether the program has memory here that is not ours.
 fn is_the_driver_s(address: u64) -> bool {
-    let mut mapped = 0;
     pagemap::extent_of(address).is_none()
-        && api::pointer_get_attribute(&mut mapped, POINTER_IS_MAPPED, address) == SUCCESS
-        && mapped & 0xFF != 0
+        && api::pointer_get_attribute(POINTER_IS_MAPPED, address)
+            .is_ok_and(|mapped| mapped & 0xFF != 0)
 }
 
 /// `CU_LAUNCH_PARAM_*` of the `extra` array.

@@ -15,7 +15,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, graphs};
 use crate::lock::lock;
 use crate::process::own_thread;
@@ -71,38 +71,33 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     passed.insert(context.id, Passed { behind, ended, over });
 }
 
-fn await_notes(context: &Context) -> CuResult {
+fn await_notes(context: &Context) {
     // A launch that a free has natively waited for is over, and the end of its graph reported.
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
     if let Some(event) = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)) {
-        api::relaxed(|| event.synchronize());
+        let _ = api::relaxed(|| event.synchronize());
     }
-    let mut pass = || {
-        let mut stream = 0;
-        let mut code = api::stream_create(&mut stream, STREAM_NON_BLOCKING);
-        if code == SUCCESS {
-            let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-            code = graphs::launch_empty(stream, number as usize, is_reported);
-            if code == SUCCESS {
-                wait_for(number, stream);
-            }
-            api::stream_destroy(stream);
+    let pass = || {
+        let stream = api::stream_create(STREAM_NON_BLOCKING)?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
+        let launched = graphs::launch_empty(stream, number as usize, is_reported);
+        if launched.is_ok() {
+            wait_for(number, stream);
         }
-        code
+        let _ = api::stream_destroy(stream);
+        launched
     };
-    let code = api::relaxed(|| context.enter(&mut pass));
-    if code != SUCCESS {
+    if api::relaxed(|| context.enter(pass)).is_err() {
         // The driver has no memory even for that: sleeps about twice as long as its thread takes.
         own_thread::sleep(NOTE_DELAY);
     }
-    code
 }
 
 fn wait_for(number: u64, stream: StreamHandle) {
     let begun = Instant::now();
     while REPORTED.load(Ordering::Acquire) < number && begun.elapsed() < WAIT_MAX {
         // The query makes the driver notice that the launch is over.
-        api::stream_query(stream);
+        let _ = api::stream_query(stream);
         own_thread::sleep(POLL_EVERY);
     }
 }

@@ -21,9 +21,7 @@ use cachealloc_core::{IdleMark, PrivatePool};
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
-use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, SUCCESS, StreamHandle,
-};
+use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, StreamHandle};
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
 use crate::graphs::names::NamedRanges;
 use crate::graphs::participants::{self, Threads};
@@ -150,9 +148,9 @@ pub(crate) fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
 
 /// A stream is about to wait for an event, and may thereby join a capture.
 pub(crate) fn may_join(stream: StreamHandle) -> Option<Member> {
-    let mut id = 0;
     let free = !lock(&OPEN).is_empty() && !captures::is_capturing(stream);
-    (free && api::stream_get_id(stream, &mut id) == SUCCESS).then(|| Member::new(stream, id))
+    let id = if free { api::stream_get_id(stream).ok() } else { None };
+    id.map(|id| Member::new(stream, id))
 }
 
 /// The stream has waited, or was not destroyed.
@@ -274,7 +272,7 @@ impl OpenCapture {
 
     /// Requests a call of `gone(data)` when the graph and all that is made from it are gone.
     fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
-        graphs::keep_with_graph(self.graph, data, gone) == SUCCESS
+        graphs::keep_with_graph(self.graph, data, gone).is_ok()
     }
 }
 

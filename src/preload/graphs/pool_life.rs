@@ -24,7 +24,6 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
 use crate::graphs::{note_fence, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
@@ -88,19 +87,19 @@ impl Ended {
             return true;
         }
         let over = match &self.event {
-            Some(event) => api::relaxed(|| event.query()) == SUCCESS,
+            Some(event) => api::relaxed(|| event.query()).is_ok(),
             None if is_over(self.context, self.pool) => true,
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
                 self.event = recorded.ok().map(|(event, _, _)| event);
                 // A capture may have begun since.
-                let over = |event: &EventRef| api::relaxed(|| event.query()) == SUCCESS;
+                let over = |event: &EventRef| api::relaxed(|| event.query()).is_ok();
                 self.event.as_ref().is_some_and(over)
             }
             // An old driver has only waits.
             None => {
                 !captures::any()
-                    && native_wait::wait_natively(self.context, Wait::BarrierFailed) == SUCCESS
+                    && native_wait::wait_natively(self.context, Wait::BarrierFailed).is_ok()
             }
         };
         let over = over && !pools::is_used_elsewhere(self.pool);

@@ -15,7 +15,7 @@ use crate::cache::blocks;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::sys::NOT_READY;
+use crate::driver::sys::CuError;
 use crate::graphs::names::NamedRanges;
 use crate::graphs::note_fence;
 use crate::lock::lock;
@@ -119,7 +119,7 @@ pub(crate) fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
 pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
     let event_of = |used: &(PrivatePool, EventRef)| (used.0 == pool).then(|| used.1.clone());
     let events: Vec<EventRef> = lock(&USED_ELSEWHERE).iter().filter_map(event_of).collect();
-    let used = events.iter().any(|event| api::relaxed(|| event.query()) == NOT_READY);
+    let used = events.iter().any(|event| api::relaxed(|| event.query()) == Err(CuError::NOT_READY));
     if !used && !events.is_empty() {
         lock(&USED_ELSEWHERE).retain(|(of, _)| *of != pool);
     }

@@ -56,7 +56,7 @@ pub(crate) fn allocate(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
-) -> Option<Result<u64, CuResult>> {
+) -> Option<CuResult<u64>> {
     let capture = open_captures::of_call(thread, context)?;
     serve(thread, &capture, context, bytes, None)
 }
@@ -68,7 +68,7 @@ pub(crate) fn allocate_on(
     context: &'static Context,
     stream: StreamHandle,
     bytes: u64,
-) -> Option<Result<u64, CuResult>> {
+) -> Option<CuResult<u64>> {
     let (capture, member) = open_captures::of_stream(stream)?;
     serve(thread, &capture, context, bytes, Some(member))
 }
@@ -204,7 +204,7 @@ fn serve(
     context: &'static Context,
     bytes: u64,
     member: Option<Member>,
-) -> Option<Result<u64, CuResult>> {
+) -> Option<CuResult<u64>> {
     let mut work = capture.enter()?;
     find_free(&mut work);
     let pool = capture.pool(&work, context);

@@ -3,7 +3,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::streams;
-use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, SUCCESS};
+use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult};
 use crate::functions::{Function, StreamAt};
 use crate::graphs::{open_captures, participants, pool_life};
 use crate::hooks::{beside, common, guarded, guarded_with, stream_of};
@@ -47,7 +47,7 @@ pub(crate) fn end(
     let stream = stream_of(function, words[0]);
     let end = || {
         let code = captures::end(stream, real);
-        if code != SUCCESS {
+        if code.is_err() {
             pool_life::graph_ended();
         }
         code
@@ -81,7 +81,7 @@ pub(crate) fn wait_event(
             let joining = open_captures::may_join(stream);
             let code = submit();
             drop(exclusive);
-            if let Some(member) = joining.filter(|_| code == SUCCESS) {
+            if let Some(member) = joining.filter(|_| code.is_ok()) {
                 open_captures::waited(member);
             }
             code
@@ -157,9 +157,9 @@ pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
             // SAFETY: the caller's promise.
             unsafe { participants::submits(thread, function, stream, words) };
         }
-        SUCCESS
+        Ok(())
     };
-    guarded_with(function, body, || SUCCESS);
+    let _ = guarded_with(function, body, || Ok(()));
 }
 
 /// The mode of a Begin. None: it does not capture into a graph.

@@ -7,7 +7,7 @@ use crate::cache::{departures, fill, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
 use crate::functions::Function;
 use crate::hooks::beside;
 use crate::memory_hooks;
@@ -92,11 +92,11 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     // SAFETY: our export of this function, with the words that it was called with; it takes no more
     // than four, and ignores what it does not take.
-    unsafe {
-        let export: unsafe extern "C" fn(usize, usize, usize, usize) -> CuResult =
+    result(unsafe {
+        let export: unsafe extern "C" fn(usize, usize, usize, usize) -> CuCode =
             core::mem::transmute(export);
         export(word(0), word(1), word(2), word(3))
-    }
+    })
 }
 
 /// The real call, repeated if it lacked memory that we hold.
@@ -130,12 +130,12 @@ fn retried_unless(
     real: &mut impl FnMut() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code == SUCCESS {
+    if code.is_ok() {
         return code;
     }
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
-    if code == OUT_OF_MEMORY && may_retry {
+    if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
         return last_word(function, captured, real);
     }
     code
@@ -149,7 +149,7 @@ fn last_word(
     captured: Captured,
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
-    let (mut code, mut seen) = (OUT_OF_MEMORY, departures::arrivals());
+    let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), departures::arrivals());
     for tries in 0..TRIES_MAX {
         let captures = || captures::any() && !thread::with(captures::is_beside);
         let forbidden = captured == Captured::Perhaps && captures();
@@ -161,7 +161,7 @@ fn last_word(
         }
         counters::count(Count::Retries);
         code = real();
-        if code != OUT_OF_MEMORY {
+        if code != Err(CuError::OUT_OF_MEMORY) {
             break;
         }
     }
@@ -171,17 +171,17 @@ fn last_word(
 /// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
 pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
-    if sticky_error::means_lost(code) && rule_holds(Rule::StickyErrorRefuses) {
+    if code.is_err_and(CuError::means_lost) && rule_holds(Rule::StickyErrorRefuses) {
         beside(function, sticky_error::note);
     }
 }
 
 /// The error that an allocation in the current context would natively return, if the context is lost.
 #[cold]
-pub(crate) fn lost_code(function: &'static Function) -> Option<CuResult> {
-    let mut code = None;
-    beside(function, || code = lookup::current().ok().and_then(sticky_error::code));
-    code
+pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
+    let mut error = None;
+    beside(function, || error = lookup::current().ok().and_then(sticky_error::of));
+    error
 }
 
 /// As `make_room`, in a guard of its own if the hook has none here.
@@ -201,12 +201,11 @@ fn made_room(function: &'static Function, seen: &mut u64) -> bool {
 /// threads are giving back. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
 pub(crate) fn make_room(seen: &mut u64) -> bool {
-    let mut device = 0;
-    let device = (api::ctx_get_device(&mut device) == SUCCESS).then_some(device);
+    let device = api::ctx_get_device().ok();
     let code = api::relaxed(|| release::everything_free(device));
     let arrivals = device.map_or_else(departures::arrivals, departures::awaited);
     let more = core::mem::replace(seen, arrivals) != arrivals;
-    code == SUCCESS && more
+    code.is_ok() && more
 }
 
 /// Other threads may take what was given back for this call, repeatedly.

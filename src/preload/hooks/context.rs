@@ -10,7 +10,7 @@ use crate::cache::{arenas, zones};
 use crate::config;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context, Home, end, lookup};
-use crate::driver::sys::{ContextHandle, CuResult, SUCCESS};
+use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, table};
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
@@ -30,7 +30,7 @@ pub(crate) fn init(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code == SUCCESS && bypass::is_caching() {
+    if code.is_ok() && bypass::is_caching() {
         beside(function, || {
             lifetime::started(signals::expect);
             observers::inspect_devices();
@@ -47,7 +47,7 @@ pub(crate) fn create(
 ) -> CuResult {
     let code = common::retried(function, real);
     let handle = words[0] as *const ContextHandle;
-    if code == SUCCESS && bypass::is_caching() && !handle.is_null() {
+    if code.is_ok() && bypass::is_caching() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
         let primary = function.id == id::cuDevicePrimaryCtxRetain;
@@ -88,7 +88,7 @@ pub(crate) fn destroy(
     }
     forget_kernels();
     let code = real();
-    let over = code == SUCCESS && !(function.id == id::cuCtxDetach && is_still(handle, id));
+    let over = code.is_ok() && !(function.id == id::cuCtxDetach && is_still(handle, id));
     beside(function, || end(id, ending, over));
     code
 }
@@ -107,7 +107,7 @@ pub(crate) fn primary_end(
     pending::wait_all(Wait::Teardown);
     if !rule_holds(Rule::EndsWhatWasThere) {
         let code = real();
-        let over = code == SUCCESS && !is_active(device);
+        let over = code.is_ok() && !is_active(device);
         widen(Rule::EndsWhatWasThere);
         beside(function, || primaries(device).iter().for_each(|(id, _)| end(*id, None, over)));
         return code;
@@ -122,7 +122,7 @@ pub(crate) fn primary_end(
     let code = real();
     beside(function, || {
         for (id, home, ending) in ending {
-            let over = code == SUCCESS && !(is_active(device) && is_still(home.handle, home.id));
+            let over = code.is_ok() && !(is_active(device) && is_still(home.handle, home.id));
             end(id, ending, over);
         }
     });
@@ -167,7 +167,7 @@ pub(crate) fn enable_peer(
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
                 code = peers::enabled(current.id, peer.id, code);
-                if code == SUCCESS {
+                if code.is_ok() {
                     arenas::admit_peer(peer, current.device);
                 }
             }
@@ -260,9 +260,7 @@ fn is_still(handle: ContextHandle, id: u64) -> bool {
 
 /// Whether the device has a primary context, perhaps another one by now.
 fn is_active(device: i32) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    let known = api::device_primary_ctx_get_state(device, &mut flags, &mut active) == SUCCESS;
-    !known || active != 0
+    api::device_primary_ctx_get_state(device).map_or(true, |(_, active)| active != 0)
 }
 
 /// The contexts of the device that the program did not create, by id: the primary one, and the green

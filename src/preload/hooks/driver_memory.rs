@@ -2,7 +2,7 @@
 //! arguments to what is asked of the table (`driver_memory/table.rs`).
 
 use crate::driver::api;
-use crate::driver::sys::{AllocationProperties, CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::driver_memory::ending::{self, Ending};
 use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
 use crate::driver_memory::table::{self, Key};
@@ -36,7 +36,7 @@ pub(crate) fn around(
     let call = match begun {
         Ok(Some(call)) => call,
         Ok(None) => return real(),
-        Err(code) => return code,
+        Err(error) => return Err(error),
     };
     let mut code = real();
     beside(function, || code = end(call, words, code));
@@ -46,7 +46,7 @@ pub(crate) fn around(
 /// None: it does nothing to the memory that we keep. Fails if the limit forbids it.
 ///
 /// What has invalid arguments does not count: the driver refuses it, whatever the limit.
-fn begin(function: &Function, words: &[usize]) -> Result<Option<Call>, CuResult> {
+fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
     const PAGE_BYTES: usize = 2 << 20;
     let word = |index: usize| words[index] as u64;
     let ask = |kind, bytes, counts| {
@@ -95,7 +95,7 @@ fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
     let made = || unsafe { *(words[0] as *const u64) };
     match call {
         Call::Ends(ending) => ending.finish(code),
-        _ if code != SUCCESS => {}
+        _ if code.is_err() => {}
         Call::Makes(Some(asked)) => asked.served(made()),
         Call::MakesPitched(Some(asked), before) => return pitched(words, made(), asked, before),
         Call::Makes(None) | Call::MakesPitched(None, _) => {}
@@ -114,15 +114,15 @@ fn pitched(words: &[usize], made: u64, mut asked: Asked, pitch_before: u64) -> C
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);
     if asked.grow_to(bytes) {
         asked.served(made);
-        return SUCCESS;
+        return Ok(());
     }
     drop(asked);
-    api::relaxed(|| api::mem_free(made));
+    let _ = api::relaxed(|| api::mem_free(made));
     // SAFETY: the program's places, which the driver has just written.
     unsafe {
         *(words[0] as *mut u64) = 0;
         *(words[1] as *mut u64) = pitch_before;
     }
     serving::report(bytes);
-    OUT_OF_MEMORY
+    Err(CuError::OUT_OF_MEMORY)
 }

@@ -8,7 +8,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::sys::{
     ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuResult,
     HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY, RESOURCE_LINEAR,
-    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription, SUCCESS,
+    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
 use crate::driver_memory::pool_devices;
 use crate::functions::{Function, id};
@@ -31,7 +31,7 @@ pub(crate) fn alloc(
     }
     let code = real();
     let pointer = words[0] as *const usize;
-    if code == SUCCESS && !pointer.is_null() {
+    if code.is_ok() && !pointer.is_null() {
         // SAFETY: the driver has just written it.
         pinned::given(unsafe { *pointer }, words[1]);
     }
@@ -206,7 +206,7 @@ pub(crate) fn pool_of_location(
 
 /// Notes where the pool's memory lies, and so whether it counts against the limit.
 fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: Option<i32>) {
-    if code == SUCCESS && pool != 0 && bypass::is_caching() {
+    if code.is_ok() && pool != 0 && bypass::is_caching() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *(pool as *const PoolHandle) };
         beside(function, || pool_devices::note(pool, device));

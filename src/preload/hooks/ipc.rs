@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, INVALID_VALUE, SUCCESS};
+use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{beside, common, guarded, pointer};
@@ -36,7 +36,7 @@ pub(crate) fn get(
         // The driver's own error, which no program expects for memory of `cuMemAlloc`.
         static SAID: AtomicBool = AtomicBool::new(false);
         let code = observed(function, Observer::Ipc, real);
-        if code != SUCCESS && !SAID.swap(true, Ordering::Relaxed) {
+        if code.is_err() && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
                 "{}: memory of expandable_segments:true cannot be exported",
                 function.base
@@ -47,7 +47,7 @@ pub(crate) fn get(
     if !bypass::is_caching() {
         // Blocks are not marked any more, so the driver's handle may be returned only if it means the
         // block.
-        return if extent.base() == address { real() } else { INVALID_VALUE };
+        return if extent.base() == address { real() } else { Err(CuError::INVALID_VALUE) };
     }
     guarded(
         function,
@@ -56,9 +56,9 @@ pub(crate) fn get(
             Some(block) if block.kind == Kind::Context && !handle.is_null() => {
                 export(function, &block, handle, real)
             }
-            _ => INVALID_VALUE,
+            _ => Err(CuError::INVALID_VALUE),
         },
-        || INVALID_VALUE,
+        || Err(CuError::INVALID_VALUE),
     )
 }
 
@@ -72,12 +72,10 @@ fn export(
 ) -> CuResult {
     observers::observe(Observer::Ipc);
     if !exported_blocks::mark(block) {
-        return INVALID_VALUE;
+        return Err(CuError::INVALID_VALUE);
     }
     let code = common::retried(function, real);
-    let Some(inside) = exported_blocks::inside(block).filter(|_| code == SUCCESS) else {
-        return code;
-    };
+    let Some(inside) = exported_blocks::inside(block).filter(|_| code.is_ok()) else { return code };
     if !rule_holds(Rule::InsideHandleIsOurs) {
         return code;
     }
@@ -88,9 +86,9 @@ fn export(
     unsafe { handle.write_unaligned(marked.unwrap_or([0; 64])) };
     if marked.is_none() {
         log::warn(format_args!("{}: {inside:?} does not fit into a handle", function.base));
-        return INVALID_VALUE;
+        return Err(CuError::INVALID_VALUE);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both versions.
@@ -108,7 +106,7 @@ pub(crate) fn open(
     let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
     let Some((plain, inside)) = ipc_handle::read(&handle) else {
         let code = observed(function, Observer::Ipc, real);
-        if code == SUCCESS {
+        if code.is_ok() {
             // SAFETY: the driver has just written it.
             let address = unsafe { pointer.read_unaligned() };
             beside(function, || note_whole(address));
@@ -123,9 +121,9 @@ pub(crate) fn open(
                 Ok(address) => {
                     // SAFETY: the program gave it for this.
                     unsafe { pointer.write_unaligned(address) };
-                    SUCCESS
+                    Ok(())
                 }
-                Err(code) => code,
+                Err(error) => Err(error),
             }
         },
         real,
@@ -137,19 +135,18 @@ fn open_inside(
     plain: &ipc_handle::Bytes,
     inside: Inside,
     flags: u32,
-) -> Result<u64, CuResult> {
+) -> CuResult<u64> {
     let context_id = lookup::current()?.id;
     let (mut base, handle) = (0, ipc_handle::by_value(plain));
-    let code = common::retried_mut(function, &mut || {
-        api::ipc_open_mem_handle(function.id, &mut base, handle, flags)
-    });
-    if code != SUCCESS {
-        return Err(code);
-    }
+    common::retried_mut(function, &mut || {
+        // SAFETY: this hook is that of both versions.
+        base = unsafe { api::ipc_open_mem_handle(function.id, handle, flags) }?;
+        Ok(())
+    })?;
     if !lies_in_mapping(base, inside) {
         log::warn(format_args!("{}: {inside:?} is outside of the opened mapping", function.base));
-        api::ipc_close_mem_handle(base);
-        return Err(INVALID_VALUE);
+        let _ = api::ipc_close_mem_handle(base);
+        return Err(CuError::INVALID_VALUE);
     }
     counters::count(Count::BlocksImported);
     Ok(imports::opened(base, inside, context_id))
@@ -163,10 +160,9 @@ fn note_whole(address: u64) {
 
 /// Checked if the driver says how much it mapped.
 fn lies_in_mapping(base: u64, inside: Inside) -> bool {
-    let (mut start, mut bytes) = (0, 0);
-    let code = api::mem_get_address_range(&mut start, &mut bytes, base);
     let end = inside.offset.saturating_add(inside.requested_bytes);
-    code != SUCCESS || (start <= base && end <= bytes as u64 - (base - start))
+    let fits = |(start, bytes)| start <= base && end <= bytes as u64 - (base - start);
+    api::mem_get_address_range(base).map_or(true, fits)
 }
 
 /// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
@@ -178,13 +174,13 @@ pub(crate) fn close(
     let (mut closing, address) = (Closing::Unknown, words[0] as u64);
     beside(function, || closing = imports::closes(address));
     let code = match closing {
-        Closing::Refused => return INVALID_VALUE,
+        Closing::Refused => return Err(CuError::INVALID_VALUE),
         Closing::Unknown | Closing::Whole { .. } => common::pass(function, words, real),
         Closing::Inside(import) => {
             common::pass(function, words, || api::ipc_close_mem_handle(import.base()))
         }
     };
-    if code != SUCCESS {
+    if code.is_err() {
         beside(function, || imports::close_failed(closing));
     }
     code

@@ -9,12 +9,12 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::cache::departures;
 use crate::driver::api;
 use crate::driver::sys::{
-    CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, SUCCESS,
+    CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
-use crate::hooks::{beside, guarded, stream_of};
+use crate::hooks::{beside, stream_of};
 use crate::ordering::{LEDGER, captures, early_start, kernels, pinned};
 use crate::process::bypass;
 
@@ -45,7 +45,10 @@ pub(crate) fn kernel_ex(
         let mut config = unsafe { *(words[0] as *const LaunchConfig) };
         config.attrs = attributes.as_mut_ptr().cast();
         config.numAttrs = attributes.len() as u32;
-        let ordered = || api::launch_kernel_ex(function.id, &config, words[1], words[2], words[3]);
+        let (params, extra) = (words[2] as *mut *mut c_void, words[3] as *mut *mut c_void);
+        // SAFETY: this hook is that of all its forms; the arguments are the program's.
+        let ordered =
+            || unsafe { api::launch_kernel_ex(function.id, &config, words[1], params, extra) };
         return launch(function, words[1], words[2], words[3], ordered);
     }
     launch(function, words[1], words[2], words[3], real)
@@ -73,11 +76,7 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
     if captures::maybe() && captures::is_capturing(stream) {
         return if open_captures::takes_full_order(stream) { in_order() } else { None };
     }
-    let mut id = 0;
-    if api::stream_get_id(stream, &mut id) != SUCCESS || early_start::allowed(id) {
-        return None;
-    }
-    in_order()
+    if early_start::allowed(api::stream_get_id(stream).ok()?) { None } else { in_order() }
 }
 
 /// Launches whose arguments were set by earlier calls, or are in an array of structs.
@@ -115,7 +114,7 @@ pub(crate) fn graph_instantiate(
     }
     let code = common::retried(function, real);
     let executable = words[0] as *const usize;
-    if code == SUCCESS && !executable.is_null() {
+    if code.is_ok() && !executable.is_null() {
         beside(function, || {
             // SAFETY: the driver has just written it.
             graph_memory::instantiated(unsafe { *executable }, words[1]);
@@ -159,11 +158,10 @@ fn with_graph_memory(
         if graph_memory::lacks_room(executable) {
             common::make_room(&mut departures::arrivals());
         }
-        0
     };
-    guarded(function, make_room, || 0);
+    beside(function, make_room);
     let code = common::submit_to(function, look, Captured::No, real);
-    if code == SUCCESS {
+    if code.is_ok() {
         graph_memory::launched(executable);
     }
     code
@@ -245,7 +243,6 @@ fn look_at_arguments(function: &'static Function, kernel: usize, params: usize, 
         unsafe {
             kernels::scan(kernel, params as *const *const c_void, extra as *const *const c_void)
         };
-        0
     };
-    guarded(function, scan, || 0);
+    beside(function, scan);
 }

@@ -5,7 +5,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::driver_memory::limits;
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
@@ -55,7 +55,7 @@ pub(crate) fn alloc(
             // SAFETY: the program gave it for this. The driver, too, writes a null pointer where it
             // fails (measured).
             unsafe { pointer.write(allocated.unwrap_or(0)) };
-            allocated.map_or_else(|code| code, |_| SUCCESS)
+            allocated.map(|_| ())
         },
         real,
     )
@@ -76,7 +76,7 @@ fn by_driver(
         let wanted = Wanted { kind, bytes, counts: true, reported };
         // SAFETY: the driver has just written it.
         let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
-        if code == SUCCESS {
+        if code.is_ok() {
             counters::count(Count::PassedToDriver);
             // SAFETY: the driver has just written it.
             common::fill(unsafe { pointer.read() }, bytes, None);
@@ -98,13 +98,13 @@ fn alloc_seldom(
     if !bypass::is_caching() {
         return Some(real());
     }
-    if let Some(code) = common::lost_code(function) {
+    if let Some(error) = common::lost(function) {
         let pointer = words[0] as *mut u64;
         if !pointer.is_null() {
             // SAFETY: the program gave it for this; the driver writes a null pointer where it fails.
             unsafe { pointer.write(0) };
         }
-        return Some(code);
+        return Some(Err(error));
     }
     let observed = common::observed_malloc(function, words);
     if observed.is_none() && captures::maybe() {
@@ -141,9 +141,9 @@ fn alloc_in_capture(
             });
             // SAFETY: as for any allocation.
             served.iter().for_each(|served| unsafe { pointer.write(served.unwrap_or(0)) });
-            served.and_then(Result::err).unwrap_or(SUCCESS)
+            served.map_or(Ok(()), |served| served.map(|_| ()))
         },
-        || SUCCESS,
+        || Ok(()),
     );
     match served {
         Some(_) => Some(code),
@@ -159,7 +159,7 @@ fn outside_of_captures(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
-) -> Option<Result<u64, CuResult>> {
+) -> Option<CuResult<u64>> {
     let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0);
     if let Ok(address) = allocated {
         participants::allocated_outside(thread, address);
@@ -225,7 +225,7 @@ pub(crate) fn info(
     }
     let code = common::retried(function, real);
     let (free_bytes, total_bytes) = (words[0] as *mut usize, words[1] as *mut usize);
-    if !bypass::is_caching() || code != SUCCESS || free_bytes.is_null() {
+    if !bypass::is_caching() || code.is_err() || free_bytes.is_null() {
         return code;
     }
     guarded(
@@ -237,7 +237,7 @@ pub(crate) fn info(
             // Memory on its way to the driver counts nowhere: ask again.
             if departures::awaited(context.device) != arrivals {
                 reclaimable = reclaimable_bytes(context);
-                real();
+                let _ = real();
             }
             // SAFETY: the driver has just written both, where not null.
             unsafe {
@@ -264,7 +264,7 @@ pub(crate) fn total(
 ) -> CuResult {
     let code = real();
     let bytes = words[0] as *mut usize;
-    if code == SUCCESS && !bytes.is_null() && bypass::is_caching() {
+    if code.is_ok() && !bytes.is_null() && bypass::is_caching() {
         beside(function, || {
             if let Some(limit_bytes) = limits::of(words[1] as i32) {
                 // SAFETY: the driver has just written it.

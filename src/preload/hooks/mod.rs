@@ -24,7 +24,7 @@ pub(crate) mod stream_ordered;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::driver::sys::{CuResult, STREAM_PER_THREAD, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::functions::Function;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
@@ -62,9 +62,9 @@ pub(crate) fn guarded(
 pub(crate) fn beside(function: &'static Function, body: impl FnOnce()) {
     let body = || {
         body();
-        SUCCESS
+        Ok(())
     };
-    guarded(function, body, || SUCCESS);
+    let _ = guarded(function, body, || Ok(()));
 }
 
 /// As `guarded`; the body gets the calling thread's record.

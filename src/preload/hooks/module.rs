@@ -4,7 +4,7 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, POINTER_IS_MANAGED, SUCCESS};
+use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
 use crate::functions::{Function, id};
 use crate::hooks::{common, guarded};
 use crate::ordering::{kernels, observers, pending, real_frees};
@@ -70,17 +70,16 @@ pub(crate) fn global(
 ) -> CuResult {
     let code = common::retried(function, real);
     let address = words[0] as *const u64;
-    if code != SUCCESS || address.is_null() || !bypass::is_caching() {
+    if code.is_err() || address.is_null() || !bypass::is_caching() {
         return code;
     }
     guarded(
         function,
         || {
-            let mut managed = 0;
             // SAFETY: the driver has just written it.
             let address = unsafe { *address };
-            let asked = api::pointer_get_attribute(&mut managed, POINTER_IS_MANAGED, address);
-            if asked == SUCCESS && managed != 0 {
+            let managed = api::pointer_get_attribute(POINTER_IS_MANAGED, address);
+            if managed.is_ok_and(|managed| managed != 0) {
                 observers::visible(VisibleCause::Managed);
             }
             code

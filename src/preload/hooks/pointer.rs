@@ -28,24 +28,28 @@ pub(crate) fn range(
             Some(import) => {
                 // SAFETY: each is null or the program's to be written.
                 unsafe { write_range(words, import.address, import.requested_bytes) };
-                SUCCESS
+                Ok(())
             }
             None => real(),
         };
     };
     // Without a current context the driver refuses every query (measured).
-    if api::ctx_get_id(0, &mut 0) != SUCCESS {
+    if api::ctx_get_id(0).is_err() {
         return real();
     }
     guarded(
         function,
         || match block_around(extent, words[2] as u64) {
             // Freed but still mapped: not an allocation to the program.
-            None => api::mem_get_address_range_into(words[0], words[1], UNKNOWN_ADDRESS),
+            // SAFETY: each is null or the program's to be written.
+            None => unsafe {
+                let (base, bytes) = (words[0] as *mut u64, words[1] as *mut usize);
+                api::mem_get_address_range_into(base, bytes, UNKNOWN_ADDRESS)
+            },
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
                 unsafe { write_range(words, block.address, block.requested_bytes) };
-                SUCCESS
+                Ok(())
             }
         },
         real,
@@ -73,10 +77,10 @@ pub(crate) fn attribute(
     guarded(
         function,
         || match block_around(extent, address as u64) {
-            None => INVALID_VALUE,
+            None => Err(CuError::INVALID_VALUE),
             Some(block) => answer(&Queried::Block(block), attribute, data).unwrap_or_else(|| {
                 let code = real();
-                if code == SUCCESS {
+                if code.is_ok() {
                     correct(&block, attribute, data);
                 }
                 code
@@ -103,7 +107,7 @@ pub(crate) fn attributes(
     }
     let Some(extent) = our_segment(words[3]) else {
         let code = common::retried(function, real);
-        if let Some(import) = imports::find(address).filter(|_| code == SUCCESS) {
+        if let Some(import) = imports::find(address).filter(|_| code.is_ok()) {
             // SAFETY: the program's arrays, which the driver has just worked with.
             unsafe { answer_all(&Queried::Import(import), words) };
         }
@@ -113,15 +117,18 @@ pub(crate) fn attributes(
         function,
         || {
             let Some(block) = block_around(extent, address) else {
-                let code = api::pointer_get_attributes(count, words[1], words[2], UNKNOWN_ADDRESS);
-                if code == SUCCESS {
+                let data = words[2] as *const *mut u64;
+                // SAFETY: the program's arrays of this length.
+                let code =
+                    unsafe { api::pointer_get_attributes(count, kinds, data, UNKNOWN_ADDRESS) };
+                if code.is_ok() {
                     // SAFETY: as above.
                     unsafe { answer_all(&Queried::Nothing(address), words) };
                 }
                 return code;
             };
             let code = common::retried(function, real);
-            if code == SUCCESS {
+            if code.is_ok() {
                 // SAFETY: as above.
                 unsafe { answer_all(&Queried::Block(block), words) };
             }
@@ -148,14 +155,16 @@ pub(crate) fn set_attribute(
     guarded(
         function,
         || {
-            let Some(block) = block_around(extent, words[2] as u64) else { return INVALID_VALUE };
+            let Some(block) = block_around(extent, words[2] as u64) else {
+                return Err(CuError::INVALID_VALUE);
+            };
             if !sync_memops || value.is_null() {
                 return real();
             }
             // SAFETY: not null, and the program's truth value, of a byte at least.
             let on = unsafe { value.read() } != 0;
-            let code = if on { real() } else { SUCCESS };
-            if code == SUCCESS {
+            let code = if on { real() } else { Ok(()) };
+            if code.is_ok() {
                 block.set_sync_memops(on);
             }
             code
@@ -174,16 +183,15 @@ pub(crate) fn range_handle(
     if let Some(extent) = our_segment(words[1]) {
         let judge = || {
             if block_around(extent, words[1] as u64).is_some() {
-                return SUCCESS;
+                return Ok(());
             }
             let at = UNKNOWN_ADDRESS + words[1] as u64 % UNKNOWN_ADDRESS;
             let (kind, flags) = (words[3] as u32, words[4] as u64);
-            api::mem_get_handle_for_address_range(words[0], at, words[2], kind, flags)
+            let handle = words[0] as *mut core::ffi::c_void;
+            // SAFETY: the program's place.
+            unsafe { api::mem_get_handle_for_address_range(handle, at, words[2], kind, flags) }
         };
-        let code = guarded(function, judge, || SUCCESS);
-        if code != SUCCESS {
-            return code;
-        }
+        guarded(function, judge, || Ok(()))?;
     }
     observer_hooks::address_handle(function, words, real)
 }
@@ -197,10 +205,10 @@ pub(crate) fn retain_handle(
 ) -> CuResult {
     let ours = our_segment(words[1]).is_some_and(Extent::is_expandable);
     if ours {
-        return INVALID_VALUE;
+        return Err(CuError::INVALID_VALUE);
     }
     let code = common::pass(function, words, real);
-    if code == SUCCESS {
+    if code.is_ok() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *(words[0] as *const u64) };
         beside(function, || table::retained(handle));
@@ -254,14 +262,12 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
     };
     // SAFETY: the program's to be written, eight bytes for these attributes.
     unsafe { data.write(value) };
-    Some(SUCCESS)
+    Some(Ok(()))
 }
 
 /// Stream-ordered memory natively belongs to the device's pool.
 fn pool_of(block: &LiveBlock) -> Option<u64> {
-    let mut pool = 0;
-    let code = api::device_get_default_mem_pool(&mut pool, block.context().device);
-    (code == SUCCESS).then_some(pool as u64)
+    api::device_get_default_mem_pool(block.context().device).ok().map(|pool| pool as u64)
 }
 
 /// Corrects the driver's result for the segment: memory of a stream-ordered pool cannot be exported or

@@ -6,12 +6,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::cache::pool_numbers::Number;
 use crate::cache::pools;
 use crate::driver::api;
-use crate::driver::sys::{
-    AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle, SUCCESS,
-};
+use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded};
+use crate::hooks::{beside, common};
 use crate::ipc::peers;
 use crate::ordering::observers;
 use crate::process::bypass;
@@ -41,14 +39,14 @@ pub(crate) fn get_attribute(
     let code = real();
     let number = Number::of(words[1] as u32).filter(|_| rule_holds(Rule::PoolNumbersAreOurs));
     if let Some(number) = number
-        && code == SUCCESS
+        && code.is_ok()
         && words[2] != 0
         && bypass::is_caching()
     {
         beside(function, || {
             let Some(device) = pools::device_of_default(words[0]) else { return };
-            let mut threshold_bytes = 0;
-            api::mem_pool_get_attribute(words[0], POOL_RELEASE_THRESHOLD, &mut threshold_bytes);
+            let threshold_bytes =
+                api::mem_pool_get_attribute(words[0], POOL_RELEASE_THRESHOLD).unwrap_or(0);
             // SAFETY: the program's place; the driver has just written such a number there.
             unsafe {
                 *(words[2] as *mut u64) += pools::number_of_device(device, number, threshold_bytes);
@@ -65,7 +63,7 @@ pub(crate) fn trim(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = common::pass(function, words, real);
-    if code == SUCCESS && bypass::is_caching() {
+    if code.is_ok() && bypass::is_caching() {
         beside(function, || {
             if let Some(device) = pools::device_of_default(words[0]) {
                 let keep = words[1] as u64;
@@ -87,7 +85,7 @@ pub(crate) fn set_access(
         beside(function, || observers::observe(Observer::PeerAccess));
     }
     let code = use_default(function, words, real);
-    if code == SUCCESS && bypass::is_caching() && words[1] != 0 {
+    if code.is_ok() && bypass::is_caching() && words[1] != 0 {
         beside(function, || {
             let Some(owner) = pools::device_of_default(words[0]) else { return };
             // SAFETY: the program's array of this length; the driver has read it.
@@ -117,7 +115,7 @@ pub(crate) fn set_attribute(
     }
     let code = real();
     if let Some(number) = number
-        && code == SUCCESS
+        && code.is_ok()
         && bypass::is_caching()
     {
         beside(function, || {
@@ -152,7 +150,6 @@ fn leave_if_default(function: &'static Function, pool: PoolHandle) {
         if let Some(device) = pools::device_of_default(pool) {
             pools::leave(device, "the program uses the default pool itself");
         }
-        0
     };
-    guarded(function, leave, || 0);
+    beside(function, leave);
 }

@@ -4,9 +4,9 @@ use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::{Context, lookup};
-use crate::driver::sys::{ContextHandle, CuResult, NOT_READY, SUCCESS};
+use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::{common, guarded, guarded_with};
+use crate::hooks::{beside, common, guarded_with};
 use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -20,10 +20,10 @@ pub(crate) fn ask_again(
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    if code == SUCCESS || !bypass::is_caching() {
+    if code.is_ok() || !bypass::is_caching() {
         return code;
     }
-    if code != NOT_READY {
+    if code != Err(CuError::NOT_READY) {
         common::note_lost(function, code);
         return code;
     }
@@ -31,9 +31,10 @@ pub(crate) fn ask_again(
         // Waits no further than necessary.
         let waits: [&dyn Fn() -> bool; 3] =
             [&|| pending::wait_own(thread), &pending::wait_for_left, &pending::wait_for_others];
+        let not_ready = Err(CuError::NOT_READY);
         waits
             .iter()
-            .fold(code, |code, wait| if code == NOT_READY && wait() { real() } else { code })
+            .fold(code, |code, wait| if code == not_ready && wait() { real() } else { code })
     };
     guarded_with(function, again, || code)
 }
@@ -54,14 +55,13 @@ pub(crate) fn synchronize(
     let find = || {
         let found = if handle == 0 { lookup::current() } else { lookup::of_handle(handle) };
         context = found.ok();
-        SUCCESS
     };
-    guarded(function, find, || SUCCESS);
+    beside(function, find);
     let part = LEDGER.exclusive.has_observed(Observer::GreenContext)
         && rule_holds(Rule::GreenWaitIsPartial);
     let Some(context) = context.filter(|_| !part) else {
         let code = real();
-        if code != SUCCESS {
+        if code.is_err() {
             common::note_lost(function, code);
         }
         return code;
@@ -69,7 +69,7 @@ pub(crate) fn synchronize(
     let seen = LEDGER.before_barrier(&context.covers);
     let code = real();
     match code {
-        SUCCESS => context.covers.waited(seen),
+        Ok(()) => context.covers.waited(seen),
         _ => common::note_lost(function, code),
     }
     code

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_void};
 
 use cachealloc_core::order::{BlindSpot, VisibleCause};
 
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::driver::table;
 use crate::functions::Function;
 use crate::interpose::substitute;
@@ -21,7 +21,7 @@ pub(crate) fn proc_address(
 ) -> CuResult {
     let code = real();
     let pointer = words[1] as *mut *mut c_void;
-    if code != SUCCESS || pointer.is_null() || bypass::is_switched_off() || !table::load() {
+    if code.is_err() || pointer.is_null() || bypass::is_switched_off() || !table::load() {
         return code;
     }
     // SAFETY: the driver has just written it.

@@ -6,7 +6,7 @@ use cachealloc_core::{Requester, StreamId};
 use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, OUT_OF_MEMORY, PoolHandle, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::private_pools;
@@ -79,7 +79,7 @@ fn served(
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let (pointer, bytes) = (words[0] as *mut u64, words[1]);
-    let whole = || match common::lost_code(function) {
+    let whole = || match common::lost(function) {
         Some(_) => Some(native(function, stream, real)),
         None => common::observed_malloc(function, words),
     };
@@ -100,7 +100,7 @@ fn served(
             let wanted = Wanted { kind, bytes, counts: true, reported };
             // SAFETY: the driver has just written it.
             let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
-            if code == SUCCESS {
+            if code.is_ok() {
                 // SAFETY: the driver has just written it.
                 common::fill(unsafe { pointer.read() }, bytes, Some(stream));
             } else if pool.is_none() {
@@ -117,7 +117,7 @@ fn served(
             if let Some(address) = served_in_capture(thread, stream, pool, bytes as u64) {
                 // SAFETY: the program gave it for this.
                 unsafe { pointer.write(address) };
-                return SUCCESS;
+                return Ok(());
             }
             let Some((context, stream_id)) = server(stream, pool) else {
                 counters::count(Count::AsyncNative);
@@ -131,11 +131,11 @@ fn served(
                     early_start::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };
-                    SUCCESS
+                    Ok(())
                 }
                 Err(_) => {
                     let code = by_driver(Reported::ByCaller);
-                    if code == OUT_OF_MEMORY {
+                    if code == Err(CuError::OUT_OF_MEMORY) {
                         shortage::happened(context, bytes as u64, capture::of_allocation());
                     }
                     code
@@ -187,8 +187,10 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
 fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
     let context = lookup::current().ok()?;
     let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
-    let mut id = 0;
-    (ours && api::stream_get_id(stream, &mut id) == SUCCESS).then_some((context, id))
+    if !ours {
+        return None;
+    }
+    Some((context, api::stream_get_id(stream).ok()?))
 }
 
 /// The driver's own call, counted as a submission: it orders work on its stream.
@@ -211,12 +213,12 @@ fn native(
 /// an expendable pointer of the same kind; its code, and its effect on the capture, are what the program
 /// gets (hazard 18).
 fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
-    let Some(extent) = pagemap::extent_of(address) else { return SUCCESS };
+    let Some(extent) = pagemap::extent_of(address) else { return Ok(()) };
     match native_wait::spend_sentinel(extent.context(), |pointer| {
         api::mem_free_async(pointer, stream)
     }) {
         // The driver would have accepted it: the block waits for the capture to end.
-        SUCCESS => frees::parked(thread, address),
+        Ok(()) => frees::parked(thread, address),
         code => code,
     }
 }

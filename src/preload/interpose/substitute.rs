@@ -21,9 +21,9 @@ fn in_driver(address: *mut c_void) -> bool {
     // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it in.
     let (mut of_address, mut of_driver): (libc::Dl_info, libc::Dl_info) =
         unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
-    let anchor = table::real::<extern "C" fn(u32) -> u32>(crate::functions::id::cuInit);
-    // SAFETY: both addresses are only looked up, not read.
+    // SAFETY: the signature is that of the driver's header; both addresses are only looked up, not read.
     let found = unsafe {
+        let anchor = table::real::<extern "C" fn(u32) -> u32>(crate::functions::id::cuInit);
         libc::dladdr(address, &mut of_address) != 0
             && libc::dladdr(anchor as *const c_void, &mut of_driver) != 0
     };

@@ -7,7 +7,7 @@
 
 use crate::cache::blocks;
 use crate::contexts::{self, Context};
-use crate::driver::sys::{self, CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::pagemap::{self, LiveBlock, Place};
@@ -51,7 +51,7 @@ pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
 /// has waited for no less than this requires.
 #[inline]
 pub(crate) fn after_free(context: &'static Context, code: CuResult) -> CuResult {
-    if !ipc::any_exported() || code != SUCCESS { code } else { give_back_retired(context) }
+    if !ipc::any_exported() || code.is_err() { code } else { give_back_retired(context) }
 }
 
 #[cold]
@@ -61,6 +61,8 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let leaving = Leaving::new(context, &mut allocator, retired);
     drop(allocator);
     // The program's block is freed whatever happens to the segments; the program may not free it again.
-    let code = leaving.release(context);
-    if sys::is_returned_by_free(code) { code } else { SUCCESS }
+    leaving.release(context).or_else(|error| match error.is_returned_by_free() {
+        true => Err(error),
+        false => Ok(()),
+    })
 }

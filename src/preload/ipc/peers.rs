@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use crate::cache::arenas;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, SUCCESS};
+use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::log;
 use crate::ordering::observers;
@@ -63,9 +63,9 @@ pub(crate) fn any() -> bool {
 /// Corrects the result `code` of `cuCtxEnablePeerAccess` for work of `guest` in memory of `owner`.
 pub(crate) fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
     match lock(&PEERS).of_program(Opening { owner, guest }) {
-        Some(of_program) if code == PEER_ACCESS_ALREADY_ENABLED && !*of_program => {
+        Some(of_program) if code == Err(CuError::PEER_ACCESS_ALREADY_ENABLED) && !*of_program => {
             *of_program = true;
-            SUCCESS
+            Ok(())
         }
         _ => code,
     }
@@ -76,7 +76,7 @@ pub(crate) fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
     let mut peers = lock(&PEERS);
     let of_program = peers.of_program(Opening { owner, guest })?;
     let was = core::mem::replace(of_program, false);
-    Some(if was { SUCCESS } else { PEER_ACCESS_NOT_ENABLED })
+    Some(if was { Ok(()) } else { Err(CuError::PEER_ACCESS_NOT_ENABLED) })
 }
 
 impl Peers {
@@ -91,17 +91,16 @@ fn open_to(guest: &'static Context, owner: i32) {
     let owners = contexts::all().filter(|context| context.device == owner && has_memory(context));
     for context in owners {
         arenas::admit_peer(context, guest.device);
-        let code =
-            api::relaxed(|| guest.enter(&mut || api::ctx_enable_peer_access(context.handle, 0)));
+        let code = api::relaxed(|| guest.enter(|| api::ctx_enable_peer_access(context.handle, 0)));
         match code {
-            SUCCESS => {
+            Ok(()) => {
                 let opening = Opening { owner: context.id, guest: guest.id };
                 lock(&PEERS).opened.push((opening, false));
             }
             // The program enabled it first.
-            PEER_ACCESS_ALREADY_ENABLED => {}
-            code => log::warn(format_args!(
-                "device {}: cannot open memory of its pool to device {} ({code})",
+            Err(CuError::PEER_ACCESS_ALREADY_ENABLED) => {}
+            Err(error) => log::warn(format_args!(
+                "device {}: cannot open memory of its pool to device {} ({error})",
                 owner, guest.device
             )),
         }

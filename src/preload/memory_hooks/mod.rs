@@ -18,7 +18,7 @@ pub(crate) use table::Table;
 
 use core::ptr::null;
 
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 use crate::driver_memory::table::{Observed, observe, observed};
 use crate::memory_hooks::guard::Escape;
 use crate::memory_hooks::table::Event;
@@ -57,7 +57,7 @@ pub(crate) unsafe fn around_malloc(
         let code = call.during(allocate);
         let [mem_size, address, pmem_id] = match code {
             // SAFETY: the caller's promise.
-            SUCCESS => call.describe(unsafe { pointer.read() }, bytes),
+            Ok(()) => call.describe(unsafe { pointer.read() }, bytes),
             _ => [rounded, 0, 0],
         };
         call.notify(Event::MallocPost, [bytes, mem_size, address, pmem_id]);
@@ -112,7 +112,7 @@ pub(crate) unsafe fn around_driver(
         call.before_driver(bytes);
         let code = ask();
         // SAFETY: the caller's promise.
-        call.after_driver(bytes, if code == SUCCESS { unsafe { pointer.read() } } else { 0 });
+        call.after_driver(bytes, if code.is_ok() { unsafe { pointer.read() } } else { 0 });
         code
     })
 }

@@ -15,7 +15,7 @@ use crate::cache::stream_frees;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, real_frees, widen};
 use crate::process::thread::Thread;
@@ -29,7 +29,7 @@ pub(crate) enum Refused {
     /// for the work of all of them.
     ContextBusy,
     /// The driver's code.
-    Failed(CuResult),
+    Failed(CuError),
 }
 
 /// A barrier that was made.
@@ -82,9 +82,7 @@ pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, 
 fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     let (event, seen, mark) = record_inside(context, event)?;
     let code = api::ctx_wait_event(context.handle, event.handle());
-    if code != SUCCESS {
-        return Err(Refused::Failed(code));
-    }
+    code.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());
@@ -121,8 +119,8 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<RecordedE
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = stream_frees::mark(context);
     match api::ctx_record_event(context.handle, event.handle()) {
-        SUCCESS => Ok((event, seen, mark)),
-        code => Err(Refused::Failed(code)),
+        Ok(()) => Ok((event, seen, mark)),
+        Err(error) => Err(Refused::Failed(error)),
     }
 }
 
@@ -145,7 +143,7 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
 pub(crate) fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
     // A capture may have begun since the gate was passed.
     let code = waits::timed(reason, || api::relaxed(|| passed.event.synchronize()));
-    if code == SUCCESS {
+    if code.is_ok() {
         context.covers.waited(passed.seen);
         if let Some(mark) = passed.mark {
             stream_frees::barrier_passed(context, mark);

@@ -15,7 +15,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
-    CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS, StreamHandle,
+    CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
 };
 use crate::graphs::{open_captures, participants, pools};
 use crate::lock::lock;
@@ -80,7 +80,7 @@ pub(crate) fn begin(
     let capture = capture.or_else(|| unidentified(stream, context.id));
     let _changing = Changing::new(stream, capture);
     let code = real();
-    if let (SUCCESS, Some(capture), Some(mode)) = (code, capture, mode) {
+    if let (Ok(()), Some(capture), Some(mode)) = (code, capture, mode) {
         open_captures::begun(stream, capture.stream_id, context, mode);
     }
     code
@@ -107,7 +107,7 @@ pub(crate) fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> 
         id.iter().for_each(|id| stream_destroyed(*id));
     }
     let code = real();
-    if code == SUCCESS {
+    if code.is_ok() {
         if let Some(id) = id {
             stream_destroyed(id);
             pools::note_graph_ended();
@@ -147,8 +147,7 @@ pub(crate) fn context_destroyed(context: &Context) {
 /// Whether this stream captures (`true` also if the driver does not say). For the stream of a call of
 /// the program; `any` queries the others.
 pub(crate) fn is_capturing(stream: StreamHandle) -> bool {
-    let mut status = CAPTURE_STATUS_NONE;
-    api::stream_is_capturing(stream, &mut status) != SUCCESS || status != CAPTURE_STATUS_NONE
+    api::stream_is_capturing(stream) != Ok(CAPTURE_STATUS_NONE)
 }
 
 #[cold]
@@ -186,10 +185,7 @@ impl Set {
 fn may_ask(owners: &[(u64, usize)], capture: &Capture) -> bool {
     let owner = owners.iter().find(|(id, _)| *id == capture.stream_id);
     // With another context current the handle means another stream.
-    let here = || {
-        let mut id = 0;
-        api::ctx_get_id(0, &mut id) == SUCCESS && id == capture.context_id
-    };
+    let here = || api::ctx_get_id(0) == Ok(capture.context_id);
     owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number) && here())
 }
 
@@ -235,10 +231,6 @@ fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
 /// Called before the capture begins; see `destroy`. `None`: the stream cannot be identified, and its
 /// capture is not tracked (the real call will fail).
 fn identify(stream: StreamHandle, context_id: u64) -> Option<Capture> {
-    let mut stream_id = 0;
-    (api::stream_get_id(stream, &mut stream_id) == SUCCESS).then_some(Capture {
-        stream_id,
-        stream_handle: stream as u64,
-        context_id,
-    })
+    let stream_id = api::stream_get_id(stream).ok()?;
+    Some(Capture { stream_id, stream_handle: stream as u64, context_id })
 }

@@ -12,7 +12,7 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::ordering::{observers, pinned};
 
@@ -131,17 +131,16 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     kernel
 }
 
-type Ask = fn(usize, usize, &mut usize, &mut usize) -> CuResult;
+type Ask = fn(usize, usize) -> CuResult<(usize, usize)>;
 
 /// The sizes of all arguments. The driver returns an error after the last one; an error at the first may
 /// mean "no arguments" or "not such a handle".
 fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
     let mut sizes = Vec::new();
     for index in 0..ARGUMENTS_MAX {
-        let (mut offset, mut bytes) = (0, 0);
-        match info(kernel, index, &mut offset, &mut bytes) {
-            SUCCESS => sizes.push(bytes),
-            crate::driver::sys::INVALID_VALUE => return Some(sizes.into()),
+        match info(kernel, index) {
+            Ok((_, bytes)) => sizes.push(bytes),
+            Err(CuError::INVALID_VALUE) => return Some(sizes.into()),
             _ => return None,
         }
     }

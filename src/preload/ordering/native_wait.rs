@@ -5,7 +5,7 @@
 use crate::cache::stream_frees;
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, DevicePointer, OUT_OF_MEMORY, SUCCESS};
+use crate::driver::sys::{CuError, CuResult, DevicePointer};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures, real_frees};
 use crate::process::bypass;
@@ -22,8 +22,8 @@ pub(crate) fn wait_natively(context: &'static Context, reason: Wait) -> CuResult
     let seen = LEDGER.before_barrier(&context.covers);
     // In bypass the core may be inconsistent, and serves nothing any more.
     let mark = if bypass::is_caching() { stream_frees::mark(context) } else { None };
-    let code = api::relaxed(|| context.enter(&mut || free_sentinel(context, reason)));
-    if code == SUCCESS {
+    let code = api::relaxed(|| context.enter(|| free_sentinel(context, reason)));
+    if code.is_ok() {
         context.covers.waited(seen);
         if let Some(mark) = mark {
             stream_frees::barrier_passed(context, mark);
@@ -41,9 +41,10 @@ fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
 }
 
 fn next_sentinel(context: &Context) -> Option<DevicePointer> {
-    let mut fresh = 0;
     let mut kept = lock(&context.sentinels.0);
-    while kept.len() < SENTINELS_KEPT && api::mem_alloc(&mut fresh, SENTINEL_BYTES) == SUCCESS {
+    while kept.len() < SENTINELS_KEPT
+        && let Ok(fresh) = api::mem_alloc(SENTINEL_BYTES)
+    {
         kept.push(fresh);
     }
     kept.pop()
@@ -58,7 +59,7 @@ pub(crate) fn keep(context: &Context, pointer: DevicePointer) {
 /// kill no capture; else uses another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     if bypass::is_caching() && release::one_by_waiting(context) {
-        return SUCCESS;
+        return Ok(());
     }
     if captures::any() {
         return waits::timed(reason, free_pinned_page);
@@ -69,11 +70,7 @@ fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
 /// The end of pinned memory waits for the device as well (measured), and needs only host memory.
 fn free_pinned_page() -> CuResult {
     const PAGE_BYTES: usize = 4096;
-    let mut page = 0;
-    match api::mem_host_alloc(&mut page, PAGE_BYTES, 0) {
-        SUCCESS => api::mem_free_host(page),
-        code => code,
-    }
+    api::mem_free_host(api::mem_host_alloc(PAGE_BYTES, 0)?)
 }
 
 /// Lets the driver free a sentinel in place of a block of ours, and returns its code. If the driver
@@ -82,15 +79,10 @@ pub(crate) fn spend_sentinel(
     context: &'static Context,
     spend: impl FnOnce(DevicePointer) -> CuResult,
 ) -> CuResult {
-    let mut sentinel = None;
-    let take = || {
-        sentinel = next_sentinel(context);
-        SUCCESS
-    };
-    api::relaxed(|| context.enter(&mut { take }));
-    let Some(pointer) = sentinel else { return OUT_OF_MEMORY };
+    let sentinel = api::relaxed(|| context.enter(|| Ok(next_sentinel(context))));
+    let pointer = sentinel.ok().flatten().ok_or(CuError::OUT_OF_MEMORY)?;
     let code = spend(pointer);
-    if code != SUCCESS {
+    if code.is_err() {
         keep(context, pointer);
     }
     code

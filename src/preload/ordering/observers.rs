@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{
-    ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS, SUCCESS,
+    ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
 };
 use crate::lock::lock;
 use crate::ordering::{LEDGER, elision, pending};
@@ -66,9 +66,8 @@ pub(crate) fn watch_submission() {
 
 #[cold]
 fn watch_submission_slowly() {
-    let mut id = 0;
     if LEDGER.exclusive.observers() == 0
-        && api::ctx_get_id(0, &mut id) == SUCCESS
+        && let Ok(id) = api::ctx_get_id(0)
         && LEDGER.exclusive.submits(id)
     {
         observe(Observer::SecondContext);
@@ -125,20 +124,13 @@ pub(crate) fn forget_context(id: u64) {
 
 /// After `cuInit`: records what the devices and the process reveal at once.
 pub(crate) fn inspect_devices() {
-    let mut count = 0;
-    if api::device_get_count(&mut count) != SUCCESS {
-        return;
-    }
+    let Ok(count) = api::device_get_count() else { return };
     watch_no_more(count);
-    let attribute = |device, attribute| {
-        let mut value = 0;
-        (api::device_get_attribute(&mut value, attribute, device) == SUCCESS).then_some(value)
-    };
     for device in 0..count {
-        if attribute(device, DEVICE_PAGEABLE_MEMORY_ACCESS) == Some(1) {
+        if api::device_get_attribute(DEVICE_PAGEABLE_MEMORY_ACCESS, device) == Ok(1) {
             visible(VisibleCause::PageableAccess);
         }
-        if attribute(device, DEVICE_CONCURRENT_MANAGED_ACCESS) == Some(0) {
+        if api::device_get_attribute(DEVICE_CONCURRENT_MANAGED_ACCESS, device) == Ok(0) {
             visible(VisibleCause::NoConcurrentManaged);
         }
     }

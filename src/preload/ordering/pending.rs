@@ -24,7 +24,7 @@ use crate::clock::Instant;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::sys::{NOT_READY, SUCCESS};
+use crate::driver::sys::CuError;
 use crate::lock::lock;
 use crate::ordering::LEDGER;
 use crate::process::own_thread;
@@ -100,7 +100,7 @@ fn wait_pending(context: &Context, number: BarrierNumber, event: &EventRef) {
         return;
     }
     let Some(_open) = context.stay_open() else { return };
-    if waits::timed(Wait::Query, || api::relaxed(|| event.synchronize())) == SUCCESS {
+    if waits::timed(Wait::Query, || api::relaxed(|| event.synchronize())).is_ok() {
         context.covers.pending_barriers.complete(number);
     }
 }
@@ -140,14 +140,14 @@ pub(crate) fn wait_for_others() -> bool {
         let patience = patience_left();
         let over = waits::timed(Wait::Query, || {
             let mut code = api::relaxed(|| event.query());
-            while code == NOT_READY && begun.elapsed() < patience {
+            while code == Err(CuError::NOT_READY) && begun.elapsed() < patience {
                 own_thread::sleep(POLL_EVERY);
                 code = api::relaxed(|| event.query());
             }
             code
         });
         WAITED_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        if over == SUCCESS {
+        if over.is_ok() {
             context.covers.pending_barriers.complete(number);
         }
     }
@@ -192,10 +192,10 @@ pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(_open) = context.stay_open() else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
     if !rule_holds(Rule::PendingBarrierIsOfItsFree) {
-        context.enter(&mut api::ctx_synchronize);
+        let _ = context.enter(api::ctx_synchronize);
         return;
     }
-    if waits::timed(reason, || api::relaxed(|| event.synchronize())) == SUCCESS {
+    if waits::timed(reason, || api::relaxed(|| event.synchronize())).is_ok() {
         context.covers.pending_barriers.complete(number);
     }
 }
@@ -221,11 +221,11 @@ pub(crate) fn wait_at_end() {
 }
 
 fn end_behind(event: &EventRef, until: Instant) {
-    while api::relaxed(|| event.query()) == NOT_READY && Instant::now() < until {
+    while api::relaxed(|| event.query()) == Err(CuError::NOT_READY) && Instant::now() < until {
         own_thread::sleep(END_WAIT_STEP);
     }
     // Returns at once, and flushes the output of kernels (measured); a query does not.
-    if api::relaxed(|| event.query()) == SUCCESS {
+    if api::relaxed(|| event.query()).is_ok() {
         let _ = api::relaxed(|| event.synchronize());
     }
 }

@@ -5,7 +5,6 @@ use core::ffi::CStr;
 use cachealloc_options::Word;
 
 use crate::driver::api;
-use crate::driver::sys::SUCCESS;
 use crate::driver_memory::limits;
 use crate::{config, contexts, log};
 
@@ -21,10 +20,9 @@ pub(crate) fn say() {
     let config = config::get();
     let mut name = [0; NAME_BYTES_MAX];
     let code = api::device_get_name(&mut name, NAME_BYTES_MAX as i32, context.device);
-    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| code == SUCCESS);
+    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| code.is_ok());
     let name = name.map_or("unknown".into(), CStr::to_string_lossy);
-    let mut version = 0;
-    api::driver_get_version(&mut version); // 0 is no version
+    let version = api::driver_get_version().unwrap_or(0); // 0 is no version
     let (major, minor) = (version / 1000, version % 1000 / 10);
     let caching = match config.caches() {
         true => config.strategy.word(),

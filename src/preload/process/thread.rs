@@ -12,7 +12,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::events::Event;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, NOT_PERMITTED, StreamHandle};
+use crate::driver::sys::{CuError, StreamHandle};
 
 /// The calling thread.
 pub(crate) struct Thread {
@@ -99,16 +99,15 @@ impl Thread {
     /// The driver's code if this thread is inside a host function of a stream, where nearly every call
     /// is refused (measured). Queried from the driver until this thread is known to be the program's.
     #[inline]
-    pub(crate) fn refused_inside_callback(&self) -> Option<CuResult> {
+    pub(crate) fn refused_inside_callback(&self) -> Option<CuError> {
         if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
     }
 
     #[cold]
-    fn ask_whether_inside_callback(&self) -> Option<CuResult> {
-        let mut id = 0;
-        let refused = api::ctx_get_id(0, &mut id) == NOT_PERMITTED;
+    fn ask_whether_inside_callback(&self) -> Option<CuError> {
+        let refused = api::ctx_get_id(0) == Err(CuError::NOT_PERMITTED);
         self.is_programs.set(!refused);
-        (refused && rule_holds(Rule::CallbackIsAsked)).then_some(NOT_PERMITTED)
+        (refused && rule_holds(Rule::CallbackIsAsked)).then_some(CuError::NOT_PERMITTED)
     }
 
     /// A small number, different for threads that began near each other.

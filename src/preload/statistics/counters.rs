@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cachealloc_statistics::Timed;
 
 use crate::clock::Instant;
-use crate::driver::sys::{CuResult, SUCCESS};
+use crate::driver::sys::CuResult;
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$d:meta])* $variant:ident = $text:literal,)* }) => {
@@ -93,21 +93,21 @@ pub(crate) fn counts() -> Vec<(&'static str, u64)> {
 }
 
 /// Runs the driver's allocation. The mean of its time is what a hit saves.
-pub(crate) fn timed_reserve(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed_reserve<T>(call: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
     let begun = Instant::now();
-    let code = call();
-    if code == SUCCESS {
+    let result = call();
+    if result.is_ok() {
         RESERVES.note(begun);
     }
-    code
+    result
 }
 
 /// Runs a call that gives memory back to the driver.
-pub(crate) fn timed_release(call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed_release<T>(call: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
-    let code = call();
+    let result = call();
     RELEASES.note(begun);
-    code
+    result
 }
 
 /// The driver's calls that provided memory and took it back.

@@ -9,7 +9,6 @@ use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_statistics::Timed;
 
 use crate::clock::Instant;
-use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::record::capture;
 use crate::record::symbols::Names;
@@ -71,11 +70,11 @@ struct Total {
 }
 
 /// Runs a call that may wait and charges its time to `reason`.
-pub(crate) fn timed(reason: Wait, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(crate) fn timed<T>(reason: Wait, call: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
-    let code = call();
+    let result = call();
     note(reason, WAITS[reason as usize].note(begun));
-    code
+    result
 }
 
 /// Every wait, by reason.

@@ -25,7 +25,7 @@ use crate::cache::{arenas, blocks, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
-use crate::driver::sys::{NOT_READY, STREAM_NON_BLOCKING, SUCCESS};
+use crate::driver::sys::{CuError, STREAM_NON_BLOCKING};
 use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
@@ -64,10 +64,10 @@ pub(crate) fn pass(context: &'static Context) {
         return;
     }
     widen(Rule::EndHoldsScavengerOff);
-    api::relaxed(|| {
-        context.enter(&mut || {
+    let _ = api::relaxed(|| {
+        context.enter(|| {
             pass.give_back(context);
-            SUCCESS
+            Ok(())
         })
     });
 }
@@ -90,13 +90,8 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
         pass.trim = None;
         return Trim { is_done: true, bytes: 0 };
     }
-    let mut bytes = None;
-    api::relaxed(|| {
-        context.enter(&mut || {
-            bytes = pass.give_back_wanted(context);
-            SUCCESS
-        })
-    });
+    let bytes = api::relaxed(|| context.enter(|| Ok(pass.give_back_wanted(context))));
+    let bytes = bytes.ok().flatten();
     let is_done = bytes.is_some() && pass.refused.is_empty();
     if is_done {
         pass.trim = None;
@@ -111,12 +106,9 @@ fn may_enter(context: &Context) -> bool {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) {
         return false;
     }
-    let (mut flags, mut active, mut id) = (0, 0, 0);
     context.explicit
-        || api::device_primary_ctx_get_state(context.device, &mut flags, &mut active) == SUCCESS
-            && active != 0
-            && api::ctx_get_id(context.handle, &mut id) == SUCCESS
-            && id == context.id
+        || api::device_primary_ctx_get_state(context.device).is_ok_and(|(_, active)| active != 0)
+            && api::ctx_get_id(context.handle) == Ok(context.id)
 }
 
 impl Pass {
@@ -183,7 +175,9 @@ impl Pass {
         }
         match self.trim.as_ref()? {
             TrimScope::Before(mark) => return Some(*mark),
-            TrimScope::Behind(events) if events.iter().any(|event| event.query() == NOT_READY) => {
+            TrimScope::Behind(events)
+                if events.iter().any(|event| event.query() == Err(CuError::NOT_READY)) =>
+            {
                 return None;
             }
             TrimScope::Behind(_) | TrimScope::All => {}
@@ -216,7 +210,7 @@ impl Pass {
     }
 
     fn note_complete(&mut self) {
-        let over = |event: &EventRef| event.query() != NOT_READY;
+        let over = |event: &EventRef| event.query() != Err(CuError::NOT_READY);
         while let Some((mark, event)) = self.completing.front() {
             if rule_holds(Rule::IdleBehindBarrier) && !event.as_ref().is_none_or(over) {
                 break;
@@ -244,10 +238,7 @@ impl Pass {
     /// Created at first use, and only if the driver can free in stream order (11.2 and later).
     fn has_stream(&mut self) -> bool {
         if self.stream == 0 && table::has(id::cuMemFreeAsync) {
-            let mut made = 0;
-            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
-                self.stream = made;
-            }
+            self.stream = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
         }
         self.stream != 0
     }
@@ -260,12 +251,12 @@ impl Pass {
         for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
             let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
             let free = || api::mem_free_async(segment.base.0, self.stream);
-            if in_a_hurry || counters::timed_release(free) != SUCCESS {
+            if in_a_hurry || counters::timed_release(free).is_err() {
                 self.refused.push(segment);
                 continue;
             }
             if rule_holds(Rule::ReleaseSynchronizes) {
-                api::stream_synchronize(self.stream);
+                let _ = api::stream_synchronize(self.stream);
             }
             counters::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);
@@ -281,6 +272,5 @@ impl Pass {
 
 /// On the current device. If the context reports an error, it has lost more than memory.
 fn has_less_free_than(bytes: u64) -> bool {
-    let (mut free, mut total) = (0, 0);
-    bytes > 0 && api::mem_get_info(&mut free, &mut total) == SUCCESS && (free as u64) < bytes
+    bytes > 0 && api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes)
 }

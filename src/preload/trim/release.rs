@@ -14,7 +14,7 @@ use crate::cache::departures::Departure;
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
-use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, SUCCESS, StreamHandle};
+use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
@@ -43,7 +43,7 @@ impl ReleaseStreams {
     /// wait. Call with the context current.
     pub(crate) fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
         let Some(handle) = self.now.handle() else { return false };
-        let freed = api::mem_free_async(pointer, handle) == SUCCESS;
+        let freed = api::mem_free_async(pointer, handle).is_ok();
         if freed {
             self.now.uncollected.store(true, Ordering::Release);
         }
@@ -56,10 +56,7 @@ impl ReleaseStream {
     fn handle(&self) -> Option<StreamHandle> {
         let mut handle = lock(&self.handle);
         if *handle == 0 && table::has(id::cuMemFreeAsync) {
-            let mut made = 0;
-            if api::stream_create(&mut made, STREAM_NON_BLOCKING) == SUCCESS {
-                *handle = made;
-            }
+            *handle = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
         }
         (*handle != 0).then_some(*handle)
     }
@@ -70,9 +67,9 @@ impl ReleaseStream {
         }
         let handle = *lock(&self.handle);
         let _collecting = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.collecting));
-        if api::stream_query(handle) == SUCCESS {
+        if api::stream_query(handle).is_ok() {
             widen(Rule::CollectTakesTurns);
-            self.wait(handle);
+            let _ = self.wait(handle);
         }
     }
 
@@ -85,7 +82,7 @@ impl ReleaseStream {
     /// which the caller may have to free by waiting.
     fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
         let free = |segment: &&&Segment| {
-            counters::timed_release(|| api::mem_free_async(segment.base.0, handle)) != SUCCESS
+            counters::timed_release(|| api::mem_free_async(segment.base.0, handle)).is_err()
         };
         let refused: Vec<_> = segments.iter().filter(free).copied().collect();
         if refused.len() < segments.len() {
@@ -130,14 +127,14 @@ impl Leaving {
     pub(crate) fn release(mut self, context: &'static Context) -> CuResult {
         let departure = self.departure.take();
         if self.segments.is_empty() && self.exported.is_empty() {
-            return SUCCESS;
+            return Ok(());
         }
         let all = || self.segments.iter().chain(&self.exported);
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         all().for_each(|segment| pagemap::remove(segment.base.0));
         counters::add(Count::SegmentsReleased, all().count() as u64);
         let code = api::relaxed(|| {
-            context.enter(&mut || {
+            context.enter(|| {
                 let code = self.release_unexported(context);
                 code.max(self.by_waiting(&self.exported))
             })
@@ -149,7 +146,7 @@ impl Leaving {
 
     fn release_unexported(&self, context: &Context) -> CuResult {
         if self.segments.is_empty() {
-            return SUCCESS;
+            return Ok(());
         }
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
         match context.release_streams.now.handle().filter(|_| in_order) {
@@ -164,7 +161,7 @@ impl Leaving {
         let segments: Vec<&Segment> = segments.into_iter().collect();
         if segments.iter().any(|segment| !segment.events.is_empty()) {
             self.events.iter().for_each(|event| {
-                waits::timed(Wait::RealFree, || event.synchronize());
+                let _ = waits::timed(Wait::RealFree, || event.synchronize());
             });
         }
         free_by_waiting(segments)
@@ -176,8 +173,8 @@ impl Leaving {
         }
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
-        let mut code = SUCCESS;
-        free_by_waiting(context.release_streams.now.give_back(stream, &now));
+        let mut code = Ok(());
+        let _ = free_by_waiting(context.release_streams.now.give_back(stream, &now));
         if !now.is_empty() {
             code = context.release_streams.now.wait(stream);
         }
@@ -204,7 +201,7 @@ impl Leaving {
             }
             None => segments.to_vec(),
         };
-        self.by_waiting(by_waiting);
+        let _ = self.by_waiting(by_waiting);
     }
 }
 
@@ -212,7 +209,7 @@ impl Leaving {
 fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
     events
         .filter(|event| !event.is_dead())
-        .all(|event| api::stream_wait_event(stream, event.handle(), 0) == SUCCESS)
+        .all(|event| api::stream_wait_event(stream, event.handle(), 0).is_ok())
 }
 
 /// The real free waits for the context like any other, and holds it meanwhile.
@@ -222,7 +219,7 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
     segments
         .into_iter()
         .map(|segment| counters::timed_release(|| free(segment)))
-        .fold(SUCCESS, CuResult::max)
+        .fold(Ok(()), CuResult::max)
 }
 
 /// Returns every wholly free segment of every context on this device (`None`: on every device).
@@ -237,7 +234,7 @@ pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
     }
     let taken = |allocator: &mut Allocator| allocator.release_freed();
     match give_back(device, taken) {
-        (SUCCESS, bytes) => Ok(bytes),
+        (Ok(()), bytes) => Ok(bytes),
         _ => Err(libc::EIO),
     }
 }
@@ -246,7 +243,7 @@ fn give_back(
     device: Option<i32>,
     taken: impl Fn(&mut Allocator) -> Vec<Segment>,
 ) -> (CuResult, u64) {
-    let (mut code, mut bytes) = (SUCCESS, 0);
+    let (mut code, mut bytes) = (Ok(()), 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open() else { continue };
@@ -262,11 +259,11 @@ fn give_back(
         drop(allocator);
         code = code.max(leaving.release(context));
         if context.release_streams.has_uncollected() {
-            let collect = &mut || {
+            let collect = || {
                 context.release_streams.collect();
-                SUCCESS
+                Ok(())
             };
-            api::relaxed(|| context.enter(collect));
+            let _ = api::relaxed(|| context.enter(collect));
         }
         let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
         code = code.max(unmapped);
@@ -285,9 +282,9 @@ pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let rest = Leaving::new(context, &mut allocator, free);
     drop(allocator);
     pagemap::remove(first.base.0);
-    free_by_waiting([&first]);
+    let _ = free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
     drop(departure);
-    rest.release(context);
+    let _ = rest.release(context);
     true
 }

@@ -10,9 +10,7 @@ use crate::cache::room::wait_for_frees;
 use crate::cache::{arenas, departures, stream_frees};
 use crate::contexts::Context;
 use crate::driver::api;
-use crate::driver::sys::{
-    self, CONTEXT_IS_DESTROYED, CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS,
-};
+use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::{limits, table};
 use crate::graphs::pool_life;
 use crate::lock::lock;
@@ -44,23 +42,23 @@ impl<'a> Growth<'a> {
     }
 
     /// Err: the context has ended meanwhile with all that belonged to it.
-    fn notify(&mut self, send: impl FnOnce(&memory_hooks::Call)) -> Result<(), CuResult> {
+    fn notify(&mut self, send: impl FnOnce(&memory_hooks::Call)) -> CuResult {
         let Some(call) = self.observed else { return Ok(()) };
         // Memory unmapped for this request would be on its way as long as the callbacks take.
         arenas::drop_spare(self.context);
         self.guard = None;
         send(call);
         self.guard = Some(lock(&self.context.growth));
-        if self.context.is_dead() { Err(CONTEXT_IS_DESTROYED) } else { Ok(()) }
+        if self.context.is_dead() { Err(CuError::CONTEXT_IS_DESTROYED) } else { Ok(()) }
     }
 
     /// About to ask the driver for this many bytes.
-    pub(super) fn before(&mut self, bytes: u64) -> Result<(), CuResult> {
+    pub(super) fn before(&mut self, bytes: u64) -> CuResult {
         self.notify(|hooks| hooks.before_driver(bytes))
     }
 
     /// They arrived at this address; 0: they did not.
-    pub(super) fn after(&mut self, bytes: u64, address: u64) -> Result<(), CuResult> {
+    pub(super) fn after(&mut self, bytes: u64, address: u64) -> CuResult {
         self.notify(|hooks| hooks.after_driver(bytes, address))
     }
 }
@@ -71,13 +69,13 @@ pub(super) fn map(
     request: &mut Request,
     mappings: &[Mapping],
     call: Call,
-) -> Result<(), CuResult> {
+) -> CuResult {
     let context = growth.context;
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
     growth.before(bytes)?;
     observers::inspect_libraries();
     match counters::timed_reserve(|| arenas::map(context, mappings)) {
-        SUCCESS => {
+        Ok(()) => {
             let mut allocator = lock(&context.allocator);
             allocator.mapped(request);
             context.recorder.mapped(&allocator, mappings, call.stack);
@@ -85,10 +83,10 @@ pub(super) fn map(
             drop(allocator);
             growth.after(bytes, mappings[0].base.0)?;
         }
-        code if sys::is_returned_by_free(code) => {
+        Err(error) if error.is_returned_by_free() => {
             lock(&context.allocator).reserve_failed(request);
             growth.after(bytes, 0)?;
-            return Err(code);
+            return Err(error);
         }
         // Whatever the driver's reason: natively no such call is made, and there is more to try.
         _ => {
@@ -117,7 +115,7 @@ pub(super) fn grow(
     request: &mut Request,
     mut bytes: u64,
     call: Call,
-) -> Result<(), CuResult> {
+) -> CuResult {
     let mut reserved = reserve(growth, request, bytes, call)?;
     while !reserved
         && let Some(smaller) = config::get().policy.smaller_chunk(bytes, request.bytes())
@@ -132,12 +130,7 @@ pub(super) fn grow(
 }
 
 /// A segment of this size for the request. False: there is no memory for it.
-fn reserve(
-    growth: &mut Growth,
-    request: &mut Request,
-    bytes: u64,
-    call: Call,
-) -> Result<bool, CuResult> {
+fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -> CuResult<bool> {
     let context = growth.context;
     let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
     growth.before(bytes)?;
@@ -154,9 +147,9 @@ fn reserve(
             growth.after(bytes, base)?;
             Ok(true)
         }
-        Err(code) => {
+        Err(error) => {
             growth.after(bytes, 0)?;
-            if code == OUT_OF_MEMORY { Ok(false) } else { Err(code) }
+            if error == CuError::OUT_OF_MEMORY { Ok(false) } else { Err(error) }
         }
     }
 }
@@ -168,25 +161,21 @@ fn record_arrived(context: &Context, allocator: &mut Allocator, request: &Reques
     }
 }
 
-fn segment(context: &'static Context, bytes: u64) -> Result<u64, CuResult> {
+fn segment(context: &'static Context, bytes: u64) -> CuResult<u64> {
     observers::inspect_libraries();
-    let mut base = 0;
-    let code = api::relaxed(|| {
-        context.enter(&mut || counters::timed_reserve(|| api::mem_alloc(&mut base, bytes as usize)))
-    });
-    if code != SUCCESS {
-        return Err(code);
-    }
+    let base = api::relaxed(|| {
+        context.enter(|| counters::timed_reserve(|| api::mem_alloc(bytes as usize)))
+    })?;
     let refused = if pagemap::forget_lost(context, base, bytes) {
         bypass::begin(format_args!("a segment at {base:#x} was freed without passing the library"));
-        INVALID_VALUE // ends this miss: from now on the hook calls the driver directly
+        Err(CuError::INVALID_VALUE) // ends this miss: from now on the hook calls the driver directly
     } else if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
-        OUT_OF_MEMORY
+        Err(CuError::OUT_OF_MEMORY)
     } else {
-        SUCCESS
+        Ok(())
     };
-    if refused != SUCCESS {
-        api::relaxed(|| context.enter(&mut || api::mem_free(base)));
+    if let Err(refused) = refused {
+        let _ = api::relaxed(|| context.enter(|| api::mem_free(base)));
         return Err(refused);
     }
     counters::count(Count::SegmentsReserved);
