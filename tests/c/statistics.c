@@ -3,6 +3,7 @@
 #include "../../include/cachealloc.h"
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
@@ -183,6 +184,43 @@ static int holders(void) {
     return 0;
 }
 
+static sem_t listed, freed;
+
+// Leaves 2 MiB in the list of this thread, and takes them again later.
+static void *use_list(void *context) {
+    Pointer block;
+    OK(cuCtxSetCurrent(context));
+    for (int i = 0; i < 12; i++) {
+        OK(cuMemAlloc(&block, 2 * MIB));
+        OK(cuMemFree(block));
+    }
+    OK(sem_post(&listed));
+    OK(sem_wait(&freed));
+    OK(cuMemAlloc(&block, 2 * MIB));
+    return NULL;
+}
+
+// The program never holds more than 6 MiB: what it frees on a stream is off when the list serves it.
+static int peak(void) {
+    start_cuda();
+    void *context;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(sem_init(&listed, 0, 0));
+    OK(sem_init(&freed, 0, 0));
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, use_list, context));
+    OK(sem_wait(&listed));
+    Pointer block;
+    OK(cuMemAlloc(&block, 6 * MIB));
+    OK(cuMemsetD8(block, 1, 1000));
+    OK(cuMemFreeAsync(block, NULL));
+    OK(sem_post(&freed));
+    OK(pthread_join(thread, NULL));
+    expect("allocated_bytes.all", 2 * MIB, 32 * MIB, 30 * MIB);
+    CHECK(stat("allocated_bytes.all.peak") == 6 * MIB);
+    return 0;
+}
+
 static void *allocate_until_stopped(void *number) {
     void *context;
     unsigned long random = (long)number + 1;
@@ -250,6 +288,8 @@ int main(int argc, char **argv) {
         return contexts();
     if (!strcmp(argv[1], "holders"))
         return holders();
+    if (!strcmp(argv[1], "peak"))
+        return peak();
     CHECK(!strcmp(argv[1], "busy") && argc == 4);
     return busy(atoi(argv[2]), argv[3]);
 }

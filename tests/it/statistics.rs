@@ -51,6 +51,15 @@ fn with_red_zones_no_list_hands_out_blocks() {
     assert_eq!(ran.stderr, "");
 }
 
+/// A block freed on a stream counts no more when another thread's list hands out its next block.
+#[test]
+fn the_peak_is_what_the_program_held_at_once() {
+    for conf in ["log:quiet", "log:quiet,record:all,snapshot:/dev/null"] {
+        let ran = statistics("peak").conf(conf).output().ok();
+        assert_eq!(ran.stderr, "", "{conf}");
+    }
+}
+
 #[test]
 fn the_c_functions_answer() {
     let place = Place::new();

@@ -4,13 +4,12 @@ use cachealloc_core::{Request, Requester};
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_report;
+use crate::config;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::lock::lock;
 use crate::process::thread::Thread;
-use crate::record::recorder::Allocated;
 use crate::record::{self, capture};
-use crate::{config, pagemap};
 
 /// A block for the program, or the driver's code.
 #[inline]
@@ -28,24 +27,8 @@ pub(crate) fn allocate(
     if let Some(block_bytes) = config::get().policy.block_bytes(with_zone)
         && let Some(cached) = context.thread_cache.take(thread, block_bytes, bytes)
     {
-        pagemap::occupy(
-            cached.address,
-            blocks::kind_of(requester),
-            cached.bytes,
-            bytes,
-            cached.id(),
-        );
-        if let Some(allocator) = &mut recording {
-            let allocated = Allocated {
-                block: cached.id(),
-                address: cached.address,
-                bytes: cached.bytes,
-                requested_bytes: bytes,
-            };
-            context.recorder.allocated(allocator, allocated, requester, call.stack);
-        }
-        blocks::note_peak(context);
-        return Ok(cached.address);
+        let recording = recording.as_deref_mut();
+        return Ok(blocks::hand_out_cached(context, recording, cached, bytes, call));
     }
     let request = Request::new(with_zone, requester);
     let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));

@@ -1,6 +1,5 @@
-//! Moves blocks between the program, the thread caches and the core, with pagemap, statistics and history.
-//! Hits and frees of the thread cache (`alloc`, `publish`) and frees that wait (`stream_frees`, `private_pools`)
-//! do their own.
+//! Moves blocks between the program, the thread caches and the core. Whatever such a move changes, it
+//! changes here: the slot, the entry of the history, the counts, the core.
 
 use std::sync::atomic::Ordering;
 
@@ -8,13 +7,14 @@ use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::CachedBlock;
-use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
-use crate::pagemap::{self, Kind};
+use crate::pagemap::{self, Kind, LiveBlock};
+use crate::process::thread::Thread;
 use crate::record::recorder::{Allocated, Freed};
+use crate::{config, record};
 
 /// Which request this is, and from where in the program.
 #[derive(Clone, Copy)]
@@ -33,37 +33,119 @@ pub(crate) fn empty_lists(context: &Context) {
 /// As `empty_lists`, under the allocator's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|cached| take_back(context, allocator, cached));
+}
+
+/// A cached block merges into the core.
+pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
+    context.correction.left_list(allocator, cached.id());
+    // The slot first: its next owner writes it under this lock.
+    pagemap::vacate(cached.address);
+    free_in_core(context, allocator, cached.id(), Ready::Everywhere);
+}
+
+/// The program's block goes to the core, where it waits for what `ready` says. Call under the
+/// allocator's lock. Returns what the block was handed out behind (`hand_out`).
+pub(crate) fn free(
+    context: &Context,
+    allocator: &mut Allocator,
+    freed: Freed,
+    ready: Ready,
+) -> Option<(Behind, EventRef)> {
+    match allocator.ready_if_freed(freed.block, ready).is_pending() {
+        true => context.recorder.free_requested(allocator, freed),
+        false => context.recorder.freed(allocator, freed),
+    }
+    free_recorded(context, allocator, freed, ready)
+}
+
+/// As `free`, but into a list of the thread cache, if one takes it. Call without the allocator's lock.
+#[inline]
+pub(crate) fn free_into_list(
+    thread: &Thread,
+    context: &Context,
+    block: &LiveBlock,
+    freed: impl Fn() -> Freed,
+) {
+    // An entry is made under the lock that orders its event.
+    let mut recording = record::is_on().then(|| lock(&context.allocator));
+    if let Some(allocator) = &mut recording {
+        context.recorder.freed(allocator, freed());
+    }
+    block.mark_cached();
+    let LiveBlock { block, address, bytes, requested_bytes, .. } = *block;
+    let cached = CachedBlock { address, bytes, block: block.0 };
+    if let Err(out) = context.thread_cache.put(thread, cached, requested_bytes) {
+        let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
+        if out.id() == block {
+            free_recorded(context, &mut allocator, freed(), Ready::Everywhere);
+        } else {
+            take_back(context, &mut allocator, out);
+        }
+    }
+}
+
+/// As `free`, for a free that is in the history already.
+fn free_recorded(
+    context: &Context,
+    allocator: &mut Allocator,
+    freed: Freed,
+    ready: Ready,
+) -> Option<(Behind, EventRef)> {
+    end(context, allocator, freed);
+    free_in_core(context, allocator, freed.block, ready)
+}
+
+/// As `free`, for a block of a private pool that no node and no work uses.
+pub(crate) fn free_unused(context: &Context, allocator: &mut Allocator, freed: Freed) {
+    context.recorder.freed(allocator, freed);
+    end(context, allocator, freed);
+    allocator.free_unused(freed.block);
     note_allocated(context, allocator);
 }
 
-/// A cached block merges into the core. The slot first: its next owner writes it under this lock.
-pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
-    context.correction.left_list(allocator, cached.id());
-    pagemap::vacate(cached.address);
-    free_block(allocator, cached.id(), Ready::Everywhere);
-}
-
-/// A block that enters no thread cache goes to the core.
-pub(crate) fn free_past_lists(context: &Context, allocator: &mut Allocator, freed: Freed) {
-    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
+/// The block is the program's no more.
+fn end(context: &Context, allocator: &Allocator, freed: Freed) {
     pagemap::vacate(freed.address);
-    free_block(allocator, freed.block, Ready::Everywhere);
+    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
 }
 
-/// Every free of a block ends here. Returns what the block was handed out behind (`hand_out`).
-pub(crate) fn free_block(
+fn free_in_core(
+    context: &Context,
     allocator: &mut Allocator,
     block: BlockId,
     ready: Ready,
 ) -> Option<(Behind, EventRef)> {
-    let behind = allocator.free(block, ready)?;
+    let behind = allocator.free(block, ready);
+    note_allocated(context, allocator);
+    let behind = behind?;
     Some((behind, events::take_kept(behind.event()?)?))
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
-pub(crate) fn note_allocated(context: &Context, allocator: &Allocator) {
+fn note_allocated(context: &Context, allocator: &Allocator) {
     let bytes = allocator.stats().allocated_bytes.all.current;
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
+}
+
+/// Gives a block of a thread cache to the program. `recording`: the allocator's lock, under which entries are
+/// made, where anything is recorded.
+#[inline]
+pub(crate) fn hand_out_cached(
+    context: &Context,
+    recording: Option<&mut Allocator>,
+    cached: CachedBlock,
+    requested_bytes: u64,
+    call: Call,
+) -> u64 {
+    let CachedBlock { address, bytes, .. } = cached;
+    let block = cached.id();
+    pagemap::occupy(address, kind_of(call.requester), bytes, requested_bytes, block);
+    if let Some(allocator) = recording {
+        let allocated = Allocated { block, address, bytes, requested_bytes };
+        context.recorder.allocated(allocator, allocated, call.requester, call.stack);
+    }
+    note_peak(context);
+    address
 }
 
 /// Gives the block to the program, under the allocator's lock.
@@ -119,7 +201,7 @@ pub(crate) fn hand_out_recorded(
 /// if the core's count exceeds the peak so far can there be a new one; the thread caches, a cache line
 /// each, are read only then.
 #[inline]
-pub(crate) fn note_peak(context: &Context) {
+fn note_peak(context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
         note_new_peak(context, counted);
@@ -132,7 +214,7 @@ fn note_new_peak(context: &Context, counted: u64) {
     context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
 }
 
-pub(crate) fn kind_of(requester: Requester) -> Kind {
+fn kind_of(requester: Requester) -> Kind {
     match requester {
         Requester::Context => Kind::Context,
         Requester::Stream(_) => Kind::Stream,

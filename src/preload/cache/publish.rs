@@ -3,15 +3,14 @@
 use cachealloc_core::Ready;
 
 use crate::cache::free::Free;
-use crate::cache::thread_cache::CachedBlock;
 use crate::cache::{blocks, zones};
+use crate::config;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::CuResult;
 use crate::graphs::private_pools::{self, Behind};
 use crate::lock::lock;
 use crate::pagemap::LiveBlock;
 use crate::record::recorder::Freed;
-use crate::{config, record};
 
 impl Free<'_> {
     /// The block may be handed out from here on.
@@ -21,22 +20,7 @@ impl Free<'_> {
             return self.publish_past_lists();
         }
         self.look_behind();
-        // An entry is made under the lock that orders its event.
-        let mut recording = record::is_on().then(|| lock(&self.context.allocator));
-        if let Some(allocator) = &mut recording {
-            self.context.recorder.freed(allocator, self.freed());
-        }
-        self.block.mark_cached();
-        let LiveBlock { block, address, bytes, requested_bytes, .. } = self.block;
-        let cached = CachedBlock { address, bytes, block: block.0 };
-        if let Err(out) = self.context.thread_cache.put(self.thread, cached, requested_bytes) {
-            let mut allocator = recording.unwrap_or_else(|| lock(&self.context.allocator));
-            match out.id() == block {
-                true => blocks::free_past_lists(self.context, &mut allocator, self.freed()),
-                false => blocks::take_back(self.context, &mut allocator, out),
-            }
-            blocks::note_allocated(self.context, &allocator);
-        }
+        blocks::free_into_list(self.thread, self.context, &self.block, || self.freed());
     }
 
     /// The next launch of its graph hands the block out again.
@@ -60,9 +44,7 @@ impl Free<'_> {
         }
         self.look_behind();
         let mut allocator = lock(&self.context.allocator);
-        self.context.recorder.freed(&mut allocator, self.freed());
-        blocks::free_past_lists(self.context, &mut allocator, self.freed());
-        blocks::note_allocated(self.context, &allocator);
+        blocks::free(self.context, &mut allocator, self.freed(), Ready::Everywhere);
     }
 
     #[inline]

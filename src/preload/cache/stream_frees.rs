@@ -27,7 +27,7 @@ use crate::statistics::waits::{self, Wait};
 const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
 
-/// Frees a block with a tag. The slot must be claimed; it is vacated here.
+/// Frees a claimed block with a tag.
 pub(crate) fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
     free_waiting(context, freed, ready, event, false);
 }
@@ -52,19 +52,12 @@ fn free_waiting(
     }
     // The event is listed under the allocator's lock: `tidy` drops what the core does not refer to.
     let mut allocator = lock(&context.allocator);
-    let ready = allocator.ready_if_freed(freed.block, ready);
     match event {
         Some(event) => lock(&context.stream_frees.events).push(event),
         None => context.stream_frees.parked.store(true, Ordering::Relaxed),
     }
     context.stream_frees.any.store(true, Ordering::Release);
-    crate::pagemap::vacate(freed.address);
-    match ready.is_pending() {
-        true => context.recorder.free_requested(&mut allocator, freed),
-        false => context.recorder.freed(&mut allocator, freed),
-    }
-    context.correction.passed_by(&allocator, freed.block, freed.requested_bytes);
-    let behind = blocks::free_block(&mut allocator, freed.block, ready);
+    let behind = blocks::free(context, &mut allocator, freed, ready);
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
         lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool};
+use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool, Ready};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks;
@@ -149,8 +149,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
             let LiveBlock { block, .. } = block;
             let (_, requested_bytes) = allocator.requested(block);
             let freed = Freed { block, address, requested_bytes, stack: StackId::NONE };
-            context.recorder.freed(&mut allocator, freed);
-            blocks::free_past_lists(context, &mut allocator, freed);
+            blocks::free(context, &mut allocator, freed, Ready::Everywhere);
         }
     }
     allocator.close_pool(pool);
@@ -173,6 +172,5 @@ pub(crate) fn opened(context: &'static Context, allocator: &mut Allocator) {
             extent.note_private(allocator.is_anywhere_private(begin, end));
         }
     }
-    blocks::note_allocated(context, allocator);
     context.recorder.completed(allocator);
 }

@@ -108,23 +108,12 @@ pub(crate) fn free(
         let named = names.overlap(freed.address, freed.address + bytes);
         over && !named && rule_holds(Rule::UnnamedIsFree)
     });
-    let pending = match unused {
-        true => ready.is_pending(),
-        false => allocator.ready_if_freed(freed.block, ready).is_pending(),
-    };
-    pagemap::vacate(freed.address);
-    match pending {
-        true => context.recorder.free_requested(&mut allocator, freed),
-        false => context.recorder.freed(&mut allocator, freed),
-    }
-    context.correction.passed_by(&allocator, freed.block, freed.requested_bytes);
     if let Some(names) = names.filter(|_| unused) {
-        allocator.free_unused(freed.block);
+        blocks::free_unused(context, &mut allocator, freed);
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
         return pools::opened(context, &mut allocator);
     }
-    blocks::free_block(&mut allocator, freed.block, ready);
-    blocks::note_allocated(context, &allocator);
+    blocks::free(context, &mut allocator, freed, ready);
     drop(allocator);
     if let (Some(work), Some((point, home)), Some(scope)) = (&mut work, point, scope) {
         let number = work.allocation_points.waits(context, freed.block);

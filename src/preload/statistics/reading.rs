@@ -93,7 +93,6 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     let thread_cache = &context.thread_cache;
     thread_cache
         .start_anew(&mut tally, |cached| blocks::take_back(context, &mut allocator, cached));
-    blocks::note_allocated(context, &allocator);
     for (requested, passes) in
         [(&context.correction.small, tally.small), (&context.correction.large, tally.large)]
     {

@@ -118,7 +118,6 @@ impl Pass {
         // The core counts these blocks as in use.
         let taken = |cached| blocks::take_back(context, &mut allocator, cached);
         context.thread_cache.empty_unused(&mut self.lists_seen, taken);
-        blocks::note_allocated(context, &allocator);
         let stats = allocator.stats();
         let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
         let free_bytes = reserved.current - allocated.current;
