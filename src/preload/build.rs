@@ -21,8 +21,8 @@ struct Row<'a> {
     oom_retry: bool,
     host_memory: bool,
     teardown: bool,
-    /// One letter per argument; empty where the signature is unknown.
-    arguments: String,
+    /// The types of the arguments; None where the signature is unknown.
+    arguments: Option<Vec<String>>,
     hook: &'a str,
 }
 
@@ -47,7 +47,7 @@ impl Row<'_> {
     fn hooked(&self) -> bool {
         let by_class = matches!(self.class, "submit" | "order");
         let wanted = !self.hook.is_empty() || by_class || self.oom_retry || self.teardown;
-        wanted && !self.arguments.is_empty()
+        wanted && self.arguments.is_some()
     }
 }
 
@@ -76,11 +76,6 @@ fn main() {
 fn parse(line: &str) -> Row<'_> {
     let f: Vec<&str> = line.splitn(13, ',').collect();
     assert_eq!(f.len(), 13, "functions.csv: 13 columns wanted in {line:?}");
-    let arguments = match f[10].parse::<usize>() {
-        Ok(0) => "-".to_string(),
-        Ok(count) => "w".repeat(count),
-        Err(_) => f[10].to_string(),
-    };
     Row {
         symbol: f[0],
         base: f[1],
@@ -90,7 +85,7 @@ fn parse(line: &str) -> Row<'_> {
         oom_retry: f[7] == "1",
         host_memory: !f[8].is_empty(),
         teardown: f[9] == "1",
-        arguments,
+        arguments: types(f[10]),
         hook: f[11],
     }
 }
@@ -140,38 +135,83 @@ fn table(rows: &[Row]) -> String {
     code + "];\n"
 }
 
-/// `w` is any integer or pointer of at most eight bytes; `h` a 64-byte handle and `e` an EGL frame, both
-/// by value; `-` is an empty list.
+/// The column `args`: how many there are, or the type of each, as [`type_of`] and `[T]`, which points to a
+/// `T` of `driver::sys`. None: they are not known.
+fn types(column: &str) -> Option<Vec<String>> {
+    if let Ok(count) = column.parse() {
+        return Some(vec![type_of('w').to_string(); count]);
+    }
+    let (mut types, mut rest) = (Vec::new(), column);
+    while let Some(letter) = rest.chars().next() {
+        let after = &rest[1..];
+        rest = match after.split_once(']').filter(|_| letter == '[') {
+            Some((target, rest)) => {
+                types.push(format!("*const {target}"));
+                rest
+            }
+            None => {
+                types.push(type_of(letter).to_string());
+                after
+            }
+        };
+    }
+    (!types.is_empty()).then_some(types)
+}
+
+/// Capitals are places that the call writes to.
+fn type_of(letter: char) -> &'static str {
+    match letter {
+        // A size, a handle, or any integer or pointer of at most eight bytes that no hook reads.
+        'w' => "usize",
+        'i' => "i32",
+        'u' => "u32",
+        'f' => "f32",
+        // An address on the device too.
+        'l' => "u64",
+        'p' => "*mut c_void",
+        // By value.
+        'h' => "Handle64",
+        'e' => "EglFrame",
+        'W' => "*mut usize",
+        'U' => "*mut u32",
+        'L' => "*mut u64",
+        'P' => "*mut *mut c_void",
+        'H' => "*mut Handle64",
+        _ => panic!("functions.csv: no type {letter:?}"),
+    }
+}
+
 fn exports(rows: &[Row]) -> String {
     let mut code = String::new();
     for row in rows.iter().filter(|row| row.hooked()) {
-        let letters: Vec<char> = row.arguments.chars().filter(|c| *c != '-').collect();
-        let kind = |c: &char| match c {
-            'w' => "usize",
-            'h' => "Handle64",
-            'e' => "EglFrame",
-            other => panic!("functions.csv: {}: no by-value kind {other}", row.symbol),
+        let types = row.arguments.as_deref().unwrap_or_default();
+        let join = |f: &dyn Fn(usize, &String) -> String| {
+            types.iter().enumerate().map(|(i, of)| f(i, of)).collect::<Vec<_>>().join(", ")
         };
-        let join = |f: &dyn Fn(usize, &char) -> String| {
-            letters.iter().enumerate().map(|(i, c)| f(i, c)).collect::<Vec<_>>().join(", ")
-        };
-        let parameters = join(&|i, c| format!("a{i}: {}", kind(c)));
-        let kinds = join(&|_, c| kind(c).to_string());
+        let parameters = join(&|i, of| format!("a{i}: {of}"));
         let forwarded = join(&|i, _| format!("a{i}"));
-        let words = join(&|i, c| match c {
-            'w' => format!("a{i}"),
-            _ => format!("&raw const a{i} as usize"), // the callee reads it before the call ends
+        let words = join(&|i, of| match of.as_str() {
+            // The callee reads it before the call ends.
+            "Handle64" | "EglFrame" => format!("&raw const a{i} as usize"),
+            "usize" => format!("a{i}"),
+            _ => format!("a{i} as usize"),
         });
-        let hook = if row.hook.is_empty() { "common::pass" } else { row.hook };
+        let (hook, taken) = match row.hook.trim_end_matches(')').split_once('(') {
+            _ if row.hook.is_empty() => ("common::pass", String::new()),
+            Some((hook, places)) => {
+                (hook, places.split_whitespace().map(|place| format!("a{place} ")).collect())
+            }
+            None => (row.hook, types.iter().enumerate().map(|(i, _)| format!("a{i} ")).collect()),
+        };
         writeln!(
             code,
-            "export! {{ {}{}({parameters}), ({kinds}), ({forwarded}), [{words}], {hook} }}",
+            "export! {{ {}{}({parameters}), ({forwarded}), [{words}], {hook}, [{taken}] }}",
             match row.stream_at().as_str() {
                 _ if row.class == "record" => "recorded ",
                 "Nowhere" => "",
                 _ => "submits ",
             },
-            row.symbol
+            row.symbol,
         )
         .unwrap();
     }

@@ -1,71 +1,57 @@
 //! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: it
 //! passes its arguments to one hook.
 //!
-//! A hook is called as `hook(function, words, real)`: the row of the list, the arguments as
-//! machine words, and a closure that calls the real function with the program's own arguments.
+//! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that the
+//! row names, with their types, and a closure that calls the real function with all of the program's own
+//! arguments.
 
 #![allow(non_snake_case)]
 
-use crate::driver::sys::{CuCode, EglFrame, Handle64, code, result};
+use core::ffi::{c_char, c_void};
+
+use crate::driver::sys::*;
+use crate::driver::table;
 use crate::functions::{FUNCTIONS, id};
 #[allow(unused_imports)]
 use crate::hooks::*;
 
+/// Defines the symbol. `|function, real|` are the names by which `body` calls the hook.
+macro_rules! symbol {
+    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), |$function:ident, $real:ident| $body:expr) => {
+        /// # Safety
+        ///
+        /// Called with the arguments of the driver function of this name.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
+            // SAFETY: the list gives this function the argument list of the driver's header; the
+            // arguments are the caller's promise.
+            let real = move || result(unsafe {
+                table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
+            });
+            let ($function, $real) = (&FUNCTIONS[id::$name], &real);
+            code($body)
+        }
+    };
+}
+
 macro_rules! export {
-    ($name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
-        /// # Safety
-        ///
-        /// Called with the arguments of the driver function of this name.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            // SAFETY: the table gives this function the argument list of the driver's header; the
-            // arguments are the caller's promise.
-            let real = move || result(unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
-                    $($a),*
-                )
-            });
-            code($hook(&FUNCTIONS[id::$name], &[$($w),*], &real))
-        }
+    ($name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
+        symbol! { $name $p, $a, |function, real| $hook(function, $($h,)* real) }
     };
-    (submits $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
-        /// # Safety
-        ///
-        /// Called with the arguments of the driver function of this name.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            // SAFETY: the table gives this function the argument list of the driver's header; the
-            // arguments are the caller's promise.
-            let real = move || result(unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
-                    $($a),*
-                )
-            });
-            let function = &FUNCTIONS[id::$name];
-            // The words are written twice here, so that they are in memory only during a capture.
+    (submits $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
+        symbol! { $name $p, $a, |function, real| {
+            // The words are in memory only during a capture.
             if crate::ordering::captures::maybe() {
-                // SAFETY: as above.
-                unsafe { capture::submits(function, &[$($w),*]) };
+                // SAFETY: the arguments are the caller's promise.
+                unsafe { capture::submits(function, &$w) };
             }
-            code($hook(function, &[$($w),*], &real))
-        }
+            $hook(function, $($h,)* real)
+        } }
     };
-    (recorded $name:ident($($p:ident: $t:ty),*), ($($k:ty),*), ($($a:ident),*), [$($w:expr),*], $hook:path) => {
-        /// # Safety
-        ///
-        /// Called with the arguments of the driver function of this name.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            // SAFETY: the table gives this function the argument list of the driver's header; the
-            // arguments are the caller's promise.
-            let real = move || result(unsafe {
-                crate::driver::table::real::<unsafe extern "C" fn($($k),*) -> CuCode>(id::$name)(
-                    $($a),*
-                )
-            });
-            let (function, words) = (&FUNCTIONS[id::$name], [$($w),*]);
-            code(driver_memory::around(function, &words, || $hook(function, &words, &real)))
-        }
+    (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
+        symbol! { $name $p, $a, |function, real| {
+            driver_memory::around(function, &$w, || $hook(function, $($h,)* real))
+        } }
     };
 }
 

@@ -270,6 +270,9 @@ pub(crate) struct LaunchAttribute {
 #[derive(Clone, Copy)]
 pub(crate) struct Handle64(pub [u64; 8]);
 
+/// `CUuuid`.
+pub(crate) type Uuid = [u8; 16];
+
 /// `CUeglFrame`, passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -3,7 +3,9 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::streams;
-use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult};
+use crate::driver::sys::{
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, StreamHandle,
+};
 use crate::functions::{Function, StreamAt};
 use crate::graphs::{open_captures, participants, pool_life};
 use crate::hooks::{beside, common, guarded, guarded_with, stream_of};
@@ -12,24 +14,62 @@ use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
-/// `cuStreamBeginCapture*(stream, ...)`. Excludes barriers of the stream's context: one under way would
-/// kill the capture.
+/// `cuStreamBeginCapture(stream)`.
 pub(crate) fn begin(
     function: &'static Function,
-    words: &[usize],
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    begin_in_mode(function, stream, CAPTURE_MODE_GLOBAL, real)
+}
+
+/// `cuStreamBeginRecaptureToGraph(stream, ..)`: an earlier graph. Calls of other threads are assumed not to
+/// add to it.
+pub(crate) fn begin_again(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    begin_in_mode(function, stream, CAPTURE_MODE_RELAXED, real)
+}
+
+/// `cuStreamBeginCapture_v2(stream, mode)`, `cuStreamBeginCaptureToGraph(stream, .., mode)`.
+pub(crate) fn begin_in_mode(
+    function: &'static Function,
+    stream: StreamHandle,
+    mode: u32,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    begins(function, stream, Some(mode), real)
+}
+
+/// `cuStreamBeginCaptureToCig(stream, ..)`: does not capture into a graph.
+pub(crate) fn begin_without_graph(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    begins(function, stream, None, real)
+}
+
+/// Excludes barriers of the stream's context: one under way would kill the capture.
+fn begins(
+    function: &'static Function,
+    stream: StreamHandle,
+    mode: Option<u32>,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let stream = stream_of(function, words[0]);
+    let stream = stream_of(function, stream);
     guarded(
         function,
         || {
             let Some(context) = streams::context_of(stream) else { return real() };
             pool_life::reap();
             let _exclusive = lock(&context.gate);
-            captures::begin(stream, context, mode_of(function, words), real)
+            captures::begin(stream, context, mode, real)
         },
         real,
     )
@@ -38,13 +78,13 @@ pub(crate) fn begin(
 /// `cuStreamEndCapture*(stream, ...)`. May fail and end the capture nevertheless.
 pub(crate) fn end(
     function: &'static Function,
-    words: &[usize],
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let stream = stream_of(function, words[0]);
+    let stream = stream_of(function, stream);
     let end = || {
         let code = captures::end(stream, real);
         if code.is_err() {
@@ -59,7 +99,7 @@ pub(crate) fn end(
 /// this stream, of any context, into the capture.
 pub(crate) fn wait_event(
     function: &'static Function,
-    words: &[usize],
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     if !bypass::is_caching() {
@@ -72,7 +112,7 @@ pub(crate) fn wait_event(
     if !captures::maybe() {
         return submit();
     }
-    let stream = stream_of(function, words[0]);
+    let stream = stream_of(function, stream);
     guarded(
         function,
         || {
@@ -93,40 +133,51 @@ pub(crate) fn wait_event(
 /// `cuStreamDestroy(stream)`: ends a capture that the stream began.
 pub(crate) fn stream_destroy(
     function: &'static Function,
-    words: &[usize],
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     if !bypass::is_caching() || !captures::maybe() {
         return real();
     }
-    let stream = stream_of(function, words[0]);
+    let stream = stream_of(function, stream);
     guarded(function, || captures::destroy(stream, real), real)
 }
 
-/// `cuGraphAdd*Node(node, graph, ...)`, `cuGraphAddDependencies(graph, ...)` and the like: change a
-/// graph, which may still be the one of a capture.
-pub(crate) fn edit(
+/// `cuGraphAdd*Node(node, graph, ..)`, `cuGraphAddDependencies(graph, ..)` and the like: change a graph,
+/// which may still be the one of a capture.
+pub(crate) fn edit_graph(
     function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult + Copy,
+    graph: GraphHandle,
+    real: impl Fn() -> CuResult,
 ) -> CuResult {
+    edited(function, Some(graph));
+    common::pass(function, real)
+}
+
+/// `cuGraphDestroyNode(node)`: of any graph.
+pub(crate) fn edit(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    edited(function, None);
+    common::pass(function, real)
+}
+
+/// `cuStreamUpdateCaptureDependencies(stream, ..)`.
+pub(crate) fn update_dependencies(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = edit(function, real);
     if bypass::is_caching() && captures::maybe() {
-        let graph = match function.base {
-            "cuGraphDestroyNode" | "cuStreamUpdateCaptureDependencies" => None,
-            "cuGraphAddDependencies" | "cuGraphRemoveDependencies" => Some(words[0]),
-            _ => Some(words[1]),
-        };
-        beside(function, || open_captures::edited(graph));
-    }
-    let code = common::pass(function, words, real);
-    if bypass::is_caching()
-        && captures::maybe()
-        && function.base == "cuStreamUpdateCaptureDependencies"
-    {
-        let stream = stream_of(function, words[0]);
+        let stream = stream_of(function, stream);
         beside(function, || open_captures::terminals_set(stream));
     }
     code
+}
+
+fn edited(function: &'static Function, graph: Option<GraphHandle>) {
+    if bypass::is_caching() && captures::maybe() {
+        beside(function, || open_captures::edited(graph));
+    }
 }
 
 /// A stream captures, and this call is about to submit work, perhaps into the capture.
@@ -160,16 +211,4 @@ pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
         Ok(())
     };
     let _ = guarded_with(function, body, || Ok(()));
-}
-
-/// The mode of a Begin. None: it does not capture into a graph.
-fn mode_of(function: &Function, words: &[usize]) -> Option<u32> {
-    match function.base {
-        "cuStreamBeginCaptureToCig" => None,
-        "cuStreamBeginCaptureToGraph" => Some(words[5] as u32),
-        // An earlier graph: calls of other threads are assumed not to add to it.
-        "cuStreamBeginRecaptureToGraph" => Some(CAPTURE_MODE_RELAXED),
-        _ if words.len() > 1 => Some(words[1] as u32),
-        _ => Some(CAPTURE_MODE_GLOBAL),
-    }
 }

@@ -19,11 +19,7 @@ use crate::trim::release;
 
 /// The hook of functions that need no other.
 #[inline(always)]
-pub(crate) fn pass(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn pass(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -60,8 +56,8 @@ pub(crate) fn submit_to(
     submissions::counted(host_visible, || retried_unless(function, captured, &mut || real()))
 }
 
-/// An allocation of the program, whose first words are the place for its address and its bytes. Serves
-/// it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
+/// An allocation of the program, by a function with these arguments, of which the first are the place for
+/// its address and its bytes. Serves it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
 /// continues.
 ///
 /// An observed call is made again through its entry point. So the code that serves it exists once, and

@@ -24,11 +24,7 @@ use crate::statistics::waits::Wait;
 use crate::trim::HeldOff;
 
 /// `cuInit(flags)`: CUDA has started.
-pub(crate) fn init(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn init(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
     if code.is_ok() && bypass::is_caching() {
         beside(function, || {
@@ -39,19 +35,35 @@ pub(crate) fn init(
     code
 }
 
-/// `cuCtxCreate*` and `cuDevicePrimaryCtxRetain`: the handle is written to the first argument.
+/// `cuCtxCreate*(CUcontext *handle, ..)`.
 pub(crate) fn create(
     function: &'static Function,
-    words: &[usize],
+    handle: *mut ContextHandle,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    made(function, handle, None, real)
+}
+
+/// `cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device)`.
+pub(crate) fn retain(
+    function: &'static Function,
+    handle: *mut ContextHandle,
+    device: i32,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    made(function, handle, Some(device), real)
+}
+
+fn made(
+    function: &'static Function,
+    handle: *mut ContextHandle,
+    primary_of: Option<i32>,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = common::retried(function, real);
-    let handle = words[0] as *const ContextHandle;
     if code.is_ok() && bypass::is_caching() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
-        let primary = function.id == id::cuDevicePrimaryCtxRetain;
-        let primary_of = primary.then_some(words[1] as i32);
         beside(function, || {
             if let Some(id) = contexts::id_of(handle) {
                 observers::note_context(SeenContext { id, handle, primary_of });
@@ -71,13 +83,12 @@ pub(crate) fn create(
 /// context.
 pub(crate) fn destroy(
     function: &'static Function,
-    words: &[usize],
+    handle: ContextHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let handle = words[0] as ContextHandle;
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
     let Some(id) = id else { return real() };
@@ -97,13 +108,12 @@ pub(crate) fn destroy(
 /// reset, ends the primary context.
 pub(crate) fn primary_end(
     function: &'static Function,
-    words: &[usize],
+    device: i32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let device = words[0] as i32;
     pending::wait_all(Wait::Teardown);
     if !rule_holds(Rule::EndsWhatWasThere) {
         let code = real();
@@ -130,11 +140,7 @@ pub(crate) fn primary_end(
 }
 
 /// `cuStreamCreate(CUstream *stream, unsigned flags)`, `cuStreamCreateWithPriority`.
-pub(crate) fn stream_create(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn stream_create(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if bypass::is_caching() {
         beside(function, observers::watch_stream);
     }
@@ -142,11 +148,7 @@ pub(crate) fn stream_create(
 }
 
 /// Green contexts share the memory of the primary one and order only their own streams.
-pub(crate) fn green(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn green(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::GreenContext));
     }
@@ -156,7 +158,7 @@ pub(crate) fn green(
 /// `cuCtxEnablePeerAccess(peer, flags)`.
 pub(crate) fn enable_peer(
     function: &'static Function,
-    words: &[usize],
+    peer: ContextHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_caching() {
@@ -165,7 +167,7 @@ pub(crate) fn enable_peer(
     let mut code = real();
     if bypass::is_caching() && (config::get().policy.expandable_segments || peers::any()) {
         beside(function, || {
-            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
+            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(peer)) {
                 code = peers::enabled(current.id, peer.id, code);
                 if code.is_ok() {
                     arenas::admit_peer(peer, current.device);
@@ -179,18 +181,18 @@ pub(crate) fn enable_peer(
 /// `cuCtxDisablePeerAccess(peer)`.
 pub(crate) fn disable_peer(
     function: &'static Function,
-    words: &[usize],
+    peer: ContextHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let mut answer = None;
     if bypass::is_caching() && peers::any() {
         beside(function, || {
-            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(words[0])) {
+            if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(peer)) {
                 answer = peers::disabled(current.id, peer.id);
             }
         });
     }
-    answer.unwrap_or_else(|| common::pass(function, words, real))
+    answer.unwrap_or_else(|| common::pass(function, real))
 }
 
 /// A context that the driver is about to end: nothing of ours is in it or waits for its events.

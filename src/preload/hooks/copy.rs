@@ -7,7 +7,8 @@ use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{
-    CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d, Side2d, Side3d,
+    ContextHandle, CuResult, MEMORY_TYPE_ARRAY, MEMORY_TYPE_HOST, Memcpy2d, Memcpy3d, Side2d,
+    Side3d,
 };
 use crate::functions::Function;
 use crate::hooks::{beside, common};
@@ -41,69 +42,34 @@ fn submit(
     common::submit(function, look, real)
 }
 
-/// `(destination, source, ...)`, each of any kind under unified addressing.
-pub(crate) fn destination_source(
+/// With a destination and a source, each of any kind under unified addressing.
+pub(crate) fn operands(
     function: &'static Function,
-    words: &[usize],
+    destination: usize,
+    source: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    submit(function, || host_sees(words[0]) || host_sees(words[1]), real)
+    submit(function, || host_sees(destination) || host_sees(source), real)
 }
 
-/// `(device, host source, ...)`.
-pub(crate) fn host_source(
+/// With one address: fills, words that the host may poll, and copies whose other side is an array.
+pub(crate) fn operand(
     function: &'static Function,
-    words: &[usize],
+    address: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    destination_source(function, words, real)
-}
-
-/// `(host destination, device or array, ...)`.
-pub(crate) fn host_destination(
-    function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    destination_source(function, words, real)
-}
-
-/// `(array, offset, host source, ...)`.
-pub(crate) fn array_host_source(
-    function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    submit(function, || host_sees(words[2]), real)
-}
-
-/// `(destination, ...)`: fills, and copies out of arrays.
-pub(crate) fn destination(
-    function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    submit(function, || host_sees(words[0]), real)
-}
-
-/// `(stream, address, value, flags)`: the device writes a word that the host may poll.
-pub(crate) fn stream_value(
-    function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    submit(function, || host_sees(words[1]), real)
+    submit(function, || host_sees(address), real)
 }
 
 /// `cuMemcpy2D[Async](const CUDA_MEMCPY2D *[, stream])`.
 pub(crate) fn two_dimensional(
     function: &'static Function,
-    words: &[usize],
+    copy: *const Memcpy2d,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let look = || {
         // SAFETY: null, or the program's struct, valid for the call.
-        let copy = unsafe { (words[0] as *const Memcpy2d).as_ref() };
+        let copy = unsafe { copy.as_ref() };
         copy.is_none_or(|copy| {
             let shape = Shape { width: copy.width, height: copy.height, depth: 1 };
             [&copy.source, &copy.target].into_iter().any(|side| {
@@ -119,12 +85,12 @@ pub(crate) fn two_dimensional(
 /// `cuMemcpy3D[Async](const CUDA_MEMCPY3D *[, stream])`.
 pub(crate) fn three_dimensional(
     function: &'static Function,
-    words: &[usize],
+    copy: *const Memcpy3d,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let look = || {
         // SAFETY: null, or the program's struct, valid for the call.
-        let copy = unsafe { (words[0] as *const Memcpy3d).as_ref() };
+        let copy = unsafe { copy.as_ref() };
         copy.is_none_or(|copy| {
             let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
             [&copy.source, &copy.target].into_iter().any(|side| {
@@ -187,30 +153,35 @@ impl Operand {
     }
 }
 
-/// `cuMemcpyPeer[Async](destination, context, source, context, ...)` and their 3D forms: work of
-/// two contexts, which a barrier of one does not order (hazard 27).
+/// `cuMemcpyPeer[Async](destination, context, source, context, ..)`: work of two contexts, which a barrier
+/// of one does not order (hazard 27).
 pub(crate) fn peer(
     function: &'static Function,
-    words: &[usize],
+    to: ContextHandle,
+    from: ContextHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    if words.len() < PEER_WORDS_MIN || words[1] != words[3] {
+    if to != from {
         beside(function, || observers::observe(Observer::SecondContext));
     }
     submit(function, || true, real)
 }
 
-/// With fewer words the contexts are in a struct.
-const PEER_WORDS_MIN: usize = 5;
+/// As `peer`, with the contexts in a struct.
+pub(crate) fn peer_of_struct(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    if bypass::is_caching() {
+        beside(function, || observers::observe(Observer::SecondContext));
+    }
+    submit(function, || true, real)
+}
 
 /// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory
 /// exists.
 pub(crate) fn unknown_operands(
     function: &'static Function,
-    _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     submit(function, || true, real)
@@ -220,15 +191,15 @@ pub(crate) fn unknown_operands(
 /// when the copies run, so only a batch within our memory is not visible.
 pub(crate) fn batch(
     function: &'static Function,
-    words: &[usize],
+    destinations: *const u64,
+    sources: *const u64,
+    count: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let (destinations, sources, count) = (words[0], words[1], words[3]);
-    let all_ours = |list: usize| {
-        let list = list as *const u64;
+    let all_ours = |list: *const u64| {
         // SAFETY: null, or the program's array of so many addresses, valid for the call.
         !list.is_null() && (0..count).all(|index| is_ours(unsafe { *list.add(index) }))
     };
@@ -239,20 +210,20 @@ pub(crate) fn batch(
 /// `cuMemcpyWithAttributesAsync(destination, source, ...)`: as a batch of one.
 pub(crate) fn with_attributes(
     function: &'static Function,
-    words: &[usize],
+    destination: u64,
+    source: u64,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let seen = !words[..2].iter().all(|address| is_ours(*address as u64));
+    let seen = !(is_ours(destination) && is_ours(source));
     common::submit(function, seen && may_be_pageable(), real)
 }
 
 /// As `batch`, with operands in an array of structs.
 pub(crate) fn batch_of_structs(
     function: &'static Function,
-    _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
@@ -273,7 +244,6 @@ fn is_ours(address: u64) -> bool {
 /// Tells another process or API that earlier work is done.
 pub(crate) fn external_signal(
     function: &'static Function,
-    _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {

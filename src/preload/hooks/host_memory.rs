@@ -11,29 +11,40 @@ use crate::driver::sys::{
     RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
 use crate::driver_memory::pool_devices;
-use crate::functions::{Function, id};
+use crate::functions::Function;
 use crate::hooks::{beside, common};
 use crate::ordering::{observers, pending, pinned, real_frees};
 use crate::process::bypass;
 use crate::statistics::waits::Wait;
 
-/// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`, `cuMemAllocHost(pointer, bytes)`.
+/// `cuMemAllocHost(void **pointer, size_t bytes)`.
 pub(crate) fn alloc(
     function: &'static Function,
-    words: &[usize],
+    pointer: *mut usize,
+    bytes: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    alloc_as(function, pointer, bytes, 0, real)
+}
+
+/// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`.
+pub(crate) fn alloc_as(
+    _function: &'static Function,
+    pointer: *mut usize,
+    bytes: usize,
+    flags: u32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    if function.id == id::cuMemHostAlloc && words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
+    if flags & HOST_ALLOC_DEVICEMAP != 0 {
         observers::visible(VisibleCause::DeviceMapped);
     }
     let code = real();
-    let pointer = words[0] as *const usize;
     if code.is_ok() && !pointer.is_null() {
         // SAFETY: the driver has just written it.
-        pinned::given(unsafe { *pointer }, words[1]);
+        pinned::given(unsafe { *pointer }, bytes);
     }
     code
 }
@@ -41,35 +52,36 @@ pub(crate) fn alloc(
 /// `cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)`.
 pub(crate) fn register(
     _function: &'static Function,
-    words: &[usize; 3],
+    pointer: usize,
+    bytes: usize,
+    flags: u32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    if words[2] as u32 & HOST_ALLOC_DEVICEMAP != 0 {
+    if flags & HOST_ALLOC_DEVICEMAP != 0 {
         observers::visible(VisibleCause::DeviceMapped);
     }
-    pinned::registered_by(words[0], words[1], real)
+    pinned::registered_by(pointer, bytes, real)
 }
 
 /// `cuMemFreeHost(pointer)`, `cuMemHostUnregister(pointer)`: teardowns.
 pub(crate) fn free(
     _function: &'static Function,
-    words: &[usize; 1],
+    pointer: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
     pending::wait_all(Wait::Teardown);
-    pinned::end_by(words[0], || real_frees::announced_everywhere(real))
+    pinned::end_by(pointer, || real_frees::announced_everywhere(real))
 }
 
 /// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
 pub(crate) fn device_pointer(
     _function: &'static Function,
-    _words: &[usize],
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_caching() {
@@ -82,11 +94,11 @@ pub(crate) fn device_pointer(
 /// kernels that get the object reach the memory behind it. An array lies on the device.
 pub(crate) fn resource(
     function: &'static Function,
-    words: &[usize],
+    resource: *const ResourceDescription,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     // SAFETY: null, or the program's struct, valid for the call.
-    let resource = unsafe { (words[1] as *const ResourceDescription).as_ref() };
+    let resource = unsafe { resource.as_ref() };
     let address = match resource {
         None => Some(0),
         Some(ResourceDescription { kind, device }) => match *kind {
@@ -98,23 +110,13 @@ pub(crate) fn resource(
     reached_by_object(function, address, real)
 }
 
-/// `cuTexRefSetAddress*(.., .., address, ..)`.
-pub(crate) fn texture_reference(
+/// `cuTexRefSetAddress*`, `cuTensorMapEncode*`, `cuTensorMapReplaceAddress`, with this address: a map becomes
+/// a kernel argument, which need not contain the address as it is.
+pub(crate) fn behind_object(
     function: &'static Function,
-    words: &[usize],
+    address: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    reached_by_object(function, Some(words[2]), real)
-}
-
-/// `cuTensorMapEncode*(.., .., .., address, ..)`, `cuTensorMapReplaceAddress(map, address)`: the map
-/// becomes a kernel argument, which need not contain the address as it is.
-pub(crate) fn tensor_map(
-    function: &'static Function,
-    words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    let address = if words.len() == 2 { words[1] } else { words[3] };
     reached_by_object(function, Some(address), real)
 }
 
@@ -135,10 +137,10 @@ fn reached_by_object(
 /// (hazard 44).
 pub(crate) fn set_access(
     function: &'static Function,
-    words: &[usize; 4],
+    accesses: *const AccessDescription,
+    count: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let (accesses, count) = (words[2] as *const AccessDescription, words[3]);
     // SAFETY: null, or the program's array of so many, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
@@ -149,11 +151,7 @@ pub(crate) fn set_access(
 }
 
 /// Managed memory: the host reads what kernels write.
-pub(crate) fn managed(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn managed(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if bypass::is_caching() {
         observers::visible(VisibleCause::Managed);
     }
@@ -163,11 +161,11 @@ pub(crate) fn managed(
 /// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
 pub(crate) fn vmm_create(
     function: &'static Function,
-    words: &[usize; 4],
+    properties: *const AllocationProperties,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
-    let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
+    let properties = unsafe { properties.as_ref() };
     if bypass::is_caching() && properties.and_then(|made| made.location.device()).is_none() {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
@@ -178,14 +176,15 @@ pub(crate) fn vmm_create(
 /// host, or be managed.
 pub(crate) fn pool_create(
     function: &'static Function,
-    words: &[usize; 2],
+    pool: *mut PoolHandle,
+    properties: *const PoolProperties,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
-    let properties = unsafe { (words[1] as *const PoolProperties).as_ref() };
+    let properties = unsafe { properties.as_ref() };
     let device = properties.and_then(|made| pool_seen(made.kind, made.location));
     let code = common::retried(function, real);
-    note_pool(function, words[0], code, device);
+    note_pool(function, pool, code, device);
     code
 }
 
@@ -193,22 +192,29 @@ pub(crate) fn pool_create(
 /// `cuMemGetMemPool`: pools that need not be created.
 pub(crate) fn pool_of_location(
     function: &'static Function,
-    words: &[usize; 3],
+    pool: *mut PoolHandle,
+    location: *const Location,
+    allocation_type: u32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
-    let location = unsafe { (words[1] as *const Location).as_ref() };
-    let device = location.and_then(|location| pool_seen(words[2] as u32, *location));
+    let location = unsafe { location.as_ref() };
+    let device = location.and_then(|location| pool_seen(allocation_type, *location));
     let code = real();
-    note_pool(function, words[0], code, device);
+    note_pool(function, pool, code, device);
     code
 }
 
 /// Notes where the pool's memory lies, and so whether it counts against the limit.
-fn note_pool(function: &'static Function, pool: usize, code: CuResult, device: Option<i32>) {
-    if code.is_ok() && pool != 0 && bypass::is_caching() {
+fn note_pool(
+    function: &'static Function,
+    pool: *const PoolHandle,
+    code: CuResult,
+    device: Option<i32>,
+) {
+    if code.is_ok() && !pool.is_null() && bypass::is_caching() {
         // SAFETY: the driver has just written it.
-        let pool = unsafe { *(pool as *const PoolHandle) };
+        let pool = unsafe { *pool };
         beside(function, || pool_devices::note(pool, device));
     }
 }

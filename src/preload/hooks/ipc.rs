@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver::sys::{CuError, CuResult};
+use crate::driver::sys::{CuError, CuResult, Handle64};
 use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{beside, common, guarded, pointer};
@@ -25,10 +25,11 @@ use crate::statistics::counters::{self, Count};
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
 pub(crate) fn get(
     function: &'static Function,
-    words: &[usize; 2],
+    handle: *mut Handle64,
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let (handle, address) = (words[0] as *mut ipc_handle::Bytes, words[1] as u64);
+    let handle = handle.cast::<ipc_handle::Bytes>();
     let Some(extent) = pagemap::extent_of(address) else {
         return observed(function, Observer::Ipc, real);
     };
@@ -94,17 +95,16 @@ fn export(
 /// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both versions.
 pub(crate) fn open(
     function: &'static Function,
-    words: &[usize; 3],
+    pointer: *mut u64,
+    handle: Handle64,
+    flags: u32,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let pointer = words[0] as *mut u64;
     // While hooks are off, the driver refuses our handles.
     if !bypass::is_caching() || pointer.is_null() {
         return real();
     }
-    // SAFETY: the export's own copy of the argument, which lives as long as the call.
-    let handle = unsafe { (words[1] as *const ipc_handle::Bytes).read_unaligned() };
-    let Some((plain, inside)) = ipc_handle::read(&handle) else {
+    let Some((plain, inside)) = ipc_handle::read(&ipc_handle::bytes_of(handle)) else {
         let code = observed(function, Observer::Ipc, real);
         if code.is_ok() {
             // SAFETY: the driver has just written it.
@@ -117,14 +117,10 @@ pub(crate) fn open(
         function,
         || {
             observers::observe(Observer::Ipc);
-            match open_inside(function, &plain, inside, words[2] as u32) {
-                Ok(address) => {
-                    // SAFETY: the program gave it for this.
-                    unsafe { pointer.write_unaligned(address) };
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            }
+            let address = open_inside(function, &plain, inside, flags)?;
+            // SAFETY: the program gave it for this.
+            unsafe { pointer.write_unaligned(address) };
+            Ok(())
         },
         real,
     )
@@ -168,16 +164,16 @@ fn lies_in_mapping(base: u64, inside: Inside) -> bool {
 /// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
 pub(crate) fn close(
     function: &'static Function,
-    words: &[usize; 1],
+    address: u64,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let (mut closing, address) = (Closing::Unknown, words[0] as u64);
+    let mut closing = Closing::Unknown;
     beside(function, || closing = imports::closes(address));
     let code = match closing {
         Closing::Refused => return Err(CuError::INVALID_VALUE),
-        Closing::Unknown | Closing::Whole { .. } => common::pass(function, words, real),
+        Closing::Unknown | Closing::Whole { .. } => common::pass(function, real),
         Closing::Inside(import) => {
-            common::pass(function, words, || api::ipc_close_mem_handle(import.base()))
+            common::pass(function, || api::ipc_close_mem_handle(import.base()))
         }
     };
     if code.is_err() {
@@ -187,10 +183,6 @@ pub(crate) fn close(
 }
 
 /// Events of other processes: work that our barriers do not order.
-pub(crate) fn event(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn event(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     observed(function, Observer::Ipc, real)
 }

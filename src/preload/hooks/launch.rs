@@ -3,13 +3,14 @@
 //! a second context.
 
 use core::ffi::c_void;
+use core::ptr::null_mut;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::departures;
 use crate::driver::api;
 use crate::driver::sys::{
-    CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
+    CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
@@ -18,49 +19,65 @@ use crate::hooks::{beside, stream_of};
 use crate::ordering::{LEDGER, captures, early_start, kernels, pinned};
 use crate::process::bypass;
 
-/// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, params, extra)`;
-/// `cuLaunchCooperativeKernel` is the same without `extra`.
+/// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void **extra)`.
 #[inline(always)]
-pub(crate) fn kernel<const N: usize>(
+pub(crate) fn kernel(
     function: &'static Function,
-    words: &[usize; N],
+    kernel: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let extra = if N > 10 { words[N - 1] } else { 0 };
-    launch(function, words[0], words[9], extra, real)
+    launch(function, kernel, params, extra, real)
+}
+
+/// `cuLaunchCooperativeKernel`: the same without `extra`.
+#[inline(always)]
+pub(crate) fn cooperative(
+    function: &'static Function,
+    kernel: usize,
+    params: *mut *mut c_void,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    launch(function, kernel, params, null_mut(), real)
 }
 
 /// `cuLaunchKernelEx(const CUlaunchConfig *config, function, params, extra)`.
 #[inline(always)]
 pub(crate) fn kernel_ex(
     function: &'static Function,
-    words: &[usize; 4],
+    config: *const LaunchConfig,
+    kernel: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if early_start::watched()
         && bypass::is_caching()
-        && let Some(mut attributes) = in_full_order(function, words[0])
+        && let Some(mut attributes) = in_full_order(function, config)
     {
         // SAFETY: `in_full_order` has just read it.
-        let mut config = unsafe { *(words[0] as *const LaunchConfig) };
+        let mut config = unsafe { *config };
         config.attrs = attributes.as_mut_ptr().cast();
         config.numAttrs = attributes.len() as u32;
-        let (params, extra) = (words[2] as *mut *mut c_void, words[3] as *mut *mut c_void);
         // SAFETY: this hook is that of all its forms; the arguments are the program's.
         let ordered =
-            || unsafe { api::launch_kernel_ex(function.id, &config, words[1], params, extra) };
-        return launch(function, words[1], words[2], words[3], ordered);
+            || unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) };
+        return launch(function, kernel, params, extra, ordered);
     }
-    launch(function, words[1], words[2], words[3], real)
+    launch(function, kernel, params, extra, real)
 }
 
 /// Replacement attributes for a launch that may start before its predecessor ends and must not
 /// (`ordering::early_start`).
 #[cold]
-fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<LaunchAttribute>> {
+fn in_full_order(
+    function: &'static Function,
+    config: *const LaunchConfig,
+) -> Option<Vec<LaunchAttribute>> {
     // SAFETY: null, or the program's struct, valid for the call, and its array of attributes.
     let (config, attributes) = unsafe {
-        let config = (config as *const LaunchConfig).as_ref()?;
+        let config = config.as_ref()?;
         let first = config.attrs.cast::<LaunchAttribute>();
         let count = if first.is_null() { 0 } else { config.numAttrs as usize };
         (config, if count == 0 { &[] } else { core::slice::from_raw_parts(first, count) })
@@ -80,11 +97,7 @@ fn in_full_order(function: &'static Function, config: usize) -> Option<Vec<Launc
 }
 
 /// Launches whose arguments were set by earlier calls, or are in an array of structs.
-pub(crate) fn untyped(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn untyped(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -92,11 +105,7 @@ pub(crate) fn untyped(
 }
 
 /// Host functions run on the host.
-pub(crate) fn always_visible(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn always_visible(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -106,18 +115,18 @@ pub(crate) fn always_visible(
 /// `cuGraphInstantiate*(CUgraphExec *executable, CUgraph graph, ...)`.
 pub(crate) fn graph_instantiate(
     function: &'static Function,
-    words: &[usize],
+    executable: *mut usize,
+    graph: GraphHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
     let code = common::retried(function, real);
-    let executable = words[0] as *const usize;
     if code.is_ok() && !executable.is_null() {
         beside(function, || {
             // SAFETY: the driver has just written it.
-            graph_memory::instantiated(unsafe { *executable }, words[1]);
+            graph_memory::instantiated(unsafe { *executable }, graph);
         });
     }
     code
@@ -127,19 +136,19 @@ pub(crate) fn graph_instantiate(
 /// functions and copies of any kind.
 pub(crate) fn graph_launch(
     function: &'static Function,
-    words: &[usize; 2],
+    executable: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    with_graph_memory(function, words[0], rule_holds(Rule::HostFunctionsAreVisible), real)
+    with_graph_memory(function, executable, rule_holds(Rule::HostFunctionsAreVisible), real)
 }
 
 /// `cuGraphUpload(executable, stream)`: the preparation that the first launch would do.
 pub(crate) fn graph_upload(
     function: &'static Function,
-    words: &[usize; 2],
+    executable: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    with_graph_memory(function, words[0], false, real)
+    with_graph_memory(function, executable, false, real)
 }
 
 fn with_graph_memory(
@@ -170,21 +179,17 @@ fn with_graph_memory(
 /// `cuGraphExecDestroy(executable)`.
 pub(crate) fn graph_destroy(
     function: &'static Function,
-    words: &[usize; 1],
+    executable: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() || !graph_memory::any() {
-        return graph_end(function, words, real);
+        return graph_end(function, real);
     }
-    graph_memory::end_by(words[0], || graph_end(function, words, real))
+    graph_memory::end_by(executable, || graph_end(function, real))
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
-pub(crate) fn graph_end(
-    function: &'static Function,
-    _words: &[usize; 1],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn graph_end(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
     if bypass::is_caching() {
         beside(function, pool_life::graph_ended);
@@ -194,11 +199,7 @@ pub(crate) fn graph_end(
 
 /// `cuGraphExecUpdate(executable, graph, ...)`: it releases its previous graph, perhaps while a launch
 /// runs.
-pub(crate) fn graph_update(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn graph_update(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -207,11 +208,7 @@ pub(crate) fn graph_update(
 }
 
 /// `cuDeviceGraphMemTrim(device)`.
-pub(crate) fn graph_trim(
-    _function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn graph_trim(_function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
     if bypass::is_caching() && graph_memory::any() {
         graph_memory::trimmed();
@@ -223,8 +220,8 @@ pub(crate) fn graph_trim(
 fn launch(
     function: &'static Function,
     kernel: usize,
-    params: usize,
-    extra: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
@@ -237,12 +234,15 @@ fn launch(
 }
 
 #[cold]
-fn look_at_arguments(function: &'static Function, kernel: usize, params: usize, extra: usize) {
+fn look_at_arguments(
+    function: &'static Function,
+    kernel: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) {
     let scan = || {
         // SAFETY: the program's own argument arrays, valid for the launch by the driver's contract.
-        unsafe {
-            kernels::scan(kernel, params as *const *const c_void, extra as *const *const c_void)
-        };
+        unsafe { kernels::scan(kernel, params.cast_const().cast(), extra.cast_const().cast()) };
     };
     beside(function, scan);
 }

@@ -23,12 +23,12 @@ use crate::{config, memory_hooks, pagemap};
 #[inline]
 pub(crate) fn alloc(
     function: &'static Function,
-    words: &[usize; 2],
+    pointer: *mut u64,
+    bytes: usize,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let (pointer, bytes) = (words[0] as *mut u64, words[1]);
     if !bypass::is_fast_path()
-        && let Some(code) = alloc_seldom(function, words, real)
+        && let Some(code) = alloc_seldom(function, pointer, bytes, real)
     {
         return code;
     }
@@ -92,23 +92,23 @@ fn by_driver(
 #[cold]
 fn alloc_seldom(
     function: &'static Function,
-    words: &[usize; 2],
+    pointer: *mut u64,
+    bytes: usize,
     real: impl Fn() -> CuResult + Copy,
 ) -> Option<CuResult> {
     if !bypass::is_caching() {
         return Some(real());
     }
     if let Some(error) = common::lost(function) {
-        let pointer = words[0] as *mut u64;
         if !pointer.is_null() {
             // SAFETY: the program gave it for this; the driver writes a null pointer where it fails.
             unsafe { pointer.write(0) };
         }
         return Some(Err(error));
     }
-    let observed = common::observed_malloc(function, words);
+    let observed = common::observed_malloc(function, &[pointer as usize, bytes]);
     if observed.is_none() && captures::maybe() {
-        alloc_in_capture(function, words, real)
+        alloc_in_capture(function, pointer, bytes as u64, real)
     } else {
         observed
     }
@@ -117,10 +117,10 @@ fn alloc_seldom(
 /// None: not served here, because caching has ended or the call is none that the cache serves.
 fn alloc_in_capture(
     function: &'static Function,
-    words: &[usize; 2],
+    pointer: *mut u64,
+    bytes: u64,
     real: impl Fn() -> CuResult,
 ) -> Option<CuResult> {
-    let (pointer, bytes) = (words[0] as *mut u64, words[1] as u64);
     if pointer.is_null() || bytes == 0 || config::caches_nothing() {
         return None;
     }
@@ -172,12 +172,11 @@ fn outside_of_captures(
 #[inline]
 pub(crate) fn free(
     function: &'static Function,
-    words: &[usize; 1],
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let address = words[0] as u64;
     if !bypass::is_fast_path()
-        && let Some(code) = free_seldom(function, words, real)
+        && let Some(code) = free_seldom(function, address, real)
     {
         return code;
     }
@@ -199,20 +198,21 @@ pub(crate) fn free(
 #[cold]
 fn free_seldom(
     function: &'static Function,
-    words: &[usize; 1],
+    address: u64,
     real: impl Fn() -> CuResult,
 ) -> Option<CuResult> {
     if !bypass::is_caching() {
-        return Some(free_in_bypass(words[0] as u64, real));
+        return Some(free_in_bypass(address, real));
     }
-    common::observed_free(function, words)
+    common::observed_free(function, &[address as usize])
 }
 
 /// `cuMemGetInfo(size_t *free, size_t *total)`: counts what the cache could give back as free, and a
 /// limit as the total.
 pub(crate) fn info(
     function: &'static Function,
-    words: &[usize; 2],
+    free_bytes: *mut usize,
+    total_bytes: *mut usize,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
     let mut arrivals = 0;
@@ -224,7 +224,6 @@ pub(crate) fn info(
         });
     }
     let code = common::retried(function, real);
-    let (free_bytes, total_bytes) = (words[0] as *mut usize, words[1] as *mut usize);
     if !bypass::is_caching() || code.is_err() || free_bytes.is_null() {
         return code;
     }
@@ -259,14 +258,14 @@ pub(crate) fn info(
 /// and programs size their pools by either. So a limit shows in both.
 pub(crate) fn total(
     function: &'static Function,
-    words: &[usize; 2],
+    bytes: *mut usize,
+    device: i32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    let bytes = words[0] as *mut usize;
     if code.is_ok() && !bytes.is_null() && bypass::is_caching() {
         beside(function, || {
-            if let Some(limit_bytes) = limits::of(words[1] as i32) {
+            if let Some(limit_bytes) = limits::of(device) {
                 // SAFETY: the driver has just written it.
                 unsafe { *bytes = (*bytes).min(limit_bytes as usize) };
             }

@@ -1,8 +1,8 @@
 //! One function for each kind of hooked call: passes the C arguments on and returns the driver's code.
 //! No policy, no state.
 //!
-//! A hook gets the row of the list (`function`), the arguments as machine words in the order of the
-//! driver's header, and `real`, which calls the driver with the program's arguments.
+//! A hook gets the row of the list (`function`), the arguments that the row names, with the types that it
+//! gives them, and `real`, which calls the driver with all of the program's arguments.
 
 mod array_bytes;
 pub(crate) mod capture;

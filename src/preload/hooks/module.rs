@@ -1,11 +1,14 @@
 //! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
 
+use core::ffi::c_void;
+use core::ptr::null_mut;
+
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
-use crate::functions::{Function, id};
+use crate::functions::Function;
 use crate::hooks::{common, guarded};
 use crate::ordering::{kernels, observers, pending, real_frees};
 use crate::process::bypass;
@@ -21,19 +24,16 @@ const JIT_OPTIONS_MAX: usize = 64;
 /// see what the program wrote (hazard 22).
 pub(crate) fn load_data(
     function: &'static Function,
-    words: &[usize],
+    count: u32,
+    options: *mut u32,
+    values: *mut *mut c_void,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    let (count, options, values) = match function.id {
-        id::cuModuleLoadDataEx => (words[2], words[3], words[4]),
-        _ => (words[4], words[2], words[3]),
-    };
-    let count = (count as u32 as usize).min(JIT_OPTIONS_MAX);
-    let (options, values) = (options as *const u32, values as *mut usize);
-    let mut saved = [0; JIT_OPTIONS_MAX];
+    let count = (count as usize).min(JIT_OPTIONS_MAX);
+    let mut saved = [null_mut(); JIT_OPTIONS_MAX];
     let has_options = !options.is_null() && !values.is_null();
     let count = if has_options { count } else { 0 };
     for (index, saved) in saved[..count].iter_mut().enumerate() {
@@ -65,11 +65,10 @@ pub(crate) fn load_data(
 /// kernels write (hazard 1).
 pub(crate) fn global(
     function: &'static Function,
-    words: &[usize; 4],
+    address: *mut u64,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = common::retried(function, real);
-    let address = words[0] as *const u64;
     if code.is_err() || address.is_null() || !bypass::is_caching() {
         return code;
     }
@@ -89,11 +88,7 @@ pub(crate) fn global(
 }
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
-pub(crate) fn unload(
-    _function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn unload(_function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }

@@ -20,42 +20,21 @@ pub(crate) fn observed(
         return real();
     }
     beside(function, || observers::observe(observer));
-    common::pass(function, &[], real)
+    common::pass(function, real)
 }
 
 /// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another
 /// process or device may work on it, which no barrier orders (hazard 5).
-pub(crate) fn shared(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn shared(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     observed(function, Observer::Ipc, real)
 }
 
-/// `cuMemGetHandleForAddressRange`: a dma-buf for other hardware.
-pub(crate) fn address_handle(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    observed(function, Observer::AddressRangeHandle, real)
-}
-
 /// External memory and semaphores: another API works on the same memory.
-pub(crate) fn external(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn external(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     observed(function, Observer::External, real)
 }
 
 /// Resources of a graphics API.
-pub(crate) fn graphics(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn graphics(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     observed(function, Observer::External, real)
 }

@@ -1,5 +1,7 @@
 //! Queries about an address: a block must look like an allocation of its own.
 
+use core::ffi::c_void;
+
 use cachealloc_core::Address;
 use cachealloc_core::order::Observer;
 
@@ -7,7 +9,8 @@ use crate::driver::api;
 use crate::driver::sys::*;
 use crate::driver_memory::table;
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded, observers as observer_hooks};
+use crate::hooks::observers::observed;
+use crate::hooks::{beside, common, guarded};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::observers;
@@ -20,14 +23,16 @@ const UNKNOWN_ADDRESS: u64 = 4096;
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
 pub(crate) fn range(
     function: &'static Function,
-    words: &[usize; 3],
+    base: *mut u64,
+    bytes: *mut usize,
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let Some(extent) = our_segment(words[2]) else {
-        return match imports::find(words[2] as u64) {
+    let Some(extent) = our_segment(address) else {
+        return match imports::find(address) {
             Some(import) => {
                 // SAFETY: each is null or the program's to be written.
-                unsafe { write_range(words, import.address, import.requested_bytes) };
+                unsafe { write_range(base, bytes, import.address, import.requested_bytes) };
                 Ok(())
             }
             None => real(),
@@ -39,16 +44,13 @@ pub(crate) fn range(
     }
     guarded(
         function,
-        || match block_around(extent, words[2] as u64) {
+        || match block_around(extent, address) {
             // Freed but still mapped: not an allocation to the program.
             // SAFETY: each is null or the program's to be written.
-            None => unsafe {
-                let (base, bytes) = (words[0] as *mut u64, words[1] as *mut usize);
-                api::mem_get_address_range_into(base, bytes, UNKNOWN_ADDRESS)
-            },
+            None => unsafe { api::mem_get_address_range_into(base, bytes, UNKNOWN_ADDRESS) },
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
-                unsafe { write_range(words, block.address, block.requested_bytes) };
+                unsafe { write_range(base, bytes, block.address, block.requested_bytes) };
                 Ok(())
             }
         },
@@ -59,15 +61,16 @@ pub(crate) fn range(
 /// `cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer)`.
 pub(crate) fn attribute(
     function: &'static Function,
-    words: &[usize; 3],
+    data: *mut u64,
+    attribute: u32,
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let (data, attribute, address) = (words[0] as *mut u64, words[1] as u32, words[2]);
     if attribute == POINTER_P2P_TOKENS {
         show_p2p_tokens(function);
     }
     let Some(extent) = our_segment(address) else {
-        let import = imports::find(address as u64).filter(|_| !data.is_null());
+        let import = imports::find(address).filter(|_| !data.is_null());
         let answered = import.and_then(|import| answer(&Queried::Import(import), attribute, data));
         return answered.unwrap_or_else(|| common::retried(function, real));
     };
@@ -76,7 +79,7 @@ pub(crate) fn attribute(
     }
     guarded(
         function,
-        || match block_around(extent, address as u64) {
+        || match block_around(extent, address) {
             None => Err(CuError::INVALID_VALUE),
             Some(block) => answer(&Queried::Block(block), attribute, data).unwrap_or_else(|| {
                 let code = real();
@@ -95,21 +98,22 @@ pub(crate) fn attribute(
 /// freed block is one.
 pub(crate) fn attributes(
     function: &'static Function,
-    words: &[usize; 4],
+    count: u32,
+    kinds: *const u32,
+    data: *const *mut u64,
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let (count, address) = (words[0] as u32, words[3] as u64);
-    let kinds = words[1] as *const u32;
     // SAFETY: null, or the program's array of this length; the driver reads it as well.
     let kind = |index: u32| unsafe { *kinds.add(index as usize) };
     if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
         show_p2p_tokens(function);
     }
-    let Some(extent) = our_segment(words[3]) else {
+    let Some(extent) = our_segment(address) else {
         let code = common::retried(function, real);
         if let Some(import) = imports::find(address).filter(|_| code.is_ok()) {
             // SAFETY: the program's arrays, which the driver has just worked with.
-            unsafe { answer_all(&Queried::Import(import), words) };
+            unsafe { answer_all(&Queried::Import(import), count, kinds, data) };
         }
         return code;
     };
@@ -117,20 +121,19 @@ pub(crate) fn attributes(
         function,
         || {
             let Some(block) = block_around(extent, address) else {
-                let data = words[2] as *const *mut u64;
                 // SAFETY: the program's arrays of this length.
                 let code =
                     unsafe { api::pointer_get_attributes(count, kinds, data, UNKNOWN_ADDRESS) };
                 if code.is_ok() {
                     // SAFETY: as above.
-                    unsafe { answer_all(&Queried::Nothing(address), words) };
+                    unsafe { answer_all(&Queried::Nothing(address), count, kinds, data) };
                 }
                 return code;
             };
             let code = common::retried(function, real);
             if code.is_ok() {
                 // SAFETY: as above.
-                unsafe { answer_all(&Queried::Block(block), words) };
+                unsafe { answer_all(&Queried::Block(block), count, kinds, data) };
             }
             code
         },
@@ -143,19 +146,20 @@ pub(crate) fn attributes(
 /// missing ones are not. To the program it belongs to the block.
 pub(crate) fn set_attribute(
     function: &'static Function,
-    words: &[usize; 3],
+    value: *const u8,
+    attribute: u32,
+    address: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let sync_memops = words[1] as u32 == POINTER_SYNC_MEMOPS;
+    let sync_memops = attribute == POINTER_SYNC_MEMOPS;
     if bypass::is_caching() && sync_memops {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
-    let Some(extent) = our_segment(words[2]) else { return real() };
-    let value = words[0] as *const u8;
+    let Some(extent) = our_segment(address) else { return real() };
     guarded(
         function,
         || {
-            let Some(block) = block_around(extent, words[2] as u64) else {
+            let Some(block) = block_around(extent, address) else {
                 return Err(CuError::INVALID_VALUE);
             };
             if !sync_memops || value.is_null() {
@@ -177,48 +181,51 @@ pub(crate) fn set_attribute(
 /// other hardware. Freed memory has none, though it is still mapped.
 pub(crate) fn range_handle(
     function: &'static Function,
-    words: &[usize; 5],
+    handle: *mut c_void,
+    address: u64,
+    bytes: usize,
+    kind: u32,
+    flags: u64,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if let Some(extent) = our_segment(words[1]) {
+    if let Some(extent) = our_segment(address) {
         let judge = || {
-            if block_around(extent, words[1] as u64).is_some() {
+            if block_around(extent, address).is_some() {
                 return Ok(());
             }
-            let at = UNKNOWN_ADDRESS + words[1] as u64 % UNKNOWN_ADDRESS;
-            let (kind, flags) = (words[3] as u32, words[4] as u64);
-            let handle = words[0] as *mut core::ffi::c_void;
+            let at = UNKNOWN_ADDRESS + address % UNKNOWN_ADDRESS;
             // SAFETY: the program's place.
-            unsafe { api::mem_get_handle_for_address_range(handle, at, words[2], kind, flags) }
+            unsafe { api::mem_get_handle_for_address_range(handle, at, bytes, kind, flags) }
         };
         guarded(function, judge, || Ok(()))?;
     }
-    observer_hooks::address_handle(function, words, real)
+    observed(function, Observer::AddressRangeHandle, real)
 }
 
 /// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary memory
 /// has no such handle (measured), and the handles of an arena are not the program's.
 pub(crate) fn retain_handle(
     function: &'static Function,
-    words: &[usize; 2],
+    handle: *mut u64,
+    address: u64,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let ours = our_segment(words[1]).is_some_and(Extent::is_expandable);
+    let ours = our_segment(address).is_some_and(Extent::is_expandable);
     if ours {
         return Err(CuError::INVALID_VALUE);
     }
-    let code = common::pass(function, words, real);
+    let code = common::pass(function, real);
     if code.is_ok() {
         // SAFETY: the driver has just written it.
-        let handle = unsafe { *(words[0] as *const u64) };
+        let handle = unsafe { *handle };
         beside(function, || table::retained(handle));
     }
     code
 }
 
 /// Our segment that contains the address, while hooks are on.
-fn our_segment(address: usize) -> Option<&'static Extent> {
-    if bypass::is_caching() { pagemap::extent_of(address as u64) } else { None }
+fn our_segment(address: u64) -> Option<&'static Extent> {
+    if bypass::is_caching() { pagemap::extent_of(address) } else { None }
 }
 
 /// The block of the program that the address lies in.
@@ -292,13 +299,12 @@ fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
 ///
 /// # Safety
 ///
-/// `words` are the arguments of a `cuPointerGetAttributes` that has succeeded.
-unsafe fn answer_all(asked: &Queried, words: &[usize; 4]) {
-    let (count, kinds, data) = (words[0], words[1] as *const u32, words[2] as *const *mut u64);
+/// The arguments are those of a `cuPointerGetAttributes` that has succeeded.
+unsafe fn answer_all(asked: &Queried, count: u32, kinds: *const u32, data: *const *mut u64) {
     if kinds.is_null() || data.is_null() {
         return;
     }
-    for index in 0..count as u32 as usize {
+    for index in 0..count as usize {
         // SAFETY: the program's arrays of this length.
         let (kind, data) = unsafe { (kinds.add(index).read(), data.add(index).read()) };
         if data.is_null() {
@@ -319,13 +325,15 @@ fn show_p2p_tokens(function: &'static Function) {
 
 /// # Safety
 ///
-/// `words` begin with two places of the program, each null or valid for a write.
-unsafe fn write_range(words: &[usize; 3], start: u64, bytes: u64) {
-    for (target, value) in [(words[0], start), (words[1], bytes)] {
-        let target = target as *mut u64;
-        if !target.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { target.write(value) };
+/// Each place is null or valid for a write.
+unsafe fn write_range(base: *mut u64, bytes: *mut usize, start: u64, length: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !base.is_null() {
+            base.write(start);
+        }
+        if !bytes.is_null() {
+            bytes.write(length as usize);
         }
     }
 }

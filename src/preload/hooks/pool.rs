@@ -1,5 +1,7 @@
 //! Memory pools: when the default pool is not ours any more (docs/ordering.md 7, hazard 19).
 
+use core::ops::RangeInclusive;
+
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -14,42 +16,49 @@ use crate::ipc::peers;
 use crate::ordering::observers;
 use crate::process::bypass;
 
-/// `cuMemPoolDestroy(pool)`, `cuMemPoolExportToShareableHandle(handle, pool, ...)`: the program uses the
-/// pool itself.
-pub(crate) fn use_default(
+/// `cuMemPoolDestroy(pool)`.
+pub(crate) fn destroy(
     function: &'static Function,
-    words: &[usize],
+    pool: PoolHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let second = function.base == "cuMemPoolExportToShareableHandle";
-    leave_if_default(function, words[usize::from(second)]);
-    if function.base == "cuMemPoolDestroy" {
-        return pool_devices::end_by(words[0], || common::pass(function, words, real));
-    }
-    common::pass(function, words, real)
+    leave_if_default(function, pool);
+    pool_devices::end_by(pool, || common::pass(function, real))
+}
+
+/// `cuMemPoolExportToShareableHandle(handle, pool, ..)`: the program uses the pool itself.
+pub(crate) fn use_default(
+    function: &'static Function,
+    pool: PoolHandle,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    leave_if_default(function, pool);
+    common::pass(function, real)
 }
 
 /// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that we serve counts as used and reserved,
 /// like that of the pool.
 pub(crate) fn get_attribute(
     function: &'static Function,
-    words: &[usize; 3],
+    pool: PoolHandle,
+    attribute: u32,
+    value: *mut u64,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    let number = Number::of(words[1] as u32).filter(|_| rule_holds(Rule::PoolNumbersAreOurs));
+    let number = Number::of(attribute).filter(|_| rule_holds(Rule::PoolNumbersAreOurs));
     if let Some(number) = number
         && code.is_ok()
-        && words[2] != 0
+        && !value.is_null()
         && bypass::is_caching()
     {
         beside(function, || {
-            let Some(device) = pools::device_of_default(words[0]) else { return };
+            let Some(device) = pools::device_of_default(pool) else { return };
             let threshold_bytes =
-                api::mem_pool_get_attribute(words[0], POOL_RELEASE_THRESHOLD).unwrap_or(0);
+                api::mem_pool_get_attribute(pool, POOL_RELEASE_THRESHOLD).unwrap_or(0);
             // SAFETY: the program's place; the driver has just written such a number there.
             unsafe {
-                *(words[2] as *mut u64) += pools::number_of_device(device, number, threshold_bytes);
+                *value += pools::number_of_device(device, number, threshold_bytes);
             }
         });
     }
@@ -59,14 +68,15 @@ pub(crate) fn get_attribute(
 /// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free.
 pub(crate) fn trim(
     function: &'static Function,
-    words: &[usize; 2],
+    pool: PoolHandle,
+    bytes: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let code = common::pass(function, words, real);
+    let code = common::pass(function, real);
     if code.is_ok() && bypass::is_caching() {
         beside(function, || {
-            if let Some(device) = pools::device_of_default(words[0]) {
-                let keep = words[1] as u64;
+            if let Some(device) = pools::device_of_default(pool) {
+                let keep = bytes as u64;
                 pools::change_numbers(device, |numbers| numbers.keep_at_most(keep));
             }
         });
@@ -78,20 +88,20 @@ pub(crate) fn trim(
 /// program already has from the default pool.
 pub(crate) fn set_access(
     function: &'static Function,
-    words: &[usize; 3],
+    pool: PoolHandle,
+    accesses: *const AccessDescription,
+    count: usize,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::PeerAccess));
     }
-    let code = use_default(function, words, real);
-    if code.is_ok() && bypass::is_caching() && words[1] != 0 {
+    let code = use_default(function, pool, real);
+    if code.is_ok() && bypass::is_caching() && !accesses.is_null() {
         beside(function, || {
-            let Some(owner) = pools::device_of_default(words[0]) else { return };
+            let Some(owner) = pools::device_of_default(pool) else { return };
             // SAFETY: the program's array of this length; the driver has read it.
-            let accesses = unsafe {
-                core::slice::from_raw_parts(words[1] as *const AccessDescription, words[2])
-            };
+            let accesses = unsafe { core::slice::from_raw_parts(accesses, count) };
             let open = accesses.iter().filter(|access| access.flags != 0);
             for device in open.filter_map(|access| access.location.device()) {
                 peers::pool_opened(owner, device);
@@ -106,12 +116,13 @@ pub(crate) fn set_access(
 /// driver.
 pub(crate) fn set_attribute(
     function: &'static Function,
-    words: &[usize; 3],
+    pool: PoolHandle,
+    attribute: u32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let number = Number::of(words[1] as u32);
-    if words[1] as u32 != POOL_RELEASE_THRESHOLD && number.is_none() {
-        leave_if_default(function, words[0]);
+    let number = Number::of(attribute);
+    if attribute != POOL_RELEASE_THRESHOLD && number.is_none() {
+        leave_if_default(function, pool);
     }
     let code = real();
     if let Some(number) = number
@@ -119,7 +130,7 @@ pub(crate) fn set_attribute(
         && bypass::is_caching()
     {
         beside(function, || {
-            if let Some(device) = pools::device_of_default(words[0]) {
+            if let Some(device) = pools::device_of_default(pool) {
                 pools::change_numbers(device, |numbers| numbers.forget_peak(number));
             }
         });
@@ -127,19 +138,29 @@ pub(crate) fn set_attribute(
     code
 }
 
-/// `cuDeviceSetMemPool(device, pool)`: the program provides a pool of its own; so does
-/// `cuMemSetMemPool`, for a location that is ignored here.
+/// `cuDeviceSetMemPool(CUdevice device, pool)`: the program provides a pool of its own.
 pub(crate) fn replace(
-    function: &'static Function,
-    words: &[usize],
+    _function: &'static Function,
+    device: i32,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    if bypass::is_caching() {
-        let devices =
-            if function.base == "cuDeviceSetMemPool" { words[0]..=words[0] } else { 0..=63 };
-        devices.for_each(|device| pools::leave(device as i32, "another pool was made current"));
-    }
+    replaced(device..=device);
     real()
+}
+
+/// `cuMemSetMemPool`, for a location that is ignored here.
+pub(crate) fn replace_anywhere(
+    _function: &'static Function,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    replaced(0..=63);
+    real()
+}
+
+fn replaced(devices: RangeInclusive<i32>) {
+    if bypass::is_caching() {
+        devices.for_each(|device| pools::leave(device, "another pool was made current"));
+    }
 }
 
 fn leave_if_default(function: &'static Function, pool: PoolHandle) {

@@ -14,11 +14,7 @@ use crate::process::thread::Thread;
 /// A query that returns NOT_READY waits for frees that have returned and asks again: see
 /// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
-pub(crate) fn ask_again(
-    function: &'static Function,
-    _words: &[usize],
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn ask_again(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     let code = real();
     if code.is_ok() || !bypass::is_caching() {
         return code;
@@ -39,19 +35,23 @@ pub(crate) fn ask_again(
     guarded_with(function, again, || code)
 }
 
-/// `cuCtxSynchronize()`, `cuCtxSynchronize_v2(context)`: the program itself waits for everything, so the
+/// `cuCtxSynchronize()`.
+pub(crate) fn synchronize(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    synchronize_context(function, 0, real)
+}
+
+/// `cuCtxSynchronize_v2(context)`; 0 is the current one. The program itself waits for everything, so the
 /// frees before it need no barrier. Not once green contexts exist: with one of them current, the wait
 /// covers only its own work (hazard 44).
-pub(crate) fn synchronize(
+pub(crate) fn synchronize_context(
     function: &'static Function,
-    words: &[usize],
+    handle: ContextHandle,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
     let mut context: Option<&'static Context> = None;
-    let handle: ContextHandle = words.first().copied().unwrap_or(0);
     let find = || {
         let found = if handle == 0 { lookup::current() } else { lookup::of_handle(handle) };
         context = found.ok();

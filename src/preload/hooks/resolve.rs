@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_void};
 
 use cachealloc_core::order::{BlindSpot, VisibleCause};
 
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CuResult, Uuid};
 use crate::driver::table;
 use crate::functions::Function;
 use crate::interpose::substitute;
@@ -16,18 +16,18 @@ use crate::process::bypass;
 /// itself.
 pub(crate) fn proc_address(
     _function: &'static Function,
-    words: &[usize],
+    base: *const c_char,
+    pointer: *mut *mut c_void,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
     let code = real();
-    let pointer = words[1] as *mut *mut c_void;
     if code.is_err() || pointer.is_null() || bypass::is_switched_off() || !table::load() {
         return code;
     }
     // SAFETY: the driver has just written it.
     let found = unsafe { *pointer };
     if !found.is_null()
-        && let Some(ours) = substitute::for_address(found, words[0] as *const c_char)
+        && let Some(ours) = substitute::for_address(found, base)
     {
         // SAFETY: as above.
         unsafe { *pointer = ours };
@@ -53,10 +53,9 @@ const KNOWN_TABLES: [u128; 9] = [
 /// unknown table nothing is taken for granted.
 pub(crate) fn export_table(
     _function: &'static Function,
-    words: &[usize; 2],
+    table_id: *const Uuid,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
-    let table_id = words[1] as *const [u8; 16];
     if bypass::is_caching() && !table_id.is_null() {
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });

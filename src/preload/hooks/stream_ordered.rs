@@ -22,32 +22,43 @@ use crate::{config, memory_hooks, pagemap};
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.
 pub(crate) fn alloc(
     function: &'static Function,
-    words: &[usize; 3],
+    pointer: *mut u64,
+    bytes: usize,
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    served(function, words, stream_of(function, words[2]), None, real)
+    let whole = || common::observed_malloc(function, &[pointer as usize, bytes, stream]);
+    let request = AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: None };
+    served(function, request, whole, real)
 }
 
 /// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
 pub(crate) fn alloc_from_pool(
     function: &'static Function,
-    words: &[usize; 4],
+    pointer: *mut u64,
+    bytes: usize,
+    pool: PoolHandle,
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    served(function, words, stream_of(function, words[3]), Some(words[2]), real)
+    let whole = || common::observed_malloc(function, &[pointer as usize, bytes, pool, stream]);
+    let request =
+        AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: Some(pool) };
+    served(function, request, whole, real)
 }
 
 /// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.
 pub(crate) fn free(
     function: &'static Function,
-    words: &[usize; 2],
+    address: u64,
+    stream: StreamHandle,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    if let Some(code) = observed(|| common::observed_free(function, words)) {
+    let words = [address as usize, stream];
+    if let Some(code) = observed(|| common::observed_free(function, &words)) {
         return code;
     }
-    let address = words[0] as u64;
-    let stream = stream_of(function, words[1]);
+    let stream = stream_of(function, stream);
     if pagemap::extent_of(address).is_none() || bypass::is_switched_off() {
         return serving::free_by(address, || native(function, stream, real));
     }
@@ -71,17 +82,24 @@ pub(crate) fn free(
     )
 }
 
-fn served(
-    function: &'static Function,
-    words: &[usize],
+/// The arguments of an allocation.
+struct AsyncRequest {
+    pointer: *mut u64,
+    bytes: usize,
     stream: StreamHandle,
     pool: Option<PoolHandle>,
+}
+
+/// `observe`: makes the whole call, observed by memory hooks, if there are any.
+fn served(
+    function: &'static Function,
+    AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
+    observe: impl Fn() -> Option<CuResult>,
     real: impl Fn() -> CuResult + Copy,
 ) -> CuResult {
-    let (pointer, bytes) = (words[0] as *mut u64, words[1]);
     let whole = || match common::lost(function) {
         Some(_) => Some(native(function, stream, real)),
-        None => common::observed_malloc(function, words),
+        None => observe(),
     };
     if let Some(code) = observed(|| if captured(function, stream) { None } else { whole() }) {
         return code;

@@ -97,6 +97,15 @@ pub(crate) fn by_value(handle: &Bytes) -> Handle64 {
     Handle64(words)
 }
 
+/// The inverse of `by_value`.
+pub(crate) fn bytes_of(handle: Handle64) -> Bytes {
+    let mut bytes = [0; 64];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(handle.0) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
 fn number(little_endian: &[u8]) -> u64 {
     little_endian.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
