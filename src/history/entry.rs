@@ -36,7 +36,7 @@ pub enum Action {
     /// Memory was unmapped from one.
     SegmentUnmap,
     /// A request could not be served.
-    Oom,
+    OutOfMemory,
     /// A snapshot was taken.
     Snapshot,
 }
@@ -52,7 +52,7 @@ impl Action {
         Action::SegmentFree,
         Action::SegmentMap,
         Action::SegmentUnmap,
-        Action::Oom,
+        Action::OutOfMemory,
         Action::Snapshot,
     ];
 }
@@ -62,10 +62,10 @@ impl Action {
 pub struct Entry {
     /// Of the clock that [`Clock`](crate::Clock) translates.
     pub time_ns: u64,
-    /// For [`Action::Oom`]: the bytes that were free on the device.
+    /// For [`Action::OutOfMemory`]: the bytes that were free on the device.
     pub address: u64,
     /// For `Alloc` and the frees: the bytes that were requested, the same in all entries of one
-    /// block. For segments: their bytes. For `Oom`: the bytes asked for. For `Snapshot`: all
+    /// block. For segments: their bytes. For `OutOfMemory`: the bytes asked for. For `Snapshot`: all
     /// active bytes.
     pub bytes: u64,
     /// 0 is the default stream.

@@ -47,7 +47,7 @@ impl World {
                 let live = Live {
                     requested_bytes: block.requested_bytes,
                     bytes: block.bytes,
-                    pending: block.state == BlockState::ActivePendingFree,
+                    pending: block.state == BlockState::Pending,
                 };
                 world.live.insert(block.address, live);
             }
@@ -65,7 +65,7 @@ impl World {
             Action::SegmentFree => self.remove_segment(entry),
             Action::SegmentMap => self.add_range(entry, true),
             Action::SegmentUnmap => self.remove_part(entry),
-            Action::Oom | Action::Snapshot => Ok(()),
+            Action::OutOfMemory | Action::Snapshot => Ok(()),
         }
     }
 
@@ -79,7 +79,7 @@ impl World {
             Action::SegmentFree => self.add_range(entry, false),
             Action::SegmentMap => self.remove_part(entry),
             Action::SegmentUnmap => self.add_range(entry, true),
-            Action::Oom | Action::Snapshot => Ok(()),
+            Action::OutOfMemory | Action::Snapshot => Ok(()),
         }
     }
 

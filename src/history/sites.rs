@@ -35,6 +35,6 @@ pub fn sites(blocks: impl IntoIterator<Item = (StackId, u64)>) -> Vec<Site> {
 pub fn live_sites(snapshot: &Snapshot, device: u32) -> Vec<Site> {
     let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
     let blocks = segments.flat_map(|segment| &segment.blocks);
-    let live = blocks.filter(|block| block.state == BlockState::ActiveAllocated);
+    let live = blocks.filter(|block| block.state == BlockState::Allocated);
     sites(live.map(|block| (block.stack, block.bytes)))
 }

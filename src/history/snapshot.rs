@@ -60,19 +60,18 @@ pub struct Block {
     pub stack: StackId,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockState {
     /// Held by the program.
-    ActiveAllocated,
+    Allocated,
     /// Freed, but a stream may still use it.
-    ActivePendingFree,
-    /// Free.
-    Inactive,
+    Pending,
+    Free,
 }
 
 impl BlockState {
     pub const fn is_active(self) -> bool {
-        !matches!(self, BlockState::Inactive)
+        !matches!(self, BlockState::Free)
     }
 }
 
@@ -129,7 +128,7 @@ impl Segment {
 
     /// Bytes of the blocks that the program holds.
     pub fn allocated_bytes(&self) -> u64 {
-        self.sum(|block| block.state == BlockState::ActiveAllocated, |block| block.bytes)
+        self.sum(|block| block.state == BlockState::Allocated, |block| block.bytes)
     }
 
     /// Allocated and pending free.

@@ -11,6 +11,8 @@ mod texts;
 
 use std::collections::HashMap;
 
+pub use cachealloc_history::BlockState;
+
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
@@ -126,15 +128,6 @@ pub struct Block {
     pub stack: StackId,
     /// The library that asked, as in its entry. Empty: not said.
     pub category: TextId,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BlockState {
-    /// Held by the program.
-    Allocated,
-    /// Freed, but a stream may still use it.
-    Pending,
-    Free,
 }
 
 /// A part of the run that the program has named (`record_function`).

@@ -1,5 +1,7 @@
 //! What a dict is, by its keys: an entry, a block, a segment, a frame, or none of these.
 
+use cachealloc_history::{action_words, state_words};
+
 use super::nodes::{COUNT_MAX, Nodes, Result, pairs, pushed, too_many};
 use super::value::{List, Value};
 use super::words;
@@ -248,30 +250,31 @@ fn action(value: Value) -> Result<Action> {
     let Value::Text(text) = value else {
         return Err(format!("an action is {}, not a text", value.kind()));
     };
-    Ok(match text {
-        words::ALLOC => Action::Alloc,
-        words::FREE => Action::Free,
-        words::FREE_REQUESTED => Action::FreeRequested,
-        words::FREE_COMPLETED => Action::FreeCompleted,
-        words::SEGMENT_ALLOC => Action::SegmentAlloc,
-        words::SEGMENT_FREE => Action::SegmentFree,
-        words::SEGMENT_MAP => Action::SegmentMap,
-        words::SEGMENT_UNMAP => Action::SegmentUnmap,
-        words::OOM => Action::OutOfMemory,
-        words::SNAPSHOT => Action::Snapshot,
-        words::ANNOTATE => Action::Annotate,
-        _ => Action::Other,
-    })
+    macro_rules! choose {
+        ($($name:ident = $word:ident,)*) => {
+            match text {
+                $(words::$word => Action::$name,)*
+                words::FREE => Action::Free,
+                words::ANNOTATE => Action::Annotate,
+                _ => Action::Other,
+            }
+        };
+    }
+    Ok(action_words!(choose))
 }
 
 fn state(value: Value) -> Result<BlockState> {
-    match value {
-        Value::Text(words::ACTIVE_ALLOCATED) => Ok(BlockState::Allocated),
-        Value::Text(words::ACTIVE_PENDING_FREE | words::ACTIVE_AWAITING_FREE) => {
-            Ok(BlockState::Pending)
-        }
-        Value::Text(words::INACTIVE) => Ok(BlockState::Free),
-        Value::Text(_) => Err("a block is neither allocated nor pending nor inactive".into()),
-        value => Err(format!("the state of a block is {}", value.kind())),
+    let Value::Text(text) = value else {
+        return Err(format!("the state of a block is {}", value.kind()));
+    };
+    macro_rules! choose {
+        ($($name:ident = $word:ident,)*) => {
+            match text {
+                $(words::$word => Ok(BlockState::$name),)*
+                words::ACTIVE_AWAITING_FREE => Ok(BlockState::Pending),
+                _ => Err("a block is neither allocated nor pending nor inactive".into()),
+            }
+        };
     }
+    state_words!(choose)
 }

@@ -135,7 +135,7 @@ impl State {
                 address: row.address,
                 bytes: row.bytes,
                 requested_bytes: row.bytes,
-                state: BlockState::ActiveAllocated,
+                state: BlockState::Allocated,
                 stack: row.stack,
             });
             let blocks = tile(row.address, end, blocks.chain(whole));
@@ -201,7 +201,7 @@ fn block(row: &BlockRow) -> Block {
         address: row.address,
         bytes: row.bytes,
         requested_bytes: row.requested_bytes,
-        state: if pending { BlockState::ActivePendingFree } else { BlockState::ActiveAllocated },
+        state: if pending { BlockState::Pending } else { BlockState::Allocated },
         stack: row.stack,
     }
 }
@@ -212,7 +212,7 @@ fn tile(begin: u64, end: u64, active: impl Iterator<Item = Block>) -> Vec<Block>
         address,
         bytes: end.saturating_sub(address),
         requested_bytes: 0,
-        state: BlockState::Inactive,
+        state: BlockState::Free,
         stack: crate::StackId::NONE,
     };
     let mut blocks = Vec::new();

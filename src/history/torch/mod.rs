@@ -27,6 +27,7 @@ use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
 use crate::snapshot::{Block, BlockState, PoolKind, Segment, Snapshot};
+use crate::{action_words, state_words};
 use words::*;
 
 mod words;
@@ -133,11 +134,7 @@ impl<W: Write> Writer<'_, W> {
         self.number(SIZE, block.bytes)?;
         self.number(REQUESTED_SIZE, block.requested_bytes)?;
         self.pickle.word(STATE)?;
-        self.pickle.word(match block.state {
-            BlockState::ActiveAllocated => ACTIVE_ALLOCATED,
-            BlockState::ActivePendingFree => ACTIVE_PENDING_FREE,
-            BlockState::Inactive => INACTIVE,
-        })?;
+        self.pickle.word(state_word(block.state))?;
         let category = self.frames_always(block.stack)?;
         if let Some(category) = category.filter(|category| **category != *UNKNOWN.text) {
             self.pickle.word(CATEGORY)?;
@@ -176,7 +173,10 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.begin_dict()?;
         self.pickle.word(ACTION)?;
         self.pickle.word(action_word(entry.action))?;
-        self.number(if entry.action == Action::Oom { DEVICE_FREE } else { ADDR }, entry.address)?;
+        self.number(
+            if entry.action == Action::OutOfMemory { DEVICE_FREE } else { ADDR },
+            entry.address,
+        )?;
         self.number(SIZE, entry.bytes)?;
         self.number(STREAM, entry.stream)?;
         self.number(TIME_US, self.snapshot.clock.epoch_us_of(entry.time_ns))?;
@@ -350,15 +350,24 @@ fn as_written(entry: &Entry) -> impl Iterator<Item = Entry> + use<> {
 }
 
 fn action_word(action: Action) -> Word {
-    match action {
-        Action::Alloc => ALLOC,
-        Action::FreeRequested | Action::Free => FREE_REQUESTED,
-        Action::FreeCompleted => FREE_COMPLETED,
-        Action::SegmentAlloc => SEGMENT_ALLOC,
-        Action::SegmentFree => SEGMENT_FREE,
-        Action::SegmentMap => SEGMENT_MAP,
-        Action::SegmentUnmap => SEGMENT_UNMAP,
-        Action::Oom => OOM,
-        Action::Snapshot => SNAPSHOT,
+    macro_rules! choose {
+        ($($name:ident = $word:ident,)*) => {
+            match action {
+                $(Action::$name => $word,)*
+                Action::Free => FREE_REQUESTED,
+            }
+        };
     }
+    action_words!(choose)
+}
+
+fn state_word(state: BlockState) -> Word {
+    macro_rules! choose {
+        ($($name:ident = $word:ident,)*) => {
+            match state {
+                $(BlockState::$name => $word,)*
+            }
+        };
+    }
+    state_words!(choose)
 }

@@ -89,6 +89,36 @@ macro_rules! schema_words {
     };
 }
 
+/// Hands the words for the states of a block to a macro of the caller's.
+#[macro_export]
+macro_rules! state_words {
+    ($define:ident) => {
+        $define! {
+            Allocated = ACTIVE_ALLOCATED,
+            Pending = ACTIVE_PENDING_FREE,
+            Free = INACTIVE,
+        }
+    };
+}
+
+/// The same for the actions of entries. `Free` has none: it is two entries of a file.
+#[macro_export]
+macro_rules! action_words {
+    ($define:ident) => {
+        $define! {
+            Alloc = ALLOC,
+            FreeRequested = FREE_REQUESTED,
+            FreeCompleted = FREE_COMPLETED,
+            SegmentAlloc = SEGMENT_ALLOC,
+            SegmentFree = SEGMENT_FREE,
+            SegmentMap = SEGMENT_MAP,
+            SegmentUnmap = SEGMENT_UNMAP,
+            OutOfMemory = OOM,
+            Snapshot = SNAPSHOT,
+        }
+    };
+}
+
 /// Numbers the words from 0 in this order, which are their places in the memo.
 macro_rules! define {
     ($($name:ident = $text:literal,)*) => {

@@ -169,7 +169,7 @@ impl Allocation {
                 address,
                 bytes,
                 requested_bytes: bytes,
-                state: BlockState::ActiveAllocated,
+                state: BlockState::Allocated,
                 stack,
             }],
         }

@@ -167,7 +167,7 @@ impl Recorder {
     pub(crate) fn out_of_memory(&self, bytes: u64, device_free_bytes: u64, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
-        recorded.push(Action::Oom, device_free_bytes, bytes, origin, stack);
+        recorded.push(Action::OutOfMemory, device_free_bytes, bytes, origin, stack);
     }
 
     /// What each stack holds, and held at the peak.

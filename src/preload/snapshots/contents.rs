@@ -209,7 +209,7 @@ fn held(context: &'static Context, with_sites: bool) -> Option<(Held, Vec<Site>)
     }
     let cut = cut_locked(context, allocator, false);
     let blocks = cut.segments.iter().flat_map(|segment| &segment.blocks);
-    let live = blocks.filter(|block| block.state == BlockState::ActiveAllocated);
+    let live = blocks.filter(|block| block.state == BlockState::Allocated);
     Some((held, history::sites(live.map(|block| (block.stack, block.bytes)))))
 }
 

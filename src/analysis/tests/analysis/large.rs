@@ -51,12 +51,12 @@ pub fn busy(entries: u64) -> history::Snapshot {
     let block = |index: u64| {
         let address = BASE + index * BLOCK;
         let live = blocks.get(&address);
-        let state = history::BlockState::ActiveAllocated;
+        let state = history::BlockState::Allocated;
         history::Block {
             address,
             bytes: BLOCK,
             requested_bytes: live.map_or(0, |entry| entry.bytes),
-            state: if live.is_some() { state } else { history::BlockState::Inactive },
+            state: if live.is_some() { state } else { history::BlockState::Free },
             stack: live.map_or(StackId::NONE, |entry| entry.stack),
         }
     };

@@ -73,9 +73,9 @@ fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
             for block in &segment.blocks {
                 let history::Block { address, bytes, requested_bytes, state, stack } = *block;
                 let state = match state {
-                    history::BlockState::ActiveAllocated => BlockState::Allocated,
-                    history::BlockState::ActivePendingFree => BlockState::Pending,
-                    history::BlockState::Inactive => BlockState::Free,
+                    history::BlockState::Allocated => BlockState::Allocated,
+                    history::BlockState::Pending => BlockState::Pending,
+                    history::BlockState::Free => BlockState::Free,
                 };
                 let (stack, category) = (frames(stack), category(stack));
                 lines.push(format!(
@@ -95,7 +95,7 @@ fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
                     pending = None;
                     continue;
                 }
-                history::Action::Oom => "OutOfMemory".to_string(),
+                history::Action::OutOfMemory => "OutOfMemory".to_string(),
                 action => format!("{action:?}"),
             };
             let is_request = entry.action == history::Action::FreeRequested;

@@ -32,9 +32,9 @@ pub fn snapshot(snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
 
 fn segment(segment: &Segment, describe: &mut dyn Describe) -> String {
     let blocks = |of: fn(&Block) -> bool| segment.blocks.iter().filter(move |block| of(block));
-    let allocated = blocks(|block| block.state == BlockState::ActiveAllocated);
+    let allocated = blocks(|block| block.state == BlockState::Allocated);
     let allocated: u64 = allocated.map(|block| block.bytes).sum();
-    let is_active = |block: &Block| block.state != BlockState::Inactive;
+    let is_active = |block: &Block| block.state != BlockState::Free;
     let active: u64 = blocks(is_active).map(|block| block.bytes).sum();
     let requested: u64 = blocks(is_active).map(|block| block.requested_bytes).sum();
     format!(
@@ -57,9 +57,9 @@ fn segment(segment: &Segment, describe: &mut dyn Describe) -> String {
 
 fn block(block: &Block, describe: &mut dyn Describe) -> String {
     let state = match block.state {
-        BlockState::ActiveAllocated => "active_allocated",
-        BlockState::ActivePendingFree => "active_pending_free",
-        BlockState::Inactive => "inactive",
+        BlockState::Allocated => "active_allocated",
+        BlockState::Pending => "active_pending_free",
+        BlockState::Free => "inactive",
     };
     let mut text = format!(
         r#"{{"address": {}, "size": {}, "requested_size": {}, "state": "{state}", "frames": {}"#,
@@ -87,7 +87,7 @@ fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> Str
         Action::SegmentFree => "segment_free",
         Action::SegmentMap => "segment_map",
         Action::SegmentUnmap => "segment_unmap",
-        Action::Oom => "oom",
+        Action::OutOfMemory => "oom",
         Action::Snapshot => "snapshot",
     };
     let clock = snapshot.clock;

@@ -143,7 +143,7 @@ impl World {
             _ => {
                 let (free, asked) = (self.random.below(1 << 37), self.random.below(1 << 40));
                 let stack = self.stack();
-                self.note(Action::Oom, free, asked, 0, stack);
+                self.note(Action::OutOfMemory, free, asked, 0, stack);
             }
         }
     }
@@ -219,18 +219,18 @@ impl World {
         };
         let Some(address) = area.ranges().into_iter().find_map(fits) else { return };
         let stack = self.stack();
-        let state = BlockState::ActiveAllocated;
+        let state = BlockState::Allocated;
         self.live.insert(address, Block { address, bytes, requested_bytes, state, stack });
         self.note(Action::Alloc, address, requested_bytes, stream, stack);
     }
 
     fn free(&mut self) {
-        let Some(block) = self.any_block(BlockState::ActiveAllocated) else { return };
+        let Some(block) = self.any_block(BlockState::Allocated) else { return };
         let action = if self.random.one_in(3) { Action::FreeRequested } else { Action::Free };
         let (address, requested_bytes, stack) =
             (block.address, block.requested_bytes, self.stack());
         if action == Action::FreeRequested {
-            self.live.get_mut(&address).unwrap().state = BlockState::ActivePendingFree;
+            self.live.get_mut(&address).unwrap().state = BlockState::Pending;
         } else {
             self.live.remove(&address);
         }
@@ -238,7 +238,7 @@ impl World {
     }
 
     fn complete(&mut self) {
-        let Some(block) = self.any_block(BlockState::ActivePendingFree) else { return };
+        let Some(block) = self.any_block(BlockState::Pending) else { return };
         self.live.remove(&block.address);
         self.note(Action::FreeCompleted, block.address, block.requested_bytes, 0, block.stack);
     }
@@ -313,7 +313,7 @@ fn free_block(first: u64, end: u64) -> Option<Block> {
         address: first,
         bytes: end - first,
         requested_bytes: 0,
-        state: BlockState::Inactive,
+        state: BlockState::Free,
         stack: StackId::NONE,
     })
 }

@@ -23,7 +23,7 @@ fn sites_add_up_and_the_largest_is_first() {
 fn only_held_blocks_of_the_device_count() {
     let mut snapshot = soundness::small();
     snapshot.segments[0].blocks[0].stack = StackId(5);
-    snapshot.segments[0].blocks[1].state = BlockState::ActivePendingFree;
+    snapshot.segments[0].blocks[1].state = BlockState::Pending;
     let expected = [Site { stack: StackId(5), bytes: 1024, blocks_count: 1 }];
     assert_eq!(live_sites(&snapshot, 0), expected);
     assert!(live_sites(&snapshot, 1).is_empty());

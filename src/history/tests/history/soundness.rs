@@ -23,7 +23,7 @@ proptest! {
         let index = at.index(entries.len());
         let action = entries.remove(index).action;
         let last_dropped = snapshot.devices.last().unwrap().dropped_count > 0;
-        let changes_nothing = matches!(action, Action::Oom | Action::Snapshot);
+        let changes_nothing = matches!(action, Action::OutOfMemory | Action::Snapshot);
         if !last_dropped {
             prop_assert_eq!(snapshot.check().is_ok(), changes_nothing, "{:?}", action);
         }
@@ -108,7 +108,7 @@ pub const BREAKAGES: &[Breakage] = &[
     }),
     breakage("a segment without blocks", 2, |snapshot| snapshot.segments[1].blocks.clear()),
     breakage("an empty block", 2, |snapshot| {
-        let empty = block(BASE, 0, 0, BlockState::Inactive);
+        let empty = block(BASE, 0, 0, BlockState::Free);
         snapshot.segments[0].blocks.insert(0, empty);
     }),
     breakage("more requested than there is", 3, |snapshot| {
@@ -135,7 +135,7 @@ pub const BREAKAGES: &[Breakage] = &[
         snapshot.devices[0].entries[4].bytes = 512;
     }),
     breakage("a pending free of a block that is not pending", 7, |snapshot| {
-        snapshot.segments[0].blocks[0].state = BlockState::ActivePendingFree;
+        snapshot.segments[0].blocks[0].state = BlockState::Pending;
     }),
     breakage("free requested, and the block is allocated", 7, |snapshot| {
         snapshot.devices[0].entries[4].action = Action::FreeRequested;
@@ -166,10 +166,10 @@ pub const BREAKAGES: &[Breakage] = &[
         snapshot.devices[0].entries.push(entry);
     }),
     breakage("a live block that was never recorded", 7, |snapshot| {
-        snapshot.segments[0].blocks[2].state = BlockState::ActiveAllocated;
+        snapshot.segments[0].blocks[2].state = BlockState::Allocated;
     }),
     breakage("a live block of which nothing is recorded", 8, |snapshot| {
-        snapshot.segments[2].blocks[0].state = BlockState::ActiveAllocated;
+        snapshot.segments[2].blocks[0].state = BlockState::Allocated;
         snapshot.devices[1].entries.clear();
     }),
     breakage("a segment that was never recorded", 8, |snapshot| {
@@ -177,7 +177,7 @@ pub const BREAKAGES: &[Breakage] = &[
         segment.address += 4 * SEGMENT_BYTES;
         for block in &mut segment.blocks {
             block.address += 4 * SEGMENT_BYTES;
-            block.state = BlockState::Inactive;
+            block.state = BlockState::Free;
         }
         snapshot.segments.insert(2, segment);
     }),
@@ -190,15 +190,15 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 pub fn small() -> Snapshot {
     let mut snapshot = Snapshot::default();
     let blocks = vec![
-        block(BASE, 1024, 1000, BlockState::ActiveAllocated),
-        block(BASE + 1024, 512, 0, BlockState::Inactive),
-        block(BASE + 1536, SEGMENT_BYTES - 1536, 0, BlockState::Inactive),
+        block(BASE, 1024, 1000, BlockState::Allocated),
+        block(BASE + 1024, 512, 0, BlockState::Free),
+        block(BASE + 1536, SEGMENT_BYTES - 1536, 0, BlockState::Free),
     ];
     let mapped = BASE + 2 * SEGMENT_BYTES;
     snapshot.segments = vec![
         segment(0, BASE, false, blocks),
-        segment(0, mapped, true, vec![block(mapped, SEGMENT_BYTES, 0, BlockState::Inactive)]),
-        segment(1, BASE, false, vec![block(BASE, SEGMENT_BYTES, 0, BlockState::Inactive)]),
+        segment(0, mapped, true, vec![block(mapped, SEGMENT_BYTES, 0, BlockState::Free)]),
+        segment(1, BASE, false, vec![block(BASE, SEGMENT_BYTES, 0, BlockState::Free)]),
     ];
     let device = |entries: &[(Action, u64, u64)]| cachealloc_history::Device {
         entries: (10_000..).step_by(1000).zip(entries).map(entry).collect(),
@@ -212,7 +212,7 @@ pub fn small() -> Snapshot {
             (Action::SegmentMap, mapped, SEGMENT_BYTES),
             (Action::Alloc, BASE + 1024, 500),
             (Action::Free, BASE + 1024, 500),
-            (Action::Oom, 77, 1 << 40),
+            (Action::OutOfMemory, 77, 1 << 40),
         ]),
         device(&[(Action::SegmentAlloc, BASE, SEGMENT_BYTES)]),
     ];

@@ -107,7 +107,7 @@ fn busy_snapshot() -> Snapshot {
             address: BASE,
             bytes: 500 * 4096,
             requested_bytes: 0,
-            state: cachealloc_history::BlockState::Inactive,
+            state: cachealloc_history::BlockState::Free,
             stack: StackId::NONE,
         }],
     };

@@ -74,11 +74,11 @@ impl Recorder {
 impl Recorded {
     fn block(&self, view: &BlockView, requested_bytes: impl Fn() -> u64) -> history::Block {
         let state = match view.state {
-            BlockState::Allocated => history::BlockState::ActiveAllocated,
-            BlockState::Free(ready) if ready.is_pending() => history::BlockState::ActivePendingFree,
-            BlockState::Free(_) => history::BlockState::Inactive,
+            BlockState::Allocated => history::BlockState::Allocated,
+            BlockState::Free(ready) if ready.is_pending() => history::BlockState::Pending,
+            BlockState::Free(_) => history::BlockState::Free,
         };
-        let active = state != history::BlockState::Inactive;
+        let active = state != history::BlockState::Free;
         let origin = if active { self.origin(view.block) } else { Origin::default() };
         let recorded = self.on.then_some(origin.requested_bytes);
         history::Block {
