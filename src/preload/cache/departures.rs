@@ -50,7 +50,8 @@ impl Departure {
 impl Drop for Departure {
     fn drop(&mut self) {
         ARRIVALS.fetch_add(1, Ordering::AcqRel);
-        UNDER_WAY[self.row].fetch_sub(1, Ordering::AcqRel);
+        let under_way = UNDER_WAY[self.row].fetch_sub(1, Ordering::AcqRel);
+        debug_assert_ne!(under_way, 0, "more memory has arrived than departed");
     }
 }
 

@@ -117,7 +117,8 @@ struct InProgress<'a>(&'a AtomicU32);
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        let in_progress = self.0.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(in_progress, 0, "more waiting frees have ended than begun");
     }
 }
 

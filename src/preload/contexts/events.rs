@@ -208,7 +208,9 @@ impl Clone for EventRef {
 
 impl Drop for EventRef {
     fn drop(&mut self) {
-        if self.0.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let references = self.0.references.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(references != 0 || !rule_holds(Rule::EventNotReused), "a reference too many");
+        if references == 1 {
             lock(&self.0.owner.free).push(self.0);
         }
     }

@@ -42,6 +42,7 @@ impl Token<'_> {
 impl Drop for Token<'_> {
     #[inline]
     fn drop(&mut self) {
+        debug_assert!(self.0.inside.get(), "two hooks in one");
         self.0.inside.set(false);
     }
 }

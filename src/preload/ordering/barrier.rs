@@ -16,7 +16,7 @@ use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::lock::lock;
+use crate::lock::{is_held, lock};
 use crate::ordering::{LEDGER, captures, real_frees, widen};
 use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
@@ -80,6 +80,7 @@ pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, 
 
 /// Call with the gate held.
 fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+    debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     let (event, seen, mark) = record_inside(context, event)?;
     let code = api::ctx_wait_event(context.handle, event.handle());
     code.map_err(Refused::Failed)?;

@@ -13,7 +13,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::{self, Context};
 use crate::driver::sys::CuResult;
-use crate::lock::lock;
+use crate::lock::{is_held, lock};
 
 /// Runs a real free of memory of the current context. Call without the gate.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
@@ -36,6 +36,7 @@ pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult 
 /// Whether a barrier of the context would block. Call with the gate held.
 #[inline]
 pub(crate) fn any(context: &Context) -> bool {
+    debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     context.real_frees.load(Ordering::Acquire) != 0
 }
 
@@ -52,6 +53,7 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        self.0.real_frees.fetch_sub(1, Ordering::Release);
+        let announced = self.0.real_frees.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(announced, 0, "more real frees have ended than begun");
     }
 }

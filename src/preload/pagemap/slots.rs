@@ -82,6 +82,14 @@ impl Slot {
             word,
         })
     }
+
+    /// A transition from any other state gives a block to two owners.
+    #[inline]
+    fn expect_state(&self, one: u64, other: u64) {
+        let now = || state(self.word.load(Ordering::Relaxed));
+        let expected = || now() == one || now() == other || !rule_holds(Rule::ClaimBeforeFree);
+        debug_assert!(expected(), "a slot in state {}, not {one} or {other}", now());
+    }
 }
 
 impl LiveBlock {
@@ -143,14 +151,17 @@ impl LiveBlock {
 
     /// The free failed: the program still holds the block.
     pub(crate) fn give_back(&self) {
+        self.slot().expect_state(FREEING, FREEING);
         self.slot().word.store(self.word, Ordering::Release);
     }
 
     /// The claimed block goes into a thread cache.
     #[inline]
     pub(crate) fn mark_cached(&self) {
+        self.slot().expect_state(FREEING, FREEING);
         self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
     }
+
     /// The bytes requested from the cache, including the red zone after the block.
     #[inline]
     pub(crate) fn requested(&self) -> u64 {
@@ -182,6 +193,7 @@ pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64,
     let extent = extent_of(address).expect("a block lies in a segment");
     let slot = extent.slot_at(address).expect("blocks start on the grid");
     let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
+    slot.expect_state(FREE, CACHED);
     slot.block.store(block.0, Ordering::Relaxed);
     slot.buffer.store(0, Ordering::Relaxed);
     slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
@@ -190,6 +202,7 @@ pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64,
 /// Empties the slot of a block that moves from a thread cache to the core.
 pub(crate) fn vacate(address: u64) {
     if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
+        slot.expect_state(FREEING, CACHED);
         slot.word.store(FREE, Ordering::Release);
     }
 }
