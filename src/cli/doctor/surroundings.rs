@@ -98,9 +98,8 @@ fn shared() -> Option<Finding> {
     let Ok(room) = statvfs(SHARED) else {
         return Some(note("shm", format!("there is no {SHARED}: {lost}")));
     };
-    let (free, all) = [room.blocks_available(), room.blocks()]
-        .map(|blocks| blocks as u64 * room.fragment_size() as u64)
-        .into();
+    let (free, all) =
+        [room.blocks_available(), room.blocks()].map(|blocks| blocks * room.fragment_size()).into();
     match free < SHARED_FREE_LEAST {
         true => Some(note("shm", format!("{SHARED} has {} free of {}", bytes(free), bytes(all)))),
         false => None,
