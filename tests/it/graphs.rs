@@ -161,13 +161,12 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
 
 #[test]
 fn memory_of_a_graph_that_was_just_destroyed_is_there() {
-    for capture in CAPTURES {
-        let run = program("needed_at_once", capture).env("SIM_MEMORY_MB", "160");
-        let ran = run.conf("log:quiet").output();
-        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
-        let run = program("destroyed_beside_a_capture", capture).env("SIM_MEMORY_MB", "160");
-        let ran = run.conf("log:quiet").output();
-        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]));
+    for name in ["needed_at_once", "needed_after_an_update", "destroyed_beside_a_capture"] {
+        for capture in CAPTURES {
+            let run = program(name, capture).env("SIM_MEMORY_MB", "160");
+            let ran = run.conf("log:quiet").output();
+            assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{name}, {capture}");
+        }
     }
     for (name, rule) in [
         ("destroyed_beside_a_capture", Rule::WaitedPoolEndsAtOnce),
@@ -181,14 +180,21 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
 
 #[test]
 fn memory_of_a_graph_that_a_free_has_waited_for_is_there() {
-    let run = |capture: &str| {
-        program("needed_behind_a_free", capture).env("SIM_MEMORY_MB", "160").conf("log:quiet")
+    let run = |name: &str, capture: &str, mode: &str| {
+        let conf = format!("log:quiet,free_mode:{mode}");
+        program(name, capture).env("SIM_MEMORY_MB", "160").conf(&conf)
     };
-    for capture in CAPTURES {
-        let ran = run(capture).output();
-        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{capture}");
+    for name in ["needed_behind_a_free", "needed_behind_several_frees"] {
+        for (capture, mode) in CAPTURES.iter().flat_map(|capture| MODES.map(|mode| (capture, mode)))
+        {
+            let ran = run(name, capture, mode).output();
+            let found = (ran.stdout.trim(), problems(&ran));
+            assert_eq!(found, ("ok", vec![]), "{name}, {capture} capture, {mode}");
+        }
     }
-    let ran = run("global").env("CACHEALLOC_BREAK", Rule::NotesBehindFrees.name()).output();
+    let ran = run("needed_behind_a_free", "global", "ordered")
+        .env("CACHEALLOC_BREAK", Rule::NotesBehindFrees.name())
+        .output();
     assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 

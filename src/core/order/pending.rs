@@ -63,6 +63,12 @@ impl PendingBarriers {
         self.taken.load(SeqCst)
     }
 
+    /// The newest number that a free has left behind: its barrier was made, or its wait is over. Numbers that
+    /// are only taken count for nothing here: their wait may go on, and events that order nothing take some too.
+    pub fn passed(&self) -> u64 {
+        self.noted.load(SeqCst).max(self.complete.load(SeqCst))
+    }
+
     /// A barrier that was made, and whose number was taken after `taken` was read: the free need not
     /// make its own. Barriers of many threads at once are slow in the driver; this way they share. See
     /// `tests/sharing.rs`.

@@ -82,8 +82,8 @@ pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
-/// Never for a block that was freed on a stream (hazard 31).
-pub(crate) fn wait_for_plain_frees(context: &'static Context) {
+/// Never for a block that was freed on a stream (hazard 31). False: there was none.
+pub(crate) fn wait_for_plain_frees(context: &'static Context) -> bool {
     let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     for event in &events {
         let _ = waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
@@ -91,6 +91,7 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context) {
     if !events.is_empty() {
         query(context);
     }
+    !events.is_empty()
 }
 
 /// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would

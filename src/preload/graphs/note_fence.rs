@@ -51,32 +51,38 @@ pub(crate) fn graph_ended() {
 }
 
 /// Waits for the notes for a limited time, and for no work but what a free would natively have waited for.
-/// Only where a graph has ended since, and `keeps_memory` says that one may keep memory.
-pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
+/// Only where a graph has ended since, and `keeps_memory` says that one may keep memory. `waited`: frees that
+/// natively wait, and that no barrier is of, have just been waited for.
+pub(crate) fn pass(context: &Context, waited: bool, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
-    let behind = context.covers.pending_barriers.taken();
+    let behind = context.covers.pending_barriers.passed();
     let before = lock(&PASSED).get(&context.id).copied().unwrap_or_default();
     let awaited = AWAITED.load(Ordering::Relaxed);
-    let free_came = behind != before.behind;
+    let free_came = waited || behind != before.behind;
     let may_be_over = free_came && before.over < awaited && rule_holds(Rule::NotesBehindFrees);
     let due = awaited < ended || may_be_over;
     if !due || !rule_holds(Rule::NotesAreAwaited) || !keeps_memory() {
         return;
     }
-    waits::timed(Wait::Notes, || await_notes(context));
+    let reached = waits::timed(Wait::Notes, || await_notes(context));
     AWAITED.fetch_max(ended, Ordering::Relaxed);
-    let over = if free_came { before.ended } else { before.over };
+    let over = if free_came && reached { before.ended } else { before.over };
+    let behind = if reached { behind } else { before.behind };
     let mut passed = lock(&PASSED);
     passed.retain(|id, _| contexts::find(*id).is_some());
     passed.insert(context.id, Passed { behind, ended, over });
 }
 
-fn await_notes(context: &Context) {
+/// False: the last free has not returned yet, and perhaps will not before this request does. Then its work is
+/// not waited for.
+fn await_notes(context: &Context) -> bool {
     // A launch that a free has natively waited for is over, and the end of its graph reported.
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
-    if let Some(event) = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)) {
-        let _ = api::relaxed(|| event.synchronize());
-    }
+    let reached = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)).is_none_or(|event| {
+        let has_returned = context.frees_in_progress.load(Ordering::Acquire) == 0;
+        let reach = || if has_returned { event.synchronize() } else { event.query() };
+        api::relaxed(reach).is_ok()
+    });
     let pass = || {
         let stream = api::stream_create(STREAM_NON_BLOCKING)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
@@ -91,6 +97,7 @@ fn await_notes(context: &Context) {
         // The driver has no memory even for that: sleeps about twice as long as its thread takes.
         own_thread::sleep(NOTE_DELAY);
     }
+    reached
 }
 
 fn wait_for(number: u64, stream: StreamHandle) {

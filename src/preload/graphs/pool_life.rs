@@ -58,10 +58,10 @@ pub(crate) fn graph_ended() {
 }
 
 /// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
-/// on its way. Waits for no work.
+/// on its way. Waits for no work. `waited`: as for `note_fence::pass`.
 #[cold]
-pub(crate) fn reap_late(context: &Context) {
-    note_fence::pass(context, || pools::keep_memory(context.device));
+pub(crate) fn reap_late(context: &Context, waited: bool) {
+    note_fence::pass(context, waited, || pools::keep_memory(context.device));
     reap();
 }
 

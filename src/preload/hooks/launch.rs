@@ -204,7 +204,11 @@ pub(crate) fn graph_update(function: &'static Function, real: impl Fn() -> CuRes
         return real();
     }
     pool_life::executable_updated();
-    common::retried(function, real)
+    let code = common::retried(function, real);
+    if code.is_ok() {
+        beside(function, pool_life::graph_ended);
+    }
+    code
 }
 
 /// `cuDeviceGraphMemTrim(device)`.

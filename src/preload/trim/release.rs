@@ -247,9 +247,9 @@ fn give_back(
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open() else { continue };
-        pool_life::reap_late(context);
         stream_frees::query(context);
-        stream_frees::wait_for_plain_frees(context);
+        let waited = stream_frees::wait_for_plain_frees(context);
+        pool_life::reap_late(context, waited);
         stream_frees::assume_over(context);
         blocks::empty_lists(context);
         let mut allocator = lock(&context.allocator);

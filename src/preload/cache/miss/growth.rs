@@ -102,8 +102,8 @@ fn no_memory(context: &'static Context, request: &mut Request) {
     wait_for_frees(context);
     arenas::drop_spare(context);
     departures::awaited(context.device);
-    pool_life::reap_late(context);
-    stream_frees::wait_for_plain_frees(context);
+    let waited = stream_frees::wait_for_plain_frees(context);
+    pool_life::reap_late(context, waited);
     stream_frees::assume_over(context);
     empty_lists(context);
     lock(&context.allocator).reserve_failed(request);
