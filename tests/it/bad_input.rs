@@ -1,7 +1,7 @@
 //! Wrong settings, missing files, narrow limits, old drivers: said once where a user can act on
 //! it, and the program runs.
 
-use cachealloc_tests::{Run, compile, driver_of_version, library};
+use cachealloc_tests::{Run, compile, driver_of_version, library, skipped};
 
 #[test]
 fn each_wrong_setting_is_one_line_and_the_program_runs() {
@@ -72,6 +72,17 @@ fn little_host_memory_is_survived() {
     assert_eq!(ran.stdout, "some, then 100000\n");
     // The report of what is short allocates as well.
     assert!(ran.stderr.contains("out of memory"), "{}", ran.stderr);
+}
+
+/// The kernel then takes no page back, so a table is never zero again (hazard 61).
+#[test]
+fn locked_memory_is_survived() {
+    let run = Run::c("locked.c");
+    let (native, ours) = (run.clone().native().output().ok(), run.output().ok());
+    if !native.stdout.starts_with("locked: 1") {
+        return skipped("this process may not lock its memory");
+    }
+    assert_eq!((native.stdout, ""), (ours.stdout, ours.stderr.as_str()));
 }
 
 /// 11.4 has neither context ids nor the barrier of a context; before 12.5 the barrier is missing.

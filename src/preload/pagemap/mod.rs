@@ -313,14 +313,17 @@ fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
 fn empty(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     extent.bytes.store(0, Ordering::Relaxed);
     // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
-    unsafe {
+    let code = unsafe {
         libc::madvise(
             extent.slots.cast_mut().cast(),
             extent.slots_count * size_of::<Slot>(),
             libc::MADV_DONTNEED,
-        );
+        )
+    };
+    // Refused where the program has locked its memory. An extent with words of earlier blocks is not used again.
+    if code == 0 {
+        spare.push(extent);
     }
-    spare.push(extent);
 }
 
 /// Zeroed memory from the system that costs nothing until touched.
