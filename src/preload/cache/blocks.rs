@@ -122,7 +122,7 @@ fn free_in_core(
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
-fn note_allocated(context: &Context, allocator: &Allocator) {
+pub(super) fn note_allocated(context: &Context, allocator: &Allocator) {
     let bytes = allocator.stats().allocated_bytes.all.current;
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
 }

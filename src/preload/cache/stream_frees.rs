@@ -153,6 +153,7 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
 pub(crate) fn order_failed(context: &Context, request: &mut Request) {
     let mut allocator = lock(&context.allocator);
     allocator.order_failed(request);
+    blocks::note_allocated(context, &allocator);
     context.stream_frees.parked.store(true, Ordering::Relaxed);
     context.stream_frees.any.store(true, Ordering::Release);
 }
