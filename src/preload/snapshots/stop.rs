@@ -67,8 +67,12 @@ pub(crate) fn conduct(
     mut look: impl FnMut() -> Next,
 ) -> bool {
     let own = own_number();
+    // Before anything else: a second signal in this thread would find it the conductor, and send signals for which
+    // there is no handler of ours yet.
+    let mask = block_all();
     let first = CONDUCTOR.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
     if first.is_err_and(|conductor| conductor != own) {
+        set_mask(mask);
         park(context);
         return false;
     }
@@ -76,7 +80,6 @@ pub(crate) fn conduct(
         patience::others_stop();
         take_signal(signal, stop);
     }
-    let mask = block_all();
     CONDUCTS.store(true, Ordering::SeqCst);
     // Whether every thread was found stopped, the ones included that were made meanwhile.
     let mut complete = false;
