@@ -9,12 +9,14 @@ use cachealloc_tests::driver::{
 
 mod by_hand;
 mod ends;
+mod needed;
 mod random;
 mod several;
 mod threads;
 
 use by_hand::*;
 use ends::*;
+use needed::*;
 use several::*;
 use threads::*;
 

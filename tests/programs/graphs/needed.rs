@@ -1,0 +1,125 @@
+//! Memory of a graph that is gone, and needed at once.
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL, check};
+
+use crate::{BYTES, LARGE, LATE, Verdict, fill};
+
+/// A graph that fills all memory there is, which was freed in its capture, is launched. Returns the blocks, the
+/// graph and its executable.
+fn launched_with_all_memory(
+    d: &Driver,
+    stream: Stream,
+    mode: u32,
+) -> Outcome<(Vec<u64>, u64, u64)> {
+    d.begin_capture(stream, mode)?;
+    let mut inside = Vec::new();
+    while let Ok(block) = d.alloc(LARGE) {
+        inside.push(block);
+    }
+    inside.iter().try_for_each(|block| fill(d, stream, *block, 1))?;
+    inside.iter().try_for_each(|block| d.free(*block))?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    Ok((inside, graph, executable))
+}
+
+/// Nothing runs, the graph is destroyed, and its memory is needed at once.
+pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    for round in 0..10 {
+        let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
+        d.synchronize()?;
+        d.destroy_executable(executable)?;
+        d.destroy_graph(graph)?;
+        let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
+        let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}
+
+/// Nothing runs, the graph is destroyed, and its executable takes another one: the memory is needed at once.
+pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let other = d.alloc(BYTES)?;
+    let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
+    d.begin_capture(stream, mode)?;
+    inside.iter().try_for_each(|_| fill(d, stream, other, 2))?;
+    let second = d.end_capture(stream)?;
+    d.synchronize()?;
+    d.destroy_graph(graph)?;
+    // The executable keeps it.
+    let early = d.alloc(LARGE);
+    let mut result = [0_u64; 4];
+    // SAFETY: a place larger than the result.
+    check(unsafe {
+        (d.functions.cuGraphExecUpdate)(executable, second, result.as_mut_ptr().cast())
+    })?;
+    let served = inside.iter().all(|_| d.alloc(LARGE).is_ok());
+    let good = early.is_err() && served && !inside.is_empty();
+    Ok(if good { "ok".into() } else { format!("FAIL, early: {early:?}, served: {served}") })
+}
+
+/// Another thread needs the memory of a graph that was destroyed, while something captures.
+pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
+    let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
+    let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
+    d.begin_capture(other, THREAD_LOCAL)?;
+    d.destroy_executable(executable)?;
+    d.destroy_graph(graph)?;
+    let served = std::thread::scope(|scope| {
+        let serve = || {
+            d.set_context(context)?;
+            d.synchronize_stream(stream)?;
+            Outcome::Ok(inside.iter().all(|_| d.alloc(LARGE).is_ok()))
+        };
+        scope.spawn(serve).join().expect("it does not panic")
+    })?;
+    d.end_capture(other)?;
+    Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
+}
+
+/// The graph was launched behind a kernel, and is destroyed while that runs. Natively its memory is free at once; here when
+/// the launch is over, for which a later free waits.
+pub fn needed_behind_a_free(d: &Driver, mode: u32) -> Verdict {
+    behind_a_free(d, mode, |_| Ok(()))
+}
+
+/// As before, with frees in between that natively wait for nothing, and requests behind them.
+pub fn needed_behind_several_frees(d: &Driver, mode: u32) -> Verdict {
+    let idle = d.stream()?;
+    behind_a_free(d, mode, |d| {
+        for _ in 0..3 {
+            let small = d.alloc_async(BYTES, idle)?;
+            d.free(small)?;
+            if let Ok(early) = d.alloc(LARGE) {
+                d.free(early)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn behind_a_free(d: &Driver, mode: u32, between: impl Fn(&Driver) -> Outcome<()>) -> Verdict {
+    let stream = d.stream()?;
+    let other = d.alloc(BYTES)?;
+    for round in 0..10 {
+        let small = d.alloc(BYTES)?;
+        let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
+        d.launch("late_fill", stream, &[other, BYTES as u64, 1, LATE])?;
+        d.launch_graph(executable, stream)?;
+        d.destroy_executable(executable)?;
+        d.destroy_graph(graph)?;
+        // Nothing is promised here.
+        if let Ok(early) = d.alloc(LARGE) {
+            d.free(early)?;
+        }
+        between(d)?;
+        d.free(small)?;
+        let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
+        let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}
