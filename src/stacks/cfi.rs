@@ -3,12 +3,10 @@
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, NativeEndian, Pointer, UnwindSection};
 
 use crate::loader;
+use crate::processor::describe;
+use crate::processor::rule::Rule;
+use crate::processor::{SIGNAL_RETURN, VENDOR};
 use crate::row::{Frames, Malformed, Row};
-use crate::rule::Rule;
-
-/// `mov $15, %rax; syscall`: what a signal handler returns to. libc and debuggers know it by its
-/// bytes too, as what glibc's tables say about it takes an expression per register.
-const SIGNAL_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
 
 /// `address` lies in the calling instruction, so the return address is the byte after it.
 ///
@@ -45,7 +43,8 @@ unsafe fn look_up(
     let Pointer::Direct(frames) = parsed.eh_frame_ptr() else { return Err(Malformed) };
     // SAFETY: loaded, by the caller's word.
     let bytes = unsafe { loader::readable(base, headers, frames) }.ok_or(Malformed)?;
-    let section = EhFrame::new(bytes, NativeEndian);
+    let mut section = EhFrame::new(bytes, NativeEndian);
+    section.set_vendor(VENDOR);
     let bases = bases.set_eh_frame(frames);
     let entry = parsed.table().ok_or(Malformed)?.fde_for_address(
         &section,
@@ -68,5 +67,5 @@ unsafe fn look_up(
     let mut row = Row::START;
     row.run(entry.cie().instructions(&section, &bases), &frames, address)?;
     row.run(entry.instructions(&section, &bases), &frames, address)?;
-    Ok(row.rule())
+    Ok(describe::rule(&row))
 }

@@ -10,45 +10,29 @@ pub(crate) static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The addresses from the caller's frame on; `None` where libgcc does not come across it.
 /// `caller` is the return address of the capturing function.
-#[cfg(target_arch = "x86_64")]
 #[cold]
 pub(crate) fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<Captured> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let mut found = false;
     // Modules that only this unwinder sees must be known all the same.
     let epoch = modules::observe_now();
-    let (count, truncated) = collect(out, hide, |address, _| {
+    let (count, truncated) = collect(out, hide, |address| {
         found |= address == caller;
         found
     });
     found.then_some(Captured { count, truncated, epoch })
 }
 
-/// As [`crate::capture`], on processors for which there is no rule here.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(never)]
-pub fn capture_caller(out: &mut [u64], hide: Range<u64>) -> Captured {
-    COUNT.fetch_add(1, Ordering::Relaxed);
-    let epoch = modules::observe_now();
-    let mut own_seen = false;
-    let (count, truncated) = collect(out, &hide, |_, function| {
-        let own = function == capture_caller as *const () as u64;
-        own_seen |= own;
-        own_seen && !own
-    });
-    Captured { count, truncated, epoch }
-}
-
-/// Collects from the first frame for which `started` (address, function) holds.
+/// Collects from the first frame for whose address `started` holds.
 fn collect(
     out: &mut [u64],
     hide: &Range<u64>,
-    mut started: impl FnMut(u64, u64) -> bool,
+    mut started: impl FnMut(u64) -> bool,
 ) -> (usize, bool) {
     let (mut count, mut truncated, mut leading) = (0, false, true);
     each_frame(|frame| {
         let address = frame.ip() as u64;
-        if address == 0 || !started(address, frame.symbol_address() as u64) {
+        if address == 0 || !started(address) {
             return true;
         }
         leading &= hide.contains(&address);

@@ -18,31 +18,30 @@
 //! What the caller must do: call [`note_unload`] after each `dlclose`. An unreported unload
 //! is noticed at the next frame that was never seen before.
 //!
-//! On other processors than x86-64 every capture is libgcc's.
+//! What differs between processors is in `x86_64` and `aarch64`: registers, rules and signal frames.
 #![warn(unreachable_pub)]
 
 mod arena;
+mod bounds;
+mod cfi;
 mod fallback;
 mod fork;
 mod identity;
 mod loader;
-mod modules;
-mod symbols;
-
-#[cfg(target_arch = "x86_64")]
-mod bounds;
-#[cfg(target_arch = "x86_64")]
-mod cfi;
-#[cfg(target_arch = "x86_64")]
 mod memory;
-#[cfg(target_arch = "x86_64")]
+mod modules;
 mod row;
-#[cfg(target_arch = "x86_64")]
-mod rule;
-#[cfg(target_arch = "x86_64")]
 mod rule_cache;
-#[cfg(target_arch = "x86_64")]
+mod stop;
+mod symbols;
 mod walk;
+
+#[cfg(target_arch = "aarch64")]
+#[path = "aarch64/mod.rs"]
+mod processor;
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64/mod.rs"]
+mod processor;
 
 use core::ops::Range;
 
@@ -67,10 +66,7 @@ pub struct Captured {
 /// `hide`: leading frames whose address lies in this range (our own library) are left out.
 #[inline(always)]
 pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
-    #[cfg(target_arch = "x86_64")]
-    return walk::capture(out, hide);
-    #[cfg(not(target_arch = "x86_64"))]
-    return fallback::capture_caller(out, hide);
+    walk::capture(out, hide)
 }
 
 /// Takes a stack with libgcc's unwinder: the oracle of the tests and the yardstick of the bench.

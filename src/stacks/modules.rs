@@ -316,7 +316,6 @@ impl Update {
             module.last_epoch.store(before, Ordering::Relaxed);
         }
         if self.epoch != before {
-            #[cfg(target_arch = "x86_64")]
             crate::rule_cache::note_epoch(self.epoch);
             EPOCH.store(self.epoch, Ordering::Release);
         }

@@ -7,41 +7,37 @@
 use gimli::{CallFrameInstruction, CallFrameInstructionIter, EhFrame, EndianSlice, NativeEndian};
 use gimli::{Register, UnwindExpression};
 
-use crate::rule::{Rule, Saved};
+use crate::processor::expressed::Expressed;
+use crate::processor::{FRAME_POINTER, RETURN_ADDRESS, STACK_POINTER};
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, NativeEndian>;
 
-const FRAME_POINTER: Register = Register(6);
-const STACK_POINTER: Register = Register(7);
-const RETURN_ADDRESS: Register = Register(16);
 /// Nested `remember_state`: compilers use one.
 const REMEMBERED_MAX: usize = 4;
 
 /// What the instructions say at one place of the function.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    top: Top,
-    frame_pointer: SavedAt,
-    return_address: SavedAt,
+    pub top: Top,
+    pub frame_pointer: SavedAt,
+    pub return_address: SavedAt,
 }
 
 /// How the frame's top is found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Top {
+#[derive(Clone, Copy)]
+pub(crate) enum Top {
     At(Register, i64),
-    /// Stored at frame pointer + offset.
-    StoredAt(i64),
+    Expressed(Expressed),
     Unknown,
 }
 
 /// Where the caller's value of a register is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SavedAt {
+#[derive(Clone, Copy)]
+pub(crate) enum SavedAt {
     Register,
     /// At top + offset.
     Stack(i64),
-    /// Where the frame pointer points.
-    AtFramePointer,
+    Expressed(Expressed),
     /// There is none: the outermost frame says so of its return address.
     Undefined,
     Unknown,
@@ -121,7 +117,9 @@ impl Row {
                 let offset = factored(factored_offset);
                 self.top = top_register.map_or(Top::Unknown, |it| Top::At(it, offset));
             }
-            I::DefCfaExpression { expression } => self.top = frames.top(expression, address),
+            I::DefCfaExpression { expression } => {
+                self.top = Top::Expressed(Expressed::of(frames.bytes(expression), address));
+            }
             I::Undefined { register } => self.place(register, SavedAt::Undefined),
             I::SameValue { register } => self.place(register, SavedAt::Register),
             I::Offset { register, factored_offset } => {
@@ -131,10 +129,8 @@ impl Row {
                 self.place(register, SavedAt::Stack(factored(factored_offset)));
             }
             I::Expression { register, expression } => {
-                let at_frame_pointer = frames.bytes(expression) == [DW_OP_BREG6, 0];
-                let place =
-                    if at_frame_pointer { SavedAt::AtFramePointer } else { SavedAt::Unknown };
-                self.place(register, place);
+                let expressed = Expressed::of(frames.bytes(expression), address);
+                self.place(register, SavedAt::Expressed(expressed));
             }
             I::ValOffset { register, .. }
             | I::ValOffsetSf { register, .. }
@@ -153,44 +149,7 @@ impl Row {
             _ => {}
         }
     }
-
-    pub(crate) fn rule(&self) -> Rule {
-        match self.return_address {
-            SavedAt::Undefined => return Rule::Outermost,
-            SavedAt::Stack(-8) => {}
-            _ => return Rule::Unsupported,
-        }
-        if let Top::StoredAt(offset @ ..0) = self.top {
-            let expected = self.frame_pointer == SavedAt::AtFramePointer;
-            let offset = offset.unsigned_abs();
-            return if expected { Rule::Realigned { offset } } else { Rule::Unsupported };
-        }
-        let saved = match self.frame_pointer {
-            SavedAt::Register | SavedAt::Undefined => Saved::Unchanged,
-            SavedAt::Stack(offset @ ..-8) if offset % 8 == 0 => {
-                Saved::Below(offset.unsigned_abs() / 8)
-            }
-            _ => return Rule::Unsupported,
-        };
-        match self.top {
-            Top::At(STACK_POINTER, offset @ 8..) => {
-                Rule::StackPointer { offset: offset as u64, saved }
-            }
-            Top::At(FRAME_POINTER, offset @ 8..) => {
-                Rule::FramePointer { offset: offset as u64, saved }
-            }
-            _ => Rule::Unsupported,
-        }
-    }
 }
-
-const DW_OP_DEREF: u8 = 0x06;
-const DW_OP_LIT0: u8 = 0x30;
-const DW_OP_BREG6: u8 = 0x76;
-/// rsp + 8 + ((rip & 15) >= N) * 8, as linkers describe a PLT of 16-byte entries that push one word
-/// half way through. The byte after `head` is `DW_OP_litN`.
-const PLT_HEAD: [u8; 6] = [0x77, 8, 0x80, 0, 0x3f, 0x1a];
-const PLT_TAIL: [u8; 4] = [0x2a, 0x33, 0x24, 0x22];
 
 /// What the instructions refer to.
 pub(crate) struct Frames<'a> {
@@ -204,23 +163,5 @@ pub(crate) struct Frames<'a> {
 impl Frames<'_> {
     fn bytes(&self, expression: UnwindExpression<usize>) -> &[u8] {
         expression.get(self.section).map_or(&[], |expression| expression.0.slice())
-    }
-
-    fn top(&self, expression: UnwindExpression<usize>, address: u64) -> Top {
-        match self.bytes(expression) {
-            [DW_OP_BREG6, offset @ 0x40..0x80, DW_OP_DEREF] => {
-                // One byte of signed LEB128: 7 bits, negative.
-                Top::StoredAt(i64::from(*offset) - 0x80)
-            }
-            // Only ever the interrupted function: nothing is called from there, so `address` is
-            // the instruction pointer.
-            [head @ .., half, b1, b2, b3, b4]
-                if *head == PLT_HEAD && [*b1, *b2, *b3, *b4] == PLT_TAIL =>
-            {
-                let pushed = address & 15 >= u64::from(half.wrapping_sub(DW_OP_LIT0));
-                Top::At(STACK_POINTER, if pushed { 16 } else { 8 })
-            }
-            _ => Top::Unknown,
-        }
     }
 }

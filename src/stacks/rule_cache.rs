@@ -4,8 +4,8 @@
 //! slot   | tag 34 | stamp 8 | rule 22 |
 //! ```
 //!
-//! A slot is one word, so it cannot be torn. An address is mixed by an odd factor modulo 2^47, which
-//! is a bijection: set number and tag together are the whole address, and a rule is never taken for
+//! A slot is one word, so it cannot be torn. An address's key is mixed by an odd factor modulo 2^47,
+//! which is a bijection: set number and tag together are the whole address, and a rule is never taken for
 //! another address's. The stamp is the epoch's: a new epoch makes all slots stale at once. An empty
 //! slot is zero, and no stamp is.
 //!
@@ -13,12 +13,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rule::{Packed, RULE_BITS};
+use crate::processor::rule::{Packed, RULE_BITS};
+use crate::processor::{KEY_BITS, key};
 
-/// Code lies below this: the part of the address space that Linux gives to programs by default.
-pub(crate) const ADDRESS_BITS: u32 = 47;
 const SET_BITS: u32 = 13;
-const TAG_BITS: u32 = ADDRESS_BITS - SET_BITS;
+const TAG_BITS: u32 = KEY_BITS - SET_BITS;
 const STAMP_BITS: u32 = 8;
 const _: () = assert!(TAG_BITS + STAMP_BITS + RULE_BITS == 64);
 /// 2^47 divided by the golden ratio, made odd.
@@ -47,7 +46,7 @@ impl Stamp {
     }
 }
 
-/// The rule of a code address below 2^47.
+/// The rule of a code address of at most [`crate::processor::ADDRESS_BITS`].
 #[inline(always)]
 pub(crate) fn find(address: u64, stamp: Stamp) -> Option<Packed> {
     let (set, wanted) = place(address, stamp);
@@ -78,7 +77,7 @@ pub(crate) fn note_epoch(epoch: u32) {
 
 #[inline(always)]
 fn place(address: u64, stamp: Stamp) -> (&'static Set, u64) {
-    let mixed = address.wrapping_mul(FACTOR) & ((1 << ADDRESS_BITS) - 1);
+    let mixed = key(address).wrapping_mul(FACTOR) & ((1 << KEY_BITS) - 1);
     let tag = mixed & ((1 << TAG_BITS) - 1);
     (&SETS[(mixed >> TAG_BITS) as usize], (tag << STAMP_BITS | stamp.0) << RULE_BITS)
 }
@@ -86,15 +85,14 @@ fn place(address: u64, stamp: Stamp) -> (&'static Set, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::{Rule, Saved};
 
     #[test]
     fn a_rule_is_found_for_its_address_and_epoch_only() {
-        let rule = Rule::StackPointer { offset: 48, saved: Saved::Below(2) };
+        let rule = 0x2_a5c3;
         let addresses = (0..2000).map(|index| 0x5555_0000_0000 + index * 7);
         for address in addresses {
-            insert(address, Stamp::of(7), rule.pack());
-            let found = |address, epoch| find(address, Stamp::of(epoch)).map(Packed::unpack);
+            insert(address, Stamp::of(7), Packed(rule));
+            let found = |address, epoch| find(address, Stamp::of(epoch)).map(|packed| packed.0);
             assert_eq!(found(address, 7), Some(rule));
             assert_eq!(found(address, 8), None);
             assert_eq!(found(address + 3, 7), None);

@@ -10,20 +10,17 @@ use core::ops::Range;
 
 use crate::fork::Visit;
 use crate::memory::{CheckedStack, Memory, OwnStack};
-use crate::rule::{Packed, Rule};
-use crate::rule_cache::{self, ADDRESS_BITS, Stamp};
+use crate::processor::ADDRESS_BITS;
+use crate::processor::frame::Cursor;
+use crate::processor::rule::{Packed, Rule};
+use crate::rule_cache::{self, Stamp};
+use crate::stop::Stop;
 use crate::{Captured, bounds, cfi, fallback, modules};
 
 /// Signal frames that lead from one stack to another.
 const CROSSINGS_MAX: u32 = 8;
 /// A library may be unloaded while we walk; then we look again.
 const ATTEMPTS_MAX: u32 = 3;
-
-/// `ucontext_t` on the stack of a signal handler that returns: saved registers, as offsets.
-const SAVED_REGISTERS: u64 = core::mem::offset_of!(libc::ucontext_t, uc_mcontext) as u64;
-const SAVED_FRAME_POINTER: u64 = SAVED_REGISTERS + 8 * libc::REG_RBP as u64;
-const SAVED_STACK_POINTER: u64 = SAVED_REGISTERS + 8 * libc::REG_RSP as u64;
-const SAVED_INSTRUCTION: u64 = SAVED_REGISTERS + 8 * libc::REG_RIP as u64;
 
 #[inline(always)]
 pub(crate) fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
@@ -40,18 +37,37 @@ struct Request<'a> {
     captured: &'a mut Captured,
 }
 
-/// Calls `capture_from` with our caller's stack pointer (where its return address is) and frame
-/// pointer, before any compiled code of ours can have changed them.
+/// Calls `capture_from` with our caller's registers, before any compiled code of ours can have changed
+/// them.
 ///
 /// # Safety
 ///
 /// - `request` is valid during the call.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn enter(request: *mut Request) {
     naked_asm!(
-        "mov rsi, rsp",
-        "mov rdx, rbp",
+        "mov rsi, [rsp]", // the return address
+        "lea rdx, [rsp + 8]",
+        "mov rcx, rbp",
         "jmp {inner}",
+        inner = sym capture_from,
+    )
+}
+
+/// As above.
+///
+/// # Safety
+///
+/// - `request` is valid during the call.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn enter(request: *mut Request) {
+    naked_asm!(
+        "mov x1, x30", // the return address
+        "mov x2, sp",
+        "mov x3, x29",
+        "b {inner}",
         inner = sym capture_from,
     )
 }
@@ -59,39 +75,17 @@ unsafe extern "C" fn enter(request: *mut Request) {
 /// # Safety
 ///
 /// - `request` is valid during the call.
-/// - `stack_pointer` points to a return address on the stack on which we run.
-unsafe extern "C" fn capture_from(request: *mut Request, stack_pointer: u64, frame_pointer: u64) {
-    // SAFETY: valid by this function's contract; no other reference exists.
-    let request = unsafe { &mut *request };
-    // SAFETY: by the caller's word.
-    let caller = unsafe { (stack_pointer as *const u64).read() };
-    let start = Cursor {
-        instruction: caller,
-        stack_pointer: stack_pointer + 8,
-        frame_pointer,
-        interrupted: false,
-    };
-    *request.captured = walk_all(request.out, &request.hide, start);
-}
-
-/// One frame: where it runs, and the registers that its rule may need.
-#[derive(Clone, Copy)]
-struct Cursor {
+/// - The registers are those of a function on the stack on which we run, at this call.
+unsafe extern "C" fn capture_from(
+    request: *mut Request,
     instruction: u64,
     stack_pointer: u64,
     frame_pointer: u64,
-    /// `instruction` was interrupted by a signal, so it is not the one after a call.
-    interrupted: bool,
-}
-
-/// Why a walk stopped.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    End,
-    Full,
-    Unsupported,
-    /// A signal interrupted code on another stack.
-    OtherStack,
+) {
+    // SAFETY: valid by this function's contract; no other reference exists.
+    let request = unsafe { &mut *request };
+    let start = Cursor::at(instruction, stack_pointer, frame_pointer);
+    *request.captured = walk_all(request.out, &request.hide, start);
 }
 
 #[inline(always)]
@@ -197,60 +191,6 @@ impl Walk<'_> {
         };
         self.count = count;
         stop
-    }
-}
-
-impl Cursor {
-    #[inline(always)]
-    fn caller(self, rule: Packed, memory: &mut impl Memory) -> Result<Cursor, Stop> {
-        if !rule.is_exclusive() {
-            return self.rare(rule.unpack(), memory);
-        }
-        let base = if rule.uses_frame_pointer() { self.frame_pointer } else { self.stack_pointer };
-        let top = base.wrapping_add(rule.offset());
-        let frame_pointer = match rule.saved_below() {
-            0 => self.frame_pointer,
-            below => memory.word(top.wrapping_sub(below)).ok_or(Stop::End)?,
-        };
-        self.returned(top, frame_pointer, memory)
-    }
-
-    #[inline(always)]
-    fn returned(
-        self,
-        top: u64,
-        frame_pointer: u64,
-        memory: &mut impl Memory,
-    ) -> Result<Cursor, Stop> {
-        if top <= self.stack_pointer {
-            return Err(Stop::End);
-        }
-        let instruction = memory.word(top.wrapping_sub(8)).ok_or(Stop::End)?;
-        Ok(Cursor { instruction, stack_pointer: top, frame_pointer, interrupted: false })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn rare(self, rule: Rule, memory: &mut impl Memory) -> Result<Cursor, Stop> {
-        match rule {
-            Rule::Outermost => Err(Stop::End),
-            Rule::Realigned { offset } => {
-                let stored = self.frame_pointer.wrapping_sub(offset);
-                let top = memory.word(stored).ok_or(Stop::End)?;
-                let frame_pointer = memory.word(self.frame_pointer).ok_or(Stop::End)?;
-                self.returned(top, frame_pointer, memory)
-            }
-            Rule::Signal => {
-                let mut saved = |offset| memory.word(self.stack_pointer.wrapping_add(offset));
-                Ok(Cursor {
-                    instruction: saved(SAVED_INSTRUCTION).ok_or(Stop::End)?,
-                    stack_pointer: saved(SAVED_STACK_POINTER).ok_or(Stop::End)?,
-                    frame_pointer: saved(SAVED_FRAME_POINTER).ok_or(Stop::End)?,
-                    interrupted: true,
-                })
-            }
-            _ => Err(Stop::Unsupported),
-        }
     }
 }
 

@@ -20,14 +20,21 @@ const SHAPES: [&str; 13] = [
     "mixed",
 ];
 
+/// The processor's later instructions.
+const WIDE: &str =
+    if cfg!(target_arch = "x86_64") { "-march=x86-64-v3" } else { "-march=armv8.2-a+sve" };
+/// Marked landing places of jumps; on aarch64 signed return addresses, too.
+const PROTECTED: &str =
+    if cfg!(target_arch = "x86_64") { "-fcf-protection" } else { "-mbranch-protection=standard" };
+
 #[test]
 fn shapes_of_frames_at_every_optimisation() {
     let all: [&[&str]; 6] = [
         &["-O0"],
         &["-O2"],
-        &["-O3", "-march=x86-64-v3"],
+        &["-O3", WIDE],
         &["-O2", "-fno-omit-frame-pointer"],
-        &["-O2", "-fno-plt", "-fcf-protection"],
+        &["-O2", "-fno-plt", PROTECTED],
         &["-Os"],
     ];
     for (index, flags) in all.iter().enumerate() {

@@ -3,10 +3,8 @@
 mod common;
 
 use core::ffi::c_int;
-use std::sync::atomic::Ordering;
 
-use cachealloc_stacks::fallbacks;
-use common::{COMPARED, Library, build, compare, compared};
+use common::{LIES, Library, build, compare, compared};
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) {
     // SAFETY: all-zero is a valid `sigaction`.
@@ -69,8 +67,15 @@ fn a_handler_interrupted_by_a_handler() {
     }
 }
 
+/// On aarch64 no program can step itself.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn at_every_instruction() {
+    use std::sync::atomic::Ordering;
+
+    use cachealloc_stacks::fallbacks;
+    use common::COMPARED;
+
     let Some(path) = build("steps.cpp", "steps", &["-O2", "-Wl,-z,lazy"]) else { return };
     let steps = Library::open_bound(&path, libc::RTLD_LAZY);
     // SAFETY: the fixture's function of this type.
@@ -94,6 +99,30 @@ fn at_every_instruction() {
         }
     }
     eprintln!("{} stacks, {} by libgcc", COMPARED.load(Ordering::Relaxed), fallbacks());
+}
+
+/// An interrupted function may not have saved its return address.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn in_a_leaf() {
+    extern "C" fn compare_and_go_on(_: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        compare();
+        // SAFETY: what the kernel gave the handler; the trap is one instruction.
+        unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.pc += 4 };
+    }
+    let Some(path) = build(LIES, "leaf", &[]) else { return };
+    let library = Library::open(&path);
+    // SAFETY: the fixture's function has this type.
+    let trap: extern "C-unwind" fn() =
+        unsafe { core::mem::transmute(library.address("trap_in_leaf")) };
+    for flags in [0, libc::SA_ONSTACK] {
+        alternate_stack();
+        let handler = compare_and_go_on as *const () as usize;
+        // SAFETY: a handler takes its arguments by position.
+        let handler: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+        handle(libc::SIGILL, handler, flags | libc::SA_SIGINFO);
+        compared(|| trap());
+    }
 }
 
 /// Takes a stack on the alternate one and ends the process.
@@ -138,7 +167,7 @@ fn after_a_stack_overflow() {
 /// libgcc would follow that register anywhere.
 #[test]
 fn after_a_trap_where_only_libgcc_has_a_rule() {
-    let Some(path) = build("lies.s", "lies_of_traps", &[]) else { return };
+    let Some(path) = build(LIES, "lies_of_traps", &[]) else { return };
     let library = Library::open(&path);
     // SAFETY: the fixture's function has this type.
     let trap: extern "C-unwind" fn(u64, u64) =

@@ -14,6 +14,9 @@ mod skip;
 pub use skip::skipped;
 
 pub const NOTHING_HIDDEN: core::ops::Range<u64> = 0..0;
+/// Functions that describe their frames wrongly, for this processor.
+pub const LIES: &str =
+    if cfg!(target_arch = "x86_64") { "lies-x86_64.s" } else { "lies-aarch64.s" };
 pub const FRAMES_MAX: usize = 512;
 
 /// Builds a shared library from a file of `fixtures`, unless there is no C++ compiler.

@@ -1,0 +1,56 @@
+//! What no total order of steps shows: a processor that makes stores and reads visible in another order.
+//!
+//! Under Miri, which takes memory at the word of its model, for a processor other than x86-64:
+//! `scripts/test-weak.sh`. On the machine itself this is one try.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::std::thread;
+use super::whole;
+use crate::order::marks::{Cover, Lane, Marks};
+
+/// The flag is the device's: neither side's access to it orders anything.
+#[test]
+fn a_flag_of_the_device_comes_behind_its_mark() {
+    let _whole = whole();
+    for lane in [Lane::Own, Lane::Shared] {
+        let (marks, cover, flag) = (Marks::new(), Cover::new(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                marks.begin(lane);
+                flag.store(1, Relaxed);
+            });
+            scope.spawn(|| {
+                if flag.load(Relaxed) == 1 {
+                    assert!(!marks.quiet_since(&cover), "{lane:?}: a free finds no launch");
+                }
+            });
+            scope.spawn(|| {
+                if flag.load(Relaxed) == 1 {
+                    let (ended, begun) = marks.before_barrier().parts();
+                    assert_eq!((ended, begun), (0, 1), "{lane:?}: a barrier finds no launch");
+                }
+            });
+        });
+    }
+}
+
+/// M1 and M2, with one thread in each lane.
+#[test]
+fn what_has_ended_has_begun() {
+    let _whole = whole();
+    let marks = Marks::new();
+    thread::scope(|scope| {
+        for lane in [Lane::Own, Lane::Shared] {
+            let marks = &marks;
+            scope.spawn(move || {
+                marks.begin(lane);
+                marks.end(lane);
+            });
+        }
+        scope.spawn(|| {
+            let (ended, begun) = marks.before_barrier().parts();
+            assert!(ended <= begun, "{ended} ended, {begun} begun");
+        });
+    });
+}

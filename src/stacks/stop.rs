@@ -1,0 +1,10 @@
+//! Why a walk from frame to frame ends.
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    End,
+    Full,
+    Unsupported,
+    /// A signal interrupted code on another stack.
+    OtherStack,
+}

@@ -1,0 +1,35 @@
+//! From what the unwind tables say of a place to its rule.
+
+use super::expressed::Expressed;
+use super::rule::{Rule, Saved};
+use super::{FRAME_POINTER, STACK_POINTER};
+use crate::row::{Row, SavedAt, Top};
+
+pub(crate) fn rule(row: &Row) -> Rule {
+    match row.return_address {
+        SavedAt::Undefined => return Rule::Outermost,
+        SavedAt::Stack(-8) => {}
+        _ => return Rule::Unsupported,
+    }
+    let (register, offset) = match row.top {
+        Top::At(register, offset) => (register, offset),
+        Top::Expressed(Expressed::AboveStackPointer(offset)) => (STACK_POINTER, offset),
+        Top::Expressed(Expressed::Stored(offset)) => {
+            return match row.frame_pointer {
+                SavedAt::Expressed(Expressed::AtFramePointer) => Rule::Realigned { offset },
+                _ => Rule::Unsupported,
+            };
+        }
+        _ => return Rule::Unsupported,
+    };
+    let saved = match row.frame_pointer {
+        SavedAt::Register | SavedAt::Undefined => Saved::Unchanged,
+        SavedAt::Stack(offset @ ..-8) if offset % 8 == 0 => Saved::Below(offset.unsigned_abs() / 8),
+        _ => return Rule::Unsupported,
+    };
+    match (register, offset) {
+        (STACK_POINTER, offset @ 8..) => Rule::StackPointer { offset: offset as u64, saved },
+        (FRAME_POINTER, offset @ 8..) => Rule::FramePointer { offset: offset as u64, saved },
+        _ => Rule::Unsupported,
+    }
+}
