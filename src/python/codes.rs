@@ -198,13 +198,46 @@ mod tests {
             first_line: 1,
         };
         let fingerprint = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let keep = |name: String, fingerprint| {
+            turn::take(|| super::keep(record(name), fingerprint)).expect("this thread's turn")
+        };
         let numbers: Vec<u32> =
-            (0..10_000).map(|index| keep(record(index.to_string()), fingerprint(index))).collect();
+            (0..10_000).map(|index| keep(index.to_string(), fingerprint(index))).collect();
         for (index, number) in numbers.iter().enumerate() {
             assert_eq!(find(fingerprint(index as u64)), Some(*number));
             assert_eq!(get(*number).expect("kept").name, index.to_string());
         }
-        assert_eq!(keep(record("again".to_owned()), fingerprint(3)), numbers[3]);
+        assert_eq!(keep("again".to_owned(), fingerprint(3)), numbers[3]);
         assert!(get(UNKNOWN).is_none());
+    }
+
+    /// Under Miri: `scripts/test-weak.sh`. A page, a record, a table and a number, each behind what it leads
+    /// to.
+    #[test]
+    fn readers_find_whole_records() {
+        const FIRST: u64 = 0xface_0001;
+        let record = |name: u64| Code {
+            name: name.to_string(),
+            filename: "file".to_owned(),
+            line_table: Box::default(),
+            line_format: LineFormat::Locations,
+            first_line: 1,
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for name in FIRST..FIRST + 2 {
+                    turn::take(|| keep(record(name), name)).expect("this thread's turn");
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for name in FIRST..FIRST + 2 {
+                        if let Some(number) = find(name) {
+                            assert_eq!(get(number).expect("kept").name, name.to_string());
+                        }
+                    }
+                });
+            }
+        });
     }
 }

@@ -26,7 +26,7 @@ static FOUND: AtomicPtr<Verdict> = AtomicPtr::new(null_mut());
 static PROVEN: AtomicPtr<Interpreter> = AtomicPtr::new(null_mut());
 
 enum Verdict {
-    Known(Interpreter),
+    Known(Box<Interpreter>),
     Refused { version: String, why: &'static str },
 }
 
@@ -128,33 +128,32 @@ fn look(lookup: Lookup) -> Option<Verdict> {
         let version = text.split(" (").next().unwrap_or_default().to_owned();
         Some(Verdict::Refused { version, why })
     };
-    if text.contains("free-threading") {
-        return refused("it was built without the interpreter's lock");
-    }
     let Some(version) = release(&text) else {
         return refused("it is not a release");
     };
-    let Some(layout) = of_version(version.0, version.1) else {
-        return refused("only CPython 3.9 to 3.14 are known");
+    let shared = text.contains("free-threading");
+    let layout = match version {
+        (3, ..13, _) if shared => Err("it says two things about its lock"),
+        (3, ..13, _) => of_version(3, version.1).ok_or("only CPython 3.9 and later are known"),
+        (3, ..) => published_layout(lookup, version, shared),
+        _ => Err("only CPython 3.9 and later are known"),
     };
-    let layout = match published_layout(lookup, layout, version) {
+    let layout = match layout {
         Ok(layout) => layout,
         Err(why) => return refused(why),
     };
     match interpreter(lookup, layout, version) {
-        Some(interpreter) => Some(Verdict::Known(interpreter)),
+        Some(interpreter) => Some(Verdict::Known(Box::new(interpreter))),
         None => refused("it does not export what it should"),
     }
 }
 
+/// `shared`: its version says that it was built without the interpreter's lock.
 fn published_layout(
     lookup: Lookup,
-    layout: Layout,
     version: (u8, u8, u8),
+    shared: bool,
 ) -> Result<Layout, &'static str> {
-    if version.1 < 13 {
-        return Ok(layout);
-    }
     let runtime = lookup(c"_PyRuntime");
     if runtime.is_null() {
         return Err("it does not publish its offsets");
@@ -162,7 +161,11 @@ fn published_layout(
     // SAFETY: a static object of some hundred thousand bytes, aligned for words; its start does not
     // change after the program is linked.
     let words = unsafe { runtime.cast::<[u64; published::WORDS_COUNT]>().read() };
-    published::agree(layout, (version.0, version.1), &words)
+    let layout = published::layout((version.0, version.1), &words)?;
+    match published::is_shared(&words) == shared {
+        true => Ok(layout),
+        false => Err("it says two things about its lock"),
+    }
 }
 
 fn interpreter(lookup: Lookup, layout: Layout, version: (u8, u8, u8)) -> Option<Interpreter> {

@@ -9,7 +9,6 @@
 //! probability of 3 in 10^8.
 
 use crate::host::Interpreter;
-use crate::layout::{BYTES_DATA, BYTES_LENGTH};
 use crate::memory::Memory;
 use crate::text::characters;
 
@@ -55,8 +54,9 @@ fn contents<M: Memory>(
     }
     let lines = memory.object(code + layout.line_table)?;
     // All of it: codes that differ by where an empty line is have tables of the same size and ends.
-    let lines_bytes = memory.word(lines + BYTES_LENGTH)?;
-    Some(mix(hash ^ lines_bytes, bytes(memory, lines + BYTES_DATA, lines_bytes)? ^ ODD_1))
+    let objects = &interpreter.layout.objects;
+    let lines_bytes = memory.word(lines + objects.bytes_length)?;
+    Some(mix(hash ^ lines_bytes, bytes(memory, lines + objects.bytes_data, lines_bytes)? ^ ODD_1))
 }
 
 /// A hash of the bytes at an address. The reads overlap at the end and do not wait for each other.

@@ -1,24 +1,24 @@
 //! Where each version of CPython keeps what, in bytes from the start of the object.
 //!
-//! Source: `offsetof` over the installed headers of 3.9.18, 3.10.13, 3.11.7, 3.12.1 and 3.13.0
+//! Source: `offsetof` over the installed headers of 3.9.18, 3.10.13, 3.11.7 and 3.12.1
 //! (`cpython/code.h`, `cpython/frameobject.h`, `cpython/pystate.h`, `internal/pycore_frame.h`),
 //! 64-bit, release build. A minor version keeps its layout: extension modules are compiled against
-//! these headers once for all its patch levels. The headers of 3.14 were read, not compiled
-//! (`internal/pycore_interpframe_structs.h`, `internal/pycore_stackref.h`); what that version
-//! publishes about itself must agree with them (`published.rs`).
-//!
-//! The same for all: `ob_type` at 8, the length of a `bytes` at 16 and its bytes at 32, the length
-//! of a `str` at 16 and its state at 32, the flags of a type at 168.
+//! these headers once for all its patch levels. From 3.13 on an interpreter publishes its own layout,
+//! and the table has none (`published.rs`).
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("the offsets below are those of 64-bit little-endian builds");
 
-pub(crate) const OBJECT_TYPE: u64 = 8;
-pub(crate) const BYTES_LENGTH: u64 = 16;
-pub(crate) const BYTES_DATA: u64 = 32;
-pub(crate) const TEXT_LENGTH: u64 = 16;
-pub(crate) const TEXT_STATE: u64 = 32;
-pub(crate) const TYPE_FLAGS: u64 = 168;
+/// The fields that objects have of whatever type, and those of `bytes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Objects {
+    /// `ob_type`.
+    pub class: u64,
+    /// In a type: its flags.
+    pub class_flags: u64,
+    pub bytes_length: u64,
+    pub bytes_data: u64,
+}
 
 /// How a thread's newest frame is found from its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,16 @@ pub(crate) struct Internal {
     /// wants before the frame counts as started.
     pub instructions: u64,
     pub first_traceable: u64,
+    pub copies: Option<Copies>,
+}
+
+/// Builds without the interpreter's lock may give each thread a copy of a code's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Copies {
+    /// In a frame: which copy it runs, 32 bits.
+    pub index: u64,
+    /// In a code object: points to the array of copies; a word before the first says how many.
+    pub array: u64,
 }
 
 /// How the bytes behind `co_linetable` (`co_lnotab`) are to be read.
@@ -78,9 +88,13 @@ pub(crate) struct Code {
     pub line_format: LineFormat,
 }
 
-/// The data of a `str`, by its form.
+/// A `str`, and its data by its form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Text {
+    pub length: u64,
+    pub state: u64,
+    /// Bits of the state below its kind.
+    pub kind_shift: u32,
     pub ascii_data: u64,
     pub compact_data: u64,
 }
@@ -91,23 +105,24 @@ pub(crate) struct Layout {
     pub frames: Frames,
     pub code: Code,
     pub text: Text,
+    pub objects: Objects,
 }
 
-/// The layout of a version, none if it is not known.
+/// The layout of a version that does not publish its own; none if it is not known.
 pub(crate) fn of_version(major: u8, minor: u8) -> Option<Layout> {
     match (major, minor) {
         (3, 9) => Some(VERSION_3_9),
         (3, 10) => Some(VERSION_3_10),
         (3, 11) => Some(VERSION_3_11),
         (3, 12) => Some(VERSION_3_12),
-        (3, 13) => Some(VERSION_3_13),
-        (3, 14) => Some(VERSION_3_14),
         _ => None,
     }
 }
 
-const TEXT_BEFORE_3_12: Text = Text { ascii_data: 48, compact_data: 72 };
-const TEXT_FROM_3_12: Text = Text { ascii_data: 40, compact_data: 56 };
+const TEXT_BEFORE_3_12: Text =
+    Text { length: 16, state: 32, kind_shift: 2, ascii_data: 48, compact_data: 72 };
+const TEXT_3_12: Text = Text { ascii_data: 40, compact_data: 56, ..TEXT_BEFORE_3_12 };
+const OBJECTS: Objects = Objects { class: 8, class_flags: 168, bytes_length: 16, bytes_data: 32 };
 
 const VERSION_3_9: Layout = Layout {
     first: First::Direct { frame: 24 },
@@ -121,6 +136,7 @@ const VERSION_3_9: Layout = Layout {
         line_format: LineFormat::Pairs,
     },
     text: TEXT_BEFORE_3_12,
+    objects: OBJECTS,
 };
 
 const VERSION_3_10: Layout = Layout {
@@ -128,6 +144,7 @@ const VERSION_3_10: Layout = Layout {
     frames: Frames::Objects { back: 24, code: 32, last_instruction: 96, unit_bytes: 2 },
     code: Code { line_format: LineFormat::Ranges, ..VERSION_3_9.code },
     text: TEXT_BEFORE_3_12,
+    objects: OBJECTS,
 };
 
 const VERSION_3_11: Layout = Layout {
@@ -141,6 +158,7 @@ const VERSION_3_11: Layout = Layout {
         entry: Some(68),
         instructions: 184,
         first_traceable: 168,
+        copies: None,
     }),
     code: Code {
         name: 128,
@@ -151,40 +169,23 @@ const VERSION_3_11: Layout = Layout {
         line_format: LineFormat::Locations,
     },
     text: TEXT_BEFORE_3_12,
-};
-
-const INTERNAL_3_12: Internal = Internal {
-    previous: 8,
-    code: 0,
-    code_tags: 0,
-    instruction: 56,
-    owner: 70,
-    entry: None,
-    instructions: 192,
-    first_traceable: 176,
+    objects: OBJECTS,
 };
 
 const VERSION_3_12: Layout = Layout {
     first: First::ThroughCFrame { cframe: 56, frame: 0 },
-    frames: Frames::Internal(INTERNAL_3_12),
-    code: Code { first_line: 68, version: Some(92), ..VERSION_3_11.code },
-    text: TEXT_FROM_3_12,
-};
-
-const VERSION_3_13: Layout = Layout {
-    first: First::Direct { frame: 72 },
-    frames: Frames::Internal(Internal { instructions: 200, first_traceable: 184, ..INTERNAL_3_12 }),
-    ..VERSION_3_12
-};
-
-/// Not compiled against: see `published.rs`, which also puts in where the first frame is.
-const VERSION_3_14: Layout = Layout {
     frames: Frames::Internal(Internal {
-        code_tags: 0b11,
-        owner: 74,
-        instructions: 208,
-        first_traceable: 192,
-        ..INTERNAL_3_12
+        previous: 8,
+        code: 0,
+        code_tags: 0,
+        instruction: 56,
+        owner: 70,
+        entry: None,
+        instructions: 192,
+        first_traceable: 176,
+        copies: None,
     }),
-    ..VERSION_3_13
+    code: Code { first_line: 68, version: Some(92), ..VERSION_3_11.code },
+    text: TEXT_3_12,
+    objects: OBJECTS,
 };

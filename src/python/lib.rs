@@ -6,7 +6,7 @@
 //! our call, so they can be read in place.
 //!
 //! * `host` finds the interpreter and says whether its version is known; `layout` is the table of
-//!   where each version keeps what, held against what newer ones publish (`published`).
+//!   where each version keeps what; newer ones publish it themselves (`published`).
 //! * `memory` reads addresses, either directly or so that a wrong one is an answer, not a fault.
 //!   `proof` makes the first walk of the process in the second way; only then is `walk` trusted.
 //! * `walk` follows the frames, `codes` gives each code object a number and copies what `describe`
@@ -14,7 +14,7 @@
 //!
 //! Limits: a thread that runs several interpreters shows the frames of one of them (before 3.12 the
 //! first, then the one that runs); the others belong to another thread state, and are left out, not
-//! misread. Builds without the interpreter's lock, and versions not in the table, are refused.
+//! misread. Versions that are neither in the table nor publish a layout of known shape are refused.
 #![warn(unreachable_pub)]
 
 mod codes;

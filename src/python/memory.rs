@@ -31,7 +31,7 @@ pub(crate) trait Memory {
 
 /// Nothing below lies in user space.
 const ADDRESS_MIN: u64 = 1 << 12;
-const ADDRESS_END: u64 = 1 << 47;
+const ADDRESS_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
 /// Whether an object, a frame or a state of the interpreter can be here.
 #[inline(always)]

@@ -3,9 +3,8 @@
 
 use crate::Captured;
 use crate::host::{self, Interpreter};
-use crate::layout::OBJECT_TYPE;
 use crate::memory::{Checked, Memory};
-use crate::text::is_text;
+use crate::text::characters;
 use crate::walk::{self, Fault};
 
 /// Frames that are looked at: enough to cross entries from C, generators and module level.
@@ -48,7 +47,7 @@ fn code_fault(interpreter: &Interpreter, memory: &Checked, code: u64) -> Option<
     let layout = &interpreter.layout.code;
     let text_at = |field: u64| {
         let object = memory.object(code + field);
-        object.and_then(|object| is_text(interpreter, memory, object)) == Some(true)
+        object.and_then(|object| characters(interpreter, memory, object)).is_some()
     };
     if !text_at(layout.name) {
         return Some("a code's name is no text");
@@ -57,7 +56,7 @@ fn code_fault(interpreter: &Interpreter, memory: &Checked, code: u64) -> Option<
         return Some("a code's file name is no text");
     }
     let lines = memory.object(code + layout.line_table);
-    let kind = lines.and_then(|lines| memory.word(lines + OBJECT_TYPE));
+    let kind = lines.and_then(|lines| memory.word(lines + interpreter.layout.objects.class));
     if kind != Some(interpreter.bytes_type) {
         return Some("a code's line table is none");
     }

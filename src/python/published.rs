@@ -1,96 +1,316 @@
-//! What an interpreter from 3.13 on publishes about its own layout, for debuggers: a block of
-//! words at the start of `_PyRuntime`. It is held against our table; 3.14, which the table was not
-//! compiled against, is accepted only if they agree.
+//! What an interpreter from 3.13 on publishes about its own layout, for debuggers: a block of words at the
+//! start of `_PyRuntime` (`_Py_DebugOffsets`).
+//!
+//! Each version puts fields into the block, and nothing in it says where. But each group of fields has a
+//! shape that no other has: objects that follow each other in a structure, words of known sizes. A group
+//! is taken where its shape is found, at one place only. So a new version needs no new table, as long as
+//! it keeps these shapes; where one is missing, or at two places, nothing of the block is believed.
+//!
+//! Source: `pycore_runtime.h` of 3.13.5 and `pycore_debug_offsets.h` of 3.14.4, and that of the sources after
+//! 3.14, which no test here has run.
 
-use crate::layout::{Code, First, Frames, Internal, Layout};
+use crate::layout::{Code, Copies, First, Frames, Internal, Layout, LineFormat, Objects, Text};
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
-/// Words of the block that are looked at, at most.
-pub(crate) const WORDS_COUNT: usize = 64;
+/// Words of the block that are looked at: that of 3.14 has 90, and the runtime goes on behind it.
+pub(crate) const WORDS_COUNT: usize = 128;
+/// No structure of the interpreter's that frames lead to is larger.
+const OFFSET_END: u64 = 1 << 16;
 
-/// Where the groups of the block start, in words: later versions put in more fields.
-struct Groups {
-    thread_state: usize,
-    frame: usize,
-    code: usize,
-    object: usize,
-}
+type Words = [u64; WORDS_COUNT];
 
-const GROUPS_3_13: Groups = Groups { thread_state: 19, frame: 28, code: 34, object: 44 };
-const GROUPS_3_14: Groups = Groups { thread_state: 22, frame: 31, code: 39, object: 50 };
-
-/// The layout with what only the interpreter knows put in, or why it is not believed.
-pub(crate) fn agree(
-    layout: Layout,
-    version: (u8, u8),
-    words: &[u64; WORDS_COUNT],
-) -> Result<Layout, &'static str> {
-    let groups = match version {
-        (3, 13) => &GROUPS_3_13,
-        (3, 14) => &GROUPS_3_14,
-        _ => return Err("its way to publish offsets is not known"),
-    };
+/// The layout that these words describe, or why they are not believed.
+pub(crate) fn layout(version: (u8, u8), words: &Words) -> Result<Layout, &'static str> {
     if words[0] != COOKIE || words[1] >> 16 != u64::from(version.0) << 8 | u64::from(version.1) {
         return Err("it does not publish its offsets");
     }
-    if words[2] != 0 {
-        return Err("it was built without the interpreter's lock");
-    }
-    let Frames::Internal(internal) = layout.frames else { return Err("frames of an older kind") };
-    let frame = words[groups.thread_state + 4];
-    let agreed = frame_agrees(&internal, &words[groups.frame..])
-        && code_agrees(&layout.code, &internal, &words[groups.code..])
-        && words[groups.object..groups.object + 2] == [16, crate::layout::OBJECT_TYPE];
-    match layout.first {
-        // A thread's state grows with each version, so this one is taken as published.
-        First::Direct { .. } if agreed && frame.is_multiple_of(8) && frame < 4096 => {
-            Ok(Layout { first: First::Direct { frame }, ..layout })
-        }
-        _ => Err("the offsets that it publishes are not the known ones"),
-    }
+    let shared = words[2] != 0;
+    described(version, shared, words).ok_or("what it publishes has no known shape")
 }
 
-/// Fields: size, previous, executable, instr_ptr, localsplus, owner.
-fn frame_agrees(known: &Internal, words: &[u64]) -> bool {
-    [words[1], words[2], words[3], words[5]]
-        == [known.previous, known.code, known.instruction, known.owner]
+/// Whether it was built without the interpreter's lock.
+pub(crate) fn is_shared(words: &Words) -> bool {
+    words[2] != 0
 }
 
-/// Fields: size, filename, name, qualname, linetable, firstlineno, three more, co_code_adaptive.
-fn code_agrees(known: &Code, internal: &Internal, words: &[u64]) -> bool {
-    [words[1], words[3], words[4], words[5], words[9]]
-        == [known.filename, known.name, known.line_table, known.first_line, internal.instructions]
+fn described(version: (u8, u8), shared: bool, words: &Words) -> Option<Layout> {
+    let object_bytes: u64 = if shared { 32 } else { 16 };
+    let class = object_bytes - 8;
+    // size, filename, name, qualname, linetable: four objects one behind the other.
+    let code_at = only(words, 0, |it| {
+        let first = it[1];
+        it[2..5] == [first + 8, first + 16, first + 24] && it[9] > it[4] && it[9] <= it[0]
+    })?;
+    // size, previous, executable, instr_ptr, localsplus, owner: the code comes first, then the frame before.
+    let frame_at = only(&words[..code_at], 0, |it| {
+        it[1..3] == [8, 0] && it[4] > it[3] && (it[3]..it[4]).contains(&it[5]) && it[0] >= it[4]
+    })?;
+    // size, prev, next, interp, current_frame: three pointers in front.
+    let state_at = only(&words[..frame_at], 3, |it| {
+        it[1..4] == [0, 8, 16] && it[4] > 16 && it[4] < it[0] && it[4].is_multiple_of(8)
+    })?;
+    let behind = &words[code_at + CODE_FIELDS_MIN..];
+    // pyobject: size, ob_type; type_object: size, tp_name, tp_repr, tp_flags. The head has a length, too.
+    let object_at = only(behind, 0, |it| {
+        it[..2] == [object_bytes, class] && it[3] == object_bytes + 8 && it[5] < it[2]
+    })?;
+    let objects = &behind[object_at..];
+    // bytes: size, ob_size, ob_sval (behind the hash); unicode: size, state, length, asciiobject_size.
+    let text_at = only(objects, 3, |it| {
+        it[1..4] == [object_bytes + 16, object_bytes, object_bytes + 24]
+            && it[0] > it[3]
+            && it[0] < OFFSET_END
+    })?;
+    let bytes = &objects[text_at - 3..text_at];
+    if bytes[1..] != [object_bytes, object_bytes + 16] {
+        return None;
+    }
+    let (code, frame) = (&words[code_at..], &words[frame_at..code_at]);
+    let has_copies = shared && frame.len() >= 8 && object_at > 0;
+    let copies = has_copies.then(|| Copies { index: frame[7], array: code[10] });
+    // Before the instructions, or the copies: the first traceable one, and a word of extra data.
+    let extra_end = copies.map_or(code[9], |copies| copies.array);
+    let fields = [words[state_at + 4], frame[3], frame[5], code[1], code[5], code[7], code[9]];
+    if fields.iter().any(|field| *field >= OFFSET_END) || extra_end < 16 + code[4] {
+        return None;
+    }
+    let ascii_data = objects[text_at + 3];
+    Some(Layout {
+        first: First::Direct { frame: words[state_at + 4] },
+        frames: Frames::Internal(Internal {
+            previous: 8,
+            code: 0,
+            code_tags: 0b111,
+            instruction: frame[3],
+            owner: frame[5],
+            entry: None,
+            instructions: code[9],
+            first_traceable: extra_end - 16,
+            copies,
+        }),
+        code: Code {
+            filename: code[1],
+            name: code[3],
+            line_table: code[4],
+            first_line: code[5],
+            // The number before the pointer to the names of the locals.
+            version: Some(code[7].checked_sub(4)?),
+            line_format: LineFormat::Locations,
+        },
+        text: Text {
+            length: objects[text_at + 2],
+            state: objects[text_at + 1],
+            // Where several threads may change it, whether a text is interned has a byte of its own.
+            kind_shift: if shared && version >= (3, 14) { 8 } else { 2 },
+            ascii_data,
+            // Behind the length and the address of the text as UTF-8.
+            compact_data: ascii_data + 16,
+        },
+        objects: Objects {
+            class,
+            class_flags: objects[5],
+            bytes_length: bytes[1],
+            bytes_data: bytes[2],
+        },
+    })
+}
+
+/// Fields of a code object in 3.13; later versions have one more.
+const CODE_FIELDS_MIN: usize = 10;
+/// The longest shape.
+const SHAPE_WORDS: usize = 10;
+
+/// Where the words have this shape, not before `from`; none if nowhere or at two places.
+fn only(words: &[u64], from: usize, shape: impl Fn(&[u64]) -> bool) -> Option<usize> {
+    let mut padded = [0; WORDS_COUNT + SHAPE_WORDS];
+    padded.get_mut(..words.len())?.copy_from_slice(words);
+    let mut places = (from..words.len()).filter(|at| shape(&padded[*at..]));
+    let place = places.next()?;
+    places.next().is_none().then_some(place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::of_version;
 
-    /// The block as the headers of 3.14 lay it out, with a first frame of its own.
-    fn block_of_3_14() -> [u64; WORDS_COUNT] {
-        let mut words = [0; WORDS_COUNT];
-        words[0] = COOKIE;
-        words[1] = 0x030e_00f0;
-        words[GROUPS_3_14.thread_state + 4] = 80;
-        words[GROUPS_3_14.frame..][..6].copy_from_slice(&[88, 8, 0, 56, 80, 74]);
-        words[GROUPS_3_14.code..][..10]
-            .copy_from_slice(&[216, 112, 120, 128, 136, 68, 52, 96, 104, 208]);
-        words[GROUPS_3_14.object..][..2].copy_from_slice(&[16, 8]);
+    /// A block of these groups.
+    fn block(version: u64, shared: u64, groups: &[&[u64]]) -> Words {
+        let mut words = [0x0001_0003; WORDS_COUNT]; // what follows the block is anything
+        words[..3].copy_from_slice(&[COOKIE, version << 16 | 0x04f0, shared]);
+        let fields = groups.concat();
+        words[3..3 + fields.len()].copy_from_slice(&fields);
         words
     }
 
+    const RUNTIME: [u64; 3] = [362_368, 784, 808];
+    const INTERPRETER: [u64; 16] =
+        [246_720, 7280, 7272, 7344, 7360, 7408, 7712, 7696, 7704, 16, 7808, 0, 7832, 7824, 8024, 0];
+    /// The head of objects of 16 bytes: pyobject and type_object.
+    const OBJECT: [u64; 2] = [16, 8];
+    /// dict_object, float_object, long_object, bytes_object and unicode_object.
+    const PLAIN: [u64; 15] = [48, 32, 40, 24, 16, 32, 16, 24, 40, 16, 32, 64, 32, 16, 40];
+
+    fn block_of_3_13() -> Words {
+        let interpreter = &INTERPRETER[..13];
+        let state = [304, 0, 8, 16, 72, 152, 160, 216, 32];
+        let code = [208, 112, 120, 128, 136, 68, 52, 96, 104, 200];
+        let sequences = [32, 24, 16, 40, 24, 16];
+        block(
+            0x030d,
+            0,
+            &[
+                &RUNTIME,
+                interpreter,
+                &state,
+                &[80, 8, 0, 56, 72, 70],
+                &code,
+                &OBJECT,
+                &[416, 24, 88, 168],
+                &sequences,
+                &PLAIN,
+            ],
+        )
+    }
+
+    fn block_of_3_14(first: u64) -> Words {
+        let state = [832, 0, 8, 16, first, 152, 160, 232, 32];
+        let code = [216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0];
+        let sequences = [40, 32, 16, 40, 24, 16, 200, 24, 40, 32];
+        block(
+            0x030e,
+            0,
+            &[
+                &RUNTIME,
+                &INTERPRETER,
+                &state,
+                &[88, 8, 0, 56, 80, 74, 64, 0],
+                &code,
+                &OBJECT,
+                &[416, 24, 88, 168],
+                &sequences,
+                &PLAIN,
+            ],
+        )
+    }
+
+    /// As an interpreter without the lock, built from the sources of 3.14.4, has it.
+    fn block_of_3_14_shared() -> Words {
+        let state = [17628, 832, 0, 8, 16, 72, 152, 160, 232, 32];
+        let code = [240, 128, 136, 144, 152, 84, 68, 112, 120, 232, 224];
+        let plain = [64, 48, 56, 40, 32, 48, 32, 40, 56, 32, 48, 80, 48, 32, 56];
+        block(
+            0x030e,
+            1,
+            &[
+                &RUNTIME,
+                &INTERPRETER[..15],
+                &state,
+                &[88, 8, 0, 56, 80, 78, 64, 72],
+                &code,
+                &[32, 24, 432, 40, 104, 184],
+                &[56, 48, 32, 56, 40, 32, 216, 40, 56, 48],
+                &plain,
+            ],
+        )
+    }
+
+    /// As the sources after 3.14 order it: fields more in four groups, and groups between.
+    fn block_of_3_15() -> Words {
+        let state = [848, 0, 8, 16, 72, 80, 88, 96, 168, 176, 248, 32, 36, 40, 120, 128];
+        let code = [216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0];
+        let sequences = [40, 32, 16, 40, 24, 16, 200, 24, 40, 32];
+        block(
+            0x030f,
+            0,
+            &[
+                &RUNTIME,
+                &INTERPRETER,
+                &state,
+                &[0],
+                &[88, 8, 0, 56, 80, 74, 64, 0],
+                &code,
+                &OBJECT,
+                &[416, 24, 88, 168, 32, 288],
+                &[880, 872],
+                &sequences,
+                &PLAIN,
+                &[56, 288],
+            ],
+        )
+    }
+
+    fn internal(layout: &Layout) -> Internal {
+        let Frames::Internal(internal) = layout.frames else { panic!("frames of an older kind") };
+        internal
+    }
+
     #[test]
-    fn an_unseen_version_is_believed_only_if_all_agrees() {
-        let layout = of_version(3, 14).expect("in the table");
-        let words = block_of_3_14();
-        let agreed = agree(layout, (3, 14), &words).expect("the headers' own offsets");
-        assert_eq!(agreed, Layout { first: First::Direct { frame: 80 }, ..layout });
-        for index in [0, 1, 2, GROUPS_3_14.frame + 5, GROUPS_3_14.code + 9, GROUPS_3_14.object + 1]
-        {
+    fn each_version_is_read_as_its_headers_say() {
+        let layout_of_3_13 = layout((3, 13), &block_of_3_13()).expect("3.13");
+        let expected = Layout {
+            first: First::Direct { frame: 72 },
+            frames: Frames::Internal(Internal {
+                previous: 8,
+                code: 0,
+                code_tags: 0b111,
+                instruction: 56,
+                owner: 70,
+                entry: None,
+                instructions: 200,
+                first_traceable: 184,
+                copies: None,
+            }),
+            code: Code {
+                name: 128,
+                filename: 112,
+                line_table: 136,
+                first_line: 68,
+                version: Some(92),
+                line_format: LineFormat::Locations,
+            },
+            text: Text { length: 16, state: 32, kind_shift: 2, ascii_data: 40, compact_data: 56 },
+            objects: Objects { class: 8, class_flags: 168, bytes_length: 16, bytes_data: 32 },
+        };
+        assert_eq!(layout_of_3_13, expected);
+        let layout_of_3_14 = layout((3, 14), &block_of_3_14(80)).expect("3.14");
+        assert_eq!(layout_of_3_14.first, First::Direct { frame: 80 });
+        assert_eq!(
+            internal(&layout_of_3_14),
+            Internal { owner: 74, instructions: 208, first_traceable: 192, ..internal(&expected) }
+        );
+        assert_eq!(layout_of_3_14.objects, expected.objects);
+        let layout_of_3_15 = layout((3, 15), &block_of_3_15()).expect("3.15");
+        assert_eq!(Layout { first: First::Direct { frame: 80 }, ..layout_of_3_15 }, layout_of_3_14);
+    }
+
+    #[test]
+    fn without_the_lock_objects_are_larger_and_threads_have_copies() {
+        let words = block_of_3_14_shared();
+        assert!(is_shared(&words));
+        let layout = layout((3, 14), &words).expect("3.14");
+        let internal = internal(&layout);
+        assert_eq!(internal.copies, Some(Copies { index: 72, array: 224 }));
+        assert_eq!((internal.instructions, internal.first_traceable), (232, 208));
+        assert_eq!((internal.instruction, internal.owner), (56, 78));
+        assert_eq!(layout.code.version, Some(108));
+        assert_eq!((layout.text.kind_shift, layout.text.compact_data), (8, 72));
+        let objects = Objects { class: 24, class_flags: 184, bytes_length: 32, bytes_data: 48 };
+        assert_eq!(layout.objects, objects);
+    }
+
+    #[test]
+    fn what_has_another_shape_is_not_believed() {
+        let words = block_of_3_14(72);
+        assert!(layout((3, 13), &words).is_err(), "of another version");
+        // The cookie, the version, the lock; thread state; frame; code; object; bytes; text.
+        for index in [0, 1, 2, 23, 25, 32, 33, 40, 42, 43, 50, 53, 75, 76, 78, 80] {
             let mut changed = words;
             changed[index] ^= 0x0001_0010;
-            assert!(agree(layout, (3, 14), &changed).is_err(), "word {index}");
+            assert!(layout((3, 14), &changed).is_err(), "word {index}");
         }
+        // A second group of the same shape behind the first.
+        let mut twice = words;
+        twice[100..106].copy_from_slice(&words[50..56]);
+        assert!(layout((3, 14), &twice).is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! Copying the interpreter's own texts.
 
 use crate::host::Interpreter;
-use crate::layout::{BYTES_DATA, BYTES_LENGTH, OBJECT_TYPE, TEXT_LENGTH, TEXT_STATE, TYPE_FLAGS};
 use crate::memory::{Memory, is_plausible};
 
 /// Characters of a name, and bytes of a line table, that are kept: beyond this something is
@@ -9,11 +8,10 @@ use crate::memory::{Memory, is_plausible};
 const CHARACTERS_COUNT_MAX: u64 = 1 << 14;
 const LINE_TABLE_BYTES_MAX: u64 = 1 << 22;
 
-// The bits of a text's state; the same from 3.9 to 3.14.
-const KIND_SHIFT: u32 = 2;
+// The bits of a text's state from its kind on; the same in all versions so far.
 const KIND_MASK: u32 = 0b111;
-const COMPACT: u32 = 1 << 5;
-const ASCII: u32 = 1 << 6;
+const COMPACT: u32 = 1 << 3;
+const ASCII: u32 = 1 << 4;
 
 /// The characters of a `str`, in place.
 pub(crate) struct Characters {
@@ -34,11 +32,12 @@ pub(crate) fn is_text<M: Memory>(
     if !is_plausible(object) {
         return None;
     }
-    let class = memory.word(object + OBJECT_TYPE)?;
+    let objects = &interpreter.layout.objects;
+    let class = memory.word(object + objects.class)?;
     if class == interpreter.text_type {
         return Some(true);
     }
-    Some(is_plausible(class) && memory.word(class + TYPE_FLAGS)? & OF_TEXT != 0)
+    Some(is_plausible(class) && memory.word(class + objects.class_flags)? & OF_TEXT != 0)
 }
 
 /// Where a `str` has its characters; none if it is no `str`.
@@ -52,15 +51,15 @@ pub(crate) fn characters<M: Memory>(
     if !is_text(interpreter, memory, text)? {
         return None;
     }
-    let state = memory.half(text + TEXT_STATE)?;
+    let state = memory.half(text + layout.state)? >> layout.kind_shift;
     let address = match (state & COMPACT != 0, state & ASCII != 0) {
         (true, true) => text + layout.ascii_data,
         (true, false) => text + layout.compact_data,
         // The characters of a text that was made in two steps lie elsewhere.
         (false, _) => memory.word(text + layout.compact_data).filter(|address| *address != 0)?,
     };
-    let count = memory.word(text + TEXT_LENGTH)?.min(CHARACTERS_COUNT_MAX);
-    let bytes_each = u64::from(state >> KIND_SHIFT & KIND_MASK);
+    let count = memory.word(text + layout.length)?.min(CHARACTERS_COUNT_MAX);
+    let bytes_each = u64::from(state & KIND_MASK);
     matches!(bytes_each, 1 | 2 | 4).then_some(Characters { address, count, bytes_each })
 }
 
@@ -79,11 +78,12 @@ pub(crate) fn copy_bytes<M: Memory>(
     bytes: u64,
 ) -> Box<[u8]> {
     let copied = || {
-        if !is_plausible(bytes) || memory.word(bytes + OBJECT_TYPE)? != interpreter.bytes_type {
+        let objects = &interpreter.layout.objects;
+        if !is_plausible(bytes) || memory.word(bytes + objects.class)? != interpreter.bytes_type {
             return None;
         }
-        let count = memory.word(bytes + BYTES_LENGTH)?.min(LINE_TABLE_BYTES_MAX);
-        (0..count).map(|index| memory.byte(bytes + BYTES_DATA + index)).collect()
+        let count = memory.word(bytes + objects.bytes_length)?.min(LINE_TABLE_BYTES_MAX);
+        (0..count).map(|index| memory.byte(bytes + objects.bytes_data + index)).collect()
     };
     copied().unwrap_or_default()
 }

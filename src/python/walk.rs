@@ -1,7 +1,7 @@
 //! Following the frames of a thread, from the innermost outwards.
 
 use crate::host::Interpreter;
-use crate::layout::{First, Frames, Internal, OBJECT_TYPE};
+use crate::layout::{First, Frames, Internal};
 use crate::memory::{Direct, Memory, is_plausible};
 use crate::{Captured, codes, word};
 
@@ -92,7 +92,8 @@ fn internal<M: Memory>(
         let offset_bytes = match shows {
             true => {
                 let instruction = memory.word(at + layout.instruction).ok_or(UNREADABLE)?;
-                instruction.wrapping_sub(code + layout.instructions) as i32
+                let start = start(layout, memory, at, code).ok_or(UNREADABLE)?;
+                instruction.wrapping_sub(start) as i32
             }
             false => 0,
         };
@@ -115,13 +116,26 @@ fn internal<M: Memory>(
     Ok(())
 }
 
+/// Where the instructions begin that a frame runs.
+#[inline(always)]
+fn start<M: Memory>(layout: &Internal, memory: &M, frame: u64, code: u64) -> Option<u64> {
+    let own = code + layout.instructions;
+    let Some(copies) = layout.copies else { return Some(own) };
+    match memory.half(frame + copies.index)? {
+        0 => Some(own),
+        index => memory.word(memory.object(code + copies.array)? + 8 + 8 * u64::from(index)),
+    }
+}
+
 /// Whether a frame belongs to Python code. `None` and foreign executables (3.13 on) do not.
 #[inline(always)]
 fn is_code<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> Result<bool, Fault> {
     if !is_plausible(code) {
         return Err("a frame's code has an address that cannot be one");
     }
-    let kind = memory.word(code + OBJECT_TYPE).ok_or("a frame's code is not readable")?;
+    let kind = memory
+        .word(code + interpreter.layout.objects.class)
+        .ok_or("a frame's code is not readable")?;
     Ok(kind == interpreter.code_type)
 }
 
@@ -166,7 +180,8 @@ fn objects<M: Memory>(
     };
     let mut at = first;
     while at != 0 {
-        if !is_plausible(at) || memory.word(at + OBJECT_TYPE) != Some(interpreter.frame_type) {
+        let class = || memory.word(at + interpreter.layout.objects.class);
+        if !is_plausible(at) || class() != Some(interpreter.frame_type) {
             return Err("a frame is not one");
         }
         let code = memory.word(at + code).ok_or("a frame is not readable")?;
