@@ -17,7 +17,7 @@ use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Mapping, Requester, Segment, Step};
+use crate::types::{Address, Allocation, BlockId, Mapping, Pool, Requester, Segment, Step};
 
 impl Allocator {
     /// Tries to serve the request and says what must happen next. Between two polls anything may
@@ -67,8 +67,11 @@ impl Allocator {
         if self.is_refused(request) {
             request.private = None;
         }
-        let id = self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request);
         let whole = self.keeps_whole(request, block_bytes);
+        if request.private.is_none() && !is_small(block_bytes) && !whole {
+            self.count_spared(bytes, block_bytes);
+        }
+        let id = self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request);
         request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
     }
 
@@ -78,6 +81,7 @@ impl Allocator {
         request.awaited_bytes = None;
         self.forget_arriving(request);
         self.pressure = true;
+        self.note_refusal(request.requested_bytes);
     }
 
     pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
@@ -88,6 +92,25 @@ impl Allocator {
         let id = self.best_fit(request, block_bytes, whole)?;
         self.remove_free(id);
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
+    }
+
+    /// The last word: whatever is large enough, of either pool, though the policy would rather keep it.
+    #[cold]
+    fn take_any(&mut self, request: &Request) -> Option<Allocation> {
+        if self.is_refused(request) {
+            return None;
+        }
+        let bytes = exact_block_bytes(request.requested_bytes);
+        let pool = self.policy.pool_of(bytes);
+        let other = if pool == Pool::Small { Pool::Large } else { Pool::Small };
+        let stream = match request.requester {
+            Requester::Stream(stream) => Some(stream),
+            Requester::Context => None,
+        };
+        let found = |pool| self.index(pool, request.private).best(stream, bytes);
+        let (_, id) = found(pool).or_else(|| found(other))?;
+        self.remove_free(id);
+        Some(self.take(id, bytes, request.requested_bytes, false))
     }
 
     /// Goes through the stages until one has something to ask of the caller.
@@ -127,10 +150,7 @@ impl Allocator {
                     self.reserve(request, block_bytes)
                 }
                 Stage::ReserveExact => self.reserve_exact(request, block_bytes),
-                Stage::Split if self.whole_large => {
-                    self.search(request, block_bytes).map(Step::Done)
-                }
-                Stage::Split => None,
+                Stage::TakeAny => self.take_any(request).map(Step::Done),
                 Stage::Order => self.order(request, block_bytes),
                 Stage::OutOfMemory => Some(self.out_of_memory()),
             };
@@ -148,11 +168,16 @@ impl Allocator {
         if let Some(step) = self.map(request, block_bytes) {
             return Some(step);
         }
-        let segment_bytes = match self.keeps_whole(request, block_bytes) {
+        self.reserve_bytes(request, block_bytes, self.segment_bytes(request, block_bytes))
+    }
+
+    fn segment_bytes(&self, request: &Request, block_bytes: u64) -> u64 {
+        let segment_bytes = self.policy.segment_bytes(block_bytes);
+        match self.keeps_whole(request, block_bytes) {
             true => own_segment_bytes(block_bytes),
-            false => self.policy.segment_bytes(block_bytes),
-        };
-        self.reserve_bytes(request, block_bytes, segment_bytes)
+            false if self.is_better_alone(segment_bytes, block_bytes) => block_bytes,
+            false => segment_bytes,
+        }
     }
 
     /// The last attempt: a segment for this request alone, without room for others. Natively it
@@ -165,7 +190,7 @@ impl Allocator {
         {
             return Some(step);
         }
-        if exact_bytes >= self.policy.segment_bytes(block_bytes) {
+        if exact_bytes >= self.segment_bytes(request, block_bytes) {
             return None;
         }
         self.reserve_bytes(request, exact_bytes, exact_bytes)
@@ -221,22 +246,32 @@ impl Allocator {
         block_bytes: u64,
         whole: bool,
     ) -> Option<(Rank, BlockId)> {
-        candidates.take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes)).find(
-            |(_, id)| {
-                !self.is_spared(*id, block_bytes) && (!whole || self.is_whole_fit(*id, block_bytes))
-            },
-        )
+        let choosy = whole || self.is_choosy(block_bytes);
+        candidates
+            .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
+            .find(|(_, id)| !choosy || self.may_serve(*id, block_bytes, whole))
     }
 
-    /// Note [Pressure]: a whole segment that had better go back to the driver.
-    fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
+    /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
+    fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
-        if !self.pressure || is_small(block_bytes) || self.policy.chunk_bytes.is_some() {
-            return false;
-        }
+        (self.pressure || self.room.is_saved())
+            && !is_small(block_bytes)
+            && self.policy.chunk_bytes.is_none()
+    }
+
+    #[inline(never)]
+    fn may_serve(&self, id: BlockId, block_bytes: u64, whole: bool) -> bool {
+        (!whole || self.is_whole_fit(id, block_bytes))
+            && !(self.is_choosy(block_bytes) && self.is_spared(id, block_bytes))
+    }
+
+    /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the driver.
+    fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
         let block = self.blocks.at(id.0);
         let whole = !block.is_split() && !block.expandable && block.private.is_none();
-        whole && self.policy.is_much_larger(block.bytes, block_bytes)
+        let pressed = self.pressure && self.policy.is_much_larger(block.bytes, block_bytes);
+        whole && (pressed || self.is_cut_too_much(block.bytes, block_bytes)) && self.may_spare()
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.

@@ -11,6 +11,7 @@ use crate::free_index::FreeIndex;
 use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
 use crate::request::Request;
+use crate::room::Room;
 use crate::rules::{Rule, rule_holds};
 use crate::stats::Stats;
 use crate::table::Table;
@@ -36,6 +37,7 @@ pub struct Allocator {
     /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
+    pub(crate) room: Room,
     /// So many requests find room in the tables without a look.
     requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
@@ -63,6 +65,7 @@ impl Allocator {
             segments_reserved_count: 0,
             clock: 0,
             pressure: false,
+            room: Room::default(),
             requests_with_rows: 0,
             whole_large: false,
             arenas: Arenas::default(),
@@ -251,6 +254,7 @@ impl Allocator {
         (row.first, row.last) = (first, first);
         self.segment_at.insert(base, segment);
         self.stats.reserved_bytes.increase(pool, bytes);
+        self.note_room();
         first
     }
 

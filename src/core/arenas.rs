@@ -11,7 +11,7 @@
 //! where it is needed (`unmap_some`). Blocks that still wait for something keep theirs: the caller
 //! waits for barriers before it takes memory away, not for streams (hazard 31).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
@@ -150,7 +150,9 @@ impl Allocator {
     /// What a request asked to be mapped is no longer on its way.
     pub(crate) fn forget_arriving(&mut self, request: &mut Request) -> Vec<Mapping> {
         let mappings = core::mem::take(&mut request.awaited_mappings);
-        self.arenas.arriving.retain(|mapping| !mappings.contains(mapping));
+        // A large request may have a mapping for each of its pages.
+        let bases: BTreeSet<Address> = mappings.iter().map(|mapping| mapping.base).collect();
+        self.arenas.arriving.retain(|mapping| !bases.contains(&mapping.base));
         mappings
     }
 
@@ -258,6 +260,7 @@ impl Allocator {
         let block = self.blocks.remove(going.0);
         let id = block.segment;
         self.stats.reserved_bytes.decrease(block.pool, block.bytes);
+        self.note_room();
         self.stats.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
         match (block.previous, block.next) {

@@ -10,7 +10,7 @@
 //! A handle names a segment, and only our own importer finds a block inside one. So from the first
 //! export on large requests get segments of their own, uncut: what is exported later begins its
 //! segment, and any importer has the right bytes. Where there is no memory for that, a part of a
-//! segment is better than an error (`Stage::Split`).
+//! segment is better than an error (`Stage::TakeAny`).
 
 use alloc::vec::Vec;
 
@@ -79,7 +79,7 @@ impl Allocator {
     pub(crate) fn keeps_whole(&self, request: &Request, block_bytes: u64) -> bool {
         self.whole_large
             && !is_small(block_bytes)
-            && request.stage < Stage::Split
+            && request.stage < Stage::TakeAny
             && rule_holds(Rule::WholeAfterExport)
     }
 

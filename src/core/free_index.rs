@@ -52,6 +52,12 @@ impl FreeIndex {
         self.everywhere.at_least(bytes)
     }
 
+    /// The best of those, and of what was freed on `stream`.
+    pub(crate) fn best(&self, stream: Option<StreamId>, bytes: u64) -> Option<(Rank, BlockId)> {
+        let on_stream = stream.and_then(|stream| self.on_stream.get(&stream)?.best(bytes));
+        on_stream.into_iter().chain(self.everywhere.best(bytes)).min_by_key(|(rank, _)| rank.bytes)
+    }
+
     /// Blocks of at least `bytes` that were freed on `stream`, best first.
     pub(crate) fn on_stream(
         &self,

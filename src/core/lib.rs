@@ -29,6 +29,10 @@ mod free;
 
 mod release;
 
+mod room;
+
+mod sparing;
+
 mod private;
 
 mod idle;

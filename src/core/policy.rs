@@ -58,6 +58,8 @@ pub struct Policy {
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, which knows the device.
     pub limit_bytes: Option<u64>,
+    /// Large requests below `OWN_SEGMENT_BYTES_MIN` share segments. See Note [Room] in room.rs.
+    pub shares_segments: bool,
     /// Segments grow in arenas of addresses, where there are any.
     pub expandable_segments: bool,
     /// The size of the next chunk, from which requests of all sizes are served. None: segments by
@@ -74,6 +76,7 @@ impl Default for Policy {
             max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
             garbage_collection_threshold: 0.0,
             limit_bytes: None,
+            shares_segments: true,
             expandable_segments: false,
             chunk_bytes: None,
         }
@@ -102,7 +105,7 @@ impl Policy {
         } else if is_small(block_bytes) {
             SMALL_SEGMENT_BYTES
         } else if block_bytes < OWN_SEGMENT_BYTES_MIN {
-            self.large_segment_bytes
+            if self.shares_segments { self.large_segment_bytes } else { block_bytes }
         } else {
             own_segment_bytes(block_bytes)
         }
@@ -137,6 +140,8 @@ impl Policy {
             _ if self.expandable_segments => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.chunk_bytes.is_some() => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
+            // Only where there was nothing else.
+            Pool::Large if is_small(block_bytes) => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Large => {
                 !self.is_oversize(block_bytes) && remaining_bytes > SMALL_BLOCK_BYTES_MAX
             }

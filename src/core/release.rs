@@ -154,6 +154,7 @@ impl Allocator {
         self.leaving.retain(|leaving| *leaving != id);
         self.stats.segment.decrease(segment.pool, 1);
         self.stats.reserved_bytes.decrease(segment.pool, segment.bytes);
+        self.note_room();
         if self.policy.is_oversize(segment.bytes) {
             self.stats.oversize_segments.decrease(1);
         }

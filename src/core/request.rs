@@ -47,8 +47,8 @@ pub(crate) enum Stage {
     UnmapAll,
     ReserveAfterRelease,
     ReserveExact,
-    /// Where large segments are kept whole: rather a part of one than nothing.
-    Split,
+    /// Rather what the policy keeps for others than nothing.
+    TakeAny,
     /// What other streams still use, behind them. See Note [Behind other streams].
     Order,
     OutOfMemory,
@@ -139,8 +139,8 @@ impl Stage {
             Stage::ReleaseAll => Stage::UnmapAll,
             Stage::UnmapAll => Stage::ReserveAfterRelease,
             Stage::ReserveAfterRelease => Stage::ReserveExact,
-            Stage::ReserveExact => Stage::Split,
-            Stage::Split => Stage::Order,
+            Stage::ReserveExact => Stage::TakeAny,
+            Stage::TakeAny => Stage::Order,
             Stage::Order | Stage::OutOfMemory => Stage::OutOfMemory,
         }
     }

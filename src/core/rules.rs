@@ -39,6 +39,8 @@ rules! {
     BarrierMark = "barrier_mark",
     /// And none that waits for another context.
     ElsewhereOutlastsBarrier = "elsewhere_outlasts_barrier",
+    /// What was freed in the order of a stream is free for every request once the host has waited for it.
+    WaitedStreamFrees = "waited_stream_frees",
     /// A block that another process may have mapped is never handed out again.
     ExportedNotReused = "exported_not_reused",
     /// After the first export large blocks are segments of their own.
@@ -115,6 +117,12 @@ rules! {
     VisibleWorkMarksBothSides = "visible_work_marks_both_sides",
     /// A barrier stands in for a wait only in an exclusive context.
     ExclusiveContextOnly = "exclusive_context_only",
+    /// Where the program orders its contexts itself, a call waits for no other thread's free elsewhere.
+    PromisedContextsApart = "promised_contexts_apart",
+    /// And a free in the order of a stream asks which context that is of.
+    PromisedStreamsAreAsked = "promised_streams_are_asked",
+    /// A thread's last free in each context is remembered.
+    FreesInEachContext = "frees_in_each_context",
     /// While a capture runs, a free waits natively and makes no barrier.
     CaptureWaitsNatively = "capture_waits_natively",
     /// In mode `strict` every free waits.
@@ -165,6 +173,14 @@ rules! {
     HostFunctionsAreVisible = "host_functions_are_visible",
     /// A wait for an event is a submission: it may hold work of another context.
     EventWaitsCount = "event_waits_count",
+    /// The kernels of a communication library are host-visible, whatever their arguments are.
+    CommunicationIsVisible = "communication_is_visible",
+    /// Only what a communication library makes for itself is no observer.
+    OnlyLibrariesAreExempt = "only_libraries_are_exempt",
+    /// Not what it has got from the program and registers.
+    RegisteredMemoryIsShared = "registered_memory_is_shared",
+    /// Nor symmetric memory, which kernels of the program reach.
+    SymmetricMemoryIsShared = "symmetric_memory_is_shared",
     /// What ends something that work uses waits for the barriers of earlier frees.
     TeardownWaits = "teardown_waits",
     /// A call that could reach memory past a barrier waits for it first.
@@ -249,6 +265,8 @@ rules! {
     KernelsEndWithContext = "kernels_end_with_context",
     /// A block that the core has taken for a request is recorded under the same lock.
     ArrivedIsTold = "arrived_is_told",
+    /// And keeps the event of its work from then on.
+    ArrivedKeepsEvent = "arrived_keeps_event",
     /// The pending barriers of a thread are the process's when the thread has ended.
     PendingBarrierOutlivesThread = "pending_barrier_outlives_thread",
     /// A query waits for the frees of other threads, for a while.

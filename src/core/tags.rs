@@ -17,6 +17,13 @@ use crate::types::{BlockId, EventId, Ready};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TagMark(u64);
 
+impl TagMark {
+    /// Whether the tag of this age was made before.
+    pub(crate) fn is_behind(self, sequence: u64) -> bool {
+        sequence < self.0 || !rule_holds(Rule::BarrierMark)
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
@@ -76,8 +83,7 @@ impl Tags {
     /// The oldest tagged block that a barrier frees, if its tag was made before the mark.
     pub(crate) fn oldest_before(&self, mark: TagMark) -> Option<BlockId> {
         let (&(sequence, id), _) = self.by_age.first_key_value()?;
-        let covered = sequence < mark.0 || !rule_holds(Rule::BarrierMark);
-        covered.then_some(id)
+        mark.is_behind(sequence).then_some(id)
     }
 
     /// A block that waits for this event.

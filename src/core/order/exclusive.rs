@@ -43,6 +43,8 @@ pub enum Observer {
     RdmaLibrary,
     /// A green context exists.
     GreenContext,
+    /// A communication library makes symmetric memory: other processes reach it without its kernels.
+    SymmetricMemory,
     /// The driver has no barrier calls (older than 12.5).
     NoBarrierCalls,
     /// The process ends: later calls, to which a free might leave its wait, no longer come.

@@ -164,6 +164,13 @@ impl Ledger {
         self.exclusive.observe(observer)
     }
 
+    /// Whether everything submitted has been waited for by the host, so that a free of a context block need do
+    /// nothing, whatever its other facts are (`free_context_block`). Call inside the free.
+    #[inline]
+    pub fn all_is_over(&self, covers: &Covers) -> bool {
+        self.elision.is_allowed() && self.submitted.quiet_since(&covers.waited)
+    }
+
     /// The facts that decide the route of a free. Call inside the free, once.
     pub fn facts(&self, covers: &Covers, situation: Situation) -> Facts {
         // The marks before the observers: if the marks rely on another thread's barrier, that barrier is

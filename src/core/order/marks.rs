@@ -40,7 +40,7 @@ struct Counters {
 /// Which counters a thread adds to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
-    /// The one thread of the process that owns this lane for good.
+    /// One thread of the process at a time.
     Own,
     /// Every other thread.
     Shared,
@@ -68,21 +68,17 @@ impl Marks {
     ///
     /// The addition must be visible before the device can start the work: a kernel may raise a
     /// flag in pinned memory before its own launch returns, and a thread that saw the flag may
-    /// free. No acquire or release pairs up there, so the shared addition is `SeqCst`: a locked
-    /// instruction on x86 and a full barrier (`ldaddal`) on ARM, before the driver's doorbell.
+    /// free. No acquire or release pairs up there, so a barrier stands between the addition and the
+    /// driver's doorbell, and another one in front of the reads (Note [Flags of the device]).
     #[inline(always)]
     pub fn begin(&self, lane: Lane) {
         match lane {
-            Lane::Own => {
-                add_alone(&self.own.begun);
-                // x86 makes stores visible in their order, the doorbell's among them.
-                #[cfg(not(target_arch = "x86_64"))]
-                core::sync::atomic::fence(SeqCst);
-            }
+            Lane::Own => add_alone(&self.own.begun),
             Lane::Shared => {
                 self.shared.begun.fetch_add(1, SeqCst);
             }
         }
+        barrier();
     }
 
     /// Call after the real call returned, whatever it returned.
@@ -105,6 +101,7 @@ impl Marks {
     /// number, then at the moment of the second read nothing was between begin and end.
     #[inline]
     pub fn before_barrier(&self) -> Seen {
+        barrier();
         let ended = self.ended();
         let begun = self.begun();
         Seen::new(ended, begun)
@@ -113,6 +110,7 @@ impl Marks {
     /// Whether everything begun has ended and is covered, so that a barrier would add nothing.
     #[inline]
     pub fn quiet_since(&self, cover: &Cover) -> bool {
+        barrier();
         let begun = self.begun();
         let ended = self.ended();
         let covered = cover.covered();
@@ -149,6 +147,13 @@ impl Counters {
 #[inline(always)]
 fn add_alone(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Release);
+}
+
+/// Note [Flags of the device].
+#[inline(always)]
+fn barrier() {
+    #[cfg(not(target_arch = "x86_64"))]
+    core::sync::atomic::fence(SeqCst);
 }
 
 impl Seen {
@@ -223,6 +228,15 @@ pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
 //    its first read. If the barrier's moment was later, all of that is in s. If it was earlier,
 //    each lane has at least its part of s, so equal sums mean equal parts, and all of it is in s.
 // `tests/lanes.rs` explores the steps.
+//
+// Note [Flags of the device]
+//
+// One thread counts a launch and rings the driver's doorbell; the kernel raises a flag; another thread sees
+// the flag by a plain read and frees. The free must find the launch. x86 makes stores visible in their
+// order, the doorbell's among them, and reads in theirs, so there is nothing to do. Other processors may do
+// both otherwise, also around a single atomic addition: hence a barrier behind the addition, and one
+// before the counters are read. `tests/weak.rs` fails without the first; the second is for what Miri, which
+// makes reads in their order, cannot show.
 //
 // Note [Why not a flag]
 //

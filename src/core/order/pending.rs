@@ -112,8 +112,8 @@ impl PendingBarriers {
 /// it and asks again.
 ///
 /// Other threads do not wait for it without a limit: their query may be the poll of a loop that feeds the very kernel which this
-/// thread's free would have waited for. One slot is enough: barriers without a wait are made only in an
-/// exclusive process, and there only in the one context that submits.
+/// thread's free would have waited for. One for each context: the runtime keeps those of other contexts than the last
+/// free's aside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrackedBarrier {
     barrier: Option<(u64, BarrierNumber)>,
@@ -134,6 +134,12 @@ impl TrackedBarrier {
     #[inline]
     pub fn tracked(&self) -> Option<(u64, BarrierNumber)> {
         self.barrier
+    }
+
+    /// The same, if it is of another context than this one, in which the thread frees now.
+    #[inline]
+    pub fn elsewhere_than(&self, context_id: u64) -> Option<(u64, BarrierNumber)> {
+        self.barrier.filter(|(tracked_id, _)| *tracked_id != context_id)
     }
 
     /// It was waited for, or its context is gone.

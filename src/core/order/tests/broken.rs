@@ -1,7 +1,7 @@
 //! Each rule switched off is caught. What catches it, and with what program, is printed.
 
 use super::interleave::{self, Protocol};
-use super::programs::{SETTINGS, THEMES};
+use super::programs::{PROMISED, SETTINGS, THEMES, promised};
 use super::threads::{self, Careful};
 use super::{std, with_broken};
 use crate::rules::Rule;
@@ -12,9 +12,10 @@ enum Finder {
     Interleave,
     Threads,
     Programs(&'static str),
+    Promised,
 }
 
-const RULES: [(Rule, Finder); 11] = [
+const RULES: [(Rule, Finder); 13] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
     (Rule::CoverNeedsSeen, Finder::Interleave),
@@ -24,8 +25,10 @@ const RULES: [(Rule, Finder); 11] = [
     (Rule::CaptureWaitsNatively, Finder::Programs("captures")),
     (Rule::StrictWaits, Finder::Programs("streams")),
     (Rule::AsyncTagWaitsElsewhere, Finder::Programs("stream-ordered")),
+    (Rule::StreamElsewhereTags, Finder::Promised),
     (Rule::FreeOfStreamBlockParks, Finder::Programs("stream-ordered")),
     (Rule::VisibleIsSticky, Finder::Programs("visibility")),
+    (Rule::CommunicationIsVisible, Finder::Programs("visibility")),
 ];
 
 #[test]
@@ -48,6 +51,9 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
         Finder::Programs(name) => {
             let theme = THEMES.iter().find(|theme| theme.name == name).expect("a theme");
             SETTINGS.into_iter().find_map(|setting| theme.run(setting, 0).violation)
+        }
+        Finder::Promised => {
+            SETTINGS.into_iter().find_map(|setting| PROMISED.run(promised(setting), 0).violation)
         }
     }
 }

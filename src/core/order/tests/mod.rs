@@ -6,6 +6,7 @@
 //! * `lanes`: the same where a sum is read in two steps.
 //! * `sharing`: frees that share a barrier of another thread.
 //! * `threads`: the whole ledger under threads: visible work, an observer that appears in between.
+//! * `weak`: what another processor's order of stores and reads would show.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
 //! * `programs`: all small programs, then many random ones, under both.
@@ -21,6 +22,7 @@ mod interleave;
 mod lanes;
 mod sharing;
 mod threads;
+mod weak;
 
 mod native;
 mod ours;

@@ -5,7 +5,7 @@ use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, Order, Set, WORKS_MAX};
 use crate::order::captures::{Capture, Captures};
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
-use crate::order::marks::{Cover, Marks};
+use crate::order::marks::{Cover, Lane, Marks};
 use crate::order::pending::{PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
@@ -21,6 +21,8 @@ pub struct Setting {
     pub mode: Mode,
     pub elision: bool,
     pub barrier_calls: bool,
+    /// The program orders its contexts itself: `across_contexts:barrier`.
+    pub promised: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,7 +150,9 @@ impl Ours {
         look: bool,
         call: impl FnOnce(&mut Order) -> T,
     ) -> T {
-        if self.ledger.submits(context as u64, look) {
+        if self.setting.promised {
+            self.ledger.begin(look, Lane::Shared);
+        } else if self.ledger.submits(context as u64, look) {
             for context in 0..CONTEXTS {
                 self.pay(context);
             }
@@ -345,10 +349,17 @@ impl Ours {
         Ok(())
     }
 
-    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for.
-    pub fn free_async(&mut self, block: usize, stream_id: u64, stream_prefix: Set) {
-        let place = match free_on_stream(&self.facts(), false) {
+    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for. `elsewhere`: on a stream of
+    /// another context than the block's.
+    pub fn free_async(
+        &mut self,
+        block: usize,
+        (stream_id, stream_prefix): (u64, Set),
+        elsewhere: bool,
+    ) {
+        let place = match free_on_stream(&self.facts(), elsewhere) {
             StreamRoute::Publish => Whereabouts::Free,
+            StreamRoute::Tag if elsewhere => Whereabouts::Parked(stream_prefix),
             StreamRoute::Tag => Whereabouts::Tagged(stream_id, stream_prefix),
             StreamRoute::ParkForBarrier => Whereabouts::ParkedForBarrier,
         };

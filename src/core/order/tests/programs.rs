@@ -13,12 +13,12 @@ use crate::order::route::Mode;
 
 /// How our rules can be run; the first is what most programs meet.
 pub const SETTINGS: [Setting; 6] = [
-    Setting { mode: Mode::Ordered, elision: true, barrier_calls: true },
-    Setting { mode: Mode::Ordered, elision: false, barrier_calls: true },
-    Setting { mode: Mode::Ordered, elision: true, barrier_calls: false },
-    Setting { mode: Mode::Strict, elision: true, barrier_calls: true },
-    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: true },
-    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: false },
+    Setting { mode: Mode::Ordered, elision: true, barrier_calls: true, promised: false },
+    Setting { mode: Mode::Ordered, elision: false, barrier_calls: true, promised: false },
+    Setting { mode: Mode::Ordered, elision: true, barrier_calls: false, promised: false },
+    Setting { mode: Mode::Strict, elision: true, barrier_calls: true, promised: false },
+    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: true, promised: false },
+    Setting { mode: Mode::Relaxed, elision: true, barrier_calls: false, promised: false },
 ];
 
 /// An alphabet, and what every program over it starts with.
@@ -78,6 +78,7 @@ pub const THEMES: [Theme; 7] = [
             write(A, P),
             Op::LaunchPinned { stream: A },
             Op::LaunchIndirect { stream: B },
+            Op::LaunchCollective { stream: B },
             Op::MapPinned,
             Op::CopyOut { stream: A, var: P },
             Op::CopyIn { stream: B, var: P },
@@ -176,6 +177,26 @@ pub const THEMES: [Theme; 7] = [
         length: 6,
     },
 ];
+
+/// Of programs that order their contexts themselves: by an event that the first one records when the second
+/// comes to its memory, and the other way round as they like.
+pub const PROMISED: Theme = Theme {
+    name: "contexts ordered by events",
+    start: &[malloc(P), malloc(Q)],
+    alphabet: &[
+        malloc(P),
+        free(P),
+        free(Q),
+        Op::FreeAsync { var: P, stream: ELSEWHERE },
+        write(A, P),
+        write(B, P),
+        Op::LaunchBehind { stream: A, var: P },
+        Op::Record { event: 1, stream: ELSEWHERE },
+        Op::WaitEvent { stream: A, event: 1 },
+        Op::SyncContext,
+    ],
+    length: 6,
+};
 
 /// What was run.
 #[derive(Default, Debug)]
@@ -285,6 +306,29 @@ fn all_small_programs_see_no_difference() {
     }
     std::println!("small programs: {total}");
     assert!(total > 100_000, "explored too little");
+}
+
+#[test]
+fn programs_that_order_their_contexts_see_no_difference() {
+    let _whole = whole();
+    for setting in SETTINGS.map(promised) {
+        let tally = PROMISED.run(setting, 0);
+        std::println!("{} {setting:?}: {tally:?}", PROMISED.name);
+        assert_eq!(tally.violation, None, "{setting:?}");
+        assert!(tally.valid > 1_000, "explored too little");
+    }
+}
+
+/// Else the option would cost nothing.
+#[test]
+fn a_promise_that_is_not_kept_shows() {
+    let _whole = whole();
+    let theme = THEMES.iter().find(|theme| theme.name == "second context").expect("a theme");
+    assert!(theme.run(promised(SETTINGS[0]), 0).violation.is_some());
+}
+
+pub fn promised(setting: Setting) -> Setting {
+    Setting { promised: true, ..setting }
 }
 
 #[test]

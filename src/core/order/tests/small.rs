@@ -57,6 +57,9 @@ fn routes_respect_every_fact() {
             assert_ne!(plainly, Route::ParkOnEvent, "{facts:?}");
             assert_ne!(async_plainly, Route::ParkOnEvent, "{facts:?}");
         }
+        if facts.elision && facts.waited_quiet && !facts.in_driver_callback {
+            assert_eq!(plainly, Route::Publish, "`Ledger::all_is_over`: {facts:?}");
+        }
         // A capture elsewhere keeps nothing from coming back.
         let parked = on_stream == StreamRoute::ParkForBarrier;
         assert_eq!(parked, facts.in_driver_callback, "{facts:?}");

@@ -10,6 +10,7 @@ use super::native::{BLOCKS_MAX, ELSEWHERE, Invalid, LEGACY, Native, STREAMS, Set
 use super::ours::{Ours, Setting, Violation};
 use crate::order::route::Mode;
 use crate::order::visible::VisibleCause;
+use crate::rules::{Rule, rule_holds};
 
 /// A call, or what happens beside the calls. Streams, variables and events by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +31,18 @@ pub enum Op {
     LaunchIndirect {
         stream: usize,
     },
+    /// A kernel of a communication library: when it is over, so is what it does with other processes,
+    /// which the host can then see.
+    LaunchCollective {
+        stream: usize,
+    },
     /// `cuMemHostGetDevicePointer`.
     MapPinned,
+    /// A kernel of the second context behind an event of the first one, recorded now; it writes.
+    LaunchBehind {
+        stream: usize,
+        var: usize,
+    },
     CopyOut {
         stream: usize,
         var: usize,
@@ -164,12 +175,21 @@ impl World {
                 }
                 self.launch(stream, false, Some((block.number, write)), None)
             }
+            Op::LaunchBehind { stream, var } => {
+                let block = self.block(var)?;
+                self.order(Op::Record { event: 0, stream });
+                self.order(Op::WaitEvent { stream: ELSEWHERE, event: 0 });
+                self.launch(ELSEWHERE, false, Some((block.number, true)), None)
+            }
             Op::LaunchTexture { stream } => self.launch_texture(stream),
             Op::LaunchPinned { stream } => {
                 self.ours.note_visible(VisibleCause::PinnedArgument);
                 self.launch(stream, true, None, Some(true))
             }
             Op::LaunchIndirect { stream } => self.launch_indirect(stream),
+            Op::LaunchCollective { stream } => {
+                self.launch(stream, rule_holds(Rule::CommunicationIsVisible), None, Some(true))
+            }
             Op::MapPinned => {
                 self.ours.note_visible(VisibleCause::DevicePointer);
                 Ok(())
@@ -261,6 +281,8 @@ impl World {
             Op::LaunchTexture { stream }
             | Op::LaunchPinned { stream }
             | Op::LaunchIndirect { stream }
+            | Op::LaunchCollective { stream }
+            | Op::LaunchBehind { stream, .. }
             | Op::CopyOut { stream, .. }
             | Op::CopyIn { stream, .. }
             | Op::Unseen { stream, .. }
@@ -395,7 +417,8 @@ impl World {
         self.alive[block.number] = false;
         self.place_on_stream(block.number, stream)?;
         let prefix = self.ours.order.prefix(stream);
-        self.ours.free_async(block.number, self.stream_ids[stream], prefix);
+        let event = (self.stream_ids[stream], prefix);
+        self.ours.free_async(block.number, event, stream == ELSEWHERE);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod world;
 
 mod behind;
 mod explore;
+mod more_memory;
 mod programs;
 mod questions;
 mod random;
@@ -19,4 +20,5 @@ mod random;
 mod oracle;
 
 mod speed;
+mod steady;
 mod traces;

@@ -38,7 +38,7 @@ pub fn best_fit(
                 _ => continue,
             };
             let whole = block.bytes == segment.bytes && !segment.expandable;
-            let spared = allocator.pressure() && private.is_none();
+            let spared = allocator.pressure() && allocator.may_spare() && private.is_none();
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
             let keeps_whole = allocator.keeps_large_whole() && !small;
@@ -46,6 +46,11 @@ pub fn best_fit(
                 continue;
             }
             if spared && !one_pool && !small && whole && much_larger {
+                continue;
+            }
+            let uncut = !one_pool && !small && private.is_none() && whole && allocator.may_spare();
+            if uncut && block.bytes > own_bytes && is_hole_too_much(allocator, block.bytes - wanted)
+            {
                 continue;
             }
             if let Some(max) =
@@ -61,4 +66,12 @@ pub fn best_fit(
         }
     }
     best.map(|(_, _, _, address)| address)
+}
+
+/// Note [Room]: once a third of the room is reserved, the holes may take 1/512 of it.
+fn is_hole_too_much(allocator: &Allocator, more_bytes: u64) -> bool {
+    let Some(room_bytes) = allocator.room_bytes() else { return false };
+    let stats = allocator.stats();
+    let holes_bytes = stats.inactive_split_bytes.all.current + more_bytes;
+    stats.reserved_bytes.all.current >= room_bytes / 3 && holes_bytes > room_bytes / 512
 }

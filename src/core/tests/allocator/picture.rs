@@ -10,7 +10,7 @@
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
 //! n = now, idle n                   what was not used since then goes back
-//! trim, pressure on, pressure off, limit 50M, chunk 40M
+//! trim, pressure on, pressure off, limit 50M, room 50M, chunk 40M
 //! ```
 //!
 //! `UPDATE_PICTURES=1 cargo test -p cachealloc-core` writes the drawings into the sources.
@@ -87,6 +87,8 @@ impl Drawing {
             ["capacity", size] => self.world.driver.capacity_bytes = bytes(size),
             ["chunk", size] => self.world.allocator.set_chunk(bytes(size)),
             ["limit", size] => self.world.allocator.set_limit(Some(bytes(size))),
+            ["room", size] => self.world.allocator.set_room(Some(bytes(size)), false),
+            ["room", size, "limit"] => self.world.allocator.set_room(Some(bytes(size)), true),
             ["pressure", on] => self.world.allocator.set_pressure(*on == "on"),
             [name, "=", "alloc", size] => self.alloc(name, bytes(size), Requester::Context),
             [name, "=", "alloc", size, on] => {
@@ -120,6 +122,8 @@ impl Drawing {
             }
             ["barrier"] => self.world.barrier_passed(self.world.mark()),
             ["barrier", name] => self.world.barrier_passed(self.marks[*name]),
+            ["wait", on] => self.world.stream_waited(stream(on), self.world.mark()),
+            ["wait", on, name] => self.world.stream_waited(stream(on), self.marks[*name]),
             ["trim"] => {
                 let gone = self.world.trim();
                 self.gone("trim", gone);

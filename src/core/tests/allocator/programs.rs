@@ -59,6 +59,9 @@ pub fn run(seed: u64, judges_all: bool) {
     };
     program.world.judges_all = judges_all;
     program.world.allocator.set_chunk(program.random.pick(&CHUNKS_BYTES));
+    let room_bytes = program.random.pick(&[None, Some(120 * MIB), Some(8192 * MIB)]);
+    let is_limit = program.random.below(2) == 0;
+    program.world.allocator.set_room(room_bytes, is_limit);
     for _ in 0..STEPS_COUNT {
         program.step();
         program.world.check();
@@ -90,7 +93,10 @@ impl Program {
             17 if self.mark.is_none() => self.mark = Some(self.world.mark()),
             17 | 18 if self.random.below(4) == 0 => {
                 let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
-                self.world.barrier_passed(mark);
+                match self.random.below(3) {
+                    0 => self.world.stream_waited(StreamId(self.random.below(3)), mark),
+                    _ => self.world.barrier_passed(mark),
+                }
             }
             19 => match self.random.below(8) {
                 0 => drop(self.world.trim()),

@@ -4,9 +4,13 @@ mod sizes;
 
 mod tags;
 
+mod waits;
+
 mod misses;
 
 mod limits;
+
+mod room;
 
 mod arenas;
 

@@ -1,0 +1,74 @@
+//! Which large requests are spared a part of a larger segment: Note [Room] in room.rs.
+
+use crate::allocator::Allocator;
+use crate::policy::{is_small, own_segment_bytes};
+
+/// A segment for several requests may take this part of a limit.
+const SHARED_PART: u64 = 256;
+/// The driver gives whole pages. What is left of the last one may be this part of a segment for one request;
+/// else the request had better share.
+const PAGE_LOSS_PART: u64 = 8;
+
+impl Allocator {
+    /// What all segments together can have, as far as the caller knows: by a limit, or by the device.
+    pub fn set_room(&mut self, room_bytes: Option<u64>, is_limit: bool) {
+        self.room.set(room_bytes);
+        let limit_bytes = room_bytes.filter(|_| is_limit);
+        let shared_bytes_max = limit_bytes.map_or(u64::MAX, |bytes| bytes / SHARED_PART);
+        self.policy.shares_segments = self.policy.large_segment_bytes <= shared_bytes_max;
+        self.note_room();
+    }
+
+    /// How large the room is now. None: nothing is known.
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.room.bytes()
+    }
+
+    /// What is reserved has changed, or the room.
+    pub(crate) fn note_room(&mut self) {
+        self.room.reserved(self.stats.reserved_bytes.all.current);
+    }
+
+    /// The driver has no more for this request.
+    pub(crate) fn note_refusal(&mut self, requested_bytes: u64) {
+        let reserved_bytes = self.stats.reserved_bytes.all.current;
+        self.room.is_below(reserved_bytes.saturating_add(requested_bytes));
+        self.note_room();
+    }
+
+    /// Whether a call to the driver may be made although free memory could serve.
+    pub fn may_spare(&self) -> bool {
+        self.room.may_spare(self.clock, self.stats.active_bytes.all.peak)
+    }
+
+    /// A segment is about to come for a large request: counts the call, if free memory could have served.
+    pub(crate) fn count_spared(&mut self, segment_bytes: u64, block_bytes: u64) {
+        let best = self.large.best(None, block_bytes);
+        let is_free = best.is_some_and(|(rank, _)| self.policy.fits(rank.bytes, block_bytes));
+        let could_share = segment_bytes < self.policy.segment_bytes(block_bytes);
+        if is_free || could_share {
+            self.room.count_spared(self.stats.active_bytes.all.peak);
+        }
+    }
+
+    /// Whether a large request had better not cut this whole free segment.
+    pub(crate) fn is_cut_too_much(&self, found_bytes: u64, block_bytes: u64) -> bool {
+        found_bytes > own_segment_bytes(block_bytes)
+            && self.is_hole_too_much(found_bytes - block_bytes)
+    }
+
+    /// Whether this request gets a segment of its own instead of one of `segment_bytes`.
+    pub(crate) fn is_better_alone(&self, segment_bytes: u64, block_bytes: u64) -> bool {
+        let page_loss_bytes = own_segment_bytes(block_bytes) - block_bytes;
+        let is_shared = !is_small(block_bytes) && self.policy.chunk_bytes.is_none();
+        is_shared
+            && page_loss_bytes <= block_bytes / PAGE_LOSS_PART
+            && self.is_hole_too_much(segment_bytes - block_bytes)
+            && self.may_spare()
+    }
+
+    fn is_hole_too_much(&self, hole_bytes: u64) -> bool {
+        let holes_bytes = self.stats.inactive_split_bytes.all.current;
+        self.room.are_holes_too_much(holes_bytes + hole_bytes)
+    }
+}

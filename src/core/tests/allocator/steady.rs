@@ -1,0 +1,154 @@
+//! What Note [Room] costs: calls to the driver of programs whose sizes never repeat.
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{Address, Allocation, Allocator, Policy, Ready, Request, Requester, Step};
+
+use crate::random::Random;
+
+const ROOM_BYTES: u64 = 80 << 30;
+const LAYERS_COUNT: u64 = 48;
+const REQUESTS_PER_STEP: u64 = LAYERS_COUNT * 9;
+
+struct Program {
+    allocator: Allocator,
+    random: Random,
+    end: Address,
+}
+
+impl Program {
+    fn new() -> Program {
+        let policy = Policy { limit_bytes: Some(ROOM_BYTES), ..Policy::default() };
+        let mut allocator = Allocator::new(policy);
+        allocator.set_room(Some(ROOM_BYTES), false);
+        Program { allocator, random: Random::new(1), end: Address(2 * MIB) }
+    }
+
+    fn alloc(&mut self, bytes: u64) -> Allocation {
+        let mut request = Request::new(bytes.max(1), Requester::Context);
+        loop {
+            match self.allocator.poll(&mut request) {
+                Step::Done(allocation) => return allocation,
+                Step::Release(_) => {}
+                Step::Reserve { bytes } => {
+                    self.allocator.reserved(&mut request, self.end, bytes);
+                    self.end.0 += bytes.next_multiple_of(2 * MIB);
+                }
+                step => panic!("{step:?} without streams, and with memory to spare"),
+            }
+        }
+    }
+
+    fn free(&mut self, block: Allocation) {
+        self.allocator.free(block.block, Ready::Everywhere);
+    }
+
+    fn calls_count(&self) -> u64 {
+        self.allocator.stats().num_device_alloc
+    }
+
+    /// So many steps, each for a sequence of another length, which hold at most so much. Returns the calls.
+    fn train(&mut self, steps_count: u64, bytes_max: u64) -> u64 {
+        let before = self.calls_count();
+        for _ in 0..steps_count {
+            // Of 512, as tokens in a sentence.
+            let length = 100 + self.random.below(413);
+            self.step(bytes_max / LAYERS_COUNT * length / 512);
+        }
+        self.calls_count() - before
+    }
+
+    fn step(&mut self, layer_bytes: u64) {
+        let mut live = Vec::new();
+        for _ in 0..LAYERS_COUNT {
+            for part in [2, 6, 6, 12, 24, 48] {
+                live.push(self.alloc(layer_bytes / part));
+            }
+            let short_lived = self.alloc(layer_bytes / 9);
+            self.free(short_lived);
+        }
+        while let Some(block) = live.pop() {
+            let gradient = (live.len() % 3 == 0).then(|| self.alloc(layer_bytes / 12));
+            self.free(block);
+            gradient.into_iter().for_each(|gradient| self.free(gradient));
+        }
+    }
+
+    fn hit(&mut self, count: u64) {
+        for _ in 0..count {
+            let block = self.alloc(MIB / 2);
+            self.free(block);
+        }
+    }
+
+    /// Whether a request makes a call although a larger segment is free.
+    fn is_spared_a_cut(&mut self) -> bool {
+        self.allocator.release_free();
+        let segment = self.alloc(900 * MIB);
+        self.free(segment);
+        let before = self.calls_count();
+        let block = self.alloc(500 * MIB);
+        self.free(block);
+        self.calls_count() > before
+    }
+}
+
+/// Without a count of what is spared there are 80 to 300 calls in each step, for ever.
+#[test]
+fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
+    for percent in [20, 40, 60, 80] {
+        let held_bytes = ROOM_BYTES / 100 * percent;
+        let mut program = Program::new();
+        for _ in 0..100 {
+            program.alloc(held_bytes / 300);
+        }
+        let growing = program.train(50, held_bytes / 3 * 2);
+        let later = program.train(200, held_bytes / 3 * 2);
+        println!("{percent} % of the room: {growing} calls, then {later}");
+        assert!(growing < 1_500, "{percent} %: {growing} calls");
+        assert!(later <= 200 * REQUESTS_PER_STEP / 4096, "{percent} %: {later} calls");
+    }
+}
+
+#[test]
+fn where_memory_is_short_calls_are_not_counted() {
+    let mut program = Program::new();
+    let half = program.alloc(ROOM_BYTES / 2);
+    assert!(program.is_spared_a_cut());
+    program.train(50, ROOM_BYTES / 4);
+    assert!(!program.is_spared_a_cut());
+    program.hit(4_096);
+    program.alloc(ROOM_BYTES / 8 * 3);
+    assert!(program.is_spared_a_cut());
+    program.free(half);
+    assert!(program.is_spared_a_cut());
+    program.allocator.stats_mut().reset_peaks();
+    assert!(program.is_spared_a_cut());
+    assert!(!program.is_spared_a_cut());
+}
+
+/// 4 MiB could share segments of 20 MiB.
+#[test]
+fn requests_that_could_share_are_counted_as_well() {
+    let mut program = Program::new();
+    let blocks: Vec<_> = (0..120).map(|_| program.alloc(3 * MIB)).collect();
+    // Holes that are too small.
+    blocks.into_iter().step_by(2).for_each(|block| program.free(block));
+    program.alloc(ROOM_BYTES / 2);
+    let before = program.calls_count();
+    for _ in 0..1_000 {
+        program.alloc(4 * MIB);
+    }
+    let calls_count = program.calls_count() - before;
+    assert!((512..620).contains(&calls_count), "{calls_count} calls");
+}
+
+#[test]
+fn a_call_is_earned_by_many_requests() {
+    let mut program = Program::new();
+    program.alloc(ROOM_BYTES / 2);
+    program.train(50, ROOM_BYTES / 4);
+    assert!(!program.is_spared_a_cut());
+    program.hit(4_096);
+    assert!(program.is_spared_a_cut());
+    assert!(!program.is_spared_a_cut());
+}
