@@ -9,6 +9,7 @@
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::Policy;
 
+mod foreign;
 mod help;
 mod parse;
 mod problem;
@@ -17,8 +18,10 @@ mod row;
 mod shares;
 mod signals;
 mod table;
+mod without_effect;
 mod words;
 
+pub use foreign::of_others;
 pub use help::{help, help_markdown, help_on};
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind, nearest_key};
@@ -41,6 +44,7 @@ pub struct Config {
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
     pub skip_barriers: bool,
+    pub across_contexts: AcrossContexts,
     /// Whether a capture may use again what was freed in it.
     pub reuse_in_captures: bool,
     /// Whether `cuMemAllocAsync` in a capture is served without memory nodes.
@@ -152,6 +156,15 @@ pub enum LogLevel {
     Info,
 }
 
+/// What a free keeps of the native order between the contexts of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AcrossContexts {
+    /// All of it.
+    Wait,
+    /// Nothing: the program orders its contexts itself.
+    Barrier,
+}
+
 /// What fresh memory holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
@@ -173,6 +186,7 @@ impl Default for Config {
             free_mode: Mode::Ordered,
             serve_async: true,
             skip_barriers: true,
+            across_contexts: AcrossContexts::Wait,
             reuse_in_captures: true,
             graph_pool: false,
             stats_on_exit: StatsOnExit::Off,

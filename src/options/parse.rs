@@ -63,6 +63,12 @@ impl Pair<'_> {
     }
 }
 
+/// The `key:value` of a text, as `parse` reads it.
+pub(crate) fn pairs(text: &str) -> Vec<String> {
+    let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    split(&text).into_iter().map(str::to_string).collect()
+}
+
 /// Cuts at commas outside of lists. A bracket that is never closed opens no list: it must not
 /// swallow the options behind it.
 fn split(text: &str) -> Vec<&str> {

@@ -6,10 +6,11 @@ use cachealloc_core::order::Mode;
 use crate::readers::{
     self as read, Malformed, boolean, bytes_or_none, fraction, mebibytes, number, word,
 };
-use crate::row::{Kind, OptionRow, Setter, ignored, row};
+use crate::row::{Kind, OptionRow, ignored, row};
+use crate::without_effect::{BACKEND, CLASSES, FLAG, PINNED_MAX, PINNED_RESERVE, RESERVE, THREADS};
 use crate::{
-    Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, Record, SNAPSHOT_DEFAULT, StackContext,
-    StackKind, StatsOnExit, Strategy, signals,
+    AcrossContexts, Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, Record, SNAPSHOT_DEFAULT,
+    StackContext, StackKind, StatsOnExit, Strategy, signals,
 };
 
 pub(crate) const FREE_MODE_KEY: &str = "free_mode";
@@ -197,6 +198,14 @@ pub const OPTIONS: &[OptionRow] = &[
         "leave out the barrier of a free when nothing was submitted since the last one",
     ),
     row(
+        "across_contexts",
+        Kind::of::<AcrossContexts>(),
+        "wait",
+        to!(across_contexts, word),
+        "what a free keeps of the native order between the contexts of a process, as with several devices: all, \
+         by waits on the host; or nothing, where the program orders its contexts by events or waits of its own",
+    ),
+    row(
         "graph_capture_record_stream_reuse",
         Kind::Boolean,
         "true",
@@ -369,30 +378,3 @@ const CACHE_FIRST: &str = "a request fails natively only if the device is full, 
                            releases memory first";
 const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";
 const NOT_PINNED: &str = "pinned memory is not cached";
-
-// As strict as the options with an effect, so that a typo is found here, too.
-const FLAG: (Kind, Setter) = (Kind::Boolean, |_, value| boolean(value).map(drop));
-const BACKEND: (Kind, Setter) = (Kind::Word(|| vec!["native", "cudaMallocAsync"]), |_, value| {
-    let is_known = ["native", "cudaMallocAsync", "hipMallocAsync"].contains(&value);
-    if is_known { Ok(()) } else { Err(Malformed) }
-});
-const RESERVE: (Kind, Setter) = (
-    Kind::Other("text", "a share of the device, a number of GiB such as 80G, or default"),
-    |_, value| read::unless("default", value, read::reserve).map(drop),
-);
-const CLASSES: (Kind, Setter) =
-    (Kind::Other("list", "a list such as [name:0.5], or default"), |_, value| {
-        read::unless("default", value, read::reserves).map(drop)
-    });
-const THREADS: (Kind, Setter) = (Kind::Other("count", "a power of two up to 128"), |_, value| {
-    if read::power_of_two(value)? <= 128 { Ok(()) } else { Err(Malformed) }
-});
-const PINNED_RESERVE: (Kind, Setter) =
-    (Kind::Other("MiB", "a whole number above 0, or none"), |_, value| {
-        let bytes = read::unless("none", value, mebibytes)?;
-        if bytes == Some(0) { Err(Malformed) } else { Ok(()) }
-    });
-const PINNED_MAX: (Kind, Setter) =
-    (Kind::Other("MiB", "a whole number, or unlimited"), |_, value| {
-        read::unless("unlimited", value, mebibytes).map(drop)
-    });

@@ -2,7 +2,7 @@
 
 use cachealloc_core::order::Mode;
 
-use crate::{Fill, LogLevel, Record, StackContext, StackKind, Strategy};
+use crate::{AcrossContexts, Fill, LogLevel, Record, StackContext, StackKind, Strategy};
 
 /// The most that `max_entries` may be.
 pub const ENTRIES_MAX: u64 = 100_000_000;
@@ -52,6 +52,11 @@ impl Word for StackKind {
 impl Word for Mode {
     const ALL: &'static [(Mode, &'static str)] =
         &[(Mode::Ordered, "ordered"), (Mode::Strict, "strict"), (Mode::Relaxed, "relaxed")];
+}
+
+impl Word for AcrossContexts {
+    const ALL: &'static [(AcrossContexts, &'static str)] =
+        &[(AcrossContexts::Wait, "wait"), (AcrossContexts::Barrier, "barrier")];
 }
 
 impl Word for Strategy {

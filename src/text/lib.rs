@@ -8,4 +8,4 @@ mod units;
 
 pub use json::{Json, escaped};
 pub use plain::{cut, is_steering, plain};
-pub use units::{bytes, count, plural, three_digits};
+pub use units::{Bytes, Count, Share, Time, bytes, count, per_second, plural, share, time};

@@ -1,47 +1,118 @@
-//! Amounts as people read them. The report's page writes the same (`report/page/format.js`).
+//! Amounts as people read them: the command, the report and the library's own texts all write them so, and so
+//! does the report's page (`report/page/format.js`). What has a `Display` of its own allocates nothing.
+
+use std::fmt::{self, Display, Formatter};
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// `512 B`, `1.50 GiB`: three digits, as many as one can compare at a glance.
-pub fn bytes(bytes: u64) -> String {
-    let mut amount = bytes as f64;
-    let mut unit = 0;
-    while amount >= 1023.5 && unit < UNITS.len() - 1 {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{} {}", three_digits(amount), UNITS[unit])
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bytes(pub u64);
+
+impl Display for Bytes {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let mut amount = self.0 as f64;
+        let mut unit = 0;
+        while amount >= 1023.5 && unit < UNITS.len() - 1 {
+            amount /= 1024.0;
+            unit += 1;
+        }
+        if unit == 0 {
+            write!(out, "{} B", self.0)
+        } else {
+            write!(out, "{} {}", ThreeDigits(amount), UNITS[unit])
+        }
     }
 }
 
+pub fn bytes(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
 /// With a comma between thousands: `1,234,567`.
-pub fn count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Count(pub u64);
+
+impl Display for Count {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..1_000 => write!(out, "{}", self.0),
+            count => write!(out, "{},{:03}", Count(count / 1_000), count % 1_000),
         }
-        text.push(digit);
     }
-    text
+}
+
+pub fn count(count: u64) -> String {
+    Count(count).to_string()
 }
 
 /// `1 block`, `12 blocks`.
 pub fn plural(number: u64, thing: &str) -> String {
-    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+    format!("{} {thing}{}", Count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A span of nanoseconds: `160 us`, `1.25 ms`, `75.0 s`, `20 min`. What clocks of snapshots cannot tell apart
+/// is not told apart: below a millisecond there are whole microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Time(pub u64);
+
+impl Display for Time {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let amount = |unit: f64| ThreeDigits(self.0 as f64 / unit);
+        match self.0 / 1_000 {
+            0 if self.0 == 0 => write!(out, "0 us"),
+            0 => write!(out, "< 1 us"),
+            us @ 1..1_000 => write!(out, "{us} us"),
+            1_000..1_000_000 => write!(out, "{} ms", amount(1e6)),
+            1_000_000..600_000_000 => write!(out, "{} s", amount(1e9)),
+            us => write!(out, "{} min", Count(us / 60_000_000)),
+        }
+    }
+}
+
+pub fn time(nanoseconds: u64) -> String {
+    Time(nanoseconds).to_string()
+}
+
+/// A share of all, never rounded up: `100.00 %` is all.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Share(pub f64);
+
+impl Display for Share {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.2} %", (1e4 * self.0).floor() / 100.0)
+    }
+}
+
+pub fn share(share: f64) -> String {
+    Share(share).to_string()
+}
+
+/// So many each second: `12.3 k`.
+pub fn per_second(mut rate: f64) -> String {
+    for unit in ["", " k", " M"] {
+        if rate < 999.5 {
+            return match unit {
+                "" if rate == 0.0 || rate >= 99.5 => format!("{rate:.0}"),
+                _ => format!("{}{unit}", ThreeDigits(rate)),
+            };
+        }
+        rate /= 1000.0;
+    }
+    format!("{} G", ThreeDigits(rate))
 }
 
 /// `1.50`, `15.0`, `150`. As in the page, a half is rounded up.
-pub fn three_digits(amount: f64) -> String {
-    let digits: usize = match amount {
-        amount if amount >= 99.95 => 0,
-        amount if amount >= 9.995 => 1,
-        _ => 2,
-    };
-    let ten = 10f64.powi(digits as i32);
-    format!("{:.digits$}", (amount * ten).round() / ten)
+struct ThreeDigits(f64);
+
+impl Display for ThreeDigits {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let digits: usize = match self.0 {
+            amount if amount >= 99.95 => 0,
+            amount if amount >= 9.995 => 1,
+            _ => 2,
+        };
+        let ten = 10f64.powi(digits as i32);
+        write!(out, "{:.digits$}", (self.0 * ten).round() / ten)
+    }
 }

@@ -4,7 +4,7 @@ use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
 use cachealloc_options::{
     Chunks, Config, Effect, KeepFree, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy, help,
-    help_markdown, help_on, parse,
+    help_markdown, help_on, of_others, parse,
 };
 
 #[path = "../../core/tests/allocator/random.rs"]
@@ -400,4 +400,44 @@ fn help_is_found_by_a_word() {
     assert!(keys("pinned").len() > 5);
     assert_eq!(help_on("nothing of the kind"), None);
     assert_eq!(help_on("").as_deref(), Some(help().as_str()));
+}
+
+/// What another allocator's variable would do here, by the same rules as its keys.
+#[test]
+fn variables_of_others() {
+    let pytorch = "PYTORCH_CUDA_ALLOC_CONF";
+    for (name, value, wanted) in [
+        (pytorch, "", "PyTorch's and not read; its keys may stand in CACHEALLOC_CONF"),
+        (
+            pytorch,
+            "max_split_size_mb:512, roundup_power2_divisions:[256:1,>:8],backend:cudaMallocAsync",
+            "PyTorch's and not read; in CACHEALLOC_CONF max_split_size_mb:512 and \
+             roundup_power2_divisions:[256:1,>:8] do the same, backend:cudaMallocAsync changes nothing",
+        ),
+        (
+            "PYTORCH_ALLOC_CONF",
+            "x:1,max_split_size_mb:few,backend:native",
+            "PyTorch's and not read; in CACHEALLOC_CONF backend:native changes nothing, x:1 and \
+             max_split_size_mb:few are not understood",
+        ),
+        (
+            "FLAGS_fraction_of_gpu_memory_to_use",
+            "0.5",
+            "Paddle's and not read; in CACHEALLOC_CONF fraction_of_gpu_memory_to_use:0.5 does the same",
+        ),
+        (
+            "FLAGS_allocator_strategy",
+            "",
+            "Paddle's and not read; in CACHEALLOC_CONF strategy does the same",
+        ),
+        (
+            "FLAGS_cudnn_deterministic",
+            "1",
+            "a framework's own and not read; no option does what it does",
+        ),
+    ] {
+        assert_eq!(of_others(name, value), Some(format!("{name} is {wanted}")));
+    }
+    assert_eq!(of_others("CACHEALLOC_CONF", "x:1"), None);
+    assert_eq!(of_others("max_split_size_mb", ""), None);
 }

@@ -1,6 +1,6 @@
 //! Amounts at the edges of their units, and JSON in both layouts.
 
-use cachealloc_text::{Json, bytes, count, plural};
+use cachealloc_text::{Json, bytes, count, per_second, plural, share, time};
 
 #[test]
 fn amounts_have_three_digits_and_a_unit() {
@@ -40,4 +40,32 @@ fn json_is_one_line_or_one_line_for_each_item() {
     assert_eq!(dense, br#"{"a":[1,2],"b":{},"c":"\u001b\""}"#);
     let wanted = "{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": {},\n  \"c\": \"\\u001b\\\"\"\n}";
     assert_eq!(String::from_utf8_lossy(&lines), wanted);
+}
+
+#[test]
+fn rates_shares_and_times() {
+    for (rate, wanted) in [
+        (0.0, "0"),
+        (5.0, "5.00"),
+        (150.0, "150"),
+        (12_345.0, "12.3 k"),
+        (2e9, "2.00 G"),
+        (5e12, "5000 G"),
+    ] {
+        assert_eq!(per_second(rate), wanted);
+    }
+    assert_eq!([1.0, 0.999_999, 0.0].map(share), ["100.00 %", "99.99 %", "0.00 %"]);
+    for (nanoseconds, wanted) in [
+        (0, "0 us"),
+        (999, "< 1 us"),
+        (1_999, "1 us"),
+        (999_999, "999 us"),
+        (1_250_000, "1.25 ms"),
+        (160_000_000, "160 ms"),
+        (75_000_000_000, "75.0 s"),
+        (599_000_000_000, "599 s"),
+        (1_200_000_000_000, "20 min"),
+    ] {
+        assert_eq!(time(nanoseconds), wanted);
+    }
 }

@@ -1,0 +1,61 @@
+//! The variables of other allocators, PyTorch's and Paddle's: they belong to those and are not read. What of
+//! them there is here as well, where one is set and expected to count.
+
+use crate::problem::{PADDLE, named_by_paddle};
+use crate::{Effect, OPTIONS, ProblemKind, parse};
+
+/// All names under which PyTorch reads the same text.
+const PYTORCH: [&str; 3] =
+    ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
+
+/// What is taken over of this variable, and what is not, in a line. None: it is no such variable.
+pub fn of_others(name: &str, value: &str) -> Option<String> {
+    if PYTORCH.contains(&name) {
+        return Some(of_pytorch(name, value));
+    }
+    let flag = name.strip_prefix(PADDLE)?;
+    Some(match named_by_paddle(flag) {
+        Some(key) if value.is_empty() => {
+            format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {key} does the same")
+        }
+        Some(key) => {
+            format!(
+                "{name} is Paddle's and not read; in CACHEALLOC_CONF {key}:{value} does the same"
+            )
+        }
+        None => format!("{name} is a framework's own and not read; no option does what it does"),
+    })
+}
+
+fn of_pytorch(name: &str, value: &str) -> String {
+    let (_, problems) = parse(value);
+    let (mut taken, mut nothing, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in crate::parse::pairs(value) {
+        let key = pair.split(':').next().unwrap_or_default();
+        let mut problem = problems.iter().filter(|problem| problem.key == key);
+        let row = OPTIONS.iter().find(|row| row.key == key);
+        match (problem.next().map(|problem| &problem.kind), row.map(|row| &row.effect)) {
+            (Some(ProblemKind::NoEffect { .. }), _) | (None, Some(Effect::Never(_))) => {
+                nothing.push(pair);
+            }
+            (Some(_), _) | (None, None) => wrong.push(pair),
+            (None, Some(_)) => taken.push(pair),
+        }
+    }
+    let begin = format!("{name} is PyTorch's and not read");
+    let parts: Vec<String> = [
+        (taken, "does the same", "do the same"),
+        (nothing, "changes nothing", "change nothing"),
+        (wrong, "is not understood", "are not understood"),
+    ]
+    .into_iter()
+    .filter(|(pairs, ..)| !pairs.is_empty())
+    .map(|(pairs, one, several)| {
+        format!("{} {}", pairs.join(" and "), if pairs.len() == 1 { one } else { several })
+    })
+    .collect();
+    match parts.is_empty() {
+        true => format!("{begin}; its keys may stand in CACHEALLOC_CONF"),
+        false => format!("{begin}; in CACHEALLOC_CONF {}", parts.join(", ")),
+    }
+}

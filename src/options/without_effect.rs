@@ -1,0 +1,32 @@
+//! What the options accept that have no effect here. As strict as the others, so that a typo is found.
+
+use crate::readers::{self as read, Malformed, boolean, mebibytes};
+use crate::row::{Kind, Setter};
+
+pub(crate) const FLAG: (Kind, Setter) = (Kind::Boolean, |_, value| boolean(value).map(drop));
+pub(crate) const BACKEND: (Kind, Setter) =
+    (Kind::Word(|| vec!["native", "cudaMallocAsync"]), |_, value| {
+        let is_known = ["native", "cudaMallocAsync", "hipMallocAsync"].contains(&value);
+        if is_known { Ok(()) } else { Err(Malformed) }
+    });
+pub(crate) const RESERVE: (Kind, Setter) = (
+    Kind::Other("text", "a share of the device, a number of GiB such as 80G, or default"),
+    |_, value| read::unless("default", value, read::reserve).map(drop),
+);
+pub(crate) const CLASSES: (Kind, Setter) =
+    (Kind::Other("list", "a list such as [name:0.5], or default"), |_, value| {
+        read::unless("default", value, read::reserves).map(drop)
+    });
+pub(crate) const THREADS: (Kind, Setter) =
+    (Kind::Other("count", "a power of two up to 128"), |_, value| {
+        if read::power_of_two(value)? <= 128 { Ok(()) } else { Err(Malformed) }
+    });
+pub(crate) const PINNED_RESERVE: (Kind, Setter) =
+    (Kind::Other("MiB", "a whole number above 0, or none"), |_, value| {
+        let bytes = read::unless("none", value, mebibytes)?;
+        if bytes == Some(0) { Err(Malformed) } else { Ok(()) }
+    });
+pub(crate) const PINNED_MAX: (Kind, Setter) =
+    (Kind::Other("MiB", "a whole number, or unlimited"), |_, value| {
+        read::unless("unlimited", value, mebibytes).map(drop)
+    });
