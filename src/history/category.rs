@@ -41,6 +41,9 @@ const NAMES: [(&str, &str); 22] = [
     ("libuct", "UCX"),
 ];
 
+/// What is in no library.
+pub const UNKNOWN: &str = "unknown";
+
 /// The category of a stack by the paths of its modules, innermost first. `program`: the path of the
 /// main program, whose memory is the application's own.
 pub fn of<'a>(paths: impl Iterator<Item = &'a str>, program: &str) -> String {
@@ -58,7 +61,7 @@ pub fn of<'a>(paths: impl Iterator<Item = &'a str>, program: &str) -> String {
         let known = NAMES.iter().find(|(begin, _)| file.starts_with(begin));
         return known.map_or_else(|| stem(file), |(_, name)| name.to_string());
     }
-    "unknown".to_string()
+    UNKNOWN.to_string()
 }
 
 /// `libfoo.so.1.2` is `libfoo`.

@@ -19,7 +19,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::entry::Entry;
 use crate::replay::World;
-use crate::snapshot::{Block, Segment, Snapshot};
+use crate::snapshot::{Block, Device, Segment, Snapshot};
 
 /// The first thing found to be wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,41 +42,62 @@ impl std::error::Error for Problem {}
 
 impl Snapshot {
     pub fn check(&self) -> Result<(), Problem> {
-        self.check_order()?;
-        for (index, segment) in self.segments.iter().enumerate() {
+        check_order(&self.segments)?;
+        check_order(&self.host_segments)?;
+        for (index, segment) in self.segments.iter().chain(&self.host_segments).enumerate() {
             let place = || format!("segment {index} at {:#x}", segment.address);
             check_segment(segment).map_err(|(number, what)| problem(number, place(), what))?;
-            if segment.device as usize >= self.devices.len() {
+        }
+        let mut devices: Vec<Part> = self.devices.iter().enumerate().map(Part::of_device).collect();
+        for segment in &self.segments {
+            let Some(part) = devices.get_mut(segment.device as usize) else {
+                let place = format!("segment at {:#x}", segment.address);
                 let what = format!("device {} of {}", segment.device, self.devices.len());
-                return Err(problem(4, place(), what));
-            }
+                return Err(problem(4, place, what));
+            };
+            part.segments.push(segment);
         }
-        for ordinal in 0..self.devices.len() {
-            self.check_times(ordinal)?;
-            self.check_backwards(ordinal)?;
-            self.check_forwards(ordinal)?;
+        let segments = self.host_segments.iter().collect();
+        let host = Part { name: "host".to_string(), history: &self.host, segments };
+        devices.iter().chain([&host]).try_for_each(Part::check)
+    }
+}
+
+fn check_order(segments: &[Segment]) -> Result<(), Problem> {
+    for (index, pair) in segments.windows(2).enumerate() {
+        let [left, right] = pair else { continue };
+        let apart = (left.device, left.end()) <= (right.device, right.address);
+        if !apart || (left.device, left.address) >= (right.device, right.address) {
+            let place = format!("segment {} at {:#x}", index + 1, right.address);
+            let what = format!("overlaps the one before, or is out of order: {:#x}", left.end());
+            return Err(problem(1, place, what));
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// A device, or the host: its history, and what it led to.
+struct Part<'a> {
+    name: String,
+    history: &'a Device,
+    segments: Vec<&'a Segment>,
+}
+
+impl<'a> Part<'a> {
+    fn of_device((ordinal, history): (usize, &'a Device)) -> Part<'a> {
+        Part { name: format!("device {ordinal}"), history, segments: Vec::new() }
     }
 
-    fn check_order(&self) -> Result<(), Problem> {
-        for (index, pair) in self.segments.windows(2).enumerate() {
-            let [left, right] = pair else { continue };
-            let apart = (left.device, left.end()) <= (right.device, right.address);
-            if !apart || (left.device, left.address) >= (right.device, right.address) {
-                let place = format!("segment {} at {:#x}", index + 1, right.address);
-                let what =
-                    format!("overlaps the one before, or is out of order: {:#x}", left.end());
-                return Err(problem(1, place, what));
-            }
-        }
-        Ok(())
+    fn check(&self) -> Result<(), Problem> {
+        self.check_times()?;
+        self.check_backwards()?;
+        self.check_forwards()
     }
 
-    fn check_times(&self, ordinal: usize) -> Result<(), Problem> {
+    fn check_times(&self) -> Result<(), Problem> {
         let mut last_ns = 0;
-        for (index, entry) in self.devices[ordinal].entries.iter().enumerate() {
-            let place = || format!("device {ordinal}, entry {index}");
+        for (index, entry) in self.history.entries.iter().enumerate() {
+            let place = || format!("{}, entry {index}", self.name);
             if entry.time_ns < last_ns {
                 let what = format!("time {} ns after {last_ns} ns", entry.time_ns);
                 return Err(problem(5, place(), what));
@@ -90,31 +111,32 @@ impl Snapshot {
         Ok(())
     }
 
-    fn check_backwards(&self, ordinal: usize) -> Result<(), Problem> {
-        let mut world = World::at_end(self.segments_of(ordinal));
-        for (index, entry) in self.devices[ordinal].entries.iter().enumerate().rev() {
-            world.undo(entry).map_err(|what| problem(7, place_of(ordinal, index, entry), what))?;
+    fn check_backwards(&self) -> Result<(), Problem> {
+        let mut world = self.at_end();
+        for (index, entry) in self.history.entries.iter().enumerate().rev() {
+            world.undo(entry).map_err(|what| problem(7, self.place_of(index, entry), what))?;
         }
         Ok(())
     }
 
-    fn check_forwards(&self, ordinal: usize) -> Result<(), Problem> {
-        let device = &self.devices[ordinal];
-        if !device.recorded_from_start || device.dropped_count > 0 {
+    fn check_forwards(&self) -> Result<(), Problem> {
+        if !self.history.recorded_from_start || self.history.dropped_count > 0 {
             return Ok(());
         }
         let mut world = World::default();
-        for (index, entry) in device.entries.iter().enumerate() {
-            world.apply(entry).map_err(|what| problem(8, place_of(ordinal, index, entry), what))?;
+        for (index, entry) in self.history.entries.iter().enumerate() {
+            world.apply(entry).map_err(|what| problem(8, self.place_of(index, entry), what))?;
         }
-        let end = World::at_end(self.segments_of(ordinal));
-        world
-            .same_as(&end)
-            .map_err(|what| problem(8, format!("device {ordinal}, at the end"), what))
+        let place = || format!("{}, at the end", self.name);
+        world.same_as(&self.at_end()).map_err(|what| problem(8, place(), what))
     }
 
-    fn segments_of(&self, ordinal: usize) -> impl Iterator<Item = &Segment> {
-        self.segments.iter().filter(move |segment| segment.device as usize == ordinal)
+    fn at_end(&self) -> World {
+        World::at_end(self.segments.iter().copied())
+    }
+
+    fn place_of(&self, index: usize, entry: &Entry) -> String {
+        format!("{}, entry {index} ({:?} at {:#x})", self.name, entry.action, entry.address)
     }
 }
 
@@ -149,10 +171,6 @@ fn check_block(block: &Block) -> Result<(), (u8, String)> {
         return Err((3, what));
     }
     Ok(())
-}
-
-fn place_of(ordinal: usize, index: usize, entry: &Entry) -> String {
-    format!("device {ordinal}, entry {index} ({:?} at {:#x})", entry.action, entry.address)
 }
 
 fn problem(invariant: u8, place: String, what: String) -> Problem {

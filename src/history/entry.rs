@@ -72,7 +72,12 @@ pub struct Entry {
     pub stream: u64,
     pub stack: StackId,
     pub action: Action,
+    /// What range of the program it happened in: a number of [`Snapshot::ranges`](crate::Snapshot::ranges).
+    pub range: u16,
 }
+
+/// The number of a range: the program was in none.
+pub const NO_RANGE: u16 = 0;
 
 const ENTRY_BYTES_MAX: usize = 40;
 const _: () = assert!(size_of::<Entry>() <= ENTRY_BYTES_MAX);

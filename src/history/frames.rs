@@ -27,6 +27,19 @@ impl Frame {
     }
 }
 
+/// Whether a file has lines: sources, and what Python runs without a file (`<stdin>`). Whatever else
+/// is named in a frame is a library or a program, and the line is an offset in it.
+pub fn is_source(filename: &str) -> bool {
+    let file = filename.rsplit('/').next().unwrap_or(filename);
+    let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
+    filename.starts_with('<') || SOURCES.contains(&extension)
+}
+
+const SOURCES: [&str; 26] = [
+    "py", "pyx", "pxd", "pxi", "c", "cc", "cpp", "cxx", "C", "h", "hh", "hpp", "hxx", "inl", "cu",
+    "cuh", "rs", "go", "jl", "S", "s", "f90", "F90", "ipp", "tcc", "ipynb",
+];
+
 /// Describes a stack. Never called for [`StackId::NONE`].
 pub trait Describe {
     /// Innermost first.

@@ -3,47 +3,65 @@
 //! together, and is left out.
 
 use crate::entry::Entry;
-use crate::snapshot::Device;
+use crate::snapshot::{Device, HOST_DEVICE};
 
 pub struct Gather {
-    devices: Vec<Device>,
-    /// By device: from when on the history is complete.
-    oldest_ns: Vec<u64>,
+    devices: Vec<Gathered>,
+    host: Gathered,
     from_start: bool,
+}
+
+#[derive(Default)]
+struct Gathered {
+    device: Device,
+    /// From when on the history is complete.
+    oldest_ns: u64,
 }
 
 impl Gather {
     /// `from_start`: everything was recorded that ever happened.
     pub fn new(from_start: bool) -> Gather {
-        Gather { devices: Vec::new(), oldest_ns: Vec::new(), from_start }
+        Gather { devices: Vec::new(), host: Gathered::default(), from_start }
     }
 
-    /// The entries of one ring, oldest first, and how many it has lost.
-    pub fn add(&mut self, device: usize, entries: Vec<Entry>, dropped_count: u64) {
-        if self.devices.len() <= device {
-            self.devices.resize_with(device + 1, Device::default);
-            self.oldest_ns.resize(device + 1, 0);
-        }
+    /// The entries of one ring, oldest first, and how many it has lost. `device`: its ordinal, or
+    /// [`HOST_DEVICE`].
+    pub fn add(&mut self, device: u32, entries: Vec<Entry>, dropped_count: u64) {
         let complete = dropped_count == 0 && self.from_start;
+        let of = match device {
+            HOST_DEVICE => &mut self.host,
+            ordinal => {
+                let ordinal = ordinal as usize;
+                if self.devices.len() <= ordinal {
+                    self.devices.resize_with(ordinal + 1, Gathered::default);
+                }
+                &mut self.devices[ordinal]
+            }
+        };
         if let Some(oldest) = entries.first().filter(|_| !complete) {
-            let oldest_ns = &mut self.oldest_ns[device];
-            *oldest_ns = oldest.time_ns.max(*oldest_ns);
+            of.oldest_ns = oldest.time_ns.max(of.oldest_ns);
         }
-        let device = &mut self.devices[device];
-        device.entries.extend(entries);
-        device.dropped_count += dropped_count;
-        device.recorded_from_start = self.from_start;
+        of.device.entries.extend(entries);
+        of.device.dropped_count += dropped_count;
+        of.device.recorded_from_start = self.from_start;
     }
 
-    pub fn finish(mut self) -> Vec<Device> {
-        for (device, oldest_ns) in self.devices.iter_mut().zip(self.oldest_ns) {
-            device.entries.sort_by_key(|entry| entry.time_ns); // stable: several rings, each in order
-            let older = device.entries.partition_point(|entry| entry.time_ns < oldest_ns);
-            device.entries.drain(..older);
-            if self.from_start {
-                device.dropped_count += older as u64;
-            }
+    /// Those of each device, at its ordinal, and of the host.
+    pub fn finish(self) -> (Vec<Device>, Device) {
+        let devices = self.devices.into_iter().map(|of| of.finish(self.from_start)).collect();
+        (devices, self.host.finish(self.from_start))
+    }
+}
+
+impl Gathered {
+    fn finish(self, from_start: bool) -> Device {
+        let Gathered { mut device, oldest_ns } = self;
+        device.entries.sort_by_key(|entry| entry.time_ns); // stable: several rings, each in order
+        let older = device.entries.partition_point(|entry| entry.time_ns < oldest_ns);
+        device.entries.drain(..older);
+        if from_start {
+            device.dropped_count += older as u64;
         }
-        self.devices
+        device
     }
 }

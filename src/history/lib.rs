@@ -45,14 +45,16 @@ mod oom_report;
 mod sites;
 
 pub use check::Problem;
-pub use entry::{Action, Entry, StackId};
-pub use frames::{Describe, Frame, NAME_BYTES_MAX};
+pub use entry::{Action, Entry, NO_RANGE, StackId};
+pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source};
 pub use gather::Gather;
 pub use oom_report::{OomLimit, OomReport, oom_report};
 pub use program::program;
 pub use ring::Ring;
 pub use rows::{CHUNK_ROWS, Lender, Rows};
 pub use sites::{Site, live_sites, sites};
-pub use snapshot::{Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot};
+pub use snapshot::{
+    Block, BlockState, Clock, Device, HOST_DEVICE, PoolKind, Segment, Settings, Snapshot,
+};
 pub use stacks::{PieceLender, Stacks};
 pub use torch::write_snapshot;

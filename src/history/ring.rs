@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use crate::entry::{Action, Entry, StackId};
+use crate::entry::{Action, Entry, NO_RANGE, StackId};
 use crate::rows::{Lender, Rows};
 
 pub struct Ring {
@@ -152,4 +152,5 @@ const NO_ENTRY: Entry = Entry {
     stream: 0,
     stack: StackId::NONE,
     action: Action::Alloc,
+    range: NO_RANGE,
 };

@@ -9,8 +9,14 @@ pub struct Snapshot {
     pub devices: Vec<Device>,
     /// By device, then by address: see [`Snapshot::sort`].
     pub segments: Vec<Segment>,
+    /// Memory of the host that devices reach: pinned, registered, or virtual memory there.
+    pub host: Device,
+    /// The same, by address; each of [`HOST_DEVICE`].
+    pub host_segments: Vec<Segment>,
     pub settings: Settings,
     pub clock: Clock,
+    /// What the ranges of entries are called, by number; the first is [`NO_RANGE`](crate::NO_RANGE), and empty.
+    pub ranges: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,11 +30,14 @@ pub struct Device {
     pub recorded_from_start: bool,
 }
 
+/// In the place of a device's ordinal: the host. PyTorch writes -1.
+pub const HOST_DEVICE: u32 = u32::MAX;
+
 /// A contiguous range obtained from the driver in one go; of expandable memory, one contiguous
 /// range that is mapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The ordinal.
+    /// The ordinal, or [`HOST_DEVICE`].
     pub device: u32,
     pub address: u64,
     pub bytes: u64,
@@ -147,16 +156,36 @@ impl Segment {
 }
 
 impl Snapshot {
+    /// Puts each segment where those of its device are.
+    pub fn add(&mut self, segments: impl IntoIterator<Item = Segment>) {
+        for segment in segments {
+            let of_host = segment.device == HOST_DEVICE;
+            let all = if of_host { &mut self.host_segments } else { &mut self.segments };
+            all.push(segment);
+        }
+    }
+
     /// Puts segments and their blocks into the order that the file has.
     pub fn sort(&mut self) {
         self.segments.sort_by_key(|segment| (segment.device, segment.address));
-        for segment in &mut self.segments {
+        self.host_segments.sort_by_key(|segment| segment.address);
+        for segment in self.segments.iter_mut().chain(&mut self.host_segments) {
             segment.blocks.sort_by_key(|block| block.address);
         }
     }
 
+    /// Those of all entries, blocks and segments, each as often as it is there.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        let histories = self.devices.iter().chain([&self.host]);
+        let entries = histories.flat_map(|device| &device.entries).map(|entry| entry.stack);
+        let segments = || self.segments.iter().chain(&self.host_segments);
+        let blocks = segments().flat_map(|segment| &segment.blocks).map(|block| block.stack);
+        entries.chain(blocks).chain(segments().map(|segment| segment.stack))
+    }
+
     /// All entries that were lost.
     pub fn dropped_count(&self) -> u64 {
-        self.devices.iter().map(|device| device.dropped_count).sum()
+        let of_devices = self.devices.iter().map(|device| device.dropped_count);
+        of_devices.sum::<u64>() + self.host.dropped_count
     }
 }

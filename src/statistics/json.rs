@@ -5,10 +5,16 @@ use std::io;
 use cachealloc_core::Stats;
 use cachealloc_text::Json;
 
-use crate::{CallSite, ContextReport, Holder, Limit, Recording, Report, Snapshots, Timed, keys};
+use crate::{
+    CallSite, ContextReport, Gpu, Holder, Limit, Place, Recording, Report, Snapshots, Timed, keys,
+};
 
 type Out<'a> = Json<&'a mut Vec<u8>>;
 type Written = io::Result<()>;
+
+/// Of `docs/schema.json`, which has all JSON of the command: rises when a key changes its meaning or goes. Keys may
+/// come without.
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// One object, over several lines, with a line break at its end.
 pub fn json(report: &Report) -> String {
@@ -22,6 +28,7 @@ pub fn json(report: &Report) -> String {
 fn write(json: &mut Out, report: &Report) -> Written {
     let (served, hits) = report.hits();
     json.object(|json| {
+        json.key("schema_version")?.number(SCHEMA_VERSION)?;
         json.key("cachealloc")?.text(report.version)?;
         json.key("process")?.number(report.process_id)?;
         json.key("free_mode")?.text(report.free_mode)?;
@@ -34,13 +41,14 @@ fn write(json: &mut Out, report: &Report) -> Written {
         json.key("barriers")?.number(barriers)?;
         timed(json.key("waits")?, &report.waits)?;
         json.key("counts")?.object(|json| {
-            report.counts.iter().try_for_each(|(name, count)| json.key(name)?.number(count))
+            report.counts.iter().try_for_each(|(name, count)| json.key(&snake(name))?.number(count))
         })?;
         json.key("devices")?.object(|json| {
             report.devices().into_iter().try_for_each(|device| {
                 stats(json.key(&device.to_string())?, &report.of_device(device))
             })
         })?;
+        json.key("gpus")?.list(&report.gpus, gpu)?;
         json.key("contexts")?.list(&report.contexts, context)?;
         match &report.holders {
             None => json.key("libraries")?.null()?,
@@ -74,6 +82,16 @@ fn context(json: &mut Out, context: &ContextReport) -> Written {
     })
 }
 
+fn gpu(json: &mut Out, gpu: &Gpu) -> Written {
+    json.object(|json| {
+        json.key("device")?.number(gpu.device)?;
+        text_or_null(json.key("uuid")?, &gpu.uuid)?;
+        text_or_null(json.key("whole_uuid")?, &gpu.whole_uuid)?;
+        text_or_null(json.key("pci")?, &gpu.pci)?;
+        number_or_null(json.key("total_bytes")?, gpu.total_bytes)
+    })
+}
+
 fn holder(json: &mut Out, holder: &Holder) -> Written {
     json.object(|json| {
         json.key("device")?.number(holder.device)?;
@@ -91,7 +109,16 @@ fn call_site(json: &mut Out, site: &CallSite) -> Written {
         json.key("bytes_at_peak")?.number(site.bytes_at_peak)?;
         json.key("blocks")?.number(site.blocks_count)?;
         json.key("allocations")?.number(site.allocations_count)?;
-        json.key("frames")?.list(&site.frames, |json, frame| json.text(frame))
+        json.key("frames")?.list(&site.frames, |json, frame| {
+            json.object(|json| {
+                json.key("name")?.text(&frame.name)?;
+                json.key("filename")?.text(&frame.filename)?;
+                match frame.place {
+                    Place::Line(line) => json.key("line")?.number(line),
+                    Place::Offset(offset) => json.key("offset")?.number(offset),
+                }
+            })
+        })
     })
 }
 
@@ -137,12 +164,19 @@ fn stats(json: &mut Out, stats: &Stats) -> Written {
 fn timed(json: &mut Out, all: &[Timed]) -> Written {
     json.object(|json| {
         all.iter().try_for_each(|Timed { name, count, nanoseconds }| {
-            json.key(name)?.object(|json| {
+            json.key(&snake(name))?.object(|json| {
                 json.key("count")?.number(count)?;
                 number_or_null(json.key("nanoseconds")?, *nanoseconds)
             })
         })
     })
+}
+
+/// A name as a key: `free: mode strict` is `free_mode_strict`.
+fn snake(name: &str) -> String {
+    let words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
+    words.collect::<Vec<_>>().join("_")
 }
 
 fn number_or_null(json: &mut Out, number: Option<impl std::fmt::Display>) -> Written {

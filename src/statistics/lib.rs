@@ -15,7 +15,7 @@ mod json;
 mod summary;
 mod text;
 
-pub use json::json;
+pub use json::{SCHEMA_VERSION, json};
 pub use summary::summary;
 pub use text::text;
 
@@ -26,6 +26,8 @@ pub struct Report {
     pub process_id: u32,
     pub free_mode: &'static str,
     pub contexts: Vec<ContextReport>,
+    /// Of each device that the process has had a context on.
+    pub gpus: Vec<Gpu>,
     /// Driver calls that were made for the cache, and the time spent in them.
     pub calls: Vec<Timed>,
     /// Waits that were inserted, by reason.
@@ -57,6 +59,20 @@ pub struct ContextReport {
     pub barriers_count: u64,
 }
 
+/// Which GPU of the machine a device of the process is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Gpu {
+    /// Its number in the process.
+    pub device: i32,
+    /// `GPU-...`, of a part of a GPU `MIG-...`; None where the driver does not say.
+    pub uuid: Option<String>,
+    /// Of the GPU that it is a part of.
+    pub whole_uuid: Option<String>,
+    /// Its PCI address.
+    pub pci: Option<String>,
+    pub total_bytes: Option<u64>,
+}
+
 /// Something that happened so often and took so long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timed {
@@ -86,8 +102,24 @@ pub struct CallSite {
     pub blocks_count: u64,
     /// How often it allocated.
     pub allocations_count: u64,
-    /// Innermost first, each as one line of text.
-    pub frames: Vec<String>,
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub name: String,
+    /// A source, or a library.
+    pub filename: String,
+    pub place: Place,
+}
+
+/// Where in a file a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Line(u64),
+    /// In a library without lines.
+    Offset(u64),
 }
 
 /// How to get a snapshot of the process, and the outcome of earlier requests.

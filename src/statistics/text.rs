@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use cachealloc_text::{Count, Share, Time};
+
 use crate::{Report, Timed, summary};
 
 /// Where values begin.
@@ -19,18 +21,18 @@ pub fn text(report: &Report) -> String {
     line(&mut text, "cachealloc", report.version);
     line(&mut text, "process", report.process_id);
     line(&mut text, "free_mode", report.free_mode);
-    line(&mut text, "allocations served", served);
-    line(&mut text, "of these without the driver", hits);
+    line(&mut text, "allocations served", Count(served));
+    line(&mut text, "of these without the driver", Count(hits));
     if served != 0 {
-        line(&mut text, "hit rate", format!("{:.2} %", 100.0 * hits as f64 / served as f64));
+        line(&mut text, "hit rate", Share(hits as f64 / served as f64));
     }
     let barriers = report.contexts.iter().map(|context| context.barriers_count).sum::<u64>();
-    line(&mut text, "barriers", barriers);
+    line(&mut text, "barriers", Count(barriers));
     report.calls.iter().for_each(|call| timed(&mut text, "driver: ", call));
     let waits = report.waits.iter().filter(|wait| wait.count != 0);
     waits.for_each(|wait| timed(&mut text, "waits, ", wait));
     for (name, count) in report.counts.iter().filter(|(_, count)| *count != 0) {
-        line(&mut text, name, count);
+        line(&mut text, name, Count(*count));
     }
     holders(&mut text, report);
     text
@@ -40,22 +42,19 @@ fn holders(text: &mut String, report: &Report) {
     let Some(holders) = &report.holders else {
         return line(text, "memory by library", "not recorded (record:state)");
     };
-    let _ = writeln!(
-        text,
-        "\n{:>6} {:>18} {:>18}  library",
-        "device", "bytes at the peak", "bytes now"
-    );
+    let _ = writeln!(text, "\n{:>6} {:>18} {:>18}  library", "device", "at the peak", "now");
     for holder in holders {
         let crate::Holder { device, library, bytes, bytes_at_peak } = holder;
-        let _ = writeln!(text, "{device:>6} {bytes_at_peak:>18} {bytes:>18}  {library}");
+        let [peak, now] = [*bytes_at_peak, *bytes].map(cachealloc_text::bytes);
+        let _ = writeln!(text, "{device:>6} {peak:>18} {now:>18}  {library}");
     }
 }
 
 fn timed(text: &mut String, begin: &str, what: &Timed) {
     let name = format!("{begin}{}", what.name);
     match what.nanoseconds {
-        None => line(text, &name, what.count),
-        Some(time) => line(text, &name, format!("{} ({:.1} ms)", what.count, time as f64 / 1e6)),
+        None => line(text, &name, Count(what.count)),
+        Some(time) => line(text, &name, format!("{} ({})", Count(what.count), Time(time))),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::rows::CHUNK_ROWS;
 /// The first bytes of every such file.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"cachHIST");
 /// Changes with what is said here.
-pub const LAYOUT: u64 = 1;
+pub const LAYOUT: u64 = 2;
 
 /// Words of the head.
 pub const WORD_MAGIC: usize = 0;
@@ -48,7 +48,8 @@ const _: () =
 /// 10 GiB.
 pub const CHUNKS_MAX: usize = 1 << 17;
 
-/// Words of an owner. What it is: 0 nothing, 1 a context, 2 a device's memory of the driver's own.
+/// Words of an owner. What it is: 0 nothing, 1 a context, 2 a device's memory of the driver's own, 3 the
+/// host's.
 pub const OWNER_KIND: usize = 0;
 pub const OWNER_DEVICE: usize = 1;
 /// How many entries were ever pushed, and how many are kept.
@@ -59,6 +60,7 @@ pub const OWNER_ON: usize = 4;
 
 pub const OWNER_CONTEXT: u64 = 1;
 pub const OWNER_FOREIGN: u64 = 2;
+pub const OWNER_HOST: u64 = 3;
 
 /// What chunks hold.
 pub const ENTRIES: u8 = 1;

@@ -7,9 +7,9 @@ use std::io;
 
 use super::layout::*;
 use super::log::{self, Module, PIECE_WORDS, PythonText};
-use crate::entry::{Action, Entry, StackId};
+use crate::entry::{Action, Entry, NO_RANGE, StackId};
 use crate::rows::CHUNK_ROWS;
-use crate::snapshot::Clock;
+use crate::snapshot::{Clock, HOST_DEVICE};
 
 /// The file.
 pub trait ReadAt {
@@ -71,9 +71,10 @@ pub struct Leftover {
     pub settings: Vec<(String, String)>,
 }
 
-/// What one context, or a device's memory of the driver's own, has left.
+/// What one context, or memory of the driver's own on a device or the host, has left.
 #[derive(Default)]
 pub struct Owner {
+    /// Or [`HOST_DEVICE`].
     pub device: u32,
     pub is_foreign: bool,
     pub entries: Vec<Entry>,
@@ -202,8 +203,11 @@ impl Chunks<'_> {
         // The next one takes the place of the oldest, and may have begun to.
         let first = if pushed < max { 0 } else { pushed - max + 1 };
         let mut owner = Owner {
-            device: words[OWNER_DEVICE] as u32,
-            is_foreign: words[OWNER_KIND] == OWNER_FOREIGN,
+            device: match words[OWNER_KIND] {
+                OWNER_HOST => HOST_DEVICE,
+                _ => words[OWNER_DEVICE] as u32,
+            },
+            is_foreign: matches!(words[OWNER_KIND], OWNER_FOREIGN | OWNER_HOST),
             dropped_count: first,
             last_is_whole: pushed > 0 && max > 1,
             ..Owner::default()
@@ -263,6 +267,8 @@ fn entry(&[time_ns, address, bytes, stream, last]: &[u64; ROW_WORDS]) -> Option<
         stream,
         stack: StackId(stack),
         action,
+        // What it was called is not there any longer.
+        range: NO_RANGE,
     })
 }
 

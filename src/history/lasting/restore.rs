@@ -24,7 +24,11 @@ const ALL: u64 = 2;
 /// Err: what was left does not fit together.
 pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
     let mut gather = Gather::new(leftover.from_start && leftover.level == ALL);
-    let mut segments = Vec::new();
+    let mut snapshot = Snapshot {
+        settings: settings(leftover),
+        clock: Clock { ..leftover.clock },
+        ..Snapshot::default()
+    };
     let mut last_ns = 0;
     for owner in &leftover.owners {
         let mut state = State::of(owner);
@@ -35,15 +39,10 @@ pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
             }
         }
         let dropped_count = if leftover.level == ALL { owner.dropped_count } else { 0 };
-        gather.add(owner.device as usize, owner.entries.clone(), dropped_count);
-        segments.extend(state.segments(owner.device)?);
+        gather.add(owner.device, owner.entries.clone(), dropped_count);
+        snapshot.add(state.segments(owner.device)?);
     }
-    let mut snapshot = Snapshot {
-        devices: gather.finish(),
-        segments,
-        settings: settings(leftover),
-        clock: Clock { ..leftover.clock },
-    };
+    (snapshot.devices, snapshot.host) = gather.finish();
     snapshot.sort();
     snapshot.check()?;
     Ok(Restored { snapshot, last_ns })

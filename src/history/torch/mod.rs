@@ -22,11 +22,11 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use crate::entry::{Action, Entry, StackId};
+use crate::entry::{Action, Entry, NO_RANGE, StackId};
 use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
-use crate::snapshot::{Block, BlockState, PoolKind, Segment, Snapshot};
+use crate::snapshot::{Block, BlockState, HOST_DEVICE, PoolKind, Segment, Snapshot};
 use crate::{action_words, state_words};
 use words::*;
 
@@ -90,10 +90,8 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.begin_dict()?;
         self.pickle.word(ALLOCATOR_SETTINGS)?;
         self.settings()?;
-        for key in [EXTERNAL_ANNOTATIONS, HOST_SEGMENTS, HOST_TRACES] {
-            self.pickle.word(key)?;
-            self.empty_list()?;
-        }
+        self.pickle.word(EXTERNAL_ANNOTATIONS)?;
+        self.empty_list()?;
         self.pickle.word(SEGMENTS)?;
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
@@ -102,12 +100,23 @@ impl<W: Write> Writer<'_, W> {
             devices_left -= 1;
             writer.entries(&device.entries, devices_left == 0)
         })?;
+        // Behind those of devices: the viewer looks for categories in these alone.
+        self.pickle.word(HOST_SEGMENTS)?;
+        self.list(&snapshot.host_segments, Self::segment)?;
+        self.pickle.word(HOST_TRACES)?;
+        self.entries(&snapshot.host.entries, false)?;
         self.pickle.end_dict()
     }
 
     fn segment(&mut self, segment: &Segment) -> io::Result<()> {
         self.pickle.begin_dict()?;
-        self.number(DEVICE, u64::from(segment.device))?;
+        match segment.device {
+            HOST_DEVICE => {
+                self.pickle.word(DEVICE)?;
+                self.pickle.minus_one()?;
+            }
+            ordinal => self.number(DEVICE, u64::from(ordinal))?,
+        }
         self.number(ADDRESS, segment.address)?;
         self.number(TOTAL_SIZE, segment.bytes)?;
         self.number(ALLOCATED_SIZE, segment.allocated_bytes())?;
@@ -166,6 +175,7 @@ impl<W: Write> Writer<'_, W> {
             stream: 0,
             stack: StackId::NONE,
             action: Action::Snapshot,
+            range: NO_RANGE,
         }
     }
 
@@ -183,7 +193,10 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(COMPILE_CONTEXT)?;
         self.pickle.word(NOT_AVAILABLE)?;
         self.pickle.word(USER_METADATA)?;
-        self.pickle.word(EMPTY)?;
+        match self.snapshot.ranges.get(usize::from(entry.range)) {
+            Some(range) if !range.is_empty() => self.pickle.text(&capped(range))?,
+            _ => self.pickle.word(EMPTY)?,
+        }
         self.pickle.word(POOL_ID)?;
         self.pickle.pair(DEFAULT_POOL)?;
         let mut category = None;

@@ -139,13 +139,13 @@ fn text_lists_what_happened() {
         "allocations served 0",
         "of these without the driver 0",
         "barriers 4",
-        "driver: reserve 3 (1.5 ms)",
+        "driver: reserve 3 (1.50 ms)",
         "driver: free 0",
         "waits, look 5",
         "happened 6",
         "",
-        "device bytes at the peak bytes now library",
-        "0 6 5 app",
+        "device at the peak now library",
+        "0 6 B 5 B app",
     ];
     assert_eq!(lines, wanted);
     assert!(text(&Report::default()).contains("not recorded (record:state)"));

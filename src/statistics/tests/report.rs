@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Address, Allocator, Policy, Request, Requester, Stat, Stats, Step};
-use cachealloc_statistics::{ContextReport, Holder, Report, Timed, json, keys, summary};
+use cachealloc_statistics::{ContextReport, Gpu, Holder, Report, Timed, json, keys, summary};
 
 /// Of an allocator with these blocks, each in segments of its own.
 fn stats_of(sizes: &[u64]) -> Stats {
@@ -146,9 +146,16 @@ fn json_of_little() {
         version: "1.2",
         process_id: 7,
         free_mode: "ordered",
-        calls: vec![Timed { name: "cuMemAlloc", count: 2, nanoseconds: Some(9) }],
-        waits: vec![Timed { name: "free", count: 1, nanoseconds: None }],
-        counts: vec![("said", 3)],
+        calls: vec![Timed { name: "reserve", count: 2, nanoseconds: Some(9) }],
+        waits: vec![Timed { name: "free: mode strict", count: 1, nanoseconds: None }],
+        counts: vec![("said so-and-so", 3)],
+        gpus: vec![Gpu {
+            device: 1,
+            uuid: Some("GPU-5".to_string()),
+            whole_uuid: None,
+            pci: Some("0000:01:00.0".to_string()),
+            total_bytes: Some(9),
+        }],
         holders: Some(vec![Holder {
             device: 0,
             library: "a \"b\"\\\n".to_string(),
@@ -158,6 +165,7 @@ fn json_of_little() {
         ..Report::default()
     };
     let wanted = r#"{
+  "schema_version": 1,
   "cachealloc": "1.2",
   "process": 7,
   "free_mode": "ordered",
@@ -165,22 +173,31 @@ fn json_of_little() {
   "hits": 0,
   "hit_rate": null,
   "driver_calls": {
-    "cuMemAlloc": {
+    "reserve": {
       "count": 2,
       "nanoseconds": 9
     }
   },
   "barriers": 0,
   "waits": {
-    "free": {
+    "free_mode_strict": {
       "count": 1,
       "nanoseconds": null
     }
   },
   "counts": {
-    "said": 3
+    "said_so_and_so": 3
   },
   "devices": {},
+  "gpus": [
+    {
+      "device": 1,
+      "uuid": "GPU-5",
+      "whole_uuid": null,
+      "pci": "0000:01:00.0",
+      "total_bytes": 9
+    }
+  ],
   "contexts": [],
   "libraries": [
     {

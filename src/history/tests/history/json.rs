@@ -4,13 +4,15 @@
 use std::fmt::Write;
 
 use cachealloc_history::{
-    Action, Block, BlockState, Describe, Entry, PoolKind, Segment, Settings, Snapshot, StackId,
+    Action, Block, BlockState, Describe, Device, Entry, HOST_DEVICE, PoolKind, Segment, Settings,
+    Snapshot, StackId,
 };
 
 pub fn snapshot(snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
     let segments = list(&snapshot.segments, |of| segment(of, describe));
     let dropped: u64 = snapshot.devices.iter().map(|device| device.dropped_count).sum();
-    let traces = list(&snapshot.devices, |device| {
+    let dropped = dropped + snapshot.host.dropped_count;
+    let mut of_device = |device: &Device| {
         let mut written = Vec::new();
         for entry in &device.entries {
             match entry.action {
@@ -22,10 +24,13 @@ pub fn snapshot(snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
             }
         }
         list(&written, |entry| self::entry(entry, snapshot, describe))
-    });
+    };
+    let traces = list(&snapshot.devices, &mut of_device);
+    let host_traces = of_device(&snapshot.host);
+    let host_segments = list(&snapshot.host_segments, |of| segment(of, describe));
     format!(
         r#"{{"segments": {segments}, "device_traces": {traces}, "external_annotations": [],
-        "host_segments": [], "host_traces": [], "allocator_settings": {}}}"#,
+        "host_segments": {host_segments}, "host_traces": {host_traces}, "allocator_settings": {}}}"#,
         settings(&snapshot.settings, dropped)
     )
 }
@@ -42,7 +47,7 @@ fn segment(segment: &Segment, describe: &mut dyn Describe) -> String {
         "active_size": {active}, "requested_size": {requested}, "stream": {},
         "segment_type": {:?}, "segment_pool_id": [{}, {}], "is_expandable": {},
         "frames": {}, "blocks": {}}}"#,
-        segment.device,
+        if segment.device == HOST_DEVICE { -1 } else { i64::from(segment.device) },
         segment.address,
         segment.bytes,
         segment.stream,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cachealloc_history::{
-    Action, Block, BlockState, Clock, Describe, Device, Entry, Frame, PoolKind, Segment, Settings,
-    Snapshot, StackId,
+    Action, Block, BlockState, Clock, Describe, Device, Entry, Frame, HOST_DEVICE, PoolKind,
+    Segment, Settings, Snapshot, StackId,
 };
 
 /// Numbers that are the same for the same seed.
@@ -33,7 +33,7 @@ pub const STACKS_COUNT: u64 = 40;
 const PAGE_BYTES: u64 = 2 << 20;
 const PAGES_COUNT: u64 = 8;
 
-/// Of one to three devices, with this many steps on each.
+/// Of one to three devices and often the host, with this many steps on each.
 pub fn snapshot(seed: u64, steps: u64) -> Snapshot {
     let mut random = Random(seed);
     let mut snapshot = Snapshot {
@@ -55,6 +55,16 @@ pub fn snapshot(seed: u64, steps: u64) -> Snapshot {
             recorded_from_start: true,
         });
     }
+    if !random.one_in(3) {
+        let mut world = World::new(HOST_DEVICE, &mut random);
+        (0..steps).for_each(|_| world.step());
+        snapshot.add(world.segments());
+        snapshot.host =
+            Device { entries: world.entries, dropped_count: 0, recorded_from_start: true };
+        if random.one_in(3) {
+            drop_oldest(&mut snapshot.host, &mut random);
+        }
+    }
     if random.one_in(3) {
         drop_oldest(&mut snapshot.devices[0], &mut random);
     }
@@ -63,7 +73,7 @@ pub fn snapshot(seed: u64, steps: u64) -> Snapshot {
 }
 
 fn drop_oldest(device: &mut Device, random: &mut Random) {
-    let dropped = random.below(device.entries.len() as u64);
+    let dropped = random.below(1 + device.entries.len() as u64);
     device.entries.drain(..dropped as usize);
     device.dropped_count = dropped;
 }
@@ -126,7 +136,10 @@ impl World {
             entries: Vec::new(),
             areas: Vec::new(),
             live: BTreeMap::new(),
-            next_address: 0x7f00_0000_0000 + u64::from(device) * (1 << 36),
+            next_address: match device {
+                HOST_DEVICE => 1 << 40,
+                ordinal => 0x7f00_0000_0000 + u64::from(ordinal) * (1 << 36),
+            },
             time_ns: 1 + random.below(1_000_000),
         }
     }
@@ -246,7 +259,7 @@ impl World {
     fn note(&mut self, action: Action, address: u64, bytes: u64, stream: u64, stack: StackId) {
         self.time_ns += 1 + self.random.below(5000);
         let time_ns = self.time_ns;
-        self.entries.push(Entry { time_ns, address, bytes, stream, stack, action });
+        self.entries.push(Entry { time_ns, address, bytes, stream, stack, action, range: 0 });
     }
 
     fn stack(&mut self) -> StackId {

@@ -32,7 +32,7 @@ for path in sys.argv[1:]:
     entries = [entry for entries in snapshot["device_traces"] for entry in entries]
     categories = {entry["category"] for entry in entries if "category" in entry}
     assert not categories or "unknown" in categories, (path, categories)
-    for entry in entries:
+    for entry in entries + snapshot["host_traces"]:
         if entry.get("category") == "unknown":
             del entry["category"]
     expected = json.load(open(path + ".json"))

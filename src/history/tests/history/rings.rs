@@ -74,5 +74,13 @@ fn time_at_its_end_does_not_wrap() {
 }
 
 fn entry(time_ns: u64, address: u64) -> Entry {
-    Entry { time_ns, address, bytes: 1, stream: 0, stack: StackId::NONE, action: Action::Alloc }
+    Entry {
+        time_ns,
+        address,
+        bytes: 1,
+        stream: 0,
+        stack: StackId::NONE,
+        action: Action::Alloc,
+        range: 0,
+    }
 }

@@ -1,6 +1,8 @@
 //! What the check accepts, and that it finds each way to break a snapshot.
 
-use cachealloc_history::{Action, Block, BlockState, Entry, Segment, Snapshot, StackId};
+use cachealloc_history::{
+    Action, Block, BlockState, Entry, HOST_DEVICE, Segment, Snapshot, StackId,
+};
 use proptest::prelude::*;
 
 use crate::random;
@@ -20,6 +22,8 @@ proptest! {
             device.recorded_from_start = true;
         }
         let entries = &mut snapshot.devices.last_mut().unwrap().entries;
+        // A device may have lost all of them.
+        prop_assume!(!entries.is_empty());
         let index = at.index(entries.len());
         let action = entries.remove(index).action;
         let last_dropped = snapshot.devices.last().unwrap().dropped_count > 0;
@@ -172,6 +176,13 @@ pub const BREAKAGES: &[Breakage] = &[
         snapshot.segments[2].blocks[0].state = BlockState::Allocated;
         snapshot.devices[1].entries.clear();
     }),
+    breakage("pinned memory that was never recorded", 8, |snapshot| {
+        snapshot.host.entries.clear();
+    }),
+    breakage("pinned memory freed and there", 7, |snapshot| {
+        let (address, bytes) = (snapshot.host_segments[0].address, SEGMENT_BYTES);
+        snapshot.host.entries.push(entry((90_000, &(Action::Free, address, bytes))));
+    }),
     breakage("a segment that was never recorded", 8, |snapshot| {
         let mut segment = snapshot.segments[0].clone();
         segment.address += 4 * SEGMENT_BYTES;
@@ -216,12 +227,19 @@ pub fn small() -> Snapshot {
         ]),
         device(&[(Action::SegmentAlloc, BASE, SEGMENT_BYTES)]),
     ];
+    let pinned = BASE + 8 * SEGMENT_BYTES;
+    let blocks = vec![block(pinned, SEGMENT_BYTES, SEGMENT_BYTES, BlockState::Allocated)];
+    snapshot.host_segments = vec![segment(HOST_DEVICE, pinned, false, blocks)];
+    snapshot.host = device(&[
+        (Action::SegmentAlloc, pinned, SEGMENT_BYTES),
+        (Action::Alloc, pinned, SEGMENT_BYTES),
+    ]);
     snapshot.clock = cachealloc_history::Clock { time_ns: 20_000, epoch_us: 1_790_000_000_000_000 };
     snapshot
 }
 
 fn entry((time_ns, &(action, address, bytes)): (u64, &(Action, u64, u64))) -> Entry {
-    Entry { time_ns, address, bytes, stream: 0, stack: StackId::NONE, action }
+    Entry { time_ns, address, bytes, stream: 0, stack: StackId::NONE, action, range: 0 }
 }
 
 fn block(address: u64, bytes: u64, requested_bytes: u64, state: BlockState) -> Block {
