@@ -63,6 +63,23 @@ int cachealloc_record(const char *what) CACHEALLOC_WEAK;
 int cachealloc_record_memory_history(const char *enabled, const char *context, const char *stacks, uint64_t max_entries,
                                      int device, int clear) CACHEALLOC_WEAK;
 
+/* Says which phase of the program the calling thread is in: from here to its cachealloc_range_pop. Ranges nest, each thread
+ * has its own, and what a thread allocates or frees meanwhile says so in the history ("step/forward"): in the
+ * `user_metadata` of a snapshot's entries, which PyTorch's viewer shows, and in `cachealloc top-sites --group range`.
+ *
+ *     cachealloc_range_push("forward");
+ *     ...
+ *     cachealloc_range_pop();
+ *
+ * name: a short text (256 bytes are kept, in UTF-8), which is the program's again afterwards. There is room for 16,384
+ *       different ranges: what has a name of its own each time ("step 1234") counts as what is around it once they are
+ *       used up, and so does what lies deeper than 64 ranges.
+ * Returns 0, also where nothing is recorded, or the library is off; EINVAL: NULL. */
+int cachealloc_range_push(const char *name) CACHEALLOC_WEAK;
+
+/* Ends the range that the calling thread entered last. Where there is none, nothing happens. */
+void cachealloc_range_pop(void) CACHEALLOC_WEAK;
+
 /* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
  * there. Blocks that the program holds stay, and with them the segments that they lie in.
  *

@@ -77,7 +77,7 @@ pub(crate) fn get() -> &'static Config {
 pub(crate) fn includes_this_program() -> bool {
     // SAFETY: C strings: constants, and a value of the environment.
     let names_programs = unsafe {
-        let text = libc::getenv(c"CACHEALLOC_CONF".as_ptr());
+        let text = libc::getenv(VARIABLE.as_ptr());
         let has = |key: &CStr| !libc::strstr(text, key.as_ptr()).is_null();
         !text.is_null() && (has(c"only") || has(c"except"))
     };
@@ -87,6 +87,50 @@ pub(crate) fn includes_this_program() -> bool {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     get().programs.include(&name)
+}
+
+/// Where the word `help` stands in the settings, the table is printed when the process starts, whether or not
+/// it starts CUDA; by the first process of a tree only, or a shell script would print it for each line.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = help_at_start;
+
+extern "C" fn help_at_start() {
+    // Every process that inherits the variables comes through here: the others read one variable, no more.
+    // SAFETY: C strings: constants, and values of the environment.
+    let asks = unsafe {
+        let (text, switch) =
+            (libc::getenv(VARIABLE.as_ptr()), libc::getenv(c"CACHEALLOC".as_ptr()));
+        let is_off = !switch.is_null() && libc::strcmp(switch, c"0".as_ptr()) == 0;
+        !text.is_null() && !is_off && !libc::strstr(text, c"help".as_ptr()).is_null()
+    };
+    if !asks {
+        return;
+    }
+    let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
+    let is_first = || !environment_of_parent().is_some_and(|parent| has_help_under_us(&parent));
+    if cachealloc_options::parse(&text.to_string_lossy()).0.help && is_first() {
+        log::look_for_stderr();
+        log::raw(cachealloc_options::help().as_bytes());
+    }
+}
+
+const VARIABLE: &CStr = c"CACHEALLOC_CONF";
+
+/// As the parent was started; None: that cannot be seen from here.
+fn environment_of_parent() -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{}/environ", std::os::unix::process::parent_id())).ok()
+}
+
+/// Whether a process of this environment has printed the table itself.
+fn has_help_under_us(environment: &[u8]) -> bool {
+    let variable = |name: &str| {
+        let mut values = environment.split(|byte| *byte == 0);
+        let value = values.find_map(|value| value.strip_prefix(name.as_bytes())).unwrap_or(b"");
+        String::from_utf8_lossy(value).into_owned()
+    };
+    let settings = variable("CACHEALLOC_CONF=");
+    variable("LD_PRELOAD=").contains("libcachealloc") && cachealloc_options::parse(&settings).0.help
 }
 
 /// The text of the environment, for threads of ours: they must not read it themselves, since the program
@@ -134,9 +178,6 @@ fn read() -> Config {
     ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
     // Printed at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
-    if config.help {
-        log::raw(cachealloc_options::help().as_bytes());
-    }
     #[cfg(feature = "break-rules")]
     break_rules();
     config

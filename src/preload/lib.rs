@@ -36,6 +36,7 @@ mod config;
 mod filter;
 mod heap;
 mod identity;
+mod left;
 mod lock;
 mod log;
 mod preserved;

@@ -2,4 +2,6 @@
 
 pub(crate) mod api;
 pub(crate) mod memory_api;
+mod nvtx;
+pub(crate) mod ranges;
 pub(crate) mod statistics;

@@ -3,10 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::CachedBlock;
+use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
 use crate::driver::sys::StreamHandle;
@@ -14,7 +16,6 @@ use crate::lock::lock;
 use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::thread::Thread;
 use crate::record::recorder::{Allocated, Freed};
-use crate::{config, record};
 
 /// Which request this is, and from where in the program.
 #[derive(Clone, Copy)]
@@ -55,58 +56,76 @@ pub(crate) fn free(
         true => context.recorder.free_requested(allocator, freed),
         false => context.recorder.freed(allocator, freed),
     }
-    free_recorded(context, allocator, freed, ready)
+    end(context, allocator, freed.block, freed.address, freed.requested_bytes);
+    free_in_core(context, allocator, freed.block, ready)
 }
 
-/// As `free`, but into a list of the thread cache, if one takes it. Call without the allocator's lock.
-#[inline]
-pub(crate) fn free_into_list(
+/// As `free`, but into a list of the thread cache, if one takes it, and where nothing is recorded. Call
+/// without the allocator's lock.
+#[inline(always)]
+pub(crate) fn free_into_list(thread: &Thread, context: &Context, block: &LiveBlock) {
+    if let Err(out) = put_into_list(thread, context, block) {
+        put_into_core(context, &mut lock(&context.allocator), out, block);
+    }
+}
+
+/// The same where the free is recorded: under the lock that orders the entry's event.
+#[cold]
+pub(crate) fn free_into_list_recorded(
     thread: &Thread,
     context: &Context,
     block: &LiveBlock,
-    freed: impl Fn() -> Freed,
+    freed: Freed,
 ) {
-    // An entry is made under the lock that orders its event.
-    let mut recording = record::is_on().then(|| lock(&context.allocator));
-    if let Some(allocator) = &mut recording {
-        context.recorder.freed(allocator, freed());
-    }
-    block.mark_cached();
-    let LiveBlock { block, address, bytes, requested_bytes, .. } = *block;
-    let cached = CachedBlock { address, bytes, block: block.0 };
-    if let Err(out) = context.thread_cache.put(thread, cached, requested_bytes) {
-        let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-        if out.id() == block {
-            free_recorded(context, &mut allocator, freed(), Ready::Everywhere);
-        } else {
-            take_back(context, &mut allocator, out);
-        }
+    let mut allocator = lock(&context.allocator);
+    context.recorder.freed(&mut allocator, freed);
+    if let Err(out) = put_into_list(thread, context, block) {
+        put_into_core(context, &mut allocator, out, block);
     }
 }
 
-/// As `free`, for a free that is in the history already.
-fn free_recorded(
+/// `Err` returns what must go to the core instead: this block, or an older one.
+#[inline(always)]
+fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Result<(), CachedBlock> {
+    block.mark_cached();
+    let LiveBlock { block, address, bytes, requested_bytes, .. } = *block;
+    let cached = CachedBlock { address, bytes, block: block.0 };
+    context.thread_cache.put(thread, cached, requested_bytes)
+}
+
+/// What the list did not take, when this block was freed.
+#[inline(never)]
+fn put_into_core(
     context: &Context,
     allocator: &mut Allocator,
-    freed: Freed,
-    ready: Ready,
-) -> Option<(Behind, EventRef)> {
-    end(context, allocator, freed);
-    free_in_core(context, allocator, freed.block, ready)
+    out: CachedBlock,
+    block: &LiveBlock,
+) {
+    if out.id() != block.block {
+        return take_back(context, allocator, out);
+    }
+    end(context, allocator, block.block, block.address, block.requested());
+    free_in_core(context, allocator, block.block, Ready::Everywhere);
 }
 
 /// As `free`, for a block of a private pool that no node and no work uses.
 pub(crate) fn free_unused(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.recorder.freed(allocator, freed);
-    end(context, allocator, freed);
+    end(context, allocator, freed.block, freed.address, freed.requested_bytes);
     allocator.free_unused(freed.block);
     note_allocated(context, allocator);
 }
 
 /// The block is the program's no more.
-fn end(context: &Context, allocator: &Allocator, freed: Freed) {
-    pagemap::vacate(freed.address);
-    context.correction.passed_by(allocator, freed.block, freed.requested_bytes);
+fn end(
+    context: &Context,
+    allocator: &Allocator,
+    block: BlockId,
+    address: u64,
+    requested_bytes: u64,
+) {
+    pagemap::vacate(address);
+    context.correction.passed_by(allocator, block, requested_bytes);
 }
 
 fn free_in_core(
@@ -127,24 +146,32 @@ pub(super) fn note_allocated(context: &Context, allocator: &Allocator) {
     context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
 }
 
-/// Gives a block of a thread cache to the program. `recording`: the allocator's lock, under which entries are
-/// made, where anything is recorded.
-#[inline]
+/// Gives a block of a thread cache to the program, where nothing is recorded.
+#[inline(always)]
 pub(crate) fn hand_out_cached(
     context: &Context,
-    recording: Option<&mut Allocator>,
+    cached: CachedBlock,
+    requested_bytes: u64,
+    requester: Requester,
+) -> u64 {
+    let CachedBlock { address, bytes, .. } = cached;
+    pagemap::occupy(address, kind_of(requester), bytes, requested_bytes, cached.id());
+    note_peak(context);
+    address
+}
+
+/// The same where it is recorded: under the allocator's lock, under which entries are made.
+pub(crate) fn hand_out_cached_recorded(
+    context: &Context,
+    allocator: &mut Allocator,
     cached: CachedBlock,
     requested_bytes: u64,
     call: Call,
 ) -> u64 {
-    let CachedBlock { address, bytes, .. } = cached;
-    let block = cached.id();
-    pagemap::occupy(address, kind_of(call.requester), bytes, requested_bytes, block);
-    if let Some(allocator) = recording {
-        let allocated = Allocated { block, address, bytes, requested_bytes };
-        context.recorder.allocated(allocator, allocated, call.requester, call.stack);
-    }
-    note_peak(context);
+    let address = hand_out_cached(context, cached, requested_bytes, call.requester);
+    let (block, bytes) = (cached.id(), cached.bytes);
+    let allocated = Allocated { block, address, bytes, requested_bytes };
+    context.recorder.allocated(allocator, allocated, call.requester, call.stack);
     address
 }
 
@@ -159,7 +186,7 @@ pub(crate) fn hand_out(
     hand_out_recorded(context, allocator, block, call)
 }
 
-/// The core has taken the block for a request. Recorded under the same lock, though the program gets it
+/// The core has taken the block for a request. Recorded under the same lock, though the program may get it
 /// later: a concurrent reader finds it in use.
 pub(crate) fn record_taken(
     context: &Context,
@@ -167,6 +194,9 @@ pub(crate) fn record_taken(
     block: &Allocation,
     call: Call,
 ) {
+    if rule_holds(Rule::ArrivedKeepsEvent) {
+        keep_event(block);
+    }
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     let allocated = Allocated {
         block: block.block,
@@ -175,6 +205,13 @@ pub(crate) fn record_taken(
         requested_bytes,
     };
     context.recorder.allocated(allocator, allocated, call.requester, call.stack);
+}
+
+/// Until now a tag referred to the event. Without the lock it may be over, and recorded for another free.
+fn keep_event(block: &Allocation) {
+    if let Some(event) = block.behind {
+        events::keep(event);
+    }
 }
 
 /// As `hand_out`, for a block already recorded by `record_taken`.
@@ -186,9 +223,8 @@ pub(crate) fn hand_out_recorded(
 ) -> u64 {
     let kind = kind_of(call.requester);
     let address = block.address;
-    // Until now a tag referred to the event, under this lock.
-    if let Some(event) = block.behind {
-        events::keep(event);
+    if !rule_holds(Rule::ArrivedKeepsEvent) {
+        keep_event(&block);
     }
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);

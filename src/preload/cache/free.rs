@@ -13,7 +13,7 @@ use cachealloc_core::order::{
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::StackId;
 
-use crate::cache::stream_frees;
+use crate::cache::{blocks, stream_frees};
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::api;
@@ -34,15 +34,45 @@ use crate::statistics::waits::{self, Wait};
 /// `cuMemFree` of an address. `None`: not ours, the driver decides.
 #[inline]
 pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
-    let claimed = Free::claim(thread, address)?;
-    Some(claimed.and_then(|free| {
-        let of_default_pool = free.is_of_default_pool();
-        let code = exported_blocks::after_free(free.context, free.plainly());
-        if code.is_ok() && of_default_pool {
-            free.context.pool_numbers.freed_plainly(free.block.requested_bytes);
-        }
-        code
-    }))
+    let block = match claim(thread, address)? {
+        Ok(block) => block,
+        Err(error) => return Some(Err(error)),
+    };
+    let context = block.context();
+    if !is_simple(&block, context) {
+        return Some(Free::new(thread, block).plainly());
+    }
+    pending::share_barrier(thread, context);
+    blocks::free_into_list(thread, context, &block);
+    Some(exported_blocks::after_free(context, Ok(())))
+}
+
+/// Whether this free has nothing to wait for, and nothing to do but to publish the block: what most frees
+/// come to where nothing was submitted since the program waited. `Free::plainly` would do the same.
+#[inline]
+fn is_simple(block: &LiveBlock, context: &Context) -> bool {
+    block.kind == Kind::Context
+        && !config::records()
+        && !config::writes_blocks()
+        && config::get().skip_barriers
+        && LEDGER.all_is_over(&context.covers)
+        && block.extent.may_list()
+}
+
+/// Takes the block from the program. `None`: in none of our segments. `Err`: no block that the program
+/// holds starts there, or another thread freed it first.
+#[inline(always)]
+fn claim(thread: &Thread, address: u64) -> Option<CuResult<LiveBlock>> {
+    match pagemap::place(address) {
+        Place::Elsewhere => None,
+        Place::Block(block) if block.claim() => Some(Ok(block)),
+        Place::Inside | Place::Block(_) => Some(Err(refused(thread))),
+    }
+}
+
+#[cold]
+fn refused(thread: &Thread) -> CuError {
+    thread.refused_inside_callback().unwrap_or(CuError::INVALID_VALUE)
 }
 
 /// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
@@ -123,22 +153,13 @@ impl Drop for InProgress<'_> {
 }
 
 impl<'a> Free<'a> {
-    /// `None`: in none of our segments. `Err`: no block that the program holds starts there, or another
-    /// thread freed it first.
-    #[inline]
+    /// The block was claimed.
+    fn new(thread: &'a Thread, block: LiveBlock) -> Free<'a> {
+        Free { thread, context: block.context(), block, stack: capture::of_free() }
+    }
+
     fn claim(thread: &'a Thread, address: u64) -> Option<CuResult<Free<'a>>> {
-        let refused =
-            || Some(Err(thread.refused_inside_callback().unwrap_or(CuError::INVALID_VALUE)));
-        let block = match pagemap::place(address) {
-            Place::Elsewhere => return None,
-            Place::Inside => return refused(),
-            Place::Block(block) => block,
-        };
-        if !block.claim() {
-            return refused();
-        }
-        let stack = capture::of_free();
-        Some(Ok(Free { thread, context: block.context(), block, stack }))
+        Some(claim(thread, address)?.map(|block| Free::new(thread, block)))
     }
 
     /// To the program, the block is from the default pool of the device.
@@ -152,8 +173,18 @@ impl<'a> Free<'a> {
         private_pools::have(&self.block)
     }
 
+    #[inline(never)]
+    fn plainly(self) -> CuResult {
+        let of_default_pool = self.is_of_default_pool();
+        let code = exported_blocks::after_free(self.context, self.route());
+        if code.is_ok() && of_default_pool {
+            self.context.pool_numbers.freed_plainly(self.block.requested_bytes);
+        }
+        code
+    }
+
     #[inline]
-    fn plainly(&self) -> CuResult {
+    fn route(&self) -> CuResult {
         let facts = facts(self.context);
         let route = match self.block.kind {
             Kind::Context => free_context_block(&facts),

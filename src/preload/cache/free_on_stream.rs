@@ -13,7 +13,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
-use crate::ordering::{barrier, captures};
+use crate::ordering::{across, barrier, captures};
 use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
@@ -28,8 +28,10 @@ impl Free<'_> {
             id = api::stream_get_id(stream).inspect_err(|_| self.block.give_back())?;
         }
         let facts = facts(self.context);
-        // In an exclusive process no other context has anything to wait for.
-        let elsewhere = !facts.exclusive && !core::ptr::eq(self.owner_of(stream), self.context);
+        // Where only one context has submitted, no other has anything to wait for.
+        let several =
+            !facts.exclusive || across::is_promised() && rule_holds(Rule::PromisedStreamsAreAsked);
+        let elsewhere = several && !core::ptr::eq(self.owner_of(stream), self.context);
         if elsewhere && self.is_private() {
             self.note_use_elsewhere(stream);
         }

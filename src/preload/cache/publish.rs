@@ -20,7 +20,11 @@ impl Free<'_> {
             return self.publish_past_lists();
         }
         self.look_behind();
-        blocks::free_into_list(self.thread, self.context, &self.block, || self.freed());
+        if config::records() {
+            blocks::free_into_list_recorded(self.thread, self.context, &self.block, self.freed());
+        } else {
+            blocks::free_into_list(self.thread, self.context, &self.block);
+        }
     }
 
     /// The next launch of its graph hands the block out again.

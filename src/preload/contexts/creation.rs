@@ -14,6 +14,7 @@ use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
 use crate::contexts::{self, Context, Home};
 use crate::driver::api;
+use crate::driver::hardware::Hardware;
 use crate::driver::sys::ContextHandle;
 use crate::driver_memory::limits;
 use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
@@ -29,6 +30,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         home: Home { handle, id },
         device: 0,
         device_bytes: u64::MAX,
+        hardware: Hardware::default(),
         explicit: observers::is_explicit(id),
         allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
@@ -69,6 +71,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
     if let Ok(bytes) = api::device_total_mem(context.device) {
         context.device_bytes = bytes as u64;
     }
+    context.hardware = Hardware::of(context.device);
     let mut allocator = empty_allocator(context.device, context.device_bytes);
     if record::is_on_for(context.device) {
         context.recorder.begin(&mut allocator, context.device, |_| 0);
@@ -81,7 +84,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
 /// memory fraction to be set first.
 pub(crate) fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(config::get().policy.clone());
-    allocator.set_limit(limits::collected_above(device, device_bytes));
+    limits::tell(&mut allocator, device, device_bytes);
     if ipc::any_exported() {
         allocator.keep_large_whole();
     }

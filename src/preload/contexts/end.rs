@@ -10,7 +10,7 @@ use crate::contexts::{Context, creation, registry};
 use crate::driver_memory::{limits, table};
 use crate::ipc::imports;
 use crate::lock::lock;
-use crate::ordering::pending;
+use crate::ordering::last_frees;
 use crate::process::patience::Patience;
 use crate::statistics::reading;
 use crate::{clock, pagemap};
@@ -29,7 +29,7 @@ fn destroy(context: &'static Context) -> Stats {
     context.last_barrier.forget();
     pagemap::remove_context(context);
     imports::context_ended(context.id);
-    pending::context_ended(context.id);
+    last_frees::context_ended(context.id);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may belong to another context by now.

@@ -53,6 +53,7 @@ pub(crate) struct EventRef(&'static Event);
 
 impl Events {
     /// An event to record. If none is free, one is created; `enter` makes the context current.
+    #[inline]
     pub(crate) fn take(
         &'static self,
         thread: &Thread,
@@ -60,13 +61,7 @@ impl Events {
     ) -> CuResult<EventRef> {
         let event = match self.spare_of(thread) {
             Some(event) => event,
-            None => {
-                let pooled = lock(&self.free).pop();
-                match pooled {
-                    Some(event) => event,
-                    None => self.create(enter)?,
-                }
-            }
+            None => self.take_pooled(enter)?,
         };
         event.references.store(1, Ordering::Relaxed);
         event
@@ -75,14 +70,27 @@ impl Events {
         Ok(EventRef(event))
     }
 
+    #[cold]
+    fn take_pooled(
+        &'static self,
+        enter: impl FnOnce(CreateEvent) -> CuResult<EventHandle>,
+    ) -> CuResult<&'static Event> {
+        let pooled = lock(&self.free).pop();
+        match pooled {
+            Some(event) => Ok(event),
+            None => self.create(enter),
+        }
+    }
+
     /// The event kept by this thread, if it belongs to this context.
+    #[inline]
     fn spare_of(&self, thread: &Thread) -> Option<&'static Event> {
         // SAFETY: null, or an event kept by `EventRef::keep`; events are leaked.
         let spare = unsafe { thread.spare_event.replace(null()).as_ref() }?;
         if core::ptr::eq(spare.owner, self) {
             return Some(spare);
         }
-        lock(&spare.owner.free).push(spare);
+        spare.is_free();
         None
     }
 
@@ -137,7 +145,16 @@ pub(crate) fn take_kept(id: EventId) -> Option<EventRef> {
     EventRef::of(id)
 }
 
+impl Event {
+    /// Nothing refers to its recording any more.
+    #[cold]
+    fn is_free(&'static self) {
+        lock(&self.owner.free).push(self);
+    }
+}
+
 impl EventRef {
+    #[inline]
     pub(crate) fn handle(&self) -> EventHandle {
         self.0.handle
     }
@@ -172,6 +189,7 @@ impl EventRef {
 
     /// Drops the reference. If it was the last one, the thread keeps the event for its next barrier, so
     /// a thread that frees repeatedly takes no lock for its events.
+    #[inline]
     pub(crate) fn keep(self, thread: &Thread) {
         let last = self.0.references.load(Ordering::Acquire) == 1;
         if last && thread.spare_event.get().is_null() {
@@ -180,6 +198,7 @@ impl EventRef {
     }
 
     /// Turns the reference into a word, for a thread-local without a destructor.
+    #[inline]
     pub(crate) fn into_raw(self) -> *const Event {
         let event: *const Event = self.0;
         core::mem::forget(self);
@@ -198,6 +217,7 @@ impl EventRef {
 }
 
 impl Clone for EventRef {
+    #[inline]
     fn clone(&self) -> EventRef {
         if rule_holds(Rule::EventNotReused) {
             self.0.references.fetch_add(1, Ordering::Relaxed);
@@ -207,11 +227,12 @@ impl Clone for EventRef {
 }
 
 impl Drop for EventRef {
+    #[inline]
     fn drop(&mut self) {
         let references = self.0.references.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(references != 0 || !rule_holds(Rule::EventNotReused), "a reference too many");
         if references == 1 {
-            lock(&self.0.owner.free).push(self.0);
+            self.0.is_free();
         }
     }
 }

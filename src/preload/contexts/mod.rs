@@ -20,6 +20,7 @@ use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
 use crate::driver::api;
+use crate::driver::hardware::Hardware;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::ordering::{LastBarrier, Sentinels};
 use crate::record::recorder::Recorder;
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     pub device: i32,
     /// Total memory of the device.
     pub device_bytes: u64,
+    /// Which one of the machine the device is.
+    pub hardware: Hardware,
     /// Made by `cuCtxCreate`; otherwise the device's primary context.
     pub explicit: bool,
     pub allocator: Mutex<Allocator>,

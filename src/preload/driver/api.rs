@@ -115,6 +115,13 @@ calls! {
     /// With a 0 at its end, in so many places.
     device_get_name(name: &mut [u8; 64], places: i32, device: i32) =
         cuDeviceGetName(name, places, device);
+    /// Such as `0000:01:00.0`, with a 0 at its end, in so many places.
+    device_get_pci_bus_id(address: &mut [u8; 32], places: i32, device: i32) =
+        cuDeviceGetPCIBusId(address, places, device);
+    /// Of the whole GPU, also where the device is a part of it.
+    device_get_uuid_of_whole(uuid: &mut Uuid, device: i32) = cuDeviceGetUuid(uuid, device);
+    /// Of the part of a GPU, where the device is one (MIG).
+    device_get_uuid_of_part(uuid: &mut Uuid, device: i32) = cuDeviceGetUuid_v2(uuid, device);
     device_get_default_mem_pool(device: i32) -> (pool: PoolHandle) =
         cuDeviceGetDefaultMemPool(&mut pool, device);
     mem_pool_get_attribute(pool: PoolHandle, attribute: u32) -> (value: u64) =

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod graphs;
+pub(crate) mod hardware;
 #[cfg(target_env = "gnu")]
 mod old_glibc;
 pub(crate) mod sys;

@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use cachealloc_core::Allocator;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::Limit;
 
@@ -91,7 +92,7 @@ pub(crate) fn set(device: i32, bytes: u64) -> bool {
     is_device(device) && {
         put(device, bytes, By::Call);
         contexts::all().filter(|context| context.device == device).for_each(|context| {
-            lock(&context.allocator).set_limit(collected_above(device, context.device_bytes));
+            tell(&mut lock(&context.allocator), device, context.device_bytes);
         });
         true
     }
@@ -104,7 +105,7 @@ pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<()
     devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
     for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
         let mut allocator = Patience::GivesUp.lock(&context.allocator).ok_or(libc::EBUSY)?;
-        allocator.set_limit(collected_above(context.device, context.device_bytes));
+        tell(&mut allocator, context.device, context.device_bytes);
     }
     Ok(())
 }
@@ -140,12 +141,15 @@ pub(crate) fn all() -> Vec<Limit> {
     all
 }
 
-/// The size against which an allocator collects garbage: the limit, else the whole device. Only if the
-/// option asks for it: the allocator itself refuses requests above.
-pub(crate) fn collected_above(device: i32, device_bytes: u64) -> Option<u64> {
+/// Tells an allocator how large the limit is, else the device: the room that it may fill, and the size against
+/// which it collects garbage. As a limit only if that is on: the allocator itself refuses requests above.
+pub(crate) fn tell(allocator: &mut Allocator, device: i32, device_bytes: u64) {
+    let limit_bytes = of(device).filter(|limit| *limit < device_bytes);
+    let bytes = limit_bytes.unwrap_or(device_bytes);
+    let known_bytes = (bytes != u64::MAX).then_some(bytes);
     let collects = config::get().policy.garbage_collection_threshold > 0.0;
-    let bytes = of(device).map_or(device_bytes, |limit| limit.min(device_bytes));
-    (collects && bytes != u64::MAX).then_some(bytes)
+    allocator.set_limit(known_bytes.filter(|_| collects));
+    allocator.set_room(known_bytes, limit_bytes.is_some());
 }
 
 /// Sets bytes aside. None: the limit does not allow them.

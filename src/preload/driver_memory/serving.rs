@@ -8,7 +8,7 @@ use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, pool_devices};
-use crate::record::capture;
+use crate::record::{HOST, capture};
 
 /// What a call asks for.
 #[derive(Clone, Copy)]
@@ -26,8 +26,10 @@ pub(crate) enum MemoryKind {
     /// From the named pool, or the default one.
     Pooled(Option<PoolHandle>),
     Array,
-    /// Physical memory of a device, to be mapped.
+    /// Physical memory of a device, or of `HOST`, to be mapped.
     Physical(i32),
+    /// Of the host, pinned or registered.
+    Host,
 }
 
 /// Where it is reported that the limit was in the way.
@@ -54,6 +56,9 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
         _ => current(),
     };
     let Some((mut device, mut context_id)) = place else { return Ok(None) };
+    if let MemoryKind::Host = kind {
+        device = HOST;
+    }
     if let MemoryKind::Pooled(pool) = kind {
         // It outlives the context in which it was requested.
         context_id = 0;
@@ -93,7 +98,7 @@ impl Asked {
                 return table::created(number, device, served.claimed_bytes);
             }
             MemoryKind::Array => Key::Array(number),
-            MemoryKind::Linear | MemoryKind::Pooled(_) => Key::Memory(number),
+            MemoryKind::Linear | MemoryKind::Pooled(_) | MemoryKind::Host => Key::Memory(number),
         };
         served.stack = capture::of_allocation();
         table::enter(key, served);

@@ -1,6 +1,6 @@
 //! The table of all memory that the driver serves the program itself: linear, pitched and managed
-//! memory, arrays, memory of pools, physical memory and where it is mapped. Always kept, so that a limit
-//! or a recording that begins later knows what is live. The limit and the recorder are told from here.
+//! memory, arrays, memory of pools, physical memory and where it is mapped, pinned memory of the host.
+//! Always kept, so that a limit or a recording that begins later knows what is live. The limit and the recorder are told from here.
 //!
 //! Calls that bypass our hooks are missed, and so are those served after the host ran out of memory. Memory whose
 //! end was missed ends when its address is served again.
@@ -43,6 +43,7 @@ pub(crate) enum Key {
 /// One allocation.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Served {
+    /// Or `HOST`.
     pub device: i32,
     pub bytes: u64,
     /// The context with which it ends; 0: with none.
@@ -111,7 +112,7 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
 
 /// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
 pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
-    lock(&TABLE).make_way(address, bytes);
+    lock(&TABLE).make_way(address, bytes, None);
 }
 
 /// A context is gone with what the driver served in it. Physical memory belongs to no context.
@@ -173,10 +174,11 @@ impl Table {
             served.stack = StackId::NONE;
         }
         match key {
-            Key::Memory(address) => self.make_way(address, served.bytes),
+            Key::Memory(address) => self.make_way(address, served.bytes, Some(served.device)),
             Key::Array(handle) => {
                 self.forget(key);
-                self.hide_within(handle, handle.saturating_add(served.bytes));
+                let end = handle.saturating_add(served.bytes);
+                self.hide_within(handle, end, Some(served.device));
             }
         }
         if let Some(shown) = served.shown(key) {
@@ -206,10 +208,10 @@ impl Table {
         ending.give_back();
     }
 
-    fn make_way(&mut self, address: u64, bytes: u64) {
+    fn make_way(&mut self, address: u64, bytes: u64, device: Option<i32>) {
         let end = address.saturating_add(bytes);
         self.memory_within(address, end).into_iter().for_each(|key| self.forget(key));
-        self.hide_within(address, end);
+        self.hide_within(address, end, device);
     }
 
     pub(crate) fn memory_within(&self, address: u64, end: u64) -> Vec<Key> {
@@ -219,13 +221,16 @@ impl Table {
         below.into_iter().chain(within).map(|(key, _)| *key).collect()
     }
 
-    /// Snapshots show no overlaps: what would overlap this range is over for them.
-    fn hide_within(&mut self, address: u64, end: u64) {
+    /// Snapshots show no overlaps: what would overlap this range, on this device, is over for them.
+    fn hide_within(&mut self, address: u64, end: u64, device: Option<i32>) {
         let kinds = [Key::Memory(0)..Key::Memory(end), Key::Array(0)..Key::Array(end)];
         for range in kinds {
             let below = self.served.range_mut(range).rev();
             for (key, served) in below {
                 let Some(shown) = served.shown(*key) else { continue };
+                if device.is_some_and(|device| device != shown.device) {
+                    continue;
+                }
                 if shown.address + shown.bytes <= address {
                     break;
                 }

@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool, Ready};
@@ -18,6 +18,7 @@ use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::graphs::names::NamedRanges;
 use crate::graphs::note_fence;
+use crate::left::{Left, Linked};
 use crate::lock::lock;
 use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
@@ -30,8 +31,15 @@ struct Note {
     next: *mut Note,
 }
 
+impl Linked for Note {
+    unsafe fn next(this: *mut Note) -> *mut *mut Note {
+        // SAFETY: valid, by the caller's word.
+        unsafe { &raw mut (*this).next }
+    }
+}
+
 /// The notes not read yet.
-static LEFT: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+static LEFT: Left<Note> = Left::new();
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -63,16 +71,8 @@ pub(crate) fn open(
 
 /// Called by the driver, perhaps in a thread of its own.
 extern "C" fn graph_is_gone(note: *mut c_void) {
-    let note = note.cast::<Note>();
-    let mut first = LEFT.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: made by `open`, and handed to the driver, which hands it back once.
-        unsafe { (*note).next = first };
-        match LEFT.compare_exchange_weak(first, note, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => first = now,
-        }
-    }
+    // SAFETY: made by `open`, and handed to the driver, which hands it back once.
+    unsafe { LEFT.leave(note.cast()) };
 }
 
 /// A graph or an executable was destroyed; if it keeps memory, a note is due.
@@ -90,12 +90,12 @@ pub(crate) fn keep_memory(device: i32) -> bool {
 }
 
 pub(crate) fn has_notes() -> bool {
-    !LEFT.load(Ordering::Relaxed).is_null()
+    !LEFT.is_empty()
 }
 
 /// Reads all notes left so far.
 pub(crate) fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
-    let mut note = LEFT.swap(null_mut(), Ordering::Acquire);
+    let mut note = LEFT.take();
     while !note.is_null() {
         // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
         let Note { pool, context, next } = *unsafe { Box::from_raw(note) };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::head::*;
 use super::reserve::reserve_take;
+use crate::left::{Left, Linked};
 
 pub(super) struct Own {
     free: [*mut Free; CLASSES_COUNT],
@@ -20,6 +21,13 @@ struct Free {
     next: *mut Free,
 }
 
+impl Linked for Free {
+    unsafe fn next(this: *mut Free) -> *mut *mut Free {
+        // SAFETY: valid, by the caller's word.
+        unsafe { &raw mut (*this).next }
+    }
+}
+
 pub(super) struct OwnCell(pub(super) UnsafeCell<Own>);
 // SAFETY: only the writer uses it.
 unsafe impl Sync for OwnCell {}
@@ -30,7 +38,7 @@ pub(super) static OWN: OwnCell = OwnCell(UnsafeCell::new(Own {
     section: null_mut(),
 }));
 /// Blocks of the writer's that other threads have freed.
-static GIVEN_BACK: AtomicPtr<Free> = AtomicPtr::new(null_mut());
+static GIVEN_BACK: Left<Free> = Left::new();
 
 /// The class of a block with its head, and how many bytes those of the class have.
 pub(super) fn class_of(bytes: usize) -> (usize, usize) {
@@ -88,7 +96,7 @@ impl Own {
     }
 
     fn take_given_back(&mut self) {
-        let mut next = GIVEN_BACK.swap(null_mut(), Ordering::Acquire);
+        let mut next = GIVEN_BACK.take();
         while !next.is_null() {
             let block = next;
             // SAFETY: a free block with its head.
@@ -128,15 +136,8 @@ pub(super) fn free_small(block: *mut u8, class: usize) {
         }
         return;
     }
-    let mut first = GIVEN_BACK.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the block is free, and this thread's until it is in the list.
-        unsafe { (*block).next = first };
-        match GIVEN_BACK.compare_exchange_weak(first, block, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => first = now,
-        }
-    }
+    // SAFETY: the block is free, and its class has room for a pointer.
+    unsafe { GIVEN_BACK.leave(block) };
 }
 
 /// Blocks of the program's heap that the writer has freed, chained by the head's field for sections.

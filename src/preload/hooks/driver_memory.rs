@@ -1,4 +1,4 @@
-//! Calls that create or end device memory of the driver (class `record` in the list), from their
+//! Calls that create or end memory of the driver (class `record` in the list), from their
 //! arguments to what is asked of the table (`driver_memory/table.rs`).
 
 use crate::driver::api;
@@ -9,13 +9,15 @@ use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
 use crate::hooks::{array_bytes, beside};
 use crate::process::bypass;
-use crate::record::capture;
+use crate::record::{HOST, capture};
 
 /// Such a call, about to be made.
 enum Call {
     Makes(Option<Asked>),
     /// With what was in the program's place for the pitch.
     MakesPitched(Option<Asked>, u64),
+    /// What the program has itself becomes the device's as well.
+    Registers(Option<Asked>),
     Maps,
     Ends(Ending),
 }
@@ -65,11 +67,11 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
         id::cuMemCreate => {
             // SAFETY: null, or the program's struct, which the driver reads as well.
             let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
-            let device = properties.and_then(|properties| properties.location.device());
-            let Some(device) = device else { return Ok(None) };
+            let Some(properties) = properties else { return Ok(None) };
+            let device = properties.location.device();
             let sized = words[1] != 0 && words[1].is_multiple_of(PAGE_BYTES);
-            let counts = words[0] != 0 && words[3] == 0 && sized;
-            Call::Makes(ask(MemoryKind::Physical(device), word(1), counts)?)
+            let counts = device.is_some() && words[0] != 0 && words[3] == 0 && sized;
+            Call::Makes(ask(MemoryKind::Physical(device.unwrap_or(HOST)), word(1), counts)?)
         }
         id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
             if words[0] != 0 && words[1] != 0 =>
@@ -79,6 +81,15 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             Call::Makes(ask(MemoryKind::Array, bytes, bytes != 0)?)
         }
         id::cuMemMap => Call::Maps,
+        id::cuMemHostAlloc | id::cuMemAllocHost_v2 => {
+            Call::Makes(ask(MemoryKind::Host, word(1), false)?)
+        }
+        id::cuMemHostRegister | id::cuMemHostRegister_v2 => {
+            Call::Registers(ask(MemoryKind::Host, word(1), false)?)
+        }
+        id::cuMemFreeHost | id::cuMemHostUnregister => {
+            Call::Ends(ending::ends(Key::Memory(word(0))))
+        }
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
             Call::Ends(ending::ends(Key::Array(word(0))))
         }
@@ -97,8 +108,9 @@ fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
         Call::Ends(ending) => ending.finish(code),
         _ if code.is_err() => {}
         Call::Makes(Some(asked)) => asked.served(made()),
+        Call::Registers(Some(asked)) => asked.served(words[0] as u64),
         Call::MakesPitched(Some(asked), before) => return pitched(words, made(), asked, before),
-        Call::Makes(None) | Call::MakesPitched(None, _) => {}
+        Call::Makes(None) | Call::MakesPitched(None, _) | Call::Registers(None) => {}
         Call::Maps => {
             let [address, bytes, handle] = [0, 1, 3].map(|at| words[at] as u64);
             table::mapped(address, bytes, handle, capture::of_allocation());

@@ -12,8 +12,9 @@ use crate::driver::sys::{
 };
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
+use crate::hooks::communication::makes_for_itself;
 use crate::hooks::{beside, common};
-use crate::ordering::{observers, pending, pinned, real_frees};
+use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
 use crate::statistics::waits::Wait;
 
@@ -29,7 +30,7 @@ pub(crate) fn alloc(
 
 /// `cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)`.
 pub(crate) fn alloc_as(
-    _function: &'static Function,
+    function: &'static Function,
     pointer: *mut usize,
     bytes: usize,
     flags: u32,
@@ -39,7 +40,7 @@ pub(crate) fn alloc_as(
         return real();
     }
     if flags & HOST_ALLOC_DEVICEMAP != 0 {
-        observers::visible(VisibleCause::DeviceMapped);
+        reached(function, VisibleCause::DeviceMapped);
     }
     let code = real();
     if code.is_ok() && !pointer.is_null() {
@@ -51,7 +52,7 @@ pub(crate) fn alloc_as(
 
 /// `cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)`.
 pub(crate) fn register(
-    _function: &'static Function,
+    function: &'static Function,
     pointer: usize,
     bytes: usize,
     flags: u32,
@@ -61,7 +62,7 @@ pub(crate) fn register(
         return real();
     }
     if flags & HOST_ALLOC_DEVICEMAP != 0 {
-        observers::visible(VisibleCause::DeviceMapped);
+        reached(function, VisibleCause::DeviceMapped);
     }
     pinned::registered_by(pointer, bytes, real)
 }
@@ -80,14 +81,19 @@ pub(crate) fn free(
 }
 
 /// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
-pub(crate) fn device_pointer(
-    _function: &'static Function,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn device_pointer(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
     if bypass::is_caching() {
-        observers::visible(VisibleCause::DevicePointer);
+        reached(function, VisibleCause::DevicePointer);
     }
     real()
+}
+
+/// From now on any kernel may reach host memory, unless it is a communication library's own: then only
+/// its kernels do.
+fn reached(function: &'static Function, cause: VisibleCause) {
+    if !makes_for_itself(function) {
+        observers::visible(cause);
+    }
 }
 
 /// `cuTexObjectCreate(texture, const CUDA_RESOURCE_DESC *, ...)`, `cuSurfObjectCreate(surface, desc)`:
@@ -158,18 +164,32 @@ pub(crate) fn managed(function: &'static Function, real: impl Fn() -> CuResult) 
     common::retried(function, real)
 }
 
-/// `cuMemCreate(handle, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
+/// `cuMemCreate(handle *, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
 pub(crate) fn vmm_create(
     function: &'static Function,
+    handle: *mut usize,
     properties: *const AllocationProperties,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
-    if bypass::is_caching() && properties.and_then(|made| made.location.device()).is_none() {
+    let on_host = properties.and_then(|made| made.location.device()).is_none();
+    // What is not for other processes need not be known.
+    let shareable = properties.is_some_and(|made| made.handle_types != 0);
+    let own = (on_host || shareable) && makes_for_itself(function);
+    if on_host && !own {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
-    common::retried(function, real)
+    let code = common::retried(function, real);
+    if code.is_ok() && own && !handle.is_null() {
+        // SAFETY: the driver has just written it.
+        let handle = unsafe { *handle };
+        beside(function, || communication::made(handle as u64));
+    }
+    code
 }
 
 /// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: memory from the pool may lie on the

@@ -16,7 +16,7 @@ use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
 use crate::hooks::{beside, stream_of};
-use crate::ordering::{LEDGER, captures, early_start, kernels, pinned};
+use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned};
 use crate::process::bypass;
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void **extra)`.
@@ -101,7 +101,8 @@ pub(crate) fn untyped(function: &'static Function, real: impl Fn() -> CuResult) 
     if !bypass::is_caching() {
         return real();
     }
-    common::submit(function, pinned::any() || LEDGER.visible.every_kernel(), real)
+    let visible = pinned::any() || communication::any() || LEDGER.visible.every_kernel();
+    common::submit(function, visible, real)
 }
 
 /// Host functions run on the host.
@@ -231,22 +232,26 @@ fn launch(
     if !bypass::is_caching() {
         return real();
     }
-    if pinned::any() && !LEDGER.visible.every_kernel() {
-        look_at_arguments(function, kernel, params, extra);
+    let mut visible = LEDGER.visible.every_kernel();
+    if !visible && (pinned::any() || communication::any()) {
+        visible = is_visible(function, kernel, params, extra);
     }
-    common::submit(function, LEDGER.visible.every_kernel(), real)
+    common::submit(function, visible, real)
 }
 
 #[cold]
-fn look_at_arguments(
+fn is_visible(
     function: &'static Function,
     kernel: usize,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-) {
-    let scan = || {
+) -> bool {
+    let mut visible = true;
+    beside(function, || {
         // SAFETY: the program's own argument arrays, valid for the launch by the driver's contract.
-        unsafe { kernels::scan(kernel, params.cast_const().cast(), extra.cast_const().cast()) };
-    };
-    beside(function, scan);
+        visible = unsafe {
+            kernels::is_visible(kernel, params.cast_const().cast(), extra.cast_const().cast())
+        };
+    });
+    visible
 }

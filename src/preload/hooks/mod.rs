@@ -7,6 +7,7 @@
 mod array_bytes;
 pub(crate) mod capture;
 pub(crate) mod common;
+pub(crate) mod communication;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod driver_memory;

@@ -13,7 +13,7 @@ use crate::hooks::observers::observed;
 use crate::hooks::{beside, common, guarded};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
-use crate::ordering::observers;
+use crate::ordering::{communication, observers};
 use crate::pagemap::{self, Extent, Kind, LiveBlock, Place};
 use crate::process::bypass;
 
@@ -218,7 +218,10 @@ pub(crate) fn retain_handle(
     if code.is_ok() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
-        beside(function, || table::retained(handle));
+        beside(function, || {
+            table::retained(handle);
+            communication::retained(handle);
+        });
     }
     code
 }

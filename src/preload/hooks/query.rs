@@ -3,13 +3,15 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::stream_frees;
 use crate::contexts::{Context, lookup};
-use crate::driver::sys::{ContextHandle, CuError, CuResult};
+use crate::driver::sys::{ContextHandle, CuError, CuResult, StreamHandle};
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded_with};
+use crate::hooks::{beside, common, guarded_with, stream_of};
 use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
+use crate::statistics::waits::Wait;
 
 /// A query that returns NOT_READY waits for frees that have returned and asks again: see
 /// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
@@ -24,15 +26,38 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Fn() -> CuResult
         return code;
     }
     let again = |thread: &Thread| {
+        let wait_for_left = || pending::wait_for_left(Wait::Query);
         // Waits no further than necessary.
         let waits: [&dyn Fn() -> bool; 3] =
-            [&|| pending::wait_own(thread), &pending::wait_for_left, &pending::wait_for_others];
+            [&|| pending::wait_own(thread), &wait_for_left, &pending::wait_for_others];
         let not_ready = Err(CuError::NOT_READY);
         waits
             .iter()
             .fold(code, |code, wait| if code == not_ready && wait() { real() } else { code })
     };
     guarded_with(function, again, || code)
+}
+
+/// `cuStreamSynchronize(stream)`. What was freed in the order of the stream before is over, and natively the
+/// device's again from here on.
+pub(crate) fn synchronize_stream(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    let stream = stream_of(function, stream);
+    let mut freed = None;
+    beside(function, || freed = stream_frees::freed_before(stream));
+    let code = real();
+    match (code, freed) {
+        (Ok(()), Some(freed)) => beside(function, || freed.are_over()),
+        (Ok(()), None) => {}
+        _ => common::note_lost(function, code),
+    }
+    code
 }
 
 /// `cuCtxSynchronize()`.

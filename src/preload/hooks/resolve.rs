@@ -7,9 +7,12 @@ use cachealloc_core::order::{BlindSpot, VisibleCause};
 use crate::driver::sys::{CuResult, Uuid};
 use crate::driver::table;
 use crate::functions::Function;
+use crate::hooks::beside;
 use crate::interpose::substitute;
+use crate::log;
 use crate::ordering::{elision, observers};
 use crate::process::bypass;
+use crate::record::caller;
 
 /// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real one
 /// runs with the caller's version and flags, then its pointer is replaced, also for `cuGetProcAddress`
@@ -52,7 +55,7 @@ const KNOWN_TABLES: [u128; 9] = [
 /// `cuGetExportTable(const void **table, const CUuuid *id)`: bypasses every hook. Passed on; after an
 /// unknown table nothing is taken for granted.
 pub(crate) fn export_table(
-    _function: &'static Function,
+    function: &'static Function,
     table_id: *const Uuid,
     real: impl Fn() -> CuResult,
 ) -> CuResult {
@@ -60,9 +63,22 @@ pub(crate) fn export_table(
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });
         if !KNOWN_TABLES.contains(&table_id) {
+            beside(function, || tell_of_table(table_id));
             observers::visible(VisibleCause::UnknownArguments);
             elision::note(BlindSpot::UnknownExportTable, "an unknown export table was handed out");
         }
     }
     real()
+}
+
+/// Says which one: what it is for can be found out only where it is asked for.
+#[cold]
+fn tell_of_table(table_id: u128) {
+    let part = |shift: u32, digits: u32| table_id >> shift & ((1 << (4 * digits)) - 1);
+    let (a, b, c, d) = (part(96, 8), part(80, 4), part(64, 4), part(48, 4));
+    log::info(format_args!(
+        "{} asks for the export table {a:08x}-{b:04x}-{c:04x}-{d:04x}-{:012x}, which is unknown",
+        caller::library().as_deref().unwrap_or("no library"),
+        part(0, 12)
+    ));
 }

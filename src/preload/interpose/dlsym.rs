@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "hint #34",
@@ -173,13 +173,16 @@ fn driver_function(address: *mut c_void, name: *const c_char) -> Option<*mut c_v
     substitute::for_address(address, name)
 }
 
+/// As characters of C, which are signed on one processor and not on another.
+const CAPITALS: core::ops::RangeInclusive<c_char> = b'A' as c_char..=b'Z' as c_char;
+
 /// `cu` and an upper-case letter. `name` is a C string: the program's promise to `dlsym`.
 fn looks_like_driver(name: *const c_char) -> bool {
     // SAFETY: reads stop at the first mismatch, so never behind the terminator.
     unsafe {
         *name == b'c' as c_char
             && *name.add(1) == b'u' as c_char
-            && (*name.add(2) as u8).is_ascii_uppercase()
+            && CAPITALS.contains(&*name.add(2))
     }
 }
 

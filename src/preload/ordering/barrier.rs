@@ -56,6 +56,7 @@ pub(crate) enum Ordered {
 /// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
 /// (measured); so they run one at a time, and a thread that waited often finds that the previous barrier
 /// covers its free.
+#[inline]
 pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
     let since = context.covers.pending_barriers.taken();
     let own_event = fresh_event(thread, context)?;
@@ -72,6 +73,7 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
 }
 
 /// Makes a barrier for this free alone, which the caller will wait for.
+#[inline(never)]
 pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
@@ -79,6 +81,7 @@ pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, 
 }
 
 /// Call with the gate held.
+#[inline(always)]
 fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     let (event, seen, mark) = record_inside(context, event)?;
@@ -112,10 +115,12 @@ pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recor
 
 /// Taken before the gate: while another thread's native free holds the context, the driver creates no
 /// event, and the begin of a capture must not wait for that (hazard 32).
+#[inline]
 fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
     context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
 }
 
+#[inline(always)]
 fn record_inside(context: &'static Context, event: EventRef) -> Result<RecordedEvent, Refused> {
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = stream_frees::mark(context);

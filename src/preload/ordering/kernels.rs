@@ -1,6 +1,6 @@
-//! A kernel's arguments: their sizes by kernel, and the search for addresses of pinned memory among
-//! their bytes (docs/ordering.md 4). Only while pinned memory is alive, and only until the first find:
-//! from then on every kernel counts as visible.
+//! Whether the host sees a kernel's work (docs/ordering.md 4): by whose it is, and by its arguments, among
+//! whose bytes addresses of pinned memory are looked for. Only while there is pinned memory or a
+//! communication library, and only until the first find: from then on every kernel counts as visible.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -14,7 +14,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
-use crate::ordering::{observers, pinned};
+use crate::ordering::{LEDGER, communication, observers, pinned};
 
 /// A kernel with more arguments than this counts as unknown.
 const ARGUMENTS_MAX: usize = 4096;
@@ -30,6 +30,8 @@ struct Kernel {
     handle: usize,
     /// Argument sizes; `None` if the driver does not report them.
     sizes: Option<Box<[usize]>>,
+    /// A communication library's: it was the first to launch it.
+    communicates: bool,
 }
 
 /// All kernels looked up so far.
@@ -41,16 +43,29 @@ const RECENT_COUNT: usize = 1024;
 /// Handles are addresses of objects at least this large.
 const HANDLE_SHIFT: u32 = 6;
 
-/// Searches the arguments of one launch.
+/// Whether the host sees the work of this launch.
 ///
 /// # Safety
 ///
 /// `params` and `extra` are null or the program's arguments of a launch of `kernel`.
-pub(crate) unsafe fn scan(
+pub(crate) unsafe fn is_visible(
     kernel: usize,
     params: *const *const c_void,
     extra: *const *const c_void,
-) {
+) -> bool {
+    // What is among its arguments is its own affair: no other kernel has it.
+    if communication::any() && find(kernel).communicates {
+        return rule_holds(Rule::CommunicationIsVisible);
+    }
+    if pinned::any() {
+        // SAFETY: the caller's promise.
+        unsafe { scan(kernel, params, extra) };
+    }
+    LEDGER.visible.every_kernel()
+}
+
+/// As `is_visible`.
+unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
     if !rule_holds(Rule::ArgumentsAreScanned) {
         return;
     }
@@ -122,7 +137,7 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     let kernel = known.unwrap_or_else(|| {
         let sizes = ask(handle, api::func_get_param_info)
             .or_else(|| ask(handle, api::kernel_get_param_info));
-        Box::leak(Box::new(Kernel { handle, sizes }))
+        Box::leak(Box::new(Kernel { handle, sizes, communicates: communication::may_call() }))
     });
     let mut kernels = lock(&KERNELS);
     let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);

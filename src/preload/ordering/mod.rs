@@ -1,11 +1,14 @@
 //! What a free has to wait for, and which observers its barrier does not order. Here: the state of every
 //! context, and of the process.
 
+pub(crate) mod across;
 pub(crate) mod barrier;
 pub(crate) mod captures;
+pub(crate) mod communication;
 pub(crate) mod early_start;
 pub(crate) mod elision;
 pub(crate) mod kernels;
+pub(crate) mod last_frees;
 pub(crate) mod native_wait;
 pub(crate) mod observers;
 pub(crate) mod pending;
@@ -75,6 +78,7 @@ impl LastBarrier {
         lock(&self.0).keep(number, event);
     }
 
+    #[inline]
     fn file(&self, number: BarrierNumber, event: EventRef) {
         let mut last = lock(&self.0);
         last.count += 1;
@@ -83,6 +87,7 @@ impl LastBarrier {
 }
 
 impl Last {
+    #[inline]
     fn keep(&mut self, number: BarrierNumber, event: EventRef) {
         if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
             self.barrier = Some((number, event));

@@ -12,7 +12,7 @@ use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
 };
 use crate::lock::lock;
-use crate::ordering::{LEDGER, elision, pending};
+use crate::ordering::{LEDGER, across, elision, pending};
 use crate::statistics::waits::Wait;
 use crate::{contexts, log};
 
@@ -33,16 +33,27 @@ pub(crate) struct SeenContext {
     pub primary_of: Option<i32>,
 }
 
-/// Records an observer. Returns when no barrier is pending that it could see past.
+/// Records an observer. Returns when no barrier is pending that it could see past; of a program that orders its
+/// contexts itself, none but those that other threads' frees have left elsewhere.
 pub(crate) fn observe(observer: Observer) {
+    if across::is_kept_by_program(observer) {
+        return;
+    }
     let mut waited = false;
     while LEDGER.note_observer(observer) {
         pending::wait_all(Wait::Observer);
-        LEDGER.exclusive.waited();
+        let all = !pending::is_left_to_others();
+        if all {
+            LEDGER.exclusive.waited();
+        }
         if !core::mem::replace(&mut waited, true) {
             log::info(format_args!(
                 "{observer:?} seen: frees wait like the native call from now on"
             ));
+        }
+        // The next observer waits in its turn.
+        if !all {
+            return;
         }
     }
 }
@@ -66,6 +77,10 @@ pub(crate) fn watch_submission() {
 
 #[cold]
 fn watch_submission_slowly() {
+    if across::is_promised() {
+        WATCH.store(false, Ordering::Relaxed);
+        return;
+    }
     if LEDGER.exclusive.observers() == 0
         && let Ok(id) = api::ctx_get_id(0)
         && LEDGER.exclusive.submits(id)
@@ -92,7 +107,7 @@ pub(crate) fn note_context(context: SeenContext) {
     }
     seen.push(context);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
-    if seen.len() < 2 || WATCH.load(Ordering::Relaxed) {
+    if seen.len() < 2 || WATCH.load(Ordering::Relaxed) || across::is_promised() {
         return;
     }
     // Unwatched submissions belong to the first context.
@@ -153,9 +168,9 @@ fn watch_no_more(devices_count: i32) {
 
 /// Libraries that give device memory to other hardware, each with the device file without which it
 /// cannot, by the beginning of its name: PyTorch and NCCL load some of them on every machine. EFA and
-/// RoCE use ibverbs.
+/// RoCE use ibverbs; the connection manager's file beside theirs is there without any card.
 const RDMA: [(&str, &str); 7] = [
-    ("libibverbs.so", "/dev/infiniband"),
+    ("libibverbs.so", "/dev/infiniband/uverbs"),
     ("libcufile.so", "/dev/nvidia-fs"),
     ("libgdrapi.so", "/dev/gdrdrv"),
     // Omni-Path, with its own library and as a provider inside libfabric.
@@ -188,10 +203,13 @@ pub(crate) fn inspect_libraries() {
     }
 }
 
-/// Whether a device file's name begins so; also true if we may not list the folder.
+/// Whether a device file's name begins so; also true if there is a folder that we may not list.
 fn exists(path: &str) -> bool {
     let (folder, begin) = path.rsplit_once('/').unwrap_or(("/", path));
-    let Ok(entries) = std::fs::read_dir(folder) else { return true };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+    };
     let mut names = entries.flatten().map(|entry| entry.file_name());
     names.any(|name| name.as_encoded_bytes().starts_with(begin.as_bytes()))
 }

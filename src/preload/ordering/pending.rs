@@ -13,8 +13,8 @@
 //!   returned.
 
 use core::ptr::null;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
@@ -25,23 +25,11 @@ use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
-use crate::lock::lock;
-use crate::ordering::LEDGER;
+use crate::ordering::last_frees::{self, FreeBarrier};
+use crate::ordering::{LEDGER, across};
 use crate::process::own_thread;
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
-
-/// A pending barrier whose thread has ended.
-#[derive(Clone)]
-struct LeftBarrier {
-    context_id: u64,
-    number: BarrierNumber,
-    event: EventRef,
-}
-
-/// The newest of each context, which includes those before it.
-static LEFT: Mutex<Vec<LeftBarrier>> = Mutex::new(Vec::new());
-static LEFT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// How long queries wait for the frees of other threads, all together: this long, plus this share of the
 /// elapsed time. A program that polls loses no more.
@@ -51,7 +39,11 @@ const POLL_EVERY: Duration = Duration::from_micros(20);
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// This thread's free made barrier `number`.
+#[inline]
 pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
+    if thread.tracked.get().elsewhere_than(context.id).is_some() {
+        put_aside(thread);
+    }
     let mut tracked = TrackedBarrier::new();
     tracked.track(context.id, number);
     thread.tracked.set(tracked);
@@ -59,6 +51,19 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
         Some(old) => old.keep(thread),
         None => thread::watch(),
     }
+}
+
+/// The thread's last free was in another context.
+#[cold]
+fn put_aside(thread: &Thread) {
+    if let Some(barrier) = take_last(thread).filter(|_| rule_holds(Rule::FreesInEachContext)) {
+        last_frees::put_aside(thread, barrier);
+    }
+}
+
+fn take_last(thread: &Thread) -> Option<FreeBarrier> {
+    let (context_id, number) = thread.tracked.replace(TrackedBarrier::new()).tracked()?;
+    Some(FreeBarrier { context_id, number, event: replace_event(thread, null())? })
 }
 
 /// This thread's free skipped its barrier and relies on the last one, if that is still pending.
@@ -76,7 +81,7 @@ pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
     }
 }
 
-/// Waits for the barrier of this thread's last free. False: there was none.
+/// Waits for the barriers of this thread's last frees. False: there was none.
 pub(crate) fn wait_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
@@ -85,40 +90,41 @@ pub(crate) fn wait_own(thread: &Thread) -> bool {
         wait_all(Wait::Query);
         return true;
     }
-    let Some((context_id, number)) = thread.tracked.get().tracked() else { return false };
-    let context = contexts::find(context_id);
-    let event = replace_event(thread, null());
-    thread.tracked.set(TrackedBarrier::new());
-    let (Some(context), Some(event)) = (context, event) else { return false };
-    wait_pending(context, number, &event);
+    wait_own_for(thread, Wait::Query)
+}
+
+fn wait_own_for(thread: &Thread, reason: Wait) -> bool {
+    let any = take_last(thread).is_some_and(|last| wait_for_one(&last, reason));
+    wait_for_each(&last_frees::take_aside(thread), reason) || any
+}
+
+/// False: there is none, or their contexts are gone.
+fn wait_for_each(barriers: &[FreeBarrier], reason: Wait) -> bool {
+    let mut any = false;
+    barriers.iter().for_each(|barrier| any |= wait_for_one(barrier, reason));
+    any
+}
+
+fn wait_for_one(barrier: &FreeBarrier, reason: Wait) -> bool {
+    let FreeBarrier { context_id, number, event } = barrier;
+    let Some(context) = contexts::find(*context_id) else { return false };
+    // Another thread may have waited for it since the query: then its result is stale.
+    if !context.covers.pending_barriers.is_pending(*number) {
+        return true;
+    }
+    let Some(_open) = context.stay_open() else { return true };
+    if waits::timed(reason, || api::relaxed(|| event.synchronize())).is_ok() {
+        context.covers.pending_barriers.complete(*number);
+    }
     true
 }
 
-fn wait_pending(context: &Context, number: BarrierNumber, event: &EventRef) {
-    // Another thread may have waited for it since the query: then its result is stale.
-    if !context.covers.pending_barriers.is_pending(number) {
-        return;
-    }
-    let Some(_open) = context.stay_open() else { return };
-    if waits::timed(Wait::Query, || api::relaxed(|| event.synchronize())).is_ok() {
-        context.covers.pending_barriers.complete(number);
-    }
-}
-
 /// Waits for the barriers of threads that have ended. False: there was none.
-pub(crate) fn wait_for_left() -> bool {
-    if LEFT_COUNT.load(Ordering::Acquire) == 0 {
-        return false;
-    }
+pub(crate) fn wait_for_left(reason: Wait) -> bool {
     // Kept in the list while we wait: another thread may query too.
-    let left = lock(&LEFT).clone();
-    for LeftBarrier { context_id, number, event } in &left {
-        if let Some(context) = contexts::find(*context_id) {
-            wait_pending(context, *number, event);
-        }
-    }
-    let is_over = |one: &LeftBarrier| left.iter().any(|waited| waited.is_as_late_as(one));
-    change_left(|all| all.retain(|one| !is_over(one)));
+    let left = last_frees::left();
+    wait_for_each(&left, reason);
+    last_frees::are_over(&left);
     !left.is_empty()
 }
 
@@ -160,15 +166,9 @@ fn patience_left() -> Duration {
     allowed.saturating_sub(Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed)))
 }
 
-/// The context is gone.
-pub(crate) fn context_ended(context_id: u64) {
-    if LEFT_COUNT.load(Ordering::Acquire) != 0 {
-        change_left(|all| all.retain(|left| left.context_id != context_id));
-    }
-}
-
 /// Waits for the last barrier of every context: something that earlier work may use is about to end, or
-/// an observer beyond the barriers is about to appear.
+/// an observer beyond the barriers is about to appear. Of a program that orders its contexts itself, for those of
+/// Note [The program's promise].
 pub(crate) fn wait_all(reason: Wait) {
     let broken = match reason {
         Wait::Teardown => !rule_holds(Rule::TeardownWaits),
@@ -178,7 +178,33 @@ pub(crate) fn wait_all(reason: Wait) {
     if broken {
         return;
     }
-    contexts::all().for_each(|context| wait(context, reason));
+    if !are_apart() {
+        return contexts::all().for_each(|context| wait(context, reason));
+    }
+    thread::with(|thread| wait_own_for(thread, reason));
+    wait_for_left(reason);
+    if let Some(context) = api::ctx_get_id(0).ok().and_then(contexts::find) {
+        wait(context, reason);
+    }
+}
+
+fn are_apart() -> bool {
+    across::is_promised() && rule_holds(Rule::PromisedContextsApart)
+}
+
+/// Whether `wait_all` has left a barrier pending.
+pub(crate) fn is_left_to_others() -> bool {
+    are_apart()
+        && contexts::all().any(|context| {
+            let Some(number) = context.covers.pending() else { return false };
+            let Some(event) = context.last_barrier.event(number) else { return false };
+            let Some(_open) = context.stay_open() else { return false };
+            let over = api::relaxed(|| event.query()).is_ok();
+            if over {
+                context.covers.pending_barriers.complete(number);
+            }
+            !over
+        })
 }
 
 /// As `wait_all`, for one context.
@@ -235,37 +261,18 @@ const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends: its pending barriers concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
-    let tracked = thread.tracked.replace(TrackedBarrier::new()).tracked();
-    let event = replace_event(thread, null());
-    if let (Some((context_id, number)), Some(event)) = (tracked, event)
-        && rule_holds(Rule::PendingBarrierOutlivesThread)
-    {
-        let own = LeftBarrier { context_id, number, event };
-        change_left(|all| {
-            if !all.iter().any(|other| other.is_as_late_as(&own)) {
-                all.retain(|other| !own.is_as_late_as(other));
-                all.push(own);
-            }
-        });
+    let aside = last_frees::take_aside(thread);
+    if rule_holds(Rule::PendingBarrierOutlivesThread) {
+        aside.into_iter().chain(take_last(thread)).for_each(last_frees::leave);
+    } else {
+        drop(take_last(thread));
     }
     let spare = thread.spare_event.replace(null());
     // SAFETY: kept by `EventRef::keep`, as if by `into_raw`, and taken out once.
     drop((!spare.is_null()).then(|| unsafe { EventRef::from_raw(spare) }));
 }
 
-impl LeftBarrier {
-    /// Whether a wait for this includes a wait for the other.
-    fn is_as_late_as(&self, other: &LeftBarrier) -> bool {
-        self.context_id == other.context_id && self.number >= other.number
-    }
-}
-
-fn change_left(change: impl FnOnce(&mut Vec<LeftBarrier>)) {
-    let mut left = lock(&LEFT);
-    change(&mut left);
-    LEFT_COUNT.store(left.len(), Ordering::Release);
-}
-
+#[inline]
 fn replace_event(thread: &Thread, event: *const Event) -> Option<EventRef> {
     let old = thread.tracked_event.replace(event);
     // SAFETY: every non-null pointer stored here came from `into_raw` and is taken out once.

@@ -4,14 +4,14 @@ use cachealloc_core::rules::Rule;
 
 use crate::driver::sys::CuResult;
 use crate::ordering::{LEDGER, observers, widen};
-use crate::process::thread::{self, Thread};
+use crate::process::thread;
 
 /// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
 /// synchronizing.
 #[inline(always)]
 pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     observers::watch_submission();
-    let lane = thread::with(Thread::lane);
+    let lane = thread::lane();
     LEDGER.begin(host_visible, lane);
     widen(Rule::ElisionNeedsEnded);
     widen(Rule::CoverNeedsSeen);

@@ -99,8 +99,8 @@ pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
     }
     // SAFETY: extents are never unmapped.
     let extent = unsafe { &*extent };
-    (address - extent.base().min(address) < extent.bytes() && address >= extent.base())
-        .then_some(extent)
+    // An address below the base is further from it than any segment is long.
+    (address.wrapping_sub(extent.base()) < extent.bytes()).then_some(extent)
 }
 
 /// Whether the radix can hold a segment at this base.
@@ -244,7 +244,7 @@ impl Extent {
     /// The slot of a block that starts at this address; none off the 512-byte grid.
     #[inline]
     fn slot_at(&self, address: u64) -> Option<&'static Slot> {
-        let offset = address - self.base();
+        let offset = address.wrapping_sub(self.base());
         let index = (offset / GRANULE_BYTES) as usize;
         let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
         // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.

@@ -40,6 +40,7 @@ pub(crate) struct LiveBlock {
     pub requested_bytes: u64,
     pub block: BlockId,
     word: u64,
+    slot: &'static Slot,
 }
 
 const FREE: u64 = 0;
@@ -64,7 +65,7 @@ const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
 impl Slot {
     /// The state of the block at this address of the segment.
     #[inline]
-    pub(super) fn place(&self, extent: &'static Extent, address: u64) -> Place {
+    pub(super) fn place(&'static self, extent: &'static Extent, address: u64) -> Place {
         let word = self.word.load(Ordering::Acquire);
         let kind = match state(word) {
             OF_CONTEXT => Kind::Context,
@@ -80,6 +81,7 @@ impl Slot {
             requested_bytes: bytes - slack,
             block: BlockId(self.block.load(Ordering::Relaxed)),
             word,
+            slot: self,
         })
     }
 
@@ -99,7 +101,7 @@ impl LiveBlock {
 
     /// An id that no other allocation of the process has, as `BUFFER_ID` promises.
     pub(crate) fn buffer_id(&self) -> u64 {
-        let buffer = &self.slot().buffer;
+        let buffer = &self.slot.buffer;
         let number = buffer.load(Ordering::Relaxed) & !FLAGS;
         if number != 0 {
             return BUFFER_IDS + u64::from(number);
@@ -115,11 +117,11 @@ impl LiveBlock {
     /// The program's `SYNC_MEMOPS` attribute for this allocation. It ends with the allocation; the
     /// driver's own attribute would stay with the segment.
     pub(crate) fn sync_memops(&self) -> bool {
-        self.slot().buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
+        self.slot.buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
     }
 
     pub(crate) fn set_sync_memops(&self, on: bool) {
-        let buffer = &self.slot().buffer;
+        let buffer = &self.slot.buffer;
         if on {
             buffer.fetch_or(SYNC_MEMOPS, Ordering::Relaxed);
         } else {
@@ -129,47 +131,45 @@ impl LiveBlock {
 
     /// The program uses the block on streams that its free does not name.
     pub(crate) fn note_other_stream(&self) {
-        self.slot().buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
+        self.slot.buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
     }
 
     pub(crate) fn is_on_other_streams(&self) -> bool {
-        self.slot().buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
+        self.slot.buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
     /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
-        let slot = self.slot();
         if !rule_holds(Rule::ClaimBeforeFree) {
             widen(Rule::ClaimBeforeFree);
-            slot.word.store(freeing, Ordering::Release);
+            self.slot.word.store(freeing, Ordering::Release);
             return true;
         }
-        slot.word.compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.slot
+            .word
+            .compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// The free failed: the program still holds the block.
     pub(crate) fn give_back(&self) {
-        self.slot().expect_state(FREEING, FREEING);
-        self.slot().word.store(self.word, Ordering::Release);
+        self.slot.expect_state(FREEING, FREEING);
+        self.slot.word.store(self.word, Ordering::Release);
     }
 
     /// The claimed block goes into a thread cache.
     #[inline]
     pub(crate) fn mark_cached(&self) {
-        self.slot().expect_state(FREEING, FREEING);
-        self.slot().word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
+        self.slot.expect_state(FREEING, FREEING);
+        self.slot.word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
     }
 
     /// The bytes requested from the cache, including the red zone after the block.
     #[inline]
     pub(crate) fn requested(&self) -> u64 {
         self.requested_bytes + config::zone_bytes()
-    }
-
-    fn slot(&self) -> &'static Slot {
-        self.extent.slot_at(self.address).expect("a live block starts on the grid")
     }
 }
 
@@ -188,7 +188,7 @@ fn next_buffer() -> u32 {
 
 /// Gives a block to the program. Call under the allocator's lock, or for a block that this thread took from a
 /// thread cache.
-#[inline]
+#[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let extent = extent_of(address).expect("a block lies in a segment");
     let slot = extent.slot_at(address).expect("blocks start on the grid");

@@ -30,7 +30,7 @@ pub(crate) fn say() {
     };
     let (mode, record) = (config.free_mode.word(), config.history.record.word());
     let limit = match limits::of(context.device) {
-        Some(bytes) => format!("{} MiB", bytes >> 20),
+        Some(bytes) => cachealloc_text::bytes(bytes),
         None => "none".to_string(),
     };
     log::info(format_args!(

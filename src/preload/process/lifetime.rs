@@ -9,6 +9,8 @@ use cachealloc_options::StatsOnExit;
 
 use crate::cache::zones;
 use crate::contexts::lookup;
+use crate::driver::table;
+use crate::functions::id;
 use crate::ordering::{captures, pending};
 use crate::process::patience::Patience;
 use crate::process::{self, bypass, introduction, own_thread, thread};
@@ -42,6 +44,10 @@ pub(crate) fn started(expect_signals: fn()) {
     }
     if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
         process::watch_end();
+    }
+    // Every driver from 11.4 on has it; without it no block belongs to a context.
+    if table::load() && !table::has(id::cuCtxGetCurrent) {
+        bypass::begin(format_args!("the driver has no cuCtxGetCurrent"));
     }
     expect_signals();
     live::serve(live::Service {

@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::null;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use cachealloc_core::order::{Lane, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -28,7 +28,6 @@ pub(crate) struct Thread {
     number: Cell<u32>,
     /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
-    lane: Cell<Option<Lane>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub tracked: Cell<TrackedBarrier>,
     pub tracked_event: Cell<*const Event>,
@@ -45,7 +44,6 @@ thread_local! {
             submits_on: Cell::new(None),
             number: Cell::new(0),
             is_programs: Cell::new(false),
-            lane: Cell::new(None),
             tracked: Cell::new(TrackedBarrier::new()),
             tracked_event: Cell::new(null()),
             spare_event: Cell::new(null()),
@@ -81,19 +79,51 @@ pub(crate) fn watch() {
     }
 }
 
+/// Where the thread is that has a lane of its own (`here`); 0 before the first submission. When it has ended,
+/// another may be there: one at a time all the same.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
+
+/// The lane in which the calling thread counts its submissions: the first thread that submits has its own.
+#[inline(always)]
+pub(crate) fn lane() -> Lane {
+    let (owner, here) = (OWNER.load(Ordering::Relaxed), here());
+    if owner == here {
+        return Lane::Own;
+    }
+    if owner == 0 { choose_lane(here) } else { Lane::Shared }
+}
+
+#[cold]
+fn choose_lane(here: usize) -> Lane {
+    match OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => Lane::Own,
+        Err(_) => Lane::Shared,
+    }
+}
+
+/// A number that no other thread has while this one lives: its thread pointer. A look at a thread-local
+/// variable would be a call.
+#[inline(always)]
+fn here() -> usize {
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the ABI has the thread pointer there, and nothing changes it while the thread lives.
+    unsafe {
+        core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register that the ABI keeps for this.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
 impl Thread {
-    /// The lane in which this thread counts its submissions: the first thread that submits has its own.
+    /// As the function.
     #[inline]
     pub(crate) fn lane(&self) -> Lane {
-        self.lane.get().unwrap_or_else(|| self.choose_lane())
-    }
-
-    #[cold]
-    fn choose_lane(&self) -> Lane {
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        let lane = if TAKEN.swap(true, Ordering::Relaxed) { Lane::Shared } else { Lane::Own };
-        self.lane.set(Some(lane));
-        lane
+        lane()
     }
 
     /// The driver's code if this thread is inside a host function of a stream, where nearly every call

@@ -94,7 +94,7 @@ fn global(name: &CStr) -> *const c_void {
     dlsym::real(libc::RTLD_DEFAULT, name.as_ptr())
 }
 
-fn own_addresses() -> Range<u64> {
+pub(super) fn own_addresses() -> Range<u64> {
     static OWN: OnceLock<Range<u64>> = OnceLock::new();
     OWN.get_or_init(|| cachealloc_stacks::object_range(capture as *const () as u64)).clone()
 }

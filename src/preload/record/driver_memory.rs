@@ -1,16 +1,18 @@
-//! The history of device memory that the driver serves the program itself, by device. Each allocation is
-//! recorded as a segment with one block, so that a snapshot shows *all* GPU memory and where it was
+//! The history of memory that the driver serves the program itself, by device, and of the host's that devices reach.
+//! Each allocation is recorded as a segment with one block, so that a snapshot shows *all* of it and where it was
 //! allocated. What is live is in `driver_memory/table.rs`, under whose lock all of this is called.
 
 use std::collections::BTreeMap;
 
-use cachealloc_history::lasting::layout::{IS_BLOCK, IS_THERE, OWNER_FOREIGN, SegmentRow};
+use cachealloc_history::lasting::layout::{
+    IS_BLOCK, IS_THERE, OWNER_FOREIGN, OWNER_HOST, SegmentRow,
+};
 use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
 
 use crate::clock::now_ns;
 use crate::record::lasting::{self, Owner};
 use crate::record::segments::Segments;
-use crate::record::{self, recorder};
+use crate::record::{self, HOST, ranges, recorder};
 
 /// An upper bound of the bytes that one segment of a cut takes.
 pub(crate) const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
@@ -24,6 +26,7 @@ pub(crate) struct Allocation {
     /// An array's is its handle.
     pub address: u64,
     pub bytes: u64,
+    /// Or `HOST`.
     pub device: i32,
     pub stack: StackId,
 }
@@ -121,11 +124,13 @@ impl OfDevice {
             stream: NO_STREAM,
             stack: recorder::shown_stack(allocation.stack),
             action,
+            range: ranges::now(),
         });
     }
 
     fn ring(&mut self, device: i32) -> &mut Ring {
-        let owner = self.owner.or_else(|| lasting::owner(OWNER_FOREIGN, device));
+        let kind = if device == HOST { OWNER_HOST } else { OWNER_FOREIGN };
+        let owner = self.owner.or_else(|| lasting::owner(kind, device));
         self.owner = owner;
         self.ring.get_or_insert_with(|| {
             if let Some(owner) = owner {
@@ -157,7 +162,7 @@ impl Allocation {
     pub(crate) fn segment(&self) -> Segment {
         let Allocation { address, bytes, stack, .. } = *self;
         Segment {
-            device: self.device.max(0) as u32,
+            device: self.device as u32,
             address,
             bytes,
             stream: NO_STREAM,

@@ -3,10 +3,12 @@
 //!
 //! Uses the core's types and the crates of history, options, stacks and Python. Never calls the driver.
 
+pub(crate) mod caller;
 pub(crate) mod capture;
 pub(crate) mod driver_memory;
 pub(crate) mod holders;
 pub(crate) mod lasting;
+pub(crate) mod ranges;
 pub(crate) mod recorder;
 mod segments;
 pub(crate) mod settings;
@@ -14,9 +16,12 @@ pub(crate) mod symbols;
 
 use std::sync::OnceLock;
 
-use cachealloc_history::Stacks;
+use cachealloc_history::{HOST_DEVICE, Stacks};
 
 use crate::{config, log};
+
+/// In the place of a device's number: the host, whose memory devices reach.
+pub(crate) const HOST: i32 = HOST_DEVICE as i32;
 
 /// The most that all stacks together may take: 48 MiB, some 200,000 different stacks of 30 frames.
 const STACK_WORDS_MAX: u64 = 6 << 20;
@@ -29,7 +34,7 @@ pub(crate) fn is_on() -> bool {
     config::records()
 }
 
-/// Whether memory of this device is recorded.
+/// Whether memory of this device is recorded. The host's is, whichever device is.
 pub(crate) fn is_on_for(device: i32) -> bool {
     is_on() && settings::get().includes(device)
 }

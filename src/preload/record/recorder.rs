@@ -11,13 +11,14 @@ use cachealloc_core::{
 use cachealloc_history::lasting::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,
 };
-use cachealloc_history::{Action, Entry, Ring, Rows, StackId};
+use cachealloc_history::{Action, Entry, NO_RANGE, Ring, Rows, StackId};
 use cachealloc_options::{Record, StackContext};
 
 use crate::clock::now_ns;
 use crate::lock::lock;
 use crate::record::holders::{Holders, StackTotals};
 use crate::record::lasting::{self, Owner};
+use crate::record::ranges;
 use crate::record::segments::Segments;
 use crate::record::settings;
 
@@ -263,6 +264,8 @@ impl Entries {
             stream: origin.stream,
             stack: shown_stack(stack),
             action,
+            // Of what is past the range is not known.
+            range: if self.at_ns.is_some() { NO_RANGE } else { ranges::now() },
         });
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cachealloc_options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
 
 use crate::config;
+use crate::record::HOST;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
@@ -68,7 +69,7 @@ pub(crate) fn now() -> Settings {
 
 impl Settings {
     pub(crate) fn includes(&self, device: i32) -> bool {
-        self.device.is_none_or(|only| only == device)
+        device == HOST || self.device.is_none_or(|only| only == device)
     }
 }
 

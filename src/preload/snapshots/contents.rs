@@ -29,6 +29,7 @@ use crate::pagemap::{self, Place};
 use crate::process::patience::Patience;
 use crate::process::silence;
 use crate::record;
+use crate::record::ranges;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::statistics::waits;
@@ -71,7 +72,7 @@ pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    names.prepare(stacks_of(&snapshot), silence::sign_of_life);
+    names.prepare(snapshot.stacks(), silence::sign_of_life);
     add_build_ids(&mut snapshot.settings.more, names);
     write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
     Ok(snapshot.dropped_count())
@@ -268,17 +269,20 @@ fn take() -> io::Result<Snapshot> {
     let (mut locked, section) = lock_with_room(contexts::every, true)?;
     for (context, allocator, _) in &mut locked {
         let Cut { segments, entries, dropped_count } = cut_locked(context, allocator, true);
-        gather.add(context.device.max(0) as usize, entries, dropped_count);
-        snapshot.segments.extend(segments);
+        gather.add(context.device.max(0) as u32, entries, dropped_count);
+        snapshot.add(segments);
     }
     let (segments, entries) = table::cut();
     for (device, entries, dropped_count) in entries {
-        gather.add(device.max(0) as usize, entries, dropped_count);
+        gather.add(device as u32, entries, dropped_count);
     }
-    snapshot.segments.extend(segments);
+    snapshot.add(segments);
     drop(locked);
     drop(section);
-    snapshot.devices = gather.finish();
+    (snapshot.devices, snapshot.host) = gather.finish();
+    // Behind the entries, so that there is a name for each of their numbers.
+    let ranges = Patience::GivesUp.lock(&ranges::ALL);
+    snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();
     snapshot.sort();
     Ok(snapshot)
 }
@@ -300,13 +304,6 @@ pub(crate) fn requested(block: &BlockView) -> u64 {
         Place::Block(live) => live.requested_bytes,
         _ => block.requested_bytes,
     }
-}
-
-fn stacks_of(snapshot: &Snapshot) -> impl Iterator<Item = StackId> {
-    let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
-    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let segments = snapshot.segments.iter().map(|segment| segment.stack);
-    entries.map(|entry| entry.stack).chain(blocks.map(|block| block.stack)).chain(segments)
 }
 
 pub(crate) fn settings() -> Settings {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cachealloc_core::Stats;
 use cachealloc_core::order::Observer;
 use cachealloc_options::Word;
+use cachealloc_text::{Bytes, Count as Amount, Time};
 
 use crate::ordering::LEDGER;
 use crate::process::patience::Patience;
@@ -43,29 +44,28 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     row(out, "process", "", format_args!("{}", std::process::id()))?;
     row(out, "free_mode", "", format_args!("{}", config::get().free_mode.word()))?;
     let (reserves, reserve_nanoseconds) = counters::reserves();
-    row(out, "allocations served", "", format_args!("{}", total.served))?;
-    row(out, "of these without the driver", "", format_args!("{}", total.hits()))?;
-    row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{reserves}"))?;
+    row(out, "allocations served", "", format_args!("{}", Amount(total.served)))?;
+    row(out, "of these without the driver", "", format_args!("{}", Amount(total.hits())))?;
+    row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{}", Amount(reserves)))?;
     for call in counters::calls().iter().filter(|call| call.count != 0) {
-        let milliseconds = call.nanoseconds.unwrap_or(0) as f64 / 1e6;
-        let value = format_args!("{} ({milliseconds:.1} ms)", call.count);
-        row(out, "driver calls: ", call.name, value)?;
+        let (count, time) = (Amount(call.count), Time(call.nanoseconds.unwrap_or(0)));
+        row(out, "driver calls: ", call.name, format_args!("{count} ({time})"))?;
     }
     if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
-        let saved = total.hits() as f64 * mean as f64 / 1e6;
-        row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved:.1} ms"))?;
+        let saved = Time(total.hits().saturating_mul(mean));
+        row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved}"))?;
     }
-    row(out, "reserved peak", "", format_args!("{:.1} MiB", mib(total.reserved_peak)))?;
-    row(out, "allocated peak", "", format_args!("{:.1} MiB", mib(total.allocated_peak)))?;
-    row(out, "barriers", "", format_args!("{}", total.barriers))?;
+    row(out, "reserved peak", "", format_args!("{}", Bytes(total.reserved_peak)))?;
+    row(out, "allocated peak", "", format_args!("{}", Bytes(total.allocated_peak)))?;
+    row(out, "barriers", "", format_args!("{}", Amount(total.barriers)))?;
     for what in Count::ALL.iter().filter(|what| counters::value(**what) != 0) {
-        row(out, what.text(), "", format_args!("{}", counters::value(*what)))?;
+        row(out, what.text(), "", format_args!("{}", Amount(counters::value(*what))))?;
     }
     for reason in Wait::ALL {
         let (count, nanoseconds) = waits::of(*reason);
         if count != 0 {
-            let milliseconds = nanoseconds as f64 / 1e6;
-            row(out, "waits, ", reason.text(), format_args!("{count} ({milliseconds:.1} ms)"))?;
+            let (count, time) = (Amount(count), Time(nanoseconds));
+            row(out, "waits, ", reason.text(), format_args!("{count} ({time})"))?;
         }
     }
     let causes = [
@@ -135,8 +135,4 @@ impl Totals {
     fn hits(&self) -> u64 {
         self.served.saturating_sub(counters::value(Count::SegmentsReserved))
     }
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / (1 << 20) as f64
 }

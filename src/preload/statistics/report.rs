@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
-use cachealloc_history::{Describe, Frame};
+use cachealloc_history::{Describe, Frame, is_source};
 use cachealloc_options::{Record, Word};
-use cachealloc_statistics::{CallSite, Holder, Recording, Report};
+use cachealloc_statistics::{CallSite, Gpu, Holder, Place, Recording, Report};
 
+use crate::driver::hardware::Hardware;
 use crate::driver_memory::limits;
 use crate::process::patience::Patience;
 use crate::record::holders::StackTotals;
@@ -49,6 +49,7 @@ fn take(patience: Patience, sites: bool) -> Report {
         process_id: std::process::id(),
         free_mode: config::get().free_mode.word(),
         contexts,
+        gpus: gpus(),
         calls: counters::calls(),
         waits: waits::all(),
         counts: counters::counts(),
@@ -59,6 +60,25 @@ fn take(patience: Patience, sites: bool) -> Report {
         limits: limits::all(),
         trims: scavenger::trims(),
     }
+}
+
+/// By device; several contexts may be on one.
+fn gpus() -> Vec<Gpu> {
+    let mut gpus: Vec<Gpu> = Vec::new();
+    for context in contexts::every() {
+        let Hardware { uuid, whole_uuid, pci } = &context.hardware;
+        if gpus.iter().all(|gpu| gpu.device != context.device) {
+            gpus.push(Gpu {
+                device: context.device,
+                uuid: uuid.clone(),
+                whole_uuid: whole_uuid.clone(),
+                pci: pci.clone(),
+                total_bytes: Some(context.device_bytes).filter(|bytes| *bytes != u64::MAX),
+            });
+        }
+    }
+    gpus.sort_unstable_by_key(|gpu| gpu.device);
+    gpus
 }
 
 fn recording_now() -> Option<Recording> {
@@ -128,13 +148,15 @@ fn call_site(device: i32, totals: &StackTotals, names: &mut Names) -> CallSite {
         blocks_count: totals.allocations_count.saturating_sub(totals.frees_count),
         allocations_count: totals.allocations_count,
         frames: if known {
-            names.frames(totals.stack).iter().map(line).collect()
+            names.frames(totals.stack).iter().map(|frame| shown(frame)).collect()
         } else {
             Vec::new()
         },
     }
 }
 
-fn line(frame: &Arc<Frame>) -> String {
-    format!("{} {}:{}", frame.name, frame.filename, frame.line)
+fn shown(frame: &Frame) -> cachealloc_statistics::Frame {
+    let Frame { name, filename, line } = frame.clone();
+    let place = if is_source(&filename) { Place::Line(line) } else { Place::Offset(line) };
+    cachealloc_statistics::Frame { name, filename, place }
 }

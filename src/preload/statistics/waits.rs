@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_statistics::Timed;
+use cachealloc_text::{count, time};
 
 use crate::clock::Instant;
 use crate::lock::lock;
@@ -115,10 +116,16 @@ pub(crate) fn print(names: &mut Names) {
         nanoseconds: sum.nanoseconds + total.nanoseconds,
     });
     let mut text = String::new();
-    let _ = writeln!(text, "cachealloc: waited {} times, {}", all.count, milliseconds(all));
+    let _ =
+        writeln!(text, "cachealloc: waited {} times, {}", count(all.count), time(all.nanoseconds));
     for (site, total) in sites.iter().take(SITES_SHOWN) {
         let reason = site.reason.text();
-        let _ = writeln!(text, "  {:>10} in {} waits: {reason}", milliseconds(*total), total.count);
+        let _ = writeln!(
+            text,
+            "  {:>10} in {} waits: {reason}",
+            time(total.nanoseconds),
+            count(total.count)
+        );
         for frame in names.frames(site.stack).iter().take(FRAMES_SHOWN) {
             let Frame { name, filename, line } = &**frame;
             let _ = writeln!(text, "             {name}  {filename}:{line}");
@@ -128,8 +135,4 @@ pub(crate) fn print(names: &mut Names) {
         let _ = writeln!(text, "  and at {} more places", sites.len() - SITES_SHOWN);
     }
     log::raw(text.as_bytes());
-}
-
-fn milliseconds(total: Total) -> String {
-    format!("{:.1} ms", total.nanoseconds as f64 / 1e6)
 }

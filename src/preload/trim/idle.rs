@@ -19,6 +19,7 @@ use std::time::Duration;
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Segment};
+use cachealloc_text::Bytes;
 
 use crate::cache::departures::{self, Departure};
 use crate::cache::{arenas, blocks, stream_frees};
@@ -148,7 +149,7 @@ impl Pass {
         let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
         let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
         if bytes > 0 {
-            log::info(format_args!("returned {} MiB of unused memory to the driver", bytes >> 20));
+            log::info(format_args!("returned {} of unused memory to the driver", Bytes(bytes)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What one context, or one device's memory of the driver's own, has of the file: a ring and rows, lent to
+//! What one context, or memory of the driver's own on one device or the host, has of the file: a ring and rows, lent to
 //! `history` in chunks.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::area::Area;
 use super::{AREA, make_once};
 use crate::lock::lock;
 
-/// A part of the file, for one context, or for one device's memory of the driver's own.
+/// A part of the file, for one of these.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     area: &'static Area,

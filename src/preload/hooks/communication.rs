@@ -1,0 +1,100 @@
+//! Calls by which memory comes to other processes in handles, and what makes and ends these: an observer,
+//! unless a communication library makes the call for itself (`ordering/communication.rs`).
+
+use cachealloc_core::order::Observer;
+
+use crate::driver::sys::CuResult;
+use crate::functions::Function;
+use crate::hooks::{beside, common};
+use crate::ordering::{communication, observers};
+use crate::process::bypass;
+
+/// `cuMemExportToShareableHandle(void *shareable, handle, type, flags)`.
+pub(crate) fn export(
+    function: &'static Function,
+    handle: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    shared(function, || communication::is_own(handle as u64), real)
+}
+
+/// `cuMemImportFromShareableHandle(handle *, void *shareable, type)`.
+pub(crate) fn import(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+    shared(function, || true, real)
+}
+
+/// `cuMulticastBindMem(multicast, .., handle, ..)`: of a device's memory to an object of several devices.
+pub(crate) fn bind(
+    function: &'static Function,
+    multicast: usize,
+    handle: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let own = || [multicast, handle].iter().all(|&one| communication::is_own(one as u64));
+    shared(function, own, real)
+}
+
+/// `own`: if a library makes the call, it does so for itself.
+fn shared(
+    function: &'static Function,
+    own: impl FnOnce() -> bool,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    beside(function, || {
+        if !(communication::is_for_itself() && own()) {
+            observers::observe(Observer::Ipc);
+        }
+    });
+    common::pass(function, real)
+}
+
+/// Whether a communication library makes the present call for itself. Inside another hook nothing is known of
+/// the caller, and nothing is exempt.
+pub(crate) fn makes_for_itself(function: &'static Function) -> bool {
+    let mut own = false;
+    beside(function, || own = communication::is_for_itself());
+    own
+}
+
+/// `cuMulticastCreate(handle *, const CUmulticastObjectProp *)`.
+pub(crate) fn multicast(
+    function: &'static Function,
+    handle: *mut usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    let code = common::retried(function, real);
+    if code.is_ok() && bypass::is_caching() && !handle.is_null() {
+        // SAFETY: the driver has just written it.
+        let handle = unsafe { *handle };
+        beside(function, || {
+            if communication::is_for_itself() {
+                communication::made(handle as u64);
+            }
+        });
+    }
+    code
+}
+
+/// `cuMemRelease(handle)`: a teardown.
+pub(crate) fn release(
+    function: &'static Function,
+    handle: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    communication::released_by(handle as u64, || common::pass(function, real))
+}
+
+/// `cuMemAddressReserve(address *, bytes, ..)`.
+pub(crate) fn reserve(
+    function: &'static Function,
+    bytes: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if bypass::is_caching() {
+        beside(function, || communication::reserves(bytes));
+    }
+    common::retried(function, real)
+}

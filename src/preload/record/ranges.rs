@@ -1,0 +1,159 @@
+//! Ranges: which phase of the program a thread is in, in the program's own words. A thread opens and closes its
+//! ranges like brackets, and each entry of the history has the number of the innermost one that is open in its thread.
+//!
+//! A number stands for a range and all around it, `step/forward`. There are only so many: names that are different
+//! each time (`step 1234`) count as what is around them once the numbers have run out.
+
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use cachealloc_history::NO_RANGE;
+
+use crate::lock::lock;
+use crate::record;
+
+/// Names of 256 bytes then take 4 MiB.
+const RANGES_MAX: usize = 1 << 14;
+const NAME_BYTES_MAX: usize = 256;
+/// Ranges further inside count as the one around them.
+const DEPTH_MAX: usize = 64;
+/// Ranges that a thread finds again without the lock.
+const KNOWN_MAX: usize = 1 << KNOWN_BITS;
+const KNOWN_BITS: u32 = 4;
+
+/// What a thread has open.
+struct Thread {
+    /// The innermost one.
+    now: Cell<u16>,
+    open: RefCell<Open>,
+}
+
+struct Open {
+    depth: usize,
+    /// Around each of them.
+    around: [u16; DEPTH_MAX],
+    known: [Known; KNOWN_MAX],
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    around: u16,
+    name: &'static str,
+    range: u16,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        let nothing = Known { around: NO_RANGE, name: "", range: NO_RANGE };
+        let open = Open { depth: 0, around: [NO_RANGE; DEPTH_MAX], known: [nothing; KNOWN_MAX] };
+        Thread { now: Cell::new(NO_RANGE), open: RefCell::new(open) }
+    };
+}
+
+/// A range was entered while something was recorded.
+static HAVE_BEEN: AtomicBool = AtomicBool::new(false);
+
+/// All there have been. They stay: entries have their numbers.
+pub(crate) struct Ranges {
+    numbers: Option<HashMap<(u16, &'static str), u16>>,
+    /// The range around it, and the name; of number 1 the first.
+    all: Vec<(u16, &'static str)>,
+}
+
+pub(crate) static ALL: Mutex<Ranges> = Mutex::new(Ranges { numbers: None, all: Vec::new() });
+
+/// Whether there is nothing to do: nothing is recorded, and no range is open that was entered while something was,
+/// which must be left in its turn.
+#[inline]
+pub(crate) fn are_idle() -> bool {
+    !record::is_on() && !HAVE_BEEN.load(Ordering::Relaxed)
+}
+
+/// The calling thread enters a range.
+pub(crate) fn push(name: &[u8]) {
+    THREAD.with(|Thread { now, open }| {
+        // A signal handler that calls this in the midst of it is not obeyed.
+        let Ok(mut open) = open.try_borrow_mut() else { return };
+        let open = &mut *open;
+        if !record::is_on() && open.depth == 0 {
+            return;
+        }
+        HAVE_BEEN.store(true, Ordering::Relaxed);
+        let around = now.get();
+        if let Some(place) = open.around.get_mut(open.depth) {
+            *place = around;
+            let name = &name[..name.len().min(NAME_BYTES_MAX)];
+            let known = &mut open.known[place_of(around, name)];
+            let is_it = known.around == around && known.name.as_bytes() == name;
+            // One without a name is as what is around it.
+            if !is_it && !name.is_empty() {
+                *known = lock(&ALL).known(around, &String::from_utf8_lossy(name));
+            }
+            now.set(if name.is_empty() { around } else { known.range });
+        }
+        open.depth += 1;
+    });
+}
+
+/// And leaves the innermost one.
+pub(crate) fn pop() {
+    if are_idle() {
+        return;
+    }
+    THREAD.with(|Thread { now, open }| {
+        let Ok(mut open) = open.try_borrow_mut() else { return };
+        let Some(depth) = open.depth.checked_sub(1) else { return };
+        open.depth = depth;
+        if let Some(around) = open.around.get(depth) {
+            now.set(*around);
+        }
+    });
+}
+
+/// The number of the calling thread's innermost range.
+#[inline]
+pub(crate) fn now() -> u16 {
+    if are_idle() { NO_RANGE } else { THREAD.with(|thread| thread.now.get()) }
+}
+
+impl Ranges {
+    /// What all of them are called, by number.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        for (around, name) in &self.all {
+            let around = texts.get(usize::from(*around)).map_or("", |text| text.as_str());
+            let slash = if around.is_empty() { "" } else { "/" };
+            texts.push(format!("{around}{slash}{name}"));
+        }
+        texts
+    }
+
+    fn known(&mut self, around: u16, name: &str) -> Known {
+        let numbers = self.numbers.get_or_insert_default();
+        let known: &HashMap<(u16, &str), u16> = numbers;
+        if let Some(&range) = known.get(&(around, name)) {
+            let name = self.all.get(usize::from(range) - 1).map_or("", |known| known.1);
+            return Known { around, name, range };
+        }
+        if self.all.len() == RANGES_MAX {
+            return Known { around, name: "", range: around };
+        }
+        let name: &'static str = Box::leak(name.into());
+        self.all.push((around, name));
+        let range = self.all.len() as u16;
+        numbers.insert((around, name), range);
+        Known { around, name, range }
+    }
+}
+
+/// By both ends of the name, its length, and what is around it, mixed so that names of one nest hardly meet.
+#[inline]
+fn place_of(around: u16, name: &[u8]) -> usize {
+    let first = name.first_chunk().map_or(0, |begin| u32::from_le_bytes(*begin));
+    let last = name.last_chunk().map_or(0, |end| u32::from_le_bytes(*end));
+    let word = u64::from(first) << 32 ^ u64::from(last) ^ (name.len() as u64) << 56;
+    let mixed = (word ^ u64::from(around) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - KNOWN_BITS)) as usize
+}
