@@ -48,7 +48,6 @@ codes! {
     CAPTURED_EVENT = 907,
     STREAM_CAPTURE_WRONG_THREAD = 908,
     GRAPH_EXEC_UPDATE_FAILURE = 910,
-    UNKNOWN = 999,
 }
 
 /// An opaque handle: context, stream, event, function, graph, node.

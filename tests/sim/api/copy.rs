@@ -13,6 +13,7 @@ use crate::abi::{Code, Copy2D, Copy3D, DevicePtr, Handle, Outcome, Side3D};
 use crate::call::Call;
 use crate::model::op::{CopyWork, Plane, Work};
 use crate::model::raw;
+use crate::model::stream::StreamKind;
 
 driver! {
     fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz: (
@@ -134,6 +135,11 @@ fn batch(
     count: usize,
     stream: Handle,
 ) -> Outcome {
+    let stream = call.stream(stream)?;
+    // Measured: the legacy stream takes none, the stream of a thread does.
+    if call.world().streams.get(stream)?.kind == StreamKind::Legacy {
+        return Err(Code::INVALID_VALUE);
+    }
     let (dsts, srcs, sizes) = lists;
     let places = dsts.list(count)?.into_iter().zip(srcs.list(count)?).zip(sizes.list(count)?);
     for ((dst, src), bytes) in places {

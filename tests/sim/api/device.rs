@@ -28,20 +28,24 @@ driver! {
         value.put(attribute_value(attribute))
     }
 
-    fn cuDeviceGetUuid, cuDeviceGetUuid_v2: (uuid: Out<[u8; 16]>, device: i32) |call| {
-        let mut bytes = *b"simulated device";
-        bytes[15] = check(device)? as u8;
-        uuid.put(bytes)
+    fn cuDeviceGetUuid: (uuid: Out<[u8; 16]>, device: i32) |call| {
+        uuid.put(uuid_of(b"simulated device", check(device)?))
+    }
+
+    // Of a part of a GPU its own, where the first version has that of the whole.
+    fn cuDeviceGetUuid_v2: (uuid: Out<[u8; 16]>, device: i32) |call| {
+        let name = if config().is_mig { b"simulated a part" } else { b"simulated device" };
+        uuid.put(uuid_of(name, check(device)?))
     }
 
     fn cuDeviceGetPCIBusId: (name: Out<u8>, room: i32, device: i32) |call| {
         let device = check(device)?;
-        put_text(name, room.max(0) as usize, &format!("0000:{device:02X}:00.0"))
+        put_text(name, room.max(0) as usize, &pci_of(device))
     }
 
     fn cuDeviceGetByPCIBusId: (device: Out<i32>, name: In<u8>) |call| {
         let name = text(name)?;
-        let of = |number: &usize| name == format!("0000:{number:02X}:00.0");
+        let of = |number: &usize| name == pci_of(*number);
         let found = (0..config().devices).find(of).ok_or(Code::INVALID_DEVICE)?;
         device.put(found as i32)
     }
@@ -137,14 +141,23 @@ pub fn check(device: i32) -> Outcome<usize> {
     known.ok_or(Code::INVALID_DEVICE)
 }
 
+fn uuid_of(name: &[u8; 16], device: usize) -> [u8; 16] {
+    let mut bytes = *name;
+    bytes[15] = (config().first_device + device) as u8;
+    bytes
+}
+
+fn pci_of(device: usize) -> String {
+    format!("0000:{:02X}:00.0", config().first_device + device)
+}
+
 /// Waits for the primary context's work and destroys it; retained or not, its handle ends.
 fn end_primary(call: &mut Call, device: usize) -> Outcome {
     let handle = call.world().primaries[device].context;
     if handle == 0 {
         return Ok(());
     }
-    let (thread, name) = (call.thread, call.name);
-    call.world().forbid_unsafe(thread, name)?;
+    call.forbid_unsafe()?;
     let deps = call.world().context_deps(handle)?;
     call.wait_all(deps);
     call.world().destroy_context(handle);

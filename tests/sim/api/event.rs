@@ -32,6 +32,7 @@ driver! {
 
     fn cuEventQuery: (event: Handle) |call| {
         refuse_captured(call, event)?;
+        call.forbid_unsafe()?;
         let (done, op, context) = {
             let event = call.world().events.get(event)?;
             (event.done(), event.op.clone(), event.context)
@@ -45,9 +46,7 @@ driver! {
 
     fn cuEventSynchronize: (event: Handle) |call| {
         refuse_captured(call, event)?;
-        // Measured: other threads' global captures are killed by it.
-        let (thread, name) = (call.thread, call.name);
-        call.world().forbid_unsafe(thread, name)?;
+        call.forbid_unsafe()?;
         let known = call.world().events.get(event)?;
         let (op, context) = (known.op.clone(), known.context);
         op.iter().for_each(|op| call.wait(op));

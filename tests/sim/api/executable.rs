@@ -15,16 +15,19 @@ driver! {
         executable: Out<Handle>, graph: Handle, error_node: Out<Handle>, log: Out<u8>, room: usize
     ) |call| {
         error_node.put_if_asked(0);
+        call.forbid_unsafe()?;
         executable.put(call.world().instantiate(graph, 0)?)
     }
 
     fn cuGraphInstantiateWithFlags: (executable: Out<Handle>, graph: Handle, flags: u64) |call| {
+        call.forbid_unsafe()?;
         executable.put(call.world().instantiate(graph, flags)?)
     }
 
     fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz: (
         executable: Out<Handle>, graph: Handle, params: Out<InstantiateParams>
     ) |call| {
+        call.forbid_unsafe()?;
         let known = params.get()?;
         let made = call.world().instantiate(graph, known.flags)?;
         params.put(InstantiateParams { error_node: 0, result: 0, ..known })?;
@@ -32,6 +35,7 @@ driver! {
     }
 
     fn cuGraphExecDestroy: (executable: Handle) |call| {
+        call.forbid_unsafe()?;
         call.world().destroy_executable(executable)
     }
 

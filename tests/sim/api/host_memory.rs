@@ -20,8 +20,7 @@ driver! {
         }
         let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
         let Kind::Host { .. } = found.kind else { return Err(Code::INVALID_VALUE) };
-        let (thread, name) = (call.thread, call.name);
-        call.world().forbid_unsafe(thread, name)?;
+        call.forbid_unsafe()?;
         wait_for_everything(call)?;
         call.world().discard(address);
         Ok(())
@@ -37,6 +36,8 @@ driver! {
         if world.memory.find(address).is_some() || world.memory.find(last).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
+        call.forbid_unsafe()?;
+        let world = call.world();
         let ctx = world.contexts.get(context)?.id;
         world.memory.insert(address, bytes as u64, Kind::Registered { flags }, ctx, 0);
         Ok(())

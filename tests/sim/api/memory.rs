@@ -71,8 +71,7 @@ driver! {
 
 pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     let context = call.context()?;
-    let (thread, name) = (call.thread, call.name);
-    call.world().forbid_unsafe(thread, name)?;
+    call.forbid_unsafe()?;
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -101,14 +100,13 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
 fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
     let (kind, bytes, ctx) = (found.kind, found.bytes, found.ctx);
-    let (thread, name) = (call.thread, call.name);
     match kind {
         Kind::Device | Kind::Managed => {}
         Kind::Pool { .. } => return free_pool_memory(call, address),
         Kind::Graph => return free_graph_memory(call, address),
         _ => return Err(Code::INVALID_VALUE),
     }
-    call.world().forbid_unsafe(thread, name)?;
+    call.forbid_unsafe()?;
     call.spend(cost_ns(bytes));
     let context = *call.world().context_handles.get(&ctx).ok_or(Code::INVALID_VALUE)?;
     // From here on no other call can name the block, while work in flight may still use it.

@@ -61,6 +61,7 @@ driver! {
 
     fn cuMemPoolTrimTo: (pool: Handle, keep: usize) |call| {
         find(call, pool)?;
+        call.forbid_unsafe()?;
         call.world().trim_pools(Some(keep as u64));
         Ok(())
     }
@@ -133,6 +134,7 @@ fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<D
         return alloc_node(call, bytes, device, stream);
     }
     call.check_legacy(stream)?;
+    call.forbid_unsafe()?;
     let at = call.ns();
     call.world().pool_alloc(pool, bytes, stream, at)
 }
@@ -159,10 +161,13 @@ fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     }
     match kind {
         Kind::Graph if call.world().graphs.free_in_graph(address) => return Ok(()),
-        Kind::Device | Kind::Managed | Kind::Pool { .. } | Kind::Graph => {}
+        Kind::Device | Kind::Pool { .. } | Kind::Graph => {}
+        // Measured.
+        Kind::Managed => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),
     }
     call.check_legacy(stream)?;
+    call.forbid_unsafe()?;
     let allocation = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     let op = call.submit_to(stream, Work::Release { allocation }, Order::Full)?;
     if let (Kind::Pool { pool, block_bytes }, Some(op)) = (kind, op) {

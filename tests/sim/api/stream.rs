@@ -4,6 +4,7 @@ use super::pointers::{In, Out};
 use super::submit::Order;
 use crate::abi::{BatchMemOp, Code, DevicePtr, Handle, HostFn, Outcome, StreamCallback};
 use crate::call::Call;
+use crate::model::memory::Kind;
 use crate::model::op::{FlagWork, HostWork, Work};
 use crate::model::stream::StreamKind;
 
@@ -24,6 +25,7 @@ driver! {
         let stream = call.stream(stream)?;
         call.refuse_capture(stream)?;
         call.check_legacy(stream)?;
+        call.forbid_unsafe()?;
         let deps = call.world().stream_deps(stream)?;
         if !deps.ends.is_empty() {
             return Err(Code::NOT_READY);
@@ -36,6 +38,7 @@ driver! {
         let stream = call.stream(stream)?;
         call.refuse_capture(stream)?;
         call.check_legacy(stream)?;
+        call.forbid_unsafe()?;
         let deps = call.world().stream_deps(stream)?;
         call.wait_all(deps);
         call.world().trim_pools(None);
@@ -61,6 +64,7 @@ driver! {
 
     fn cuStreamGetId, cuStreamGetId_ptsz: (stream: Handle, id: Out<u64>) |call| {
         let stream = call.stream(stream)?;
+        call.refuse_capture(stream)?;
         id.put(call.world().streams.get(stream)?.id)
     }
 
@@ -191,6 +195,8 @@ fn write_value(call: &mut Call, stream: Handle, flag: FlagWork) -> Outcome {
 
 /// These calls check their address at once, unlike kernels.
 fn check_flag(call: &mut Call, flag: &FlagWork) -> Outcome {
-    let known = call.world().memory.find(flag.address).is_some();
+    // Measured: not in managed memory, nor in what a pool has given.
+    let refused = |kind| matches!(kind, Kind::Managed | Kind::Pool { .. });
+    let known = call.world().memory.find(flag.address).is_some_and(|found| !refused(found.kind));
     if known && flag.address.is_multiple_of(flag.bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }

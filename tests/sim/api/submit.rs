@@ -51,12 +51,17 @@ impl Call {
         let stream = self.stream(stream)?;
         self.refuse_capture(stream)?;
         self.check_legacy(stream)?;
-        let (thread, name) = (self.thread, self.name);
-        self.world().forbid_unsafe(thread, name)?;
         if let Some(op) = self.submit_to(stream, work, Order::Full)? {
             self.wait(&op);
         }
         self.check_error(stream)
+    }
+
+    /// Refuses what no capture in this thread's reach allows, and kills the captures. Measured, for each call that asks:
+    /// global captures of any thread, and this thread's own that are not relaxed.
+    pub fn forbid_unsafe(&mut self) -> Outcome {
+        let (thread, name) = (self.thread, self.name);
+        self.world().forbid_unsafe(thread, name)
     }
 
     /// The legacy stream would wait for a stream that captures: that kills the capture.

@@ -3,6 +3,7 @@
 use super::pointers::{In, Out};
 use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handle, Location};
 use crate::model::memory::Kind;
+use crate::model::raw;
 use crate::model::space::PAGE_BYTES;
 use crate::model::vmm::LOCATION_DEVICE;
 
@@ -94,6 +95,20 @@ driver! {
             return Err(Code::INVALID_VALUE);
         };
         world.physical.get_mut(known)?.references += 1;
+        handle.put(known)
+    }
+
+    // For this process only, as with `ipc.rs`.
+    fn cuMemExportToShareableHandle: (
+        file: Out<i32>, handle: Handle, kind: u32, flags: u64
+    ) |call| {
+        call.world().physical.find(handle).ok_or(Code::INVALID_VALUE)?;
+        file.put(raw::file_of(handle).ok_or(Code::OUT_OF_MEMORY)?)
+    }
+
+    fn cuMemImportFromShareableHandle: (handle: Out<Handle>, file: u64, kind: u32) |call| {
+        let known = raw::handle_in(file as i32).ok_or(Code::INVALID_VALUE)?;
+        call.world().physical.find_mut(known).ok_or(Code::INVALID_VALUE)?.references += 1;
         handle.put(known)
     }
 

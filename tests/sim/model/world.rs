@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::array::Array;
+use super::backing::Backing;
 use super::capture::Captures;
 use super::clock::{ChainSet, Chains, Clock};
 use super::context::Context;
@@ -49,6 +50,7 @@ pub struct World {
     /// Freed on a stream (an id), which was not synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
+    pub backing: Backing,
     pub arrays: Slab<Array>,
     pub textures: Slab<[u64; 8]>,
     pub graphs: Graphs,
@@ -99,6 +101,10 @@ pub struct DevicePools {
 pub struct Config {
     pub driver_version: i32,
     pub devices: usize,
+    /// Which one of the machine the first of them is: `CUDA_VISIBLE_DEVICES` chooses.
+    pub first_device: usize,
+    /// They are parts of a GPU.
+    pub is_mig: bool,
     pub memory_bytes: u64,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
@@ -153,6 +159,7 @@ impl World {
             frees_not_waited_for: Vec::new(),
             freed_in_order: Vec::new(),
             physical: Slab::new(tag::PHYSICAL),
+            backing: Backing::default(),
             arrays: Slab::new(tag::ARRAY),
             textures: Slab::new(tag::TEXTURE),
             graphs: Graphs::default(),
@@ -214,6 +221,8 @@ pub fn config() -> &'static Config {
         Config {
             driver_version: number("SIM_DRIVER_VERSION", 13_000) as i32,
             devices: number("SIM_DEVICES", 1) as usize,
+            first_device: number("SIM_FIRST_DEVICE", 0) as usize,
+            is_mig: number("SIM_MIG", 0) != 0,
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),

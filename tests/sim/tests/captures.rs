@@ -300,3 +300,65 @@ fn a_user_object_lives_as_long_as_the_executable() {
     });
     outcome.clean();
 }
+
+/// Measured, each in a capture of its own that nothing else concerns: what kills a global capture, whichever thread asks,
+/// and what does not.
+#[test]
+fn what_a_global_capture_forbids() {
+    let test = "what_a_global_capture_forbids";
+    let outcome = child(test, &[], |d| {
+        let (s, other, context) = (d.stream().unwrap(), d.stream().unwrap(), d.context());
+        let event = d.event().unwrap();
+        let (plain, ordered) = (d.alloc(4096).unwrap(), d.alloc_async(4096, other).unwrap());
+        let graph = || {
+            d.begin_capture(other, RELAXED).unwrap();
+            d.end_capture(other).unwrap()
+        };
+        let graph = graph();
+        let executable = d.instantiate(graph).unwrap();
+        d.record(event, other).unwrap();
+        d.synchronize().unwrap();
+        type Ask<'a> = &'a (dyn Fn() -> Result<(), i32> + Sync);
+        let forbidden: &[(&str, Ask<'_>)] = &[
+            ("cuStreamSynchronize", &|| d.synchronize_stream(other)),
+            ("cuStreamQuery", &|| d.query_stream(other)),
+            ("cuEventSynchronize", &|| d.synchronize_event(event)),
+            ("cuEventQuery", &|| d.query_event(event)),
+            ("cuMemAllocAsync", &|| d.alloc_async(64, other).map(drop)),
+            ("cuMemFreeAsync", &|| d.free_async(ordered, other)),
+            ("cuMemAlloc", &|| d.alloc(64).map(drop)),
+            ("cuMemFree", &|| d.free(plain)),
+            ("cuMemHostAlloc", &|| d.pinned(64).map(drop)),
+            ("cuGraphInstantiate", &|| d.instantiate(graph).map(drop)),
+            ("cuGraphExecDestroy", &|| d.destroy_executable(executable)),
+        ];
+        let allowed: &[(&str, Ask<'_>)] = &[
+            ("cuMemsetD8Async", &|| d.memset(plain, 1, 64, other)),
+            ("cuMemcpyAsync", &|| d.copy(plain, plain + 64, 64, other)),
+            ("cuEventRecord", &|| d.record(event, other)),
+            ("cuStreamWaitEvent", &|| d.stream_waits(other, event)),
+            ("cuGraphLaunch", &|| d.launch_graph(executable, other)),
+            ("cuStreamCreate", &|| d.stream().map(drop)),
+            ("cuMemGetInfo", &|| d.memory_info().map(drop)),
+        ];
+        for (list, expected) in [(forbidden, Err(900)), (allowed, Ok(()))] {
+            for (name, ask) in list {
+                for own_thread in [true, false] {
+                    d.begin_capture(s, GLOBAL).unwrap();
+                    let asked = || {
+                        d.set_context(context).unwrap();
+                        ask()
+                    };
+                    let said = match own_thread {
+                        true => asked(),
+                        false => std::thread::scope(|scope| scope.spawn(asked).join().unwrap()),
+                    };
+                    assert_eq!(said, expected, "{name}");
+                    let ended = d.end_capture(s).map(drop);
+                    assert_eq!(ended, expected.map_err(|_| 901), "{name}");
+                }
+            }
+        }
+    });
+    outcome.ran();
+}

@@ -40,6 +40,35 @@ fn wrong_frees_and_odd_sizes() {
     outcome.clean();
 }
 
+/// A process has a few thousand descriptors at most, and a program many handles.
+#[test]
+fn physical_memory_takes_one_descriptor() {
+    const PAGE: usize = 2 * MIB;
+    let machine = [("SIM_MEMORY_MB", "8192")];
+    let outcome = child("physical_memory_takes_one_descriptor", &machine, |d| {
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        // Pinned, on device 0.
+        let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
+        let before = descriptors();
+        let create = || {
+            let mut handle = 0;
+            // SAFETY: both places outlive the call.
+            let code = unsafe {
+                (d.functions.cuMemCreate)(&mut handle, PAGE, properties.as_ptr().cast(), 0)
+            };
+            assert_eq!(code, 0);
+            handle
+        };
+        let handles: Vec<u64> = (0..2000).map(|_| create()).collect();
+        assert!(descriptors() <= before + 1);
+        for handle in handles {
+            // SAFETY: a handle of above.
+            assert_eq!(unsafe { (d.functions.cuMemRelease)(handle) }, 0);
+        }
+    });
+    outcome.clean();
+}
+
 #[test]
 fn memory_runs_out_and_comes_back() {
     let outcome = child("memory_runs_out_and_comes_back", &[("SIM_MEMORY_MB", "64")], |d| {
