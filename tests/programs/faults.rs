@@ -194,7 +194,7 @@ impl Script<'_> {
             let (mut graph, mut executable) = (0, 0);
             let ended = call!(self.d, cuStreamEndCapture(captured, &mut graph));
             if self.said("end", ended).is_some() {
-                let made = call!(self.d, cuGraphInstantiate(&mut executable, graph, 0));
+                let made = call!(self.d, cuGraphInstantiateWithFlags(&mut executable, graph, 0));
                 if self.said("instantiate", made).is_some() {
                     let launched = call!(self.d, cuGraphLaunch(executable, captured));
                     let launched = self.said("launch", launched).is_some();

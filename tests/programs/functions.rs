@@ -245,7 +245,9 @@ functions! {
         cuGraphGetNodes = "cuGraphGetNodes" 10000 (Number, Place<Number>, Place<usize>);
         cuGraphAddEmptyNode = "cuGraphAddEmptyNode" 10000
             (Place<Number>, Number, List, usize);
-        cuGraphInstantiate = "cuGraphInstantiateWithFlags" 11040 (Place<Number>, Number, Number);
+        cuGraphInstantiate = "cuGraphInstantiate_v2" 11000
+            (Place<Number>, Number, Place<Number>, *mut u8, usize);
+        cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags" 11040 (Place<Number>, Number, Number);
         cuGraphExecDestroy = "cuGraphExecDestroy" 10000 (Number);
         cuGraphExecUpdate = "cuGraphExecUpdate_v2" 12000 (Number, Number, *mut u8);
         cuGraphLaunch = "cuGraphLaunch" 10000 (Number, Number);

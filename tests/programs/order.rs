@@ -121,7 +121,7 @@ impl Driver {
     pub fn instantiate(&self, graph: u64) -> Outcome<u64> {
         let mut executable = 0;
         // SAFETY: a local for the result.
-        check(unsafe { (self.functions.cuGraphInstantiate)(&mut executable, graph, 0) })?;
+        check(unsafe { (self.functions.cuGraphInstantiateWithFlags)(&mut executable, graph, 0) })?;
         Ok(executable)
     }
 

@@ -1,6 +1,6 @@
 //! Memory of a graph that is gone, and needed at once.
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL, check};
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, fill};
 
@@ -65,7 +65,8 @@ pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
 pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
     let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
-    d.begin_capture(other, THREAD_LOCAL)?;
+    // Only there may it be destroyed (measured).
+    d.begin_capture(other, RELAXED)?;
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;
     let served = std::thread::scope(|scope| {

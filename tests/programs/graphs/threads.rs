@@ -19,6 +19,8 @@ pub fn modes_beside_each_other(d: &Driver, _: u32) -> Verdict {
     in_threads(d, |number| {
         let stream = d.stream()?;
         let mode = if number == 0 { GLOBAL } else { THREAD_LOCAL };
+        // Else what they do outside of captures would end the global one (measured).
+        d.exchange_capture_mode(mode)?;
         (0..ROUNDS).try_for_each(|round| replayed(d, stream, mode, number * 1000 + round))
     })
 }

@@ -255,10 +255,10 @@ fn foreign_memory_after_a_contexts_end(d: &Driver) -> Verdict {
     d.set_context(primary)?;
     let mut codes = Vec::new();
     for bytes in [12 << 20, 33 << 20, 2 << 20, 20 << 20, SMALL] {
-        let mut managed = 0;
-        call!(d, cuMemAllocManaged(&mut managed, bytes, 1))?;
-        d.memset(managed, 1, bytes, LEGACY)?;
-        codes.push(code(d.free(managed)));
+        let (mut pitched, mut pitch) = (0, 0);
+        call!(d, cuMemAllocPitch(&mut pitched, &mut pitch, bytes, 1, 4))?;
+        d.memset(pitched, 1, bytes, LEGACY)?;
+        codes.push(code(d.free(pitched)));
     }
     Ok(format!("codes {codes:?}"))
 }

@@ -21,6 +21,7 @@ mod threads;
 mod deadlock;
 mod stream_ordered;
 
+mod across;
 mod capture;
 mod contexts;
 mod ipc;
@@ -54,7 +55,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 18] = [
+    let groups: [&[Hazard]; 19] = [
         visible::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
@@ -65,6 +66,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,
+        across::ALL,
         ipc::ALL,
         memory::ALL,
         scarce::ALL,

@@ -15,7 +15,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_block_freed_while_another_stream_is_busy, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, async_block_never_used_freed_plainly, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_stream_takes_what_one_has_freed, machine = "SIM_MEMORY_MB=64"),
-    hazard!(Always, another_stream_takes_two_neighbours, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, another_stream_takes_two_neighbours, machine = "SIM_MEMORY_MB=512"),
     hazard!(Always, other_kinds_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, four_threads_share_what_the_cache_has, machine = "SIM_MEMORY_MB=128"),
     hazard!(Always, pairs_beside_requests_that_fail, machine = "SIM_MEMORY_MB=128"),
@@ -173,12 +173,13 @@ fn another_stream_takes_what_one_has_freed(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// One block is made of what two streams have freed.
+/// One block is made of what two streams have freed. On a smaller device each would have a segment of its own.
 fn another_stream_takes_two_neighbours(d: &Driver) -> Verdict {
     let (a, b, c) = (d.stream()?, d.stream()?, d.stream()?);
     let whole = d.alloc_async(56 * MIB, a)?;
     d.free_async(whole, a)?;
     let pair = [d.alloc_async(28 * MIB, a)?, d.alloc_async(28 * MIB, a)?];
+    d.alloc(448 * MIB)?;
     d.synchronize()?;
     fill(d, a, pair[0], 28 * MIB, 1, LATE)?;
     d.free_async(pair[0], a)?;

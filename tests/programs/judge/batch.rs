@@ -43,7 +43,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// The valid ones. None: together they are no native program; each was judged alone.
+    /// The valid ones. What natively takes the process along, or hangs, is left out. None: the time is over.
     fn baselines(
         &self,
         machine: &Machine,
@@ -60,17 +60,22 @@ impl Campaign<'_> {
                 Err(why) => self.drop_program(&program, &why),
             }
         }
-        let both: Vec<&Program> = valid.iter().map(|(program, _)| program).collect();
-        let runs: Vec<Vec<Ran>> = match machine.gpu && !both.is_empty() {
-            true => (0..2).map(|_| machine.natively(&both)).collect(),
-            false => Vec::new(),
-        };
-        if self.ending.has_come() {
-            return None;
-        }
-        if runs.iter().any(|runs| is_wrong(&runs[0])) {
-            valid.iter().for_each(|(program, _)| self.one(machine, program));
-            return None;
+        let mut runs: Vec<Vec<Ran>> = Vec::new();
+        while machine.gpu && runs.len() < 2 && !valid.is_empty() {
+            let programs: Vec<&Program> = valid.iter().map(|(program, _)| program).collect();
+            let ran = machine.natively(&programs);
+            if self.ending.has_come() {
+                return None;
+            }
+            if !is_wrong(&ran[0]) {
+                runs.push(ran);
+                continue;
+            }
+            // The last that was begun, and the others once more.
+            let last = ran.iter().rposition(|ran| !ran.seen.is_empty()).unwrap_or(0);
+            let why = format!("natively exit code {}", ran[0].code);
+            self.drop_program(&valid.remove(last).0, &why);
+            runs.clear();
         }
         let mut judged = Vec::new();
         for (number, (program, simulated)) in valid.into_iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
@@ -38,6 +38,8 @@ pub(crate) struct Campaign<'a> {
     confs: Vec<String>,
     without: HashSet<String>,
     themes: Vec<String>,
+    /// On a GPU a program that makes memory scarce has the device for itself.
+    device: RwLock<()>,
     next: AtomicU64,
     end: u64,
     pub(crate) ending: Ending,
@@ -52,19 +54,21 @@ pub(crate) struct Campaign<'a> {
 pub fn run(arguments: &Arguments) -> Result<bool, String> {
     let seeds = arguments.seeds()?;
     let theme = arguments.text("theme").unwrap_or("all");
+    let gpu = arguments.has("gpu");
     // On a GPU hundreds of contexts take minutes.
-    let in_all = |name: &&str| !arguments.has("gpu") || *name != "many_contexts";
+    let in_all = |name: &&str| {
+        !gpu || *name != "many_contexts" && generate::devices_of(name) <= count_gpus()
+    };
     let wanted = |name: &&str| if theme == "all" { in_all(name) } else { *name == theme };
     let themes = generate::themes().into_iter().filter(wanted);
     let seconds = arguments.number("seconds", 0)?;
     let campaign = Campaign {
         arguments,
-        batch: arguments
-            .number("batch", if arguments.has("gpu") { BATCH_ON_GPU } else { 1 })?
-            .max(1),
+        batch: arguments.number("batch", if gpu { BATCH_ON_GPU } else { 1 })?.max(1),
         confs: arguments.texts("conf"),
-        without: arguments.without(),
+        without: arguments.without().into_iter().chain(gpu.then(|| "faults".into())).collect(),
         themes: themes.map(str::to_string).collect(),
+        device: RwLock::default(),
         next: AtomicU64::new(seeds.start),
         end: if seconds > 0 && !arguments.has("seeds") { u64::MAX } else { seeds.end },
         ending: Ending::after(seconds),
@@ -110,6 +114,9 @@ impl Campaign<'_> {
             for theme in &self.themes {
                 let seeds = first..self.end.min(first + self.batch);
                 let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
+                let scarce = machine.gpu && programs.iter().any(Program::wants_scarcity);
+                let _shared = (!scarce).then(|| self.device.read().expect("no job panics"));
+                let _alone = scarce.then(|| self.device.write().expect("no job panics"));
                 self.several(machine, programs);
                 if self.is_over() {
                     return;
@@ -236,6 +243,11 @@ impl Campaign<'_> {
             .for_each(|(what, (count, first))| println!("  DIFFERENT {count}: {what} ({first})"));
         found.is_empty()
     }
+}
+
+/// The graphics processors of this machine.
+fn count_gpus() -> u64 {
+    (0..).take_while(|number| Path::new(&format!("/dev/nvidia{number}")).exists()).count() as u64
 }
 
 /// There the start of a process takes longer than a program.

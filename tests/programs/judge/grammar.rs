@@ -187,5 +187,12 @@ pub struct Program {
     pub lines: Vec<Line>,
 }
 
+impl Program {
+    /// It is about memory that runs out.
+    pub fn wants_scarcity(&self) -> bool {
+        ["pressure", "beside"].contains(&self.theme.as_str())
+    }
+}
+
 /// The threads that a program has at once. Thread 0 is the main one.
 pub const THREADS_MAX: usize = 6;

@@ -12,41 +12,24 @@ pub struct Record {
     pub words: Vec<u64>,
 }
 
-/// A file that is written in pieces: what came before a crash is there.
-pub struct Log(Mutex<(File, String)>);
+/// A file with a line for each line of the program, as it is played: what came before a crash or a hang is there.
+pub struct Log(Mutex<File>);
 
 impl Log {
     pub fn create(path: &str) -> Result<Log, String> {
         let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
-        Ok(Log(Mutex::new((file, String::new()))))
+        Ok(Log(Mutex::new(file)))
     }
 
     pub fn write(&self, record: &Record) {
-        use std::fmt::Write;
-        let mut log = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let text = &mut log.1;
-        let _ = write!(text, "{} {}", record.line, record.code);
-        record.words.iter().for_each(|word| {
-            let _ = write!(text, " {word}");
-        });
+        let mut text = format!("{} {}", record.line, record.code);
+        record.words.iter().for_each(|word| text += &format!(" {word}"));
         text.push('\n');
-        if text.len() > PIECE_BYTES {
-            flush(&mut log);
-        }
-    }
-
-    pub fn flush(&self) {
-        flush(&mut self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let mut file = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // A log that cannot be written is missed by the comparison.
+        let _ = file.write_all(text.as_bytes());
     }
 }
-
-fn flush(log: &mut (File, String)) {
-    let text = std::mem::take(&mut log.1);
-    // A log that cannot be written is missed by the comparison.
-    let _ = log.0.write_all(text.as_bytes());
-}
-
-const PIECE_BYTES: usize = 2_000;
 
 /// What was logged, by line.
 pub type Seen = BTreeMap<usize, Record>;

@@ -220,7 +220,10 @@ impl Machine {
                 command.env("CACHEALLOC_BREAK", &self.broken);
             }
         }
-        let code = self.wait(&mut command, PATIENCE * programs.len() as u32);
+        let logs: Vec<PathBuf> =
+            (0..programs.len()).map(|number| numbered("log", number)).collect();
+        let code =
+            self.wait(&mut command, &logs, if how.simulated { PATIENCE } else { PATIENCE_ON_GPU });
         let text = |path: &Path| {
             String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
         };
@@ -267,15 +270,21 @@ impl Machine {
         }
     }
 
-    /// The exit code as a shell says it; 137 where it did not end.
-    fn wait(&self, command: &mut Command, patience: Duration) -> i32 {
+    /// The exit code as a shell says it; 137 where nothing was logged for so long.
+    fn wait(&self, command: &mut Command, logs: &[PathBuf], patience: Duration) -> i32 {
         let mut child = command.spawn().expect("the judge starts itself");
-        let begin = Instant::now();
+        let logged = || -> u64 {
+            logs.iter().filter_map(|log| log.metadata().ok()).map(|it| it.len()).sum()
+        };
+        let (mut moved, mut bytes) = (Instant::now(), 0);
         loop {
             if let Some(status) = child.try_wait().expect("a child of ours") {
                 return status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
             }
-            if begin.elapsed() > patience || self.ending.has_come() {
+            if moved.elapsed() > patience && logged() > bytes {
+                (moved, bytes) = (Instant::now(), logged());
+            }
+            if moved.elapsed() > patience || self.ending.has_come() {
                 let _ = child.kill(); // it may have ended just now
                 let _ = child.wait();
                 return 137;
@@ -286,6 +295,8 @@ impl Machine {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// There nothing is slowed down, and some programs hang the driver natively.
+const PATIENCE_ON_GPU: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(300);
 /// Each piece of work takes so long at least, longer than any call: nothing is done by chance.
 const SLOW_WORK_NS: &str = "2000000";

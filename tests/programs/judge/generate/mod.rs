@@ -19,7 +19,7 @@ use std::collections::HashSet;
 
 use crate::grammar::Program;
 use maker::Maker;
-pub use themes::themes;
+pub use themes::{devices_of, themes};
 
 /// The program of this seed, without actions of these names.
 pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Program, String> {

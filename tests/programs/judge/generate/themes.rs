@@ -22,6 +22,11 @@ pub fn themes() -> Vec<&'static str> {
     THEMES.iter().map(|theme| theme.name).collect()
 }
 
+/// How many devices its programs use.
+pub fn devices_of(name: &str) -> u64 {
+    find(name).map_or(1, |theme| theme.devices)
+}
+
 pub fn find(name: &str) -> Option<&'static Theme> {
     THEMES.iter().find(|theme| theme.name == name)
 }

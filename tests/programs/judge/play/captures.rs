@@ -32,8 +32,9 @@ impl Actor<'_> {
             Op::Instantiate => {
                 let graph = slots.graphs.get(line.arg(1)).filter(|_| slots.execs.is_free(slot))?;
                 let made = match slot % 3 {
+                    0 => driver.instantiate(graph.handle),
                     1 => self.instantiate_with_params(graph.handle),
-                    _ => driver.instantiate(graph.handle),
+                    _ => self.instantiate_with_log(graph.handle),
                 };
                 if let Ok(handle) = made {
                     slots.execs.put(slot, Graph { handle, ..graph });
@@ -82,6 +83,13 @@ impl Actor<'_> {
         let (mut exec, mut params) = (0, [0; 4]);
         let driver = self.driver();
         call!(driver, cuGraphInstantiateWithParams(&mut exec, graph, params.as_mut_ptr()))?;
+        Ok(exec)
+    }
+
+    fn instantiate_with_log(&self, graph: u64) -> Outcome<u64> {
+        let (mut exec, mut node, mut log) = (0, 0, [0_u8; 64]);
+        let (place, room, driver) = (log.as_mut_ptr(), log.len(), self.driver());
+        call!(driver, cuGraphInstantiate(&mut exec, graph, &mut node, place, room))?;
         Ok(exec)
     }
 

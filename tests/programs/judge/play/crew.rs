@@ -97,6 +97,7 @@ impl Crew<'_, '_> {
                         return;
                     }
                 }
+                actor.leave_own_stream();
             };
             Member { orders, done, thread: scope.spawn(work) }
         });

@@ -30,7 +30,7 @@ impl Player {
         driver.use_device(0)?;
         for block in slots.blocks.ever() {
             match block.kind {
-                BlockKind::Plain => {}
+                BlockKind::Plain | BlockKind::Managed => {}
                 BlockKind::Ordered => {
                     let _ = driver.free(block.address); // if its pool is still there
                 }

@@ -50,7 +50,9 @@ impl Actor<'_> {
     fn free_async(&mut self, slot: u64, stream: u64) -> Seen {
         let (block, stream) = (self.slots().blocks.get(slot)?, self.stream(stream)?);
         let in_capture = stream.capture().is_some();
-        if matches!(block.kind, BlockKind::Virtual(..)) || block.is_named() && !in_capture {
+        // Measured: of managed memory it is refused (801).
+        let refused = matches!(block.kind, BlockKind::Virtual(..) | BlockKind::Managed);
+        if refused || block.is_named() && !in_capture {
             return None;
         }
         self.slots().blocks.clear(slot);

@@ -30,6 +30,7 @@ mod slots;
 mod work;
 mod wrong;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -117,6 +118,8 @@ pub struct Actor<'a> {
     current: Option<Ctx>,
     /// Those that it was before, where one was pushed over it.
     below: Vec<Option<Ctx>>,
+    /// It has used the stream of its own.
+    own_stream: Cell<bool>,
 }
 
 /// The code of a line, and what else it saw; None: it was skipped.
@@ -158,10 +161,9 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
     let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
     player.slots.contexts.put(0, first.clone());
     player.make_memory_scarce(program);
-    let mut main = Actor { player: &player, current: Some(first), below: Vec::new() };
+    let mut main = Actor { player: &player, current: Some(first), ..Actor::of(&player) };
     crew::play_all(&mut main, &program.lines);
     main.look_at_everything();
-    player.log.flush();
     drop(main);
     Ok(player)
 }
@@ -169,8 +171,7 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
 impl Player {
     /// On a GPU one allocation takes what the program must not find; the simulated device is small.
     fn make_memory_scarce(&self, program: &Program) {
-        let scarce = ["pressure", "beside"].contains(&program.theme.as_str());
-        if !scarce || program.memory_mb == 0 || self.driver.races().is_some() {
+        if !program.wants_scarcity() || self.driver.races().is_some() {
             return;
         }
         let Ok((free, _)) = self.driver.memory_info() else { return };
@@ -181,13 +182,24 @@ impl Player {
 }
 
 impl<'a> Actor<'a> {
+    fn of(player: &'a Player) -> Actor<'a> {
+        Actor { player, current: None, below: Vec::new(), own_stream: Cell::new(false) }
+    }
+
     fn new(player: &'a Player) -> Actor<'a> {
-        let mut actor = Actor { player, current: None, below: Vec::new() };
+        let mut actor = Actor::of(player);
         if let Some(first) = player.slots.contexts.get(0) {
             // A context that is lost is current to no new thread; its calls say so.
             let _ = actor.make_current(&first);
         }
         actor
+    }
+
+    /// Measured: at the end of a thread the driver may wait for ever for the stream that was the thread's own.
+    fn leave_own_stream(&self) {
+        if self.own_stream.get() && self.driver().races().is_none() {
+            let _ = self.driver().synchronize_stream(PER_THREAD); // whose context may be lost
+        }
     }
 
     fn driver(&self) -> &'a Driver {
@@ -297,7 +309,10 @@ impl<'a> Actor<'a> {
         };
         match slot {
             0 => default(LEGACY),
-            1 => default(PER_THREAD),
+            1 => {
+                self.own_stream.set(true);
+                default(PER_THREAD)
+            }
             _ => self.slots().streams.get(slot),
         }
     }

@@ -41,7 +41,7 @@ impl Actor<'_> {
             Op::AllocManaged => {
                 let mut address = 0;
                 let made = call!(self.driver(), cuMemAllocManaged(&mut address, bytes, 1));
-                (made.map(|()| address), BlockKind::Plain)
+                (made.map(|()| address), BlockKind::Managed)
             }
             _ => self.mapped(bytes),
         };

@@ -81,6 +81,7 @@ pub struct Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockKind {
     Plain,
+    Managed,
     Ordered,
     /// A mapping, with the handle of its memory and its whole size.
     Virtual(u64, usize),

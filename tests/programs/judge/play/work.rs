@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use cachealloc_tests::driver::Outcome;
+use cachealloc_tests::driver::{LEGACY, Outcome};
 
 use super::kernels::{BY_LIST, COOPERATIVE, Kernel, launch};
-use super::slots::{Block, Stream, lock};
+use super::slots::{Block, BlockKind, Stream, lock};
 use super::{Actor, Seen, code};
 use crate::grammar::{Line, Op};
 
@@ -54,6 +54,11 @@ impl Actor<'_> {
             Op::Raise => self.raise(line),
             _ => {
                 let (block, stream) = (self.open_block(line.arg(0))?, self.stream(line.arg(1))?);
+                // Measured: refused for managed memory and what a pool has given, which under the library
+                // may be memory like any other.
+                if matches!(block.kind, BlockKind::Managed | BlockKind::Ordered) {
+                    return None;
+                }
                 // One word is not the part: what it holds is seen only if all was filled before.
                 block.used(&stream);
                 let ((at, _), value, driver) = (block.part, line.arg(2), self.driver());
@@ -146,6 +151,8 @@ impl Actor<'_> {
             2 => call!(driver, cuMemcpy2DAsync(flat, s)),
             3 => call!(driver, cuMemcpyDtoDAsync(dst, src, size, s)),
             4 => call!(driver, cuMemcpy3DAsync(deep, s)),
+            // Measured: the legacy stream takes none.
+            5 if s <= LEGACY => return None,
             5 => self.batch(dst, src, size, s),
             6 => call!(driver, cuMemcpyPeerAsync(dst, there, src, here, size, s)),
             7 => call!(driver, cuMemcpy3DPeerAsync(deep, s)),
