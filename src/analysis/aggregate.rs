@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use crate::lifetimes::{Lifetimes, Moment};
-use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
+use crate::model::{Frame, FrameId, HOST_DEVICE, Snapshot, StackId, TextId};
 use crate::names::{self, Names};
-use crate::sites::{Site, Totals, sites};
+use crate::sites::{Site, Totals, sites, sites_of_ranges};
 use crate::{When, reserved_over_time};
 
 /// What counts as one site.
@@ -19,6 +19,8 @@ pub enum Group {
     /// The line of a stack's site frame, whatever its callers.
     Line,
     Function,
+    /// The range that the program said it was in, whatever the stack.
+    Range,
 }
 
 /// Sites of one or more files.
@@ -27,11 +29,14 @@ pub struct Aggregate {
     /// Categories are the library's name, never empty.
     pub sites: Vec<Site>,
     pub devices: Vec<DeviceSums>,
+    /// Sites of different ranges are different ones, as [`Group::Range`] needs it.
+    by_range: bool,
 }
 
 /// What a device of a file comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSums {
+    /// The ordinal, or [`HOST_DEVICE`].
     pub device: u32,
     pub entries_count: u64,
     /// The moment that was asked for, and when it was: since the first entry.
@@ -74,8 +79,13 @@ impl Snapshot {
 }
 
 impl Aggregate {
-    /// Adds the devices of a file that have anything, or the one that is asked for. The sites' stacks
-    /// and categories are names in `common`.
+    /// For sites that are grouped so later.
+    pub fn new(group: Group) -> Aggregate {
+        Aggregate { by_range: group == Group::Range, ..Aggregate::default() }
+    }
+
+    /// Adds the devices of a file that have anything, or the one that is asked for, which may be
+    /// [`HOST_DEVICE`]. The sites' stacks and categories are names in `common`.
     pub fn add(
         &mut self,
         common: &mut Snapshot,
@@ -85,16 +95,22 @@ impl Aggregate {
     ) {
         let stacks = common.adopt_names(snapshot);
         common.file_bytes = common.file_bytes.saturating_add(snapshot.file_bytes);
-        for (ordinal, device) in (0..).zip(&snapshot.devices) {
-            let is_wanted = only_device.is_none_or(|wanted| wanted == ordinal);
+        let host = (HOST_DEVICE, &snapshot.host);
+        for (ordinal, device) in (0..).zip(&snapshot.devices).chain([host]) {
+            let is_wanted = match only_device {
+                Some(wanted) => wanted == ordinal,
+                None => ordinal != HOST_DEVICE,
+            };
             if !is_wanted || (device.entries.is_empty() && device.segments.is_empty()) {
                 continue;
             }
             let lifetimes = Lifetimes::of(device);
             let Some(at) = when.resolve(device, &lifetimes) else { continue };
+            let sites = if self.by_range { sites_of_ranges } else { sites };
             for mut site in sites(device, &lifetimes, at) {
                 site.stack = stacks[site.stack.0 as usize];
                 site.category = common.texts.add(names::library(snapshot, site.category));
+                site.range = site.range.map(|range| common.texts.add(snapshot.texts.get(range)));
                 self.sites.push(site);
             }
             let reserved = reserved_over_time(device);
@@ -139,7 +155,7 @@ impl Aggregate {
         let mut grouped: Vec<(u64, Site)> = Vec::new();
         let mut indices = HashMap::new();
         for site in &self.sites {
-            let key = (Key::of(site.stack, common, names, group), site.category);
+            let key = (Key::of(site, common, names, group), site.category);
             let index = *indices.entry(key).or_insert_with(|| {
                 grouped.push((0, Site { totals: Totals::default(), ..*site }));
                 grouped.len() - 1
@@ -161,12 +177,14 @@ pub(crate) enum Key {
     Stack(StackId),
     Line(FrameId),
     Function(TextId, TextId),
+    Range(Option<TextId>),
 }
 
 impl Key {
-    pub(crate) fn of(stack: StackId, common: &Snapshot, names: &Names, group: Group) -> Key {
-        match (group, names.site(common, stack)) {
-            (Group::Stack, _) | (_, None) => Key::Stack(stack),
+    pub(crate) fn of(site: &Site, common: &Snapshot, names: &Names, group: Group) -> Key {
+        match (group, names.site(common, site.stack)) {
+            (Group::Range, _) => Key::Range(site.range),
+            (Group::Stack, _) | (_, None) => Key::Stack(site.stack),
             (Group::Line, Some(frame)) => Key::Line(frame),
             (Group::Function, Some(frame)) => {
                 let frame = common.frames.get(frame);

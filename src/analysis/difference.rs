@@ -50,7 +50,7 @@ pub fn difference(
         .into_iter()
         .map(|site| SiteChange { site, before: Totals::default() })
         .collect();
-    let key = |site: &Site| (Key::of(site.stack, common, names, group), site.category);
+    let key = |site: &Site| (Key::of(site, common, names, group), site.category);
     let mut indices: HashMap<_, usize> =
         changes.iter().enumerate().map(|(index, change)| (key(&change.site), index)).collect();
     for site in before.grouped(common, names, group, weight) {

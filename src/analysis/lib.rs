@@ -30,6 +30,7 @@ pub mod waste;
 // What a person is shown of it.
 pub mod names;
 pub mod symbols;
+mod telling;
 
 // In the words of other tools.
 pub mod formats;
@@ -44,6 +45,7 @@ pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};
 pub use shortages::{Shortage, shortages};
-pub use sites::{By, Site, Totals, sites};
+pub use sites::{By, Site, Totals, sites, sites_of_ranges};
+pub use telling::{Weighed, candidates, telling};
 pub use temporary::{OTHERS_BETWEEN_MAX, temporary};
 pub use when::{WHEN_ALLOWED, When};

@@ -75,6 +75,25 @@ impl Lifetimes {
         replay::replay(device)
     }
 
+    /// Some of these blocks, with a peak and an end of their own.
+    pub fn only(&self, is_wanted: impl Fn(&Lifetime) -> bool) -> Lifetimes {
+        let all = self.all.iter().filter(|life| is_wanted(life)).copied().collect();
+        let (last, disagreements_count) = (self.last, self.disagreements_count);
+        let mut some = Lifetimes { all, last, disagreements_count, ..Lifetimes::default() };
+        some.find_peak_and_end();
+        some
+    }
+
+    pub(crate) fn find_peak_and_end(&mut self) {
+        let bytes = self.bytes_over_time();
+        self.end_bytes = bytes[self.last as usize];
+        for (moment, &bytes) in (0..).zip(&bytes) {
+            if bytes > self.peak_bytes {
+                (self.peak, self.peak_bytes) = (moment, bytes);
+            }
+        }
+    }
+
     /// What the program held, moment by moment; one more than there are entries.
     pub fn bytes_over_time(&self) -> Vec<u64> {
         running(self.last, self.all.iter().map(|life| (life.begin, life.end, life.bytes)))

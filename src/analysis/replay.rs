@@ -153,13 +153,7 @@ impl<'a> Replay<'a> {
             disagreements_count: self.disagreements_count,
             ..Lifetimes::default()
         };
-        let bytes = lifetimes.bytes_over_time();
-        lifetimes.end_bytes = bytes[lifetimes.last as usize];
-        for (moment, &bytes) in (0..).zip(&bytes) {
-            if bytes > lifetimes.peak_bytes {
-                (lifetimes.peak, lifetimes.peak_bytes) = (moment, bytes);
-            }
-        }
+        lifetimes.find_peak_and_end();
         lifetimes
     }
 

@@ -11,6 +11,8 @@ use crate::temporary;
 pub struct Site {
     pub stack: StackId,
     pub category: TextId,
+    /// What range of the program it was in, if sites are told apart by that; empty: in none.
+    pub range: Option<TextId>,
     pub totals: Totals,
 }
 
@@ -116,12 +118,29 @@ impl Totals {
 /// All sites of a device, in the order in which they first allocated. `live` is what they hold at
 /// `at`.
 pub fn sites(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
+    sites_by(device, lifetimes, at, |_| None)
+}
+
+/// The same, and those of different ranges apart: what an allocation's entry says of the program. Of what was there
+/// before the history it is not known.
+pub fn sites_of_ranges(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
+    let said = |life: &Lifetime| Some(device.entries[life.allocated_by()?].user_metadata);
+    sites_by(device, lifetimes, at, |life| Some(said(life).unwrap_or(TextId::EMPTY)))
+}
+
+fn sites_by(
+    device: &Device,
+    lifetimes: &Lifetimes,
+    at: Moment,
+    range: impl Fn(&Lifetime) -> Option<TextId>,
+) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
-    let mut indices: HashMap<(StackId, TextId), usize> = HashMap::new();
+    let mut indices: HashMap<(StackId, TextId, Option<TextId>), usize> = HashMap::new();
     let temporary = temporary::flags(device, lifetimes);
     for (life, is_temporary) in lifetimes.all.iter().zip(temporary) {
-        let index = *indices.entry((life.stack, life.category)).or_insert_with(|| {
-            sites.push(Site { stack: life.stack, category: life.category, ..Site::default() });
+        let (stack, category, range) = (life.stack, life.category, range(life));
+        let index = *indices.entry((stack, category, range)).or_insert_with(|| {
+            sites.push(Site { stack, category, range, ..Site::default() });
             sites.len() - 1
         });
         let totals = &mut sites[index].totals;

@@ -3,11 +3,13 @@
 mod folded;
 mod model;
 mod perfetto;
+mod pprof;
 mod speedscope;
 
 pub use folded::folded;
 pub use model::json;
 pub use perfetto::perfetto;
+pub use pprof::pprof;
 pub use speedscope::speedscope;
 
 use std::io::{self, Write};

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use super::Bounded;
 use crate::model::{Action, Block, BlockState, Device, Dropped, Entry, Segment, Snapshot, TextId};
+use crate::names::place_key;
 use cachealloc_text::Json;
 
 /// Rises when a key changes its meaning or goes; keys may come without.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 pub fn json(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     let mut json = Json::new(Bounded::new(snapshot, out));
@@ -29,10 +30,11 @@ pub fn json(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         })?;
         json.key("frames")?.list(snapshot.frames.all(), |json, frame| {
             json.line()?;
+            let filename = snapshot.texts.get(frame.filename);
             json.object(|json| {
                 json.key("name")?.text(snapshot.texts.get(frame.name))?;
-                json.key("filename")?.text(snapshot.texts.get(frame.filename))?;
-                json.key("line")?.number(frame.line)
+                json.key("filename")?.text(filename)?;
+                json.key(place_key(filename))?.number(frame.line)
             })
         })?;
         json.key("stacks")?.list(snapshot.stacks.ids(), |json, stack| {

@@ -123,7 +123,9 @@ fn slices<W: Write>(
         event(json, "b", &site, ordinal, time_of(device, life.begin), |json| {
             json.key("cat")?.text(library)?;
             json.key("id")?.text(&id)?;
-            json.key("args")?.object(|json| arguments(json, life, &callers))
+            let said = life.allocated_by().map(|index| device.entries[index].user_metadata);
+            let range = snapshot.texts.get(said.unwrap_or(TextId::EMPTY));
+            json.key("args")?.object(|json| arguments(json, life, &callers, range))
         })?;
         event(json, "e", &site, ordinal, time_of(device, life.end), |json| {
             json.key("cat")?.text(library)?;
@@ -133,11 +135,17 @@ fn slices<W: Write>(
     Ok(())
 }
 
-fn arguments<W: Write>(json: &mut Json<W>, life: &Lifetime, callers: &str) -> io::Result<()> {
+fn arguments<W: Write>(
+    json: &mut Json<W>,
+    life: &Lifetime,
+    callers: &str,
+    range: &str,
+) -> io::Result<()> {
     json.key("bytes")?.number(life.bytes)?;
     json.key("address")?.text(&format!("{:#x}", life.address))?;
     json.key("stream")?.number(life.stream)?;
-    json.key("called by")?.text(callers)
+    json.key("called by")?.text(callers)?;
+    if range.is_empty() { Ok(()) } else { json.key("range")?.text(range) }
 }
 
 fn shortages<W: Write>(json: &mut Json<W>, device: &Device, ordinal: u32) -> io::Result<()> {

@@ -11,7 +11,7 @@ mod texts;
 
 use std::collections::HashMap;
 
-pub use cachealloc_history::BlockState;
+pub use cachealloc_history::{BlockState, HOST_DEVICE};
 
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// At the index of the device's ordinal. There is one for each device that has a segment or an
     /// entry; those in between may be empty.
     pub devices: Vec<Device>,
-    /// Pinned memory of the host, which only PyTorch records.
+    /// Memory of the host that devices reach. Its addresses are the host's.
     pub host: Device,
     pub annotations: Vec<Annotation>,
     pub settings: Settings,

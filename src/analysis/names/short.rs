@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+pub use cachealloc_history::is_source;
 use cachealloc_text::cut;
 
 use crate::model::{Frame, Texts};
@@ -24,18 +25,10 @@ pub fn label(texts: &Texts, frame: &Frame) -> String {
     }
 }
 
-/// Whether a file has lines: sources, and what Python runs without a file (`<stdin>`). Whatever else
-/// is named in a frame is a library or a program, and the line is an offset in it.
-pub fn is_source(filename: &str) -> bool {
-    let file = filename.rsplit('/').next().unwrap_or(filename);
-    let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
-    filename.starts_with('<') || SOURCES.contains(&extension)
+/// What the number of a frame is in JSON: an offset never stands in `line`.
+pub fn place_key(filename: &str) -> &'static str {
+    if is_source(filename) { "line" } else { "offset" }
 }
-
-const SOURCES: [&str; 26] = [
-    "py", "pyx", "pxd", "pxi", "c", "cc", "cpp", "cxx", "C", "h", "hh", "hpp", "hxx", "inl", "cu",
-    "cuh", "rs", "go", "jl", "S", "s", "f90", "F90", "ipp", "tcc", "ipynb",
-];
 
 /// The last parts of a path that say something: from the package of a Python library on, the file
 /// alone of a binary, else the file and its folder.
