@@ -19,6 +19,8 @@ const LINE_LETTERS_MAX: usize = 4000;
 pub(crate) const FAILED: u8 = 1;
 /// The command line asks for what cannot be.
 pub(crate) const USAGE: u8 = 2;
+/// Of `run`: the exit code of `env` and `timeout` for their own failures, which is not taken for the program's.
+pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {

@@ -22,6 +22,7 @@ mod failure;
 mod output;
 mod processes;
 mod progress;
+mod size;
 mod snapshots;
 
 #[allow(unsafe_code)]

@@ -21,7 +21,7 @@ pub(crate) enum Disposition {
 }
 
 /// A process, by its number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Process(pub u32);
 
 impl Process {

@@ -1,6 +1,6 @@
 //! `cachealloc convert`: a snapshot as another tool reads it.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,7 +19,8 @@ pub(crate) struct Arguments {
     /// A snapshot, of cachealloc or PyTorch.
     file: PathBuf,
     /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto:
-    /// Chrome's trace events, for https://ui.perfetto.dev. json: the whole snapshot, for scripts.
+    /// Chrome's trace events, for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else reads its
+    /// profiles. json: the whole snapshot, for scripts.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// The output file; default: stdout.
@@ -38,6 +39,7 @@ enum Format {
     Folded,
     Speedscope,
     Perfetto,
+    Pprof,
     Json,
 }
 
@@ -46,6 +48,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if arguments.to != Format::Folded && (arguments.by.is_some() || arguments.at.is_some()) {
         let failure = Failure::new("--by and --at apply to --to folded only");
         return Err(failure.next("omit them").code(USAGE));
+    }
+    if arguments.to == Format::Pprof && arguments.output.is_none() && io::stdout().is_terminal() {
+        let failure = Failure::new("a profile of pprof is nothing for a terminal");
+        return Err(failure.next("give a file with -o").code(USAGE));
     }
     let snapshot = snapshots::read(&arguments.file)?;
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy();
@@ -69,6 +75,7 @@ fn write(
         Format::Folded => formats::folded(snapshot, by, at, out),
         Format::Speedscope => formats::speedscope(snapshot, name, out),
         Format::Perfetto => formats::perfetto(snapshot, out),
+        Format::Pprof => formats::pprof(snapshot, out),
         Format::Json => formats::json(snapshot, out),
     }
 }

@@ -31,7 +31,8 @@ pub(crate) struct Arguments {
     /// The time in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// What makes one site: the whole stack, the allocating line, or its function.
+    /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
+    /// it was in.
     #[arg(long, value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// How many sites to list; 0 for all.
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let mut common = Snapshot::default();
     let mut gather = |path: &Path| -> Result<Aggregate> {
-        let mut aggregate = Aggregate::default();
+        let mut aggregate = Aggregate::new(arguments.group.group());
         aggregate.add(&mut common, &snapshots::read(path)?, arguments.at, None);
         if aggregate.devices.is_empty() && arguments.at == When::Shortage {
             let problem = format!("{}: no allocation failed in this history", path.display());
@@ -114,7 +115,7 @@ fn text(
             signed(change.growth_count(), count),
             state.to_string(),
             common.texts.get(change.site.category).to_string(),
-            place(common, names, change.site.stack),
+            place(common, names, &change.site),
         ]);
     }
     let _ = write!(text, "\n{}", table.text());

@@ -10,6 +10,7 @@ use super::Result;
 use super::orders::Target;
 use crate::failure::Failure;
 use crate::show::bytes;
+use crate::size;
 
 /// Limit how much of each device a running program may hold, or remove the limit.
 ///
@@ -66,25 +67,14 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 }
 
 fn size(text: &str) -> std::result::Result<Size, String> {
-    const WANTED: &str = "a size such as 4G or 512M, or none";
     if text == "none" {
         return Ok(Size(None));
     }
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let factor: u64 = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "K" | "KIB" => 1 << 10,
-        "M" | "MIB" => 1 << 20,
-        "G" | "GIB" => 1 << 30,
-        "T" | "TIB" => 1 << 40,
-        _ => return Err(WANTED.to_string()),
-    };
-    let is_exclusive = digits.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
-    let number: f64 = digits.parse().ok().filter(|_| is_exclusive).ok_or(WANTED)?;
-    let bytes = number * factor as f64;
     // Below a segment nothing could be served; above what a device can have it is no limit.
-    match bytes {
-        bytes if bytes < (1 << 20) as f64 => Err("at least 1M; `none` removes the limit".into()),
-        bytes if bytes >= (1u64 << 53) as f64 => Err("less than 8192T".to_string()),
-        bytes => Ok(Size(Some(bytes as u64))),
+    match size::parse(text) {
+        None => Err(format!("{}, or none", size::ALLOWED)),
+        Some(..0x10_0000) => Err("at least 1M; `none` removes the limit".into()),
+        Some(0x20_0000_0000_0000..) => Err("less than 8192T".to_string()),
+        Some(bytes) => Ok(Size(Some(bytes))),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use cachealloc_options::{help, help_on, nearest_key};
+use cachealloc_options::{help, help_on, nearest_key, of_others};
 use clap::Args;
 
 use super::Result;
@@ -16,7 +16,9 @@ use crate::failure::Failure;
 Examples:
   cachealloc options                      all of them
   cachealloc options limit                those about limits
-  cachealloc options --free-mode          one, as `cachealloc run` spells it")]
+  cachealloc options --free-mode          one, as `cachealloc run` spells it
+  cachealloc options PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64
+                                          what of another allocator's variable there is here")]
 pub(crate) struct Arguments {
     /// In the name, the meaning or the values of an option.
     #[arg(value_name = "WORD", allow_hyphen_values = true)]
@@ -26,7 +28,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let text = match &arguments.word {
         None => help(),
-        Some(word) => help_on(word).ok_or_else(|| none_about(word))?,
+        Some(word) => {
+            // A variable of another allocator, alone or with its value.
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let line = of_others(name, value).map(|line| format!("{line}\n"));
+            line.or_else(|| help_on(word)).ok_or_else(|| none_about(word))?
+        }
     };
     super::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -1,13 +1,12 @@
 //! `cachealloc recover`: a snapshot of what a killed process has left.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cachealloc_history::lasting::{self, Restored};
-use cachealloc_history::{Snapshot, StackId, write_snapshot};
+use cachealloc_history::write_snapshot;
 use cachealloc_text::plain;
 use clap::Args;
 
@@ -49,7 +48,8 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let does_not_fit = |problem| damaged(&format!("is damaged: {problem}"));
     let Restored { mut snapshot, .. } = restored.map_err(does_not_fit)?;
     let mut progress = None;
-    let mut names = Names::of(leftover, stacks_of(&snapshot), |done, all| {
+    let stacks = snapshot.stacks().filter(|stack| !stack.is_none()).collect();
+    let mut names = Names::of(leftover, stacks, |done, all| {
         progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);
     });
     drop(progress);
@@ -138,12 +138,4 @@ fn file_names(process: u32) -> impl Iterator<Item = PathBuf> {
     let more =
         (1..).map(move |number| format!("cachealloc-{process}-recovered-{number}.pickle").into());
     std::iter::once(first).chain(more)
-}
-
-fn stacks_of(snapshot: &Snapshot) -> BTreeSet<StackId> {
-    let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
-    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let segments = snapshot.segments.iter().map(|segment| segment.stack);
-    let stacks = entries.map(|entry| entry.stack).chain(blocks.map(|block| block.stack));
-    stacks.chain(segments).filter(|stack| !stack.is_none()).collect()
 }

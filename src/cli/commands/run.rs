@@ -4,15 +4,18 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode, ExitStatus};
 
+use cachealloc_options::Record;
 use clap::Args;
 use nix::sys::signal::SigSet;
 
 use super::Result;
-use crate::failure::{Failure, USAGE, say};
+use crate::failure::{Failure, NOT_THE_PROGRAM, USAGE, say};
 use crate::kernel;
+use crate::launch::limits::{Limits, NOT_KEPT};
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
+use crate::launch::recording::Recording;
 use crate::launch::report::Wanted;
 use crate::launch::settings::Flags;
 use crate::launch::{fit, library, program, settings, uncached, watch};
@@ -27,6 +30,7 @@ Examples:
   cachealloc run -- ./app args
   cachealloc run --report app.html -- python train.py
   cachealloc run --uncached --report app.html -- python train.py      tensors, not segments
+  cachealloc run --max-peak 4G --max-leak 0 -- ./tests      for CI: fails where more is held, or left
   cachealloc run --gpu-memory-limit-mb 4096 --stats-on-exit stderr -- ./app
   mpirun -n 4 cachealloc run --record -- ./app      a snapshot of each rank")]
 pub(crate) struct Arguments {
@@ -45,6 +49,8 @@ pub(crate) struct Arguments {
     /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the extension).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    limits: Limits,
     /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold them.
     ///
     /// By their own variables: PyTorch, JAX and TensorFlow have some. What is set is said.
@@ -57,11 +63,11 @@ pub(crate) struct Arguments {
     flags: Flags,
 }
 
-/// The exit codes of `env` and `timeout` for their own failures, which are not taken for the program's.
-pub(crate) const NOT_THE_PROGRAM: u8 = 125;
+/// Names the tool that hears of NVTX ranges: ours, unless a profiler has put itself there.
+const NVTX: &str = "NVTX_INJECTION64_PATH";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { command, library, report, uncached, force, mut flags } = arguments;
+    let Arguments { command, library, report, limits, uncached, force, mut flags } = arguments;
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;
     if !force {
@@ -77,9 +83,19 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             Err(Failure::new(what).next("fix the variable, or unset it").code(USAGE))
         }
     })?;
-    let report = report.map(|path| Wanted::prepare(path, &mut flags)).transpose()?;
-    let (settings, _) = flags.merge(&before)?;
+    let report = report.as_deref().map(Wanted::prepare).transpose()?;
+    let limited = limits.flag(&flags)?;
+    let recording = match report.as_ref().map(|_| "--report").or(limited) {
+        Some(flag) => Some(Recording::prepare(flag, &mut flags)?),
+        None => None,
+    };
+    let (settings, config) = flags.merge(&before)?;
     if env::var_os("CACHEALLOC").is_some_and(|value| value == "0") {
+        if let Some(flag) = limited {
+            let failure =
+                Failure::new(format!("CACHEALLOC=0 is set, and {flag} needs the library"));
+            return Err(failure.next("unset it").code(USAGE));
+        }
         say(format_args!("CACHEALLOC=0 is set: the library will do nothing"));
     }
     let mut program = Command::new(&command[0]);
@@ -88,38 +104,47 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if uncached {
         uncached::set(&mut program);
     }
+    if config.history.record != Record::Off && env::var_os(NVTX).is_none() {
+        program.env(NVTX, &library.path);
+    }
     if !settings.is_empty() {
         program.env(settings::VARIABLE, settings);
     }
+    let Some(recording) = recording else {
+        let mask = SigSet::thread_get_mask().unwrap_or(SigSet::empty());
+        kernel::start_as_we_began(&mut program, mask);
+        return Err(not_started(&command, &program.exec()));
+    };
+    let status = watch::run(&mut program).map_err(|error| not_started(&command, &error))?;
+    let files = recording.files();
+    let own = limited.and_then(|_| judge(&limits, &files, status));
     match report {
-        None => {
-            kernel::start_as_we_began(
-                &mut program,
-                SigSet::thread_get_mask().unwrap_or(SigSet::empty()),
-            );
-            Err(not_started(&command, &program.exec()))
-        }
-        Some(wanted) => beside(&mut program, &command, wanted),
+        Some(report) => make_report(report, &files, status, recording),
+        None => recording.remove(&files),
     }
+    Ok(own.unwrap_or_else(|| watch::end_as(status)))
 }
 
-/// Waits for the program's end and makes the report. The exit code is the program's in any case.
-fn beside(program: &mut Command, command: &[OsString], wanted: Wanted) -> Result {
-    let status = watch::run(program).map_err(|error| not_started(command, &error))?;
-    match wanted.make(status) {
-        Ok((path, snapshots)) => {
-            // The library has named them.
-            let removed = match snapshots {
-                1 => "its snapshot is removed".to_string(),
-                snapshots => format!("its {snapshots} snapshots are removed"),
-            };
-            say(format_args!("report: {} ({removed})", path.display()));
+/// The exit code where the program did well, and its memory did not. Otherwise the program's counts.
+fn judge(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitCode> {
+    let code = match limits.check(files) {
+        Ok(true) => return None,
+        Ok(false) => ExitCode::from(NOT_KEPT),
+        Err(failure) => failure.report(),
+    };
+    status.success().then_some(code)
+}
+
+fn make_report(report: Wanted, files: &[PathBuf], status: ExitStatus, recording: Recording) {
+    match report.make(files, status) {
+        Ok(path) => {
+            say(format_args!("report: {}", path.display()));
+            recording.remove(files);
         }
         Err(failure) => {
-            failure.report();
+            recording.keep(files, failure).report();
         }
     }
-    Ok(watch::end_as(status))
 }
 
 fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {

@@ -1,48 +1,93 @@
 //! `cachealloc stats`: the statistics of a running program.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cachealloc_text::escaped;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::Result;
+use crate::failure::{Failure, USAGE};
 use crate::live::{self, Live, Problem};
 use crate::processes::Process;
-use crate::show;
+use crate::show::{self, Scraped};
 
 /// A program responds within milliseconds, unless it is writing a snapshot.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// With all processes at once, those that say nothing are left out.
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(2);
 
 /// Show the statistics of a running program.
 ///
 /// The program is not stopped. JSON has all numbers of torch.cuda.memory_stats, by PyTorch's names.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A process under the library.
-    #[arg(value_name = "PID")]
-    process: u32,
-    /// All numbers, as JSON.
-    #[arg(long)]
+    /// A process under the library; for Prometheus also without: all that `top` shows.
+    #[arg(value_name = "PID", required_unless_present = "format")]
+    process: Option<u32>,
+    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: OpenMetrics text, for a
+    /// textfile collector.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Prometheus,
+}
+
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let process = Process(arguments.process);
-    let explain = |problem: Problem| live::explain(process, &problem);
-    let live = Live::of(process).map_err(explain)?;
-    let text = match arguments.json {
-        true => {
-            let text = live.ask(true, PATIENCE).map_err(explain)?;
-            // Whatever is no JSON is not passed on as such.
-            live::parse(&text).map_err(explain)?;
-            escaped(&text).into_owned()
-        }
-        false => {
-            let statistics = live.statistics(false, PATIENCE).map_err(explain)?;
-            show::process(&statistics, process.0, &process.command())
+    let Arguments { process, format, json } = arguments;
+    let format = format.unwrap_or(if json { Format::Json } else { Format::Text });
+    let text = match (process, format) {
+        (Some(process), format) => of_one(Process(process), format)?,
+        (None, Format::Prometheus) => show::prometheus(&all()),
+        (None, _) => {
+            let failure = Failure::new("without a PID there is --format prometheus only");
+            return Err(failure.next("`cachealloc top` lists the processes").code(USAGE));
         }
     };
     super::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn of_one(process: Process, format: Format) -> Result<String> {
+    let explain = |problem: Problem| live::explain(process, &problem);
+    let live = Live::of(process).map_err(explain)?;
+    let command = || process.command();
+    Ok(match format {
+        Format::Text => {
+            let statistics = live.statistics(false, PATIENCE).map_err(explain)?;
+            show::process(&statistics, process.0, &command())
+        }
+        Format::Json => {
+            let text = live.ask(true, PATIENCE).map_err(explain)?;
+            // Whatever is no JSON is not passed on as such.
+            let statistics = live::parse(&text).map_err(explain)?;
+            let json = show::json_with_places(&text, &statistics);
+            escaped(&format!("{json:#}\n")).into_owned()
+        }
+        Format::Prometheus => {
+            let statistics = live.statistics(true, PATIENCE).map_err(explain)?;
+            show::prometheus(&[Scraped { process: process.0, command: command(), statistics }])
+        }
+    })
+}
+
+fn all() -> Vec<Scraped> {
+    let deadline = Instant::now() + PATIENCE_FOR_ALL;
+    let all = Live::all();
+    let scraped = all.iter().filter_map(|live| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let statistics = live.statistics(true, left).ok()?;
+        let (process, command) = (live.process.0, live.process.command());
+        (!live.has_ended()).then_some(Scraped { process, command, statistics })
+    });
+    scraped.collect()
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::model::{HOST_DEVICE, Snapshot};
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Aggregate, By, Group, Site, When};
 use clap::{Args, ValueEnum};
@@ -33,11 +33,12 @@ pub(crate) struct Arguments {
     /// (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// What makes one site: the whole stack, the allocating line, or its function.
+    /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
+    /// it was in (cachealloc_range_push).
     #[arg(long, value_enum, default_value_t = Unit::Stack)]
     group: Unit,
-    /// Only this device.
-    #[arg(long, value_name = "N")]
+    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered).
+    #[arg(long, value_name = "N|host", value_parser = device)]
     device: Option<u32>,
     /// Print JSON, with whole stacks.
     #[arg(long)]
@@ -58,6 +59,7 @@ pub(crate) enum Unit {
     Stack,
     Line,
     Function,
+    Range,
 }
 
 impl Order {
@@ -73,12 +75,25 @@ impl Order {
 }
 
 impl Unit {
+    /// What a list is by.
+    fn name(self) -> &'static str {
+        if self == Unit::Range { "range" } else { "call site" }
+    }
+
     pub(crate) fn group(self) -> Group {
         match self {
             Unit::Stack => Group::Stack,
             Unit::Line => Group::Line,
             Unit::Function => Group::Function,
+            Unit::Range => Group::Range,
         }
+    }
+}
+
+fn device(text: &str) -> std::result::Result<u32, String> {
+    match text {
+        "host" => Ok(HOST_DEVICE),
+        number => number.parse().map_err(|_| "expected the number of a device, or host".into()),
     }
 }
 
@@ -104,7 +119,7 @@ pub(crate) fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let (by, at) = order(arguments.by, arguments.at)?;
     let mut common = Snapshot::default();
-    let mut aggregate = Aggregate::default();
+    let mut aggregate = Aggregate::new(arguments.group.group());
     let mut head = String::new();
     for path in &arguments.files {
         let snapshot = snapshots::read(path)?;
@@ -134,7 +149,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if sites.is_empty() {
         let _ = writeln!(head, "\n{}: nothing", title.what);
     } else {
-        let _ = writeln!(head, "\n{}, by call site:\n", title.what);
+        let _ = writeln!(head, "\n{}, by {}:\n", title.what, arguments.group.name());
         head += &sites::table(&common, &names, by, &sites, shown);
     }
     super::print(&head)?;
@@ -146,6 +161,8 @@ fn nothing(at: When, device: Option<u32>) -> Failure {
         (When::Shortage, _) => {
             Failure::new("no allocation failed in this history").next("--at peak shows the peak")
         }
+        (_, Some(HOST_DEVICE)) => Failure::new("the snapshot has no memory of the host")
+            .next("omit --device to see all devices"),
         (_, Some(device)) => Failure::new(format!("the snapshot has no device {device}"))
             .next("omit --device to see all"),
         (_, None) => Failure::new("the snapshot has neither segments nor entries")

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cachealloc_options::ProblemKind;
+use cachealloc_options::{ProblemKind, of_others};
 use cachealloc_text::bytes;
 use nix::sys::statvfs::statvfs;
 
@@ -21,9 +21,11 @@ const SHARED_FREE_LEAST: u64 = 16 << 20;
 const OF_CONTAINERS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 pub(super) fn examine(program: Option<&OsString>) -> Vec<Finding> {
-    let found =
-        [off(), other_libraries(), others_settings(), memory_checker(), shared(), container()];
-    settings(program).into_iter().chain(found.into_iter().flatten()).collect()
+    let mut findings = settings(program);
+    findings.extend(others_settings());
+    let others = [off(), other_libraries(), memory_checker(), shared(), container()];
+    findings.extend(others.into_iter().flatten());
+    findings
 }
 
 fn note(subject: &'static str, text: impl Into<String>) -> Finding {
@@ -78,14 +80,13 @@ fn other_libraries() -> Option<Finding> {
 }
 
 /// Settings of others' allocators, which are not ours to read.
-fn others_settings() -> Option<Finding> {
-    let is_others = |name: &str| name == "PYTORCH_CUDA_ALLOC_CONF" || name.starts_with("FLAGS_");
-    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| is_others(name)).collect();
-    names.sort();
-    let (last, text) = (names.last()?, names.join(", "));
-    let whose = if last.starts_with("FLAGS_") { "a framework's own" } else { "PyTorch's own" };
-    Some(note("settings", format!("{text}: {whose}, not read; its keys may stand in {VARIABLE}")))
+fn others_settings() -> Vec<Finding> {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    let mut variables: Vec<_> =
+        env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    variables.sort();
+    let lines = variables.iter().filter_map(|(name, value)| of_others(name, value));
+    lines.map(|line| note("settings", line)).collect()
 }
 
 fn memory_checker() -> Option<Finding> {

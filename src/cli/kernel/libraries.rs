@@ -1,5 +1,6 @@
-//! Shared libraries asked what they are: the driver, and the library of this command. Loading one runs
-//! its code, so it is done in a process of its own (`doctor/asked.rs`).
+//! Shared libraries asked what they are: the driver, the library of this command, and the one that watches
+//! GPUs. Loading one runs its code, so it is done in a process of its own (`doctor/asked.rs`) or, where it is
+//! asked again and again, in a thread for which nothing waits long (`commands/top/gpus.rs`).
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +23,7 @@ impl Loaded {
     /// By its path, or by a name that the loader looks for. The error is the loader's sentence.
     pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
         let name = CString::new(name.as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a C string; this process is there to run what the library runs when it is loaded.
+        // SAFETY: a C string; this process or thread is there to run what the library runs when it is loaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(Loaded(handle));
@@ -109,7 +110,7 @@ impl Loaded {
         Device { name, bytes: bytes as u64, pci }
     }
 
-    /// Calls a function of the driver. None: it has none of this name.
+    /// Calls a function of the driver or the watcher. None: it has none of this name.
     fn call(&self, function: &CStr, first: usize, second: usize, third: usize) -> Option<c_int> {
         let function = self.address(function);
         if function.is_null() {
@@ -123,6 +124,73 @@ impl Loaded {
                 std::mem::transmute(function);
             Some(function(first, second, third))
         }
+    }
+}
+
+/// NVIDIA's library that watches GPUs, as nvidia-smi does, without a context on any.
+pub(crate) struct Watcher(Loaded);
+
+/// A GPU, or a part of one, as the watcher numbers it: in the order of PCI addresses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WatchedGpu {
+    /// Of the whole one.
+    pub index: u32,
+    /// Which part of it (MIG).
+    pub part: Option<u32>,
+    pub uuid: String,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+}
+
+impl Watcher {
+    /// None: there is none, or it finds no driver.
+    pub(crate) fn start() -> Option<Watcher> {
+        let library = Loaded::open(OsStr::new("libnvidia-ml.so.1")).ok()?;
+        (library.call(c"nvmlInit_v2", 0, 0, 0) == Some(SUCCESS)).then_some(Watcher(library))
+    }
+
+    /// Of a GPU that is divided the parts as well.
+    pub(crate) fn gpus(&self) -> Vec<WatchedGpu> {
+        let mut count: c_int = 0;
+        self.0.call(c"nvmlDeviceGetCount_v2", &raw mut count as usize, 0, 0);
+        let mut gpus = Vec::new();
+        for index in 0..u32::try_from(count).unwrap_or(0) {
+            let whole = self.handle(c"nvmlDeviceGetHandleByIndex_v2", index as usize, None);
+            let Some(whole) = whole else { continue };
+            gpus.extend(self.gpu(whole, index, None));
+            let mut parts: c_int = 0;
+            self.0.call(c"nvmlDeviceGetMaxMigDeviceCount", whole, &raw mut parts as usize, 0);
+            for part in 0..u32::try_from(parts).unwrap_or(0) {
+                let function = c"nvmlDeviceGetMigDeviceHandleByIndex";
+                let handle = self.handle(function, whole, Some(part as usize));
+                gpus.extend(handle.and_then(|handle| self.gpu(handle, index, Some(part))));
+            }
+        }
+        gpus
+    }
+
+    fn handle(&self, function: &CStr, first: usize, second: Option<usize>) -> Option<usize> {
+        let mut handle = 0usize;
+        let place = &raw mut handle as usize;
+        let code = match second {
+            None => self.0.call(function, first, place, 0),
+            Some(second) => self.0.call(function, first, second, place),
+        };
+        (code == Some(SUCCESS)).then_some(handle)
+    }
+
+    fn gpu(&self, handle: usize, index: u32, part: Option<u32>) -> Option<WatchedGpu> {
+        let mut uuid = [0u8; TEXT_BYTES];
+        let place = uuid.as_mut_ptr() as usize;
+        let code = self.0.call(c"nvmlDeviceGetUUID", handle, place, TEXT_BYTES);
+        let uuid = CStr::from_bytes_until_nul(&uuid).ok()?.to_string_lossy().into_owned();
+        // Total, free and used.
+        let mut memory = [0u64; 3];
+        let place = &raw mut memory as usize;
+        let asked = self.0.call(c"nvmlDeviceGetMemoryInfo", handle, place, 0);
+        let both = code == Some(SUCCESS) && asked == Some(SUCCESS);
+        let [total_bytes, free_bytes, _] = memory;
+        both.then_some(WatchedGpu { index, part, uuid, total_bytes, free_bytes })
     }
 }
 

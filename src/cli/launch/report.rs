@@ -1,9 +1,7 @@
-//! The report of one run: its snapshots lie in a folder of their own until it is made.
+//! The report of one run, made of the snapshots that it leaves.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -11,48 +9,18 @@ use std::process::ExitStatus;
 use cachealloc_history::name;
 use nix::sys::signal::Signal;
 
-use super::settings::Flags;
 use crate::commands::report;
-use crate::commands::run::NOT_THE_PROGRAM;
 use crate::failure::{Failure, USAGE};
 use crate::output;
 
-const SNAPSHOT: &str = "snapshot";
-const RECORD: &str = "record";
-/// What no path in an option can have.
-const NOT_IN_OPTIONS: [char; 4] = [',', '[', ']', '%'];
-
+/// Where it goes.
 pub(crate) struct Wanted {
     output: PathBuf,
-    folder: Folder,
-}
-
-/// A folder that this run has made, for itself alone. Where it is empty it goes with this value.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0); // what has something in it stays
-    }
 }
 
 impl Wanted {
-    /// Makes the folder, and has the library write there.
-    pub(crate) fn prepare(output: PathBuf, flags: &mut Flags) -> Result<Wanted, Failure> {
-        if flags.has(SNAPSHOT) {
-            let what = "--report and --snapshot do not go together: a report has its own snapshots";
-            return Err(Failure::new(what)
-                .next("record with --record --snapshot, then run: cachealloc report")
-                .code(USAGE));
-        }
-        if flags.value(RECORD) == Some("off") {
-            let what = "--report needs what --record=off leaves out";
-            return Err(Failure::new(what).next("omit one of them").code(USAGE));
-        }
-        if !flags.has(RECORD) {
-            flags.set(RECORD, "all");
-        }
-        let output = with_rank(&output, name::rank(|variable| std::env::var(variable).ok()));
+    pub(crate) fn prepare(output: &Path) -> Result<Wanted, Failure> {
+        let output = with_rank(output, name::rank(|variable| std::env::var(variable).ok()));
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
             return Err(Failure::new(format!("the folder {} does not exist", parent.display()))
@@ -60,31 +28,16 @@ impl Wanted {
                 .code(USAGE));
         }
         output::check(&output).map_err(|failure| failure.code(USAGE))?;
-        let folder = make_folder()?;
-        flags.set(SNAPSHOT, &format!("{}/%h-%r-%p-%n.pickle", folder.0.display()));
-        Ok(Wanted { output, folder })
+        Ok(Wanted { output })
     }
 
-    /// Makes the report of a program that ended so: its name, and of how many snapshots it is. Where that
-    /// fails, they stay.
-    pub(crate) fn make(self, status: ExitStatus) -> Result<(PathBuf, usize), Failure> {
-        let Wanted { output, folder } = self;
-        let mut files: Vec<PathBuf> = fs::read_dir(&folder.0)
-            .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
-            .unwrap_or_default();
-        // No other files, and none that is being written.
-        files.retain(|file| file.extension().is_some_and(|end| end == "pickle"));
-        files.sort();
+    /// Makes the report of a program that ended so and left these snapshots. Its name.
+    pub(crate) fn make(self, files: &[PathBuf], status: ExitStatus) -> Result<PathBuf, Failure> {
         if files.is_empty() {
             return Err(without_snapshot(status));
         }
-        report::write(&files, &output).map_err(|failure| {
-            failure.also(format!("the snapshots are in {}", folder.0.display()))
-        })?;
-        for file in &files {
-            let _ = fs::remove_file(file); // one that stays keeps the folder
-        }
-        Ok((output, files.len()))
+        report::write(files, &self.output)?;
+        Ok(self.output)
     }
 }
 
@@ -136,29 +89,6 @@ fn replaced(name: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
     }
     made.extend_from_slice(rest);
     made
-}
-
-/// Under an unused name. A folder of another one belongs to a process of this number in another
-/// namespace, or to an earlier one that left its snapshots.
-fn make_folder() -> Result<Folder, Failure> {
-    // An option is text.
-    let fits = |folder: &PathBuf| {
-        folder.is_dir()
-            && folder.is_absolute()
-            && folder.to_str().is_some_and(|text| {
-                !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_whitespace)
-            })
-    };
-    let temporary = Some(std::env::temp_dir()).filter(fits).unwrap_or("/tmp".into());
-    let folder =
-        temporary.join(format!("cachealloc-{}-{:016x}", std::process::id(), output::random()));
-    // Where there is anything of this name, also a link, none is made.
-    DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
-        Failure::new(format!("{} cannot be made: {error}", folder.display()))
-            .next("give a folder for temporary files with TMPDIR")
-            .code(NOT_THE_PROGRAM)
-    })?;
-    Ok(Folder(folder))
 }
 
 #[cfg(test)]

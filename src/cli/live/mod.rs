@@ -21,10 +21,11 @@ mod statistics;
 mod why;
 
 pub(crate) use orders::Refusal;
-pub(crate) use statistics::{CallSite, Library, Recording, Statistics, Timed};
+pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics, Timed};
 pub(crate) use why::{LIBRARY_NAME, explain};
 
 const FOLDER: &str = "/dev/shm";
+const ROOT: u32 = 0;
 /// Longer texts are none of ours.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 /// In a reply whose call sites another request consumed.
@@ -41,7 +42,7 @@ pub(crate) struct Live {
     pub process: Process,
     owner: Owner,
     /// Whose file it is.
-    user: u32,
+    pub user: u32,
     file: File,
     page: Page,
 }
@@ -126,10 +127,11 @@ impl Live {
         Err(problem)
     }
 
-    /// All processes of this user in this namespace, by their numbers. What dead ones left is removed.
+    /// All processes of this user in this namespace, of root those of all users, by their numbers. What dead
+    /// ones of this user left is removed.
     pub(crate) fn all() -> Vec<Live> {
         let user = nix::unistd::geteuid().as_raw();
-        let begin = format!("{NAME_BEGIN}{user}-");
+        let begin = if user == ROOT { NAME_BEGIN.into() } else { format!("{NAME_BEGIN}{user}-") };
         let own = processes::own().ok();
         let mut all = Vec::new();
         for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
@@ -139,18 +141,27 @@ impl Live {
             let Ok(mut live) = Live::open(&entry.path(), Process(0)) else { continue };
             live.process = Process(live.owner.process_id);
             let is_here = own.is_some_and(|own| own.namespace == live.owner.namespace);
-            if live.user != user || !is_here {
+            if !is_here || (live.user != user && user != ROOT) {
                 continue;
             }
-            match live.state(user) {
-                _ if live.is_stale() => _ = fs::remove_file(entry.path()), // it may be gone already
-                State::Left => _ = fs::remove_file(entry.path()),
+            match live.state(live.user) {
+                // Those of other users are removed by their next program.
+                State::Left => live.remove_if_of(user, &entry.path()),
+                _ if live.is_stale() => live.remove_if_of(user, &entry.path()),
                 State::OtherUser => {} // it could not answer
+                // Any user may make a file that says it is another one's.
+                State::Lives if live.process.user() != Some(live.user) && live.user != user => {}
                 State::Lives => all.push(live),
             }
         }
         all.sort_by_key(|live| live.process.0);
         all
+    }
+
+    fn remove_if_of(&self, user: u32, path: &Path) {
+        if self.user == user {
+            let _ = fs::remove_file(path); // it may be gone already
+        }
     }
 
     /// What has become of the process that made the file, and is still there.
@@ -168,8 +179,7 @@ impl Live {
         let deadline = Instant::now() + patience;
         loop {
             let text = self.answer(self.request(sites)?, deadline)?;
-            let taken = sites && text.contains(NO_SITES) && !text.contains(NOT_RECORDED);
-            if !taken || Instant::now() > deadline {
+            if !(sites && lacks_sites(&text)) || Instant::now() > deadline {
                 return Ok(text);
             }
         }
@@ -272,6 +282,11 @@ impl Live {
         }
         Ok(Some(String::from_utf8_lossy(&text).into_owned()))
     }
+}
+
+/// The reply to a request for call sites, which another one consumed.
+pub(crate) fn lacks_sites(json: &str) -> bool {
+    json.contains(NO_SITES) && !json.contains(NOT_RECORDED)
 }
 
 pub(crate) fn parse(json: &str) -> Result<Statistics, Problem> {

@@ -1,6 +1,7 @@
 //! What a process says of itself: the JSON of `cachealloc_statistics`, read.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 
 use serde::Deserialize;
 
@@ -18,6 +19,9 @@ pub(crate) struct Statistics {
     pub counts: BTreeMap<String, u64>,
     /// By number of the device: PyTorch's keys.
     pub devices: BTreeMap<i32, BTreeMap<String, i64>>,
+    /// Which GPUs of the machine these are. Libraries of this version do not all say so.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
     /// None where nothing is recorded.
     pub libraries: Option<Vec<Library>>,
     /// None if nothing is recorded, or it was not asked for.
@@ -27,6 +31,18 @@ pub(crate) struct Statistics {
     pub recording: Option<Recording>,
     pub limits: Vec<Limit>,
     pub trims: Trims,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub(crate) struct Gpu {
+    /// Its number in the process.
+    pub device: i32,
+    /// `GPU-...`, of a part of a GPU `MIG-...`.
+    pub uuid: Option<String>,
+    /// Of the GPU that it is a part of.
+    pub whole_uuid: Option<String>,
+    pub pci: Option<String>,
+    pub total_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Deserialize, Debug)]
@@ -52,7 +68,28 @@ pub(crate) struct CallSite {
     pub blocks: u64,
     pub allocations: u64,
     /// Innermost first.
-    pub frames: Vec<String>,
+    pub frames: Vec<Frame>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, Debug)]
+pub(crate) struct Frame {
+    pub name: String,
+    pub filename: String,
+    /// In a source.
+    pub line: Option<u64>,
+    /// In a library.
+    pub offset: Option<u64>,
+}
+
+impl Display for Frame {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.name, self.filename)?;
+        match (self.line, self.offset) {
+            (Some(line), _) => write!(out, ":{line}"),
+            (_, Some(offset)) => write!(out, "+{offset:#x}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Default, Deserialize, Debug)]
@@ -97,6 +134,11 @@ impl Statistics {
     pub(crate) fn of_device(&self, device: i32, key: &str) -> u64 {
         let number = self.devices.get(&device).and_then(|keys| keys.get(key));
         number.copied().unwrap_or(0).max(0) as u64
+    }
+
+    /// What the process says of a device of its own.
+    pub(crate) fn gpu(&self, device: i32) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.device == device)
     }
 
     /// How often the program waited inside the library, and for how long.

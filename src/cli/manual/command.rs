@@ -4,8 +4,8 @@ use clap::Command;
 
 use super::page::Page;
 use super::roff::Roff;
-use crate::commands::run::NOT_THE_PROGRAM;
-use crate::failure::{FAILED, USAGE};
+use crate::failure::{FAILED, NOT_THE_PROGRAM, USAGE};
+use crate::launch::limits::NOT_KEPT;
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
 
 const ROOT: &str = "cachealloc";
@@ -69,6 +69,7 @@ fn exit_codes(command: &str) -> Vec<(String, &'static str)> {
     let codes: &[(u8, &str)] = match command {
         RUN => &[
             (USAGE, "The command line or a setting is wrong; the program was not started."),
+            (NOT_KEPT, "The program did well, but held or left more memory than it was allowed."),
             (NOT_THE_PROGRAM, "The library was not found, or cannot be loaded into the program."),
             (NOT_EXECUTABLE, "The program cannot be executed."),
             (NOT_FOUND, "There is no such program."),

@@ -4,13 +4,13 @@ use cachealloc_options::OPTIONS;
 
 use super::page::Page;
 use super::roff::Roff;
-use crate::commands::run::NOT_THE_PROGRAM;
-use crate::failure::{FAILED, USAGE};
+use crate::failure::{FAILED, NOT_THE_PROGRAM, USAGE};
+use crate::launch::limits::NOT_KEPT;
 use crate::launch::program::{NOT_EXECUTABLE, NOT_FOUND};
 
 const NAME: &str = "cachealloc";
 
-const ENVIRONMENT: [(&str, &str); 6] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "CACHEALLOC_CONF",
         "The settings, as key:value,key:value; see OPTIONS. What is wrong in it is said in a line on stderr, \
@@ -26,6 +26,11 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     (
         "RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID",
         "The first that holds a number is the rank in names of files (%r).",
+    ),
+    (
+        "NVTX_INJECTION64_PATH",
+        "The tool that hears of NVTX ranges. run sets it to the library if something is recorded from the begin and \
+         no profiler is named there.",
     ),
     ("NO_COLOR", "Not empty: help is printed without colours."),
 ];
@@ -75,6 +80,7 @@ pub(super) fn page() -> Page {
         (0, "It was done."),
         (FAILED, "It was not, and a line on stderr says why."),
         (USAGE, "The command line is wrong, or asks for what cannot be."),
+        (NOT_KEPT, "Of run: --max-peak or --max-leak was not kept to."),
         (
             NOT_THE_PROGRAM,
             "Of run: the library is not there, or cannot be loaded into the program.",

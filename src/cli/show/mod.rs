@@ -1,11 +1,13 @@
 //! Statistics as text for people.
 
+mod places;
 mod process;
+mod prometheus;
 pub(crate) mod sites;
 mod table;
-mod units;
 
-pub(crate) use cachealloc_text::{bytes, count};
-pub(crate) use process::{holders, process};
+pub(crate) use cachealloc_text::{bytes, count, per_second, plural, share, time};
+pub(crate) use places::{json_with_places, places};
+pub(crate) use process::{holders, process, words};
+pub(crate) use prometheus::{Scraped, prometheus};
 pub(crate) use table::{Column, Table};
-pub(crate) use units::{per_second, share, time};

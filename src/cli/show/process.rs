@@ -36,17 +36,17 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
         timed(&mut text, &format!("driver: {name}"), call);
     }
     for (name, wait) in statistics.waits.iter().filter(|(_, wait)| wait.count != 0) {
-        timed(&mut text, &format!("waits, {name}"), wait);
+        timed(&mut text, &format!("waits, {}", words(name)), wait);
     }
     for (name, number) in statistics.counts.iter().filter(|(_, number)| **number != 0) {
-        line(&mut text, name, &count(*number));
+        line(&mut text, &words(name), &count(*number));
     }
     text += "\n";
-    text + &holders(statistics)
+    text + &holders(statistics, &|device: i32| device.to_string())
 }
 
-/// Memory by library.
-pub(crate) fn holders(statistics: &Statistics) -> String {
+/// Memory by library. `name`: of a device.
+pub(crate) fn holders(statistics: &Statistics, name: &dyn Fn(i32) -> String) -> String {
     let Some(libraries) = &statistics.libraries else {
         return "memory by library: not recorded; start the program with: cachealloc run --record=state\n"
             .to_string();
@@ -58,7 +58,7 @@ pub(crate) fn holders(statistics: &Statistics) -> String {
         Column::number("AT THE PEAK"),
     ]);
     for Library { device, library, bytes: now, bytes_at_peak } in libraries {
-        table.row([library.clone(), device.to_string(), bytes(*now), bytes(*bytes_at_peak)]);
+        table.row([library.clone(), name(*device), bytes(*now), bytes(*bytes_at_peak)]);
     }
     table.text()
 }
@@ -93,6 +93,11 @@ fn timed(text: &mut String, name: &str, what: &Timed) {
 
 fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "{:<VALUE_COLUMN$}{value}", word(name));
+}
+
+/// A key as people read it.
+pub(crate) fn words(key: &str) -> String {
+    key.replace('_', " ")
 }
 
 /// What the process calls something: a short word, if it is a program of ours.

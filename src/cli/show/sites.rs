@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use cachealloc_analysis::formats::Bounded;
-use cachealloc_analysis::model::{Dropped, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::Names;
+use cachealloc_analysis::model::{Dropped, FrameId, HOST_DEVICE, Snapshot, StackId};
+use cachealloc_analysis::names::{Names, place_key};
 use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};
+use cachealloc_statistics::SCHEMA_VERSION;
 use cachealloc_text::Json;
 use cachealloc_text::plain;
 
@@ -44,14 +45,15 @@ impl Titles {
 pub(crate) fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
     let file = file.map(|file| format!("{}, ", plain(file))).unwrap_or_default();
     let DeviceSums { device, peak_bytes, end_bytes, entries_count, .. } = *sums;
+    let device = if device == HOST_DEVICE { "host".to_string() } else { format!("GPU {device}") };
     let (peak, end) = (bytes(peak_bytes), bytes(end_bytes));
     if entries_count == 0 {
-        return format!("{file}GPU {device}: {end}, without history");
+        return format!("{file}{device}: {end}, without history");
     }
     let after = time(sums.peak_us.saturating_mul(1000));
     let (entry, all) = (count(sums.peak.into()), count(entries_count));
     format!(
-        "{file}GPU {device}: {peak} at the peak (after {after}, entry {entry} of {all}), {end} at the end"
+        "{file}{device}: {peak} at the peak (after {after}, entry {entry} of {all}), {end} at the end"
     )
 }
 
@@ -61,6 +63,13 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
         let dropped = count(dropped);
         let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
+    }
+    if !snapshot.host.segments.is_empty() && devices.iter().all(|it| it.device != HOST_DEVICE) {
+        let held =
+            snapshot.host.segments.iter().fold(0, |sum: u64, it| sum.saturating_add(it.bytes));
+        let held = bytes(held);
+        let _ =
+            writeln!(notes, "host: {held} that devices reach; --device host lists who holds it");
     }
     if snapshot.setting("recorded_from_start") == Some("false") {
         notes += "not all was recorded: what was there before is held, and was never allocated\n";
@@ -108,7 +117,7 @@ pub(crate) fn table(
     };
     for site in &sites[..shown] {
         let library = common.texts.get(site.category);
-        add(&site.totals, library, place(common, names, site.stack));
+        add(&site.totals, library, place(common, names, site));
     }
     if shown < sites.len() {
         let mut rest = Totals::default();
@@ -119,12 +128,9 @@ pub(crate) fn table(
 }
 
 /// Most are short.
+/// No clock of a snapshot tells less than a microsecond.
 fn life(us: u64) -> String {
-    match us {
-        0 => "< 1 us".into(),
-        1..1000 => format!("{us} us"),
-        _ => time(us.saturating_mul(1000)),
-    }
+    time(us.saturating_mul(1000).max(1))
 }
 
 pub(crate) fn others(sites: usize) -> String {
@@ -137,8 +143,16 @@ pub(crate) fn others(sites: usize) -> String {
 /// Callers of the site that are named in a line.
 const CALLERS_SHOWN: usize = 3;
 
-/// `forward model.py:52 < step train.py:80 < main train.py:101`
-pub(crate) fn place(common: &Snapshot, names: &Names, stack: StackId) -> String {
+/// `forward model.py:52 < step train.py:80 < main train.py:101`, or the range `step/forward`.
+pub(crate) fn place(common: &Snapshot, names: &Names, site: &Site) -> String {
+    match site.range.map(|range| common.texts.get(range)) {
+        Some("") => "(in no range)".into(),
+        Some(range) => range.to_string(),
+        None => place_of_stack(common, names, site.stack),
+    }
+}
+
+fn place_of_stack(common: &Snapshot, names: &Names, stack: StackId) -> String {
     let label = |frame: FrameId| names.label(frame);
     let Some(site) = names.site(common, stack) else {
         return "(no stack)".into();
@@ -157,6 +171,7 @@ pub(crate) fn json(
     let mut text = Vec::new();
     let mut json = Json::new(Bounded::new(common, &mut text));
     let written = json.object(|json| {
+        json.key("schema_version")?.number(SCHEMA_VERSION)?;
         json.key("by")?.text(match by {
             By::Live => "live",
             By::Peak => "peak",
@@ -187,6 +202,7 @@ pub(crate) fn json_of_changes(
     let mut text = Vec::new();
     let mut json = Json::new(Bounded::new(common, &mut text));
     let written = json.object(|json| {
+        json.key("schema_version")?.number(SCHEMA_VERSION)?;
         devices(json.key("devices_before")?, before)?;
         devices(json.key("devices_after")?, after)?;
         json.key("sites")?.list(changes, |json, change| {
@@ -218,7 +234,8 @@ fn done(written: Written, text: Vec<u8>) -> Result<String> {
 fn devices<W: std::io::Write>(json: &mut Json<W>, aggregate: &Aggregate) -> Written {
     json.list(&aggregate.devices, |json, sums| {
         json.object(|json| {
-            json.key("device")?.number(sums.device)?;
+            let device = if sums.device == HOST_DEVICE { -1 } else { i64::from(sums.device) };
+            json.key("device")?.number(device)?;
             json.key("entries")?.number(sums.entries_count)?;
             json.key("live_bytes")?.number(sums.at_bytes)?;
             json.key("reserved_bytes")?.number(sums.at_reserved_bytes)?;
@@ -237,15 +254,19 @@ fn whose<W: std::io::Write>(
     site: &Site,
 ) -> Written {
     json.key("library")?.text(common.texts.get(site.category))?;
-    json.key("where")?.text(&place(common, names, site.stack))
+    if let Some(range) = site.range {
+        json.key("range")?.text(common.texts.get(range))?;
+    }
+    json.key("where")?.text(&place(common, names, site))
 }
 
 fn stack<W: std::io::Write>(json: &mut Json<W>, common: &Snapshot, stack: StackId) -> Written {
     json.list(common.frames_of(stack), |json, frame| {
+        let filename = common.texts.get(frame.filename);
         json.object(|json| {
             json.key("name")?.text(common.texts.get(frame.name))?;
-            json.key("filename")?.text(common.texts.get(frame.filename))?;
-            json.key("line")?.number(frame.line)
+            json.key("filename")?.text(filename)?;
+            json.key(place_key(filename))?.number(frame.line)
         })
     })
 }

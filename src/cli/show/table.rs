@@ -3,23 +3,31 @@
 use std::fmt::Write as _;
 
 use cachealloc_text::{cut, plain};
+use unicode_width::UnicodeWidthStr;
 
 const GAP: usize = 2;
 /// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.
 const CELL_LETTERS_MAX: usize = 1000;
 
+#[derive(Clone, Copy)]
 pub(crate) struct Column {
-    title: &'static str,
-    is_number: bool,
+    pub title: &'static str,
+    pub is_number: bool,
+    /// Left out where all its cells are empty.
+    pub where_any: bool,
 }
 
 impl Column {
     pub(crate) const fn number(title: &'static str) -> Column {
-        Column { title, is_number: true }
+        Column { title, is_number: true, where_any: false }
     }
 
     pub(crate) const fn text(title: &'static str) -> Column {
-        Column { title, is_number: false }
+        Column { title, is_number: false, where_any: false }
+    }
+
+    pub(crate) const fn where_any(self) -> Column {
+        Column { where_any: true, ..self }
     }
 }
 
@@ -40,19 +48,24 @@ impl<const N: usize> Table<N> {
 
     pub(crate) fn text(&self) -> String {
         let titles = || self.columns.each_ref().map(|column| column.title.to_string());
-        let mut widths = titles().map(|title| title.chars().count());
+        let mut widths = titles().map(|title| title.width());
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(cell.width());
             }
         }
         let mut text = String::new();
+        let is_empty = |at: usize| {
+            self.columns[at].where_any && self.rows.iter().all(|row| row[at].is_empty())
+        };
+        let left_out: [bool; N] = std::array::from_fn(is_empty);
         for row in std::iter::once(&titles()).chain(&self.rows) {
             let mut line = String::new();
-            for ((column, cell), width) in self.columns.iter().zip(row).zip(widths) {
+            let cells = self.columns.iter().zip(row).zip(widths).zip(left_out);
+            for ((column, cell), width) in cells.filter(|it| !it.1).map(|it| it.0) {
                 let gap = if line.is_empty() { 0 } else { GAP };
                 // Of our own: the width of `format!` has its limits.
-                let missing = width - cell.chars().count();
+                let missing = width - cell.width();
                 let (before, after) = if column.is_number { (missing, 0) } else { (0, missing) };
                 line.extend(std::iter::repeat_n(' ', gap + before));
                 line += cell;
@@ -79,5 +92,14 @@ mod tests {
         assert_eq!(text.lines().count(), 6);
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("a?[2J  ")), "{text:.99}");
         assert!(text.lines().all(|line| line.chars().count() <= 3 * (CELL_LETTERS_MAX + 3 + GAP)));
+    }
+
+    /// Letters of some languages take two places, and others none.
+    #[test]
+    fn columns_stand_below_each_other() {
+        let mut table = Table::new([Column::text("A"), Column::text("B")]);
+        table.row(["訓練.py".into(), "x".into()]);
+        table.row(["e\u{301}tude".into(), "y".into()]);
+        assert_eq!(table.text(), "A        B\n訓練.py  x\ne\u{301}tude    y\n");
     }
 }

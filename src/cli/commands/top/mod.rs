@@ -1,4 +1,5 @@
-//! `cachealloc top`: a table of what runs under the library, again and again on a terminal.
+//! `cachealloc top`: what runs under the library; on a terminal a screen that stays (`screen`), elsewhere a
+//! table.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -8,86 +9,118 @@ use cachealloc_text::escaped;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Result, stats};
+use super::Result;
 use crate::failure::{Failure, USAGE};
-use crate::live::{self, Live, Statistics};
 use crate::processes::Process;
+use crate::show;
 
+mod gpus;
+mod lines;
 mod rates;
+mod samples;
 mod screen;
 mod tables;
 
+use gpus::{Monitor, Only};
 use rates::Rates;
+use samples::{Asker, Sample};
 
 /// A process that is writing a snapshot is left out of one table. The time for all together.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between the two readings that the rates of a single table need; and the longest time of the first.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
-const INTERVAL_DEFAULT: f64 = 1.0;
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
 /// Show the programs under the library: all of this user, or one.
 ///
-/// On a terminal the table is updated every second until Ctrl-C; elsewhere it is printed once. No
-/// program is stopped. For one program it shows the libraries and call sites that hold memory, if
-/// something is recorded (cachealloc run --record).
+/// On a terminal this is a screen that stays until q, and is updated every second; elsewhere, or with
+/// --once, a table is printed. No program is stopped. Of one program (Enter, or PID) it shows the call
+/// sites that hold memory, if something is recorded (cachealloc run --record).
 #[derive(Args)]
+#[command(after_help = "\
+On the screen:
+  up, down, j, k, PgUp, PgDn, Home, End   choose a line
+  Enter, Esc                              into a program's call sites and stacks, and back
+  left, right                             scroll the stack
+  s, S, r                                 sort by the next column, the one before, in the other direction
+  /                                       show only lines that contain a text; Enter keeps it, Esc ends it
+  q, Ctrl-C                               quit")]
 pub(crate) struct Arguments {
     /// Only this process, in detail.
     #[arg(value_name = "PID")]
     process: Option<u32>,
+    /// Only what is on this GPU, or on these: by number as nvidia-smi has it (0; 0:1 is a part of it), by the
+    /// begin of a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).
+    #[arg(long, value_name = "GPU", value_delimiter = ',')]
+    gpu: Vec<String>,
+    /// Print one table, also on a terminal.
+    #[arg(long, conflicts_with = "interval")]
+    once: bool,
     /// JSON, a list of all processes; a line for each interval.
     #[arg(long)]
     json: bool,
     /// The most rows of a table.
     #[arg(short = 'n', long = "rows", value_name = "N")]
     rows: Option<usize>,
-    /// Update the table this often, even if stdout is no terminal.
+    /// Update this often, even if stdout is no terminal.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 }
 
-/// The statistics of one process, and their time.
-pub(crate) struct Sample {
-    pub process: Process,
-    pub command: String,
-    pub time: Instant,
-    pub statistics: Statistics,
-    json: String,
-}
-
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { process, json, rows, interval } = arguments;
+    let Arguments { process, gpu, once, json, rows, interval } = arguments;
     if interval.is_some_and(|interval| !INTERVAL_RANGE.contains(&interval)) {
         let what = "--interval is a number of seconds from 0.1 to 3600";
         return Err(Failure::new(what).code(USAGE));
     }
-    let on_terminal = std::io::stdout().is_terminal() && !json;
-    let again = interval.or(on_terminal.then_some(INTERVAL_DEFAULT)).map(Duration::from_secs_f64);
+    let process = process.map(Process);
+    let on_screen = !once && !json && has_screen();
+    let signals = on_screen.then(screen::block_signals);
+    let mut monitor = Monitor::start();
+    let only = if gpu.is_empty() { Only::default() } else { Only::new(gpu, &monitor.look())? };
+    let asker = Asker { process, only, monitor };
+    let again = interval.map(Duration::from_secs_f64);
+    match signals {
+        None => print_tables(asker, json, rows, again),
+        Some(signals) => {
+            let interval = again.unwrap_or(INTERVAL_DEFAULT);
+            screen::run(asker, signals, interval, rows)
+        }
+    }
+}
+
+/// A dumb terminal knows no place on its screen.
+fn has_screen() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+}
+
+fn print_tables(
+    mut asker: Asker,
+    json: bool,
+    rows: Option<usize>,
+    again: Option<Duration>,
+) -> Result {
     let mut rates = Rates::default();
     if !json && again.is_none() {
         let begun = Instant::now();
-        rates.note(&sample(process, BETWEEN_LOOKS)?.0);
+        rates.note(&asker.look(None, BETWEEN_LOOKS)?.samples);
         std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begun.elapsed()));
     }
     let mut first = true;
     loop {
-        let samples = match sample(process, PATIENCE) {
+        let look = match asker.look(None, PATIENCE) {
             // It was there, and has come to its end.
-            Err(_) if !first && process.is_some_and(|id| Process(id).has_ended()) => break,
-            samples => samples?,
+            Err(_) if !first && asker.process.is_some_and(Process::has_ended) => break,
+            look => look?,
         };
-        let (samples, silent) = samples;
-        let text = match (json, process) {
-            (true, _) => list(&samples),
-            (false, None) => tables::all(&samples, &silent, &rates, rows.unwrap_or(usize::MAX)),
-            (false, Some(_)) => tables::one(&samples[0], &rates, rows),
+        let text = match (json, asker.process) {
+            (true, _) => list(&look.samples),
+            (false, None) => tables::all(&look, &rates, rows.unwrap_or(usize::MAX)),
+            (false, Some(_)) => tables::one(&look, &rates, rows),
         };
-        rates.note(&samples);
-        match on_terminal {
-            true => screen::show(&text)?,
-            false => super::print(&text)?,
-        }
+        rates.note(&look.samples);
+        super::print(&text)?;
         let Some(interval) = again else { break };
         first = false;
         std::thread::sleep(interval);
@@ -95,46 +128,12 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Their statistics, and which do not respond in time. A named one is waited for as in `stats`.
-fn sample(process: Option<u32>, patience: Duration) -> Result<(Vec<Sample>, Vec<Process>)> {
-    let Some(process) = process.map(Process) else { return Ok(sample_all(patience)) };
-    let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
-    let sample = json.and_then(|(json, live)| understand(&live, json));
-    sample
-        .map(|sample| (vec![sample], Vec::new()))
-        .map_err(|problem| live::explain(process, &problem))
-}
-
-/// Sends all requests before it waits for any.
-fn sample_all(patience: Duration) -> (Vec<Sample>, Vec<Process>) {
-    let deadline = Instant::now() + patience;
-    let all = Live::all();
-    let asked: Vec<_> = all.iter().map(|live| (live, live.request(false))).collect();
-    let (mut samples, mut silent) = (Vec::new(), Vec::new());
-    for (live, request) in asked {
-        let json = request.and_then(|request| live.answer(request, deadline));
-        match json.and_then(|json| understand(live, json)) {
-            Ok(sample) => samples.push(sample),
-            Err(live::Problem::Silent) => silent.push(live.process),
-            Err(_) => {} // it has just ended
-        }
-    }
-    (samples, silent)
-}
-
-fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Problem> {
-    let statistics = live::parse(&json)?;
-    let (process, time) = (live.process, Instant::now());
-    let sample = Sample { process, command: process.command(), time, statistics, json };
-    // Then it has no command any longer, and no place in a table of what runs.
-    if live.has_ended() { Err(live::Problem::Ended) } else { Ok(sample) }
-}
-
 /// The statistics of the processes, with the command of each.
 fn list(samples: &[Sample]) -> String {
     let objects = samples.iter().map(|sample| {
-        let mut object: Value = serde_json::from_str(&sample.json).unwrap_or_default();
-        object["command"] = sample.command.clone().into();
+        let mut object = show::json_with_places(&sample.json, &sample.statistics);
+        let command = sample.command.clone().into();
+        object.as_object_mut().map(|object| object.insert("command".to_string(), command));
         object
     });
     escaped(&format!("{}\n", Value::Array(objects.collect()))).into_owned()

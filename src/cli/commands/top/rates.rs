@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::Sample;
-use crate::live::CallSite;
-use crate::show;
+use super::samples::Sample;
+use crate::live::{CallSite, Frame};
 
 /// What the last samples counted.
 #[derive(Default)]
@@ -15,7 +14,7 @@ struct Counts {
     time: Instant,
     allocations: u64,
     waits: u64,
-    by_site: HashMap<Vec<String>, u64>,
+    by_site: HashMap<Vec<Frame>, u64>,
 }
 
 impl Rates {
@@ -23,26 +22,29 @@ impl Rates {
         self.0 = samples.iter().map(|sample| (sample.process.0, Counts::of(sample))).collect();
     }
 
-    pub(super) fn allocations(&self, sample: &Sample) -> String {
+    pub(super) fn allocations(&self, sample: &Sample) -> Option<f64> {
         self.rate(sample, sample.statistics.allocations_served, |counts| Some(counts.allocations))
     }
 
-    pub(super) fn waits(&self, sample: &Sample) -> String {
+    pub(super) fn waits(&self, sample: &Sample) -> Option<f64> {
         self.rate(sample, sample.statistics.waited().0, |counts| Some(counts.waits))
     }
 
-    pub(super) fn of_site(&self, sample: &Sample, site: &CallSite) -> String {
+    pub(super) fn of_site(&self, sample: &Sample, site: &CallSite) -> Option<f64> {
         self.rate(sample, site.allocations, |counts| counts.by_site.get(&site.frames).copied())
     }
 
-    /// `-` where there was no sample before.
-    fn rate(&self, sample: &Sample, now: u64, before: impl Fn(&Counts) -> Option<u64>) -> String {
-        let last = self.0.get(&sample.process.0);
-        let Some((last, before)) = last.and_then(|last| Some((last, before(last)?))) else {
-            return "-".to_string();
-        };
-        let seconds = sample.time.duration_since(last.time).as_secs_f64();
-        show::per_second(now.saturating_sub(before), seconds.max(1e-3))
+    /// Each second; None where there was no sample before.
+    fn rate(
+        &self,
+        sample: &Sample,
+        now: u64,
+        before: impl Fn(&Counts) -> Option<u64>,
+    ) -> Option<f64> {
+        let last = self.0.get(&sample.process.0)?;
+        let before = before(last)?;
+        let seconds = sample.time.saturating_duration_since(last.time).as_secs_f64();
+        Some(now.saturating_sub(before) as f64 / seconds.max(1e-3))
     }
 }
 

@@ -1,0 +1,136 @@
+//! What the processes say of themselves, now.
+
+use std::time::{Duration, Instant};
+
+use super::super::{Result, stats};
+use super::gpus::{Monitor, Named, Only};
+use crate::kernel::libraries::WatchedGpu;
+use crate::live::{self, Live, Statistics};
+use crate::processes::Process;
+
+/// The statistics of one process, and their time.
+#[derive(Clone)]
+pub(super) struct Sample {
+    pub process: Process,
+    /// By number.
+    pub user: u32,
+    pub command: String,
+    pub time: Instant,
+    pub statistics: Statistics,
+    /// As the process wrote them.
+    pub json: String,
+}
+
+/// All that was asked at one time.
+#[derive(Clone, Default)]
+pub(super) struct Look {
+    pub samples: Vec<Sample>,
+    /// Those that did not respond in time.
+    pub silent: Vec<Process>,
+    /// What NVML says.
+    pub watched: Vec<WatchedGpu>,
+    /// On which GPUs.
+    pub only: Only,
+}
+
+impl Look {
+    /// Those of a process that are wanted. Of one that has met none yet: none.
+    pub(super) fn devices(&self, sample: &Sample) -> impl Iterator<Item = i32> {
+        let devices = sample.statistics.devices.keys().copied();
+        devices.filter(|device| {
+            self.only.includes(sample.statistics.gpu(*device), &self.named(sample, *device))
+        })
+    }
+
+    pub(super) fn named(&self, sample: &Sample, device: i32) -> Named {
+        Named::of(device, sample.statistics.gpu(device), &self.watched)
+    }
+
+    /// The GPUs that the processes are on, each once.
+    pub(super) fn gpus(&self) -> Vec<Named> {
+        let mut gpus: Vec<Named> = Vec::new();
+        for sample in &self.samples {
+            let named = self.devices(sample).map(|device| self.named(sample, device));
+            for gpu in named.filter(|gpu| gpu.uuid.is_some() || gpu.pci.is_some()) {
+                if gpus.iter().all(|known| (&known.name, &known.uuid) != (&gpu.name, &gpu.uuid)) {
+                    gpus.push(gpu);
+                }
+            }
+        }
+        let number = |gpu: &Named| gpu.name.parse::<u32>().unwrap_or(u32::MAX);
+        gpus.sort_by(|a, b| (number(a), &a.name).cmp(&(number(b), &b.name)));
+        gpus
+    }
+}
+
+/// Asks processes and GPUs.
+pub(super) struct Asker {
+    /// This process, and no other.
+    pub process: Option<Process>,
+    pub only: Only,
+    pub monitor: Monitor,
+}
+
+impl Asker {
+    /// `sites_of`: with the call sites of this process.
+    pub(super) fn look(&mut self, sites_of: Option<Process>, patience: Duration) -> Result<Look> {
+        let mut look = match self.process {
+            Some(process) => one(process)?,
+            None => all(sites_of, patience),
+        };
+        look.watched = self.monitor.look();
+        look.only = self.only.clone();
+        let is_wanted: Vec<bool> =
+            look.samples.iter().map(|sample| look.devices(sample).next().is_some()).collect();
+        if !self.only.is_all() {
+            let mut is_wanted = is_wanted.into_iter();
+            look.samples.retain(|_| is_wanted.next().unwrap_or(true));
+            // On which GPU they are is not known.
+            look.silent.clear();
+        }
+        Ok(look)
+    }
+}
+
+/// A named process is waited for as in `stats`, and says its call sites.
+fn one(process: Process) -> Result<Look> {
+    let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
+    let sample = json.and_then(|(json, live)| understand(&live, json));
+    sample
+        .map(|sample| Look { samples: vec![sample], ..Look::default() })
+        .map_err(|problem| live::explain(process, &problem))
+}
+
+/// All processes. Sends all requests before it waits for any; `sites_of`, with call sites.
+fn all(sites_of: Option<Process>, patience: Duration) -> Look {
+    let deadline = Instant::now() + patience;
+    let all = Live::all();
+    let wants_sites = |live: &Live| sites_of == Some(live.process);
+    let asked: Vec<_> = all.iter().map(|live| (live, live.request(wants_sites(live)))).collect();
+    let mut look = Look::default();
+    for (live, request) in asked {
+        let json = request.and_then(|request| live.answer(request, deadline));
+        // Another reader's request may have taken the call sites away.
+        let json = match json {
+            Ok(json) if wants_sites(live) && live::lacks_sites(&json) => {
+                live.ask(true, deadline.saturating_duration_since(Instant::now()))
+            }
+            json => json,
+        };
+        match json.and_then(|json| understand(live, json)) {
+            Ok(sample) => look.samples.push(sample),
+            Err(live::Problem::Silent) => look.silent.push(live.process),
+            Err(_) => {} // it has just ended
+        }
+    }
+    look
+}
+
+fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Problem> {
+    let statistics = live::parse(&json)?;
+    let (process, time) = (live.process, Instant::now());
+    let command = process.command();
+    let sample = Sample { process, user: live.user, command, time, statistics, json };
+    // Then it has no command any longer, and no place in a table of what runs.
+    if live.has_ended() { Err(live::Problem::Ended) } else { Ok(sample) }
+}

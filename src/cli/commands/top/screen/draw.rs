@@ -1,0 +1,128 @@
+//! From the state to the cells of a terminal, of any size.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line as Text, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::super::gpus::Named;
+use super::palette::Palette;
+use super::state::State;
+use super::{grid, watched};
+use crate::show;
+
+pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
+    let area = frame.area();
+    // What has no room at this width is known before it is drawn: columns do not depend on the height.
+    let gone = match state.watched.is_some() {
+        false => grid::gone_of_processes(state, area.width),
+        true => grid::gone_of_sites(state, area.width),
+    };
+    let about = match &state.trouble {
+        Some(trouble) => wrapped(trouble.split(' '), area.width),
+        None if gone.is_empty() => vec![String::new()],
+        None => {
+            let titles = gone.join(",\n");
+            wrapped(["no room:"].into_iter().chain(titles.lines()), area.width)
+        }
+    };
+    let gpus = gpus(&state.gpus, usize::from(area.height / GPUS_SHARE));
+    let [head, above, body, foot, last] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(gpus.len() as u16),
+        Constraint::Fill(1),
+        Constraint::Length(about.len() as u16),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(title(state)).style(palette.title()), head);
+    frame.render_widget(Paragraph::new(gpus), above);
+    match state.watched.is_some() {
+        false => processes(frame, body, state, palette),
+        true => watched::draw(frame, body, state, palette),
+    }
+    let about: Vec<Text> = about.into_iter().map(Text::raw).collect();
+    frame.render_widget(Paragraph::new(about).style(palette.warning()), foot);
+    frame.render_widget(Paragraph::new(keys(state, palette)), last);
+}
+
+/// Of the height of the screen, GPUs take no more than one in so many lines.
+const GPUS_SHARE: u16 = 4;
+
+/// One line each, or as many as there is room for.
+fn gpus(gpus: &[Named], most: usize) -> Vec<Text<'static>> {
+    let line = |gpu: &Named| {
+        let total = gpu.total_bytes.map(show::bytes);
+        let mut parts = vec![format!("GPU {}", gpu.name)];
+        parts.extend(match (gpu.free_bytes.map(show::bytes), total) {
+            (Some(free), Some(total)) => Some(format!("{free} free of {total}")),
+            (_, total) => total,
+        });
+        parts.extend(gpu.pci.iter().chain(&gpu.uuid).cloned());
+        Text::raw(cachealloc_text::plain(&parts.join("  ")).into_owned())
+    };
+    let shown = if gpus.len() <= most { gpus.len() } else { most.saturating_sub(1) };
+    let mut lines: Vec<Text> = gpus.iter().take(shown).map(line).collect();
+    if shown < gpus.len() && most > 0 {
+        lines.push(Text::raw(format!(
+            "and {}",
+            show::plural((gpus.len() - shown) as u64, "more GPU")
+        )));
+    }
+    lines
+}
+
+/// In lines of this width.
+fn wrapped<'a>(words: impl Iterator<Item = &'a str>, width: u16) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= usize::from(width) {
+            *line += " ";
+            *line += word;
+        } else {
+            lines.push(word.to_string());
+        }
+    }
+    lines
+}
+
+fn title(state: &State) -> String {
+    let shown = match &state.watched {
+        None => show::plural(state.processes.shown.len() as u64, "line"),
+        Some(watched) => {
+            let command = watched.sample.as_ref().map_or("", |sample| sample.command.as_str());
+            cachealloc_text::plain(&format!("process {} {command}", watched.process.0)).into_owned()
+        }
+    };
+    match state.filter() {
+        "" => format!("cachealloc top  {shown}"),
+        filter => format!("cachealloc top  {shown}  with \"{filter}\""),
+    }
+}
+
+fn keys(state: &State, palette: Palette) -> Text<'static> {
+    if state.writes_filter {
+        return Text::from(vec![
+            Span::styled("/", palette.heading()),
+            Span::raw(cachealloc_text::plain(state.filter()).into_owned()),
+            Span::styled("_  Enter keeps it, Esc ends it", palette.aside()),
+        ]);
+    }
+    let inner = match state.watched {
+        None => "Enter call sites",
+        Some(_) => "Esc back  left, right stack",
+    };
+    let text = format!("q quit  {inner}  s, S sort  r reverse  / filter");
+    Text::styled(text, palette.aside())
+}
+
+fn processes(frame: &mut Frame, area: Rect, state: &mut State, palette: Palette) {
+    if state.processes.shown.is_empty() && state.processes.filter.is_empty() {
+        frame.render_widget(Paragraph::new(state.nothing).wrap(Wrap { trim: true }), area);
+        return;
+    }
+    grid::processes(frame, area, state, palette);
+}

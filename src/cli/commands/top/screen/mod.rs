@@ -1,0 +1,159 @@
+//! The screen that stays: one thread draws it, others bring keys, signals and news of the processes.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use cachealloc_text::plain;
+use nix::sys::signal::{SigSet, Signal};
+use ratatui::crossterm::event::{self, Event as Input, KeyEvent};
+
+use super::super::Result;
+use super::PATIENCE;
+use super::samples::{Asker, Look};
+use crate::failure::Failure;
+use crate::kernel;
+use crate::processes::Process;
+
+mod bars;
+mod browser;
+mod columns;
+mod draw;
+mod grid;
+mod history;
+mod palette;
+mod state;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod watched;
+
+use palette::Palette;
+use state::{Effect, State};
+use terminal::Screen;
+
+pub(super) use terminal::block_signals;
+
+enum Event {
+    Key(KeyEvent),
+    /// Nothing else than to draw again.
+    Resize,
+    /// There will be no more keys.
+    NoKeys(io::Error),
+    Signal(Signal),
+    News(Look),
+    /// There is no news, and why.
+    Trouble(String),
+}
+
+/// `signals` were blocked by `block_signals`.
+pub(super) fn run(
+    mut asker: Asker,
+    signals: SigSet,
+    interval: Duration,
+    rows: Option<usize>,
+) -> Result {
+    let mut state = State::new(asker.process, rows.unwrap_or(usize::MAX));
+    // What is wrong with the process is said where it can be read afterwards.
+    if asker.process.is_some() {
+        state.take(asker.look(None, PATIENCE)?);
+    }
+    let (sender, events) = channel();
+    let (wishes, wished) = channel();
+    let mut screen = Screen::begin()?;
+    start(move |events| bring_news(asker, interval, &wished, events), &sender);
+    start(move |events| bring_signals(signals, events), &sender);
+    start(bring_keys, &sender);
+    let palette = Palette::of_environment();
+    loop {
+        let drawn = screen.0.draw(|frame| draw::draw(frame, &mut state, palette));
+        let lost = |error| Failure::new(format!("the terminal is lost: {error}"));
+        drawn.map_err(lost)?;
+        let effect = match events.recv() {
+            Ok(Event::Key(key)) => state.key(key),
+            Ok(Event::Resize) => Effect::None,
+            Ok(Event::NoKeys(error)) => return Err(lost(error)),
+            Ok(Event::Signal(Signal::SIGTSTP)) => Effect::Suspend,
+            Ok(Event::Signal(signal)) => {
+                drop(screen);
+                kernel::end_by(signal);
+                break;
+            }
+            Ok(Event::News(look)) => {
+                state.take(look);
+                Effect::None
+            }
+            Ok(Event::Trouble(trouble)) => {
+                state.trouble = Some(trouble);
+                Effect::None
+            }
+            Err(_) => Effect::Quit, // all that could bring something has come to its end
+        };
+        match effect {
+            Effect::None => {}
+            Effect::Quit => break,
+            Effect::Watch(process) => _ = wishes.send(process), // without news nothing is missing
+            Effect::Suspend => {
+                drop(screen);
+                terminal::stop_here().map_err(lost)?;
+                screen = Screen::begin()?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(bring: impl FnOnce(&Sender<Event>) + Send + 'static, events: &Sender<Event>) {
+    let events = events.clone();
+    thread::spawn(move || bring(&events));
+}
+
+fn bring_keys(events: &Sender<Event>) {
+    loop {
+        let event = match event::read() {
+            Ok(Input::Key(key)) => Event::Key(key),
+            Ok(Input::Resize(..)) => Event::Resize,
+            Ok(_) => continue,
+            Err(error) => Event::NoKeys(error),
+        };
+        let is_last = matches!(event, Event::NoKeys(_));
+        if events.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn bring_signals(signals: SigSet, events: &Sender<Event>) {
+    while let Ok(signal) = signals.wait() {
+        if events.send(Event::Signal(signal)).is_err() {
+            return;
+        }
+    }
+}
+
+/// At once, and then again and again; earlier where call sites of another process are wished for.
+fn bring_news(
+    mut asker: Asker,
+    interval: Duration,
+    wished: &Receiver<Option<Process>>,
+    events: &Sender<Event>,
+) {
+    let mut watched = None;
+    loop {
+        let event = match asker.look(watched, PATIENCE) {
+            Ok(look) => Event::News(look),
+            Err(_) if asker.process.is_some_and(Process::has_ended) => Event::News(Look::default()),
+            Err(failure) => Event::Trouble(plain(&failure.to_string()).into_owned()),
+        };
+        if events.send(event).is_err() {
+            return;
+        }
+        match wished.recv_timeout(interval) {
+            Ok(wish) => watched = wish,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}

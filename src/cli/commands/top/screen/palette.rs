@@ -1,0 +1,44 @@
+//! What stands out on the screen. Without colours (`NO_COLOR`) it does so by other means.
+
+use ratatui::style::{Color, Modifier, Style};
+
+#[derive(Clone, Copy)]
+pub(super) struct Palette {
+    pub has_colors: bool,
+}
+
+impl Palette {
+    /// As https://no-color.org has it.
+    pub(super) fn of_environment() -> Palette {
+        Palette { has_colors: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
+    }
+
+    pub(super) fn title(self) -> Style {
+        self.colored(Color::Cyan).add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn heading(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn chosen(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    pub(super) fn bars(self) -> Style {
+        self.colored(Color::Green)
+    }
+
+    pub(super) fn warning(self) -> Style {
+        self.colored(Color::Yellow).add_modifier(Modifier::BOLD)
+    }
+
+    /// What one reads once.
+    pub(super) fn aside(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    fn colored(self, color: Color) -> Style {
+        if self.has_colors { Style::new().fg(color) } else { Style::new() }
+    }
+}

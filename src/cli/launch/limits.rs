@@ -1,0 +1,205 @@
+//! What a program must keep to in a test without an onlooker: `run --max-peak 4G --max-leak 0`.
+//!
+//! Judged by the history, in requested bytes, so neither the time that anything took nor what the cache
+//! reserves has a part in it: a program that does the same each time is judged the same each time.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use cachealloc_analysis::model::{Dropped, Snapshot};
+use cachealloc_analysis::names::{self, Names};
+use cachealloc_analysis::{By, Lifetimes, sites};
+use cachealloc_history::category;
+use clap::Args;
+
+use super::settings::Flags;
+use crate::failure::{Failure, NOT_THE_PROGRAM, USAGE, say};
+use crate::show::sites::place;
+use crate::show::{bytes, count, plural};
+use crate::{size, snapshots};
+
+/// The exit code of `run` where a limit was not kept. No other tool has it for its own ends.
+pub(crate) const NOT_KEPT: u8 = 122;
+/// Call sites that are named for each limit.
+const SITES_SHOWN: usize = 5;
+
+#[derive(Args)]
+pub(crate) struct Limits {
+    /// Fail with exit code 122 if the program ever held more than this of a device, such as 4G or 512M.
+    ///
+    /// As it was requested: what the cache reserves beside it does not count. The call sites that held most are
+    /// named on stderr. A program that fails by itself keeps its own exit code.
+    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    max_peak: Option<u64>,
+    /// Fail with exit code 122 if the program left more than this of a device without a free.
+    #[arg(long, value_name = "SIZE", value_parser = limit)]
+    max_leak: Option<u64>,
+    /// Have --max-peak and --max-leak look at the memory of this library only.
+    ///
+    /// A file, librmm.so, or a name as in top-sites: RMM, app.
+    #[arg(long, value_name = "LIBRARY", value_parser = library)]
+    only_library: Option<String>,
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| format!("expected {}, or 0", size::ALLOWED))
+}
+
+/// Files become what their memory is called.
+fn library(text: &str) -> Result<String, String> {
+    let is_file = text.contains(".so") || text.contains('/');
+    match category::of(std::iter::once(text), "") {
+        _ if text.is_empty() => Err("expected a library".into()),
+        name if is_file && name == category::UNKNOWN => {
+            Err("it hands requests on, and holds no memory of its own".into())
+        }
+        name if is_file => Ok(name),
+        _ => Ok(text.to_string()),
+    }
+}
+
+impl Limits {
+    /// The flag that wants a recording.
+    pub(crate) fn flag(&self, flags: &Flags) -> Result<Option<&'static str>, Failure> {
+        match self {
+            Limits { max_peak: Some(_), .. } if flags.value("record") == Some("state") => {
+                let what = "--max-peak needs the history that --record=state leaves out";
+                Err(Failure::new(what).next("omit one of them").code(USAGE))
+            }
+            Limits { max_peak: Some(_), .. } => Ok(Some("--max-peak")),
+            Limits { max_leak: Some(_), .. } => Ok(Some("--max-leak")),
+            Limits { only_library: Some(_), .. } => {
+                let failure = Failure::new("--only-library says whose memory is limited");
+                Err(failure.next("add --max-peak or --max-leak").code(USAGE))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a program that left these snapshots kept to them. Says on stderr what it did not.
+    pub(crate) fn check(&self, files: &[PathBuf]) -> Result<bool, Failure> {
+        if files.is_empty() {
+            say(format_args!("nothing to limit: the program left no snapshot, so it used no CUDA"));
+            return Ok(true);
+        }
+        let (mut is_kept, mut is_there) = (true, false);
+        for snapshot in last_of_each_process(files)? {
+            is_kept &= self.check_process(&snapshot, &mut is_there)?;
+        }
+        if let Some(library) = self.only_library.as_ref().filter(|_| !is_there) {
+            say(format_args!("nothing to limit: no memory is of {library}"));
+        }
+        Ok(is_kept)
+    }
+
+    /// `is_there`: becomes true where there is anything that is limited.
+    fn check_process(&self, snapshot: &Snapshot, is_there: &mut bool) -> Result<bool, Failure> {
+        let is_wanted = |library: &str| {
+            self.only_library.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(library))
+        };
+        let names = Names::of(snapshot);
+        let mut is_kept = true;
+        for (ordinal, device) in snapshot.devices.iter().enumerate() {
+            let lives = Lifetimes::of(device);
+            let lives = lives.only(|life| is_wanted(names::library(snapshot, life.category)));
+            *is_there |= !lives.all.is_empty();
+            let sites = || sites(device, &lives, lives.last);
+            let mut hold = |flag: &str, most: u64, held: u64, when: &str, by: By| {
+                if held > most {
+                    is_kept = false;
+                    let who = format!("{}, GPU {ordinal}", process(snapshot));
+                    let [held, most] = apart(held, most);
+                    say(format_args!(
+                        "{who}: {held} {when}, and {flag} allows {most}; by call site:"
+                    ));
+                    blame(snapshot, &names, sites(), by);
+                }
+            };
+            if let Some(most) = self.max_peak {
+                hold("--max-peak", most, lives.peak_bytes, "at the peak", By::Peak);
+            }
+            if let Some(most) = self.max_leak.filter(|_| has_ended(snapshot)) {
+                hold("--max-leak", most, lives.end_bytes, "never freed", By::Live);
+            }
+        }
+        match lost(snapshot) {
+            Some(why) if is_kept && self.max_peak.is_some() => Err(Failure::new(format!(
+                "whether {} kept to --max-peak is not known: {why}",
+                process(snapshot)
+            ))
+            .next("keep more with --max-entries, and record from the begin")
+            .code(NOT_THE_PROGRAM)),
+            _ => Ok(is_kept),
+        }
+    }
+}
+
+/// Two amounts, exactly where they would look the same.
+fn apart(held: u64, most: u64) -> [String; 2] {
+    let exact = |number: u64| format!("{} B", count(number));
+    match [held, most].map(bytes) {
+        [held_text, most_text] if held_text == most_text => [held, most].map(exact),
+        texts => texts,
+    }
+}
+
+/// A line for each call site with most of it.
+fn blame(snapshot: &Snapshot, names: &Names, mut sites: Vec<cachealloc_analysis::Site>, by: By) {
+    sites.retain(|site| by.weight(&site.totals) > 0);
+    sites.sort_by_key(|site| std::cmp::Reverse(by.weight(&site.totals)));
+    for site in sites.iter().take(SITES_SHOWN) {
+        let blocks = match by {
+            By::Peak => site.totals.peak_count,
+            _ => site.totals.live_count,
+        };
+        let (held, blocks) = (bytes(by.weight(&site.totals)), plural(blocks, "block"));
+        let library = names::library(snapshot, site.category);
+        let place = place(snapshot, names, site);
+        say(format_args!("  {held} in {blocks}, {library}: {place}"));
+    }
+}
+
+/// Of each process what it left last: a shortage, or a request, leaves a snapshot earlier.
+fn last_of_each_process(files: &[PathBuf]) -> Result<Vec<Snapshot>, Failure> {
+    let mut last: Vec<(Snapshot, u64)> = Vec::new();
+    for file in files {
+        let (snapshot, number) = (snapshots::read(file)?, number(file));
+        let same = |other: &Snapshot| {
+            ["host", "process"].iter().all(|key| other.setting(key) == snapshot.setting(key))
+        };
+        match last.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, before)) if *before > number => {}
+            Some(known) => *known = (snapshot, number),
+            None => last.push((snapshot, number)),
+        }
+    }
+    Ok(last.into_iter().map(|(snapshot, _)| snapshot).collect())
+}
+
+/// The number of a snapshot among those of its process: `host-812-3.pickle`.
+fn number(file: &Path) -> u64 {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    stem.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn process(snapshot: &Snapshot) -> String {
+    let mut text = format!("process {}", snapshot.setting("process").unwrap_or("?"));
+    if let Some(rank) = snapshot.setting("rank") {
+        let _ = write!(text, " (rank {rank})");
+    }
+    text
+}
+
+/// What a snapshot says that was taken earlier may still have been freed.
+fn has_ended(snapshot: &Snapshot) -> bool {
+    matches!(snapshot.setting("taken"), Some("exit" | "signal"))
+}
+
+/// Why the peak may have been higher than the history says.
+fn lost(snapshot: &Snapshot) -> Option<String> {
+    if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
+        return Some(format!("the oldest {} entries of its history are lost", count(dropped)));
+    }
+    let late = snapshot.setting("recorded_from_start") == Some("false");
+    late.then(|| "not all of it was recorded".to_string())
+}
