@@ -4,6 +4,7 @@ and requests that could not be served. The same arguments make the same file.
 usage: scripts/report_snapshots.py OUT.pickle [--steps N] [--entries N] [--rank N] [--hostile]
 """
 import argparse
+import copy
 import pickle
 import random
 
@@ -136,6 +137,192 @@ def train(steps, rank=None, hostile=False, deep=20):
             maker.drop(address)
             maker.drop(gradient)
     return maker.snapshot()
+
+
+def with_shortages(snapshot, count):
+    """The same run, which asked for too much so many times, most often in its second half."""
+    more = copy.deepcopy(snapshot)
+    entries = more['device_traces'][0]
+    refused = next(entry for entry in entries if entry['action'] == 'oom')
+    kept = [entry for entry in entries if entry['action'] != 'oom']
+    begin, step = len(kept) // 2, len(kept) // 2 // count
+    made = kept[:begin]
+    for at in range(begin, len(kept)):
+        made.append(kept[at])
+        if (at - begin) % step == 0 and (at - begin) // step < count:
+            made.append({**refused, 'time_us': kept[at]['time_us']})
+    more['device_traces'] = [made]
+    return more
+
+
+def without_history(snapshot):
+    less = copy.deepcopy(snapshot)
+    less['device_traces'] = [[]]
+    return less
+
+
+def first_part(snapshot):
+    """The same process, when two thirds of its entries had happened."""
+    entries = snapshot['device_traces'][0]
+    maker_entries = entries[:len(entries) * 2 // 3]
+    freed = {}
+    for entry in maker_entries:
+        if entry['action'] == 'alloc':
+            freed[entry['addr']] = entry
+        elif entry['action'] == 'free_completed':
+            freed.pop(entry['addr'])
+    less = copy.deepcopy(snapshot)
+    less['device_traces'] = [maker_entries]
+    for segment in less['segments']:
+        for block in segment['blocks']:
+            entry = freed.get(block['address'])
+            block['state'] = 'active_allocated' if entry else 'inactive'
+            block['requested_size'] = entry['size'] if entry else 0
+            block['frames'] = entry['frames'] if entry else []
+    return less
+
+
+class Reservations:
+    """Segments that come and go, also one from before the recording and a range that grows and shrinks in parts; blocks in
+    them that streams may use after their free. What was there is noted at each of the page's moments."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.entries, self.moments = [], []
+        self.whole, self.parts, self.blocks, self.waiting = {0x10000000: 4 * MIB}, [], {}, set()
+        self.address, self.time_us = 0x20000000, 1_795_000_000_000_000
+
+    def note(self, action, address, size):
+        self.time_us += 7
+        frames = [{'name': 'get' if size % 3 else 'take', 'filename': f'/home/user/part{size % 4}.py', 'line': 1 + size % 5}]
+        where = {'device_free': address} if action == 'oom' else {'addr': address}
+        self.entries.append({'action': action, **where, 'size': size, 'stream': 0, 'time_us': self.time_us, 'frames': frames})
+
+    def ranges(self):
+        """All that is reserved: (address, bytes, in parts). Parts that touch are one segment."""
+        joined = []
+        for address, size in sorted(self.parts):
+            if joined and joined[-1][0] + joined[-1][1] == address:
+                joined[-1][1] += size
+            else:
+                joined.append([address, size])
+        return sorted([(*each, False) for each in self.whole.items()] + [(*each, True) for each in joined])
+
+    def there(self):
+        """Of each segment address, bytes and blocks: (bytes, requested, state), 0 for what is free."""
+        found = []
+        for address, size, in_parts in self.ranges():
+            blocks, at = [], address
+            for block in sorted(each for each in self.blocks if address <= each < address + size):
+                if block > at:
+                    blocks.append([block - at, 0, 0])
+                asked, rest = self.blocks[block]
+                at = block + (asked + 511) // 512 * 512 + rest
+                blocks.append([at - block, asked, 2 if block in self.waiting else 1])
+            if at < address + size:
+                blocks.append([address + size - at, 0, 0])
+            found.append([address, size, in_parts, blocks])
+        return found
+
+    def there_json(self):
+        return [[address, size, blocks] for address, size, _, blocks in self.there()]
+
+    def room(self, size):
+        """An address for a block: in a part, or in a segment for small blocks or for large ones, as PyTorch has them."""
+        places = []
+        for address, whole, in_parts, blocks in self.there():
+            at = address
+            for bytes_, _, state in blocks:
+                if state == 0 and bytes_ >= size and (in_parts or (whole <= 2 * MIB) == (size <= MIB)):
+                    places.append((at, bytes_, in_parts, whole, at + bytes_ == address + whole))
+                at += bytes_
+        return self.random.choice(places) if places else None
+
+    def step(self):
+        kind = self.random.choice(['alloc'] * 5 + ['free'] * 3 + ['late', 'reserve', 'release', 'map', 'unmap', 'oom'])
+        before = len(self.entries)
+        held = [each for each in self.blocks if each not in self.waiting]
+        used = lambda address, size: any(address <= each < address + size for each in self.blocks)
+        if kind == 'alloc':
+            asked = self.random.choice([700, 5000, 300_000, 1_200_000, 3_000_000]) + self.random.randrange(500)
+            size = (asked + 511) // 512 * 512
+            if place := self.room(size):
+                address, piece, in_parts, segment, is_last = place
+                rest = piece - size if not in_parts and segment > 2 * MIB and piece - size <= MIB else 0
+                if rest == 0 or is_last:  # before another block, no file tells a rest from what is free beside it
+                    self.note('alloc', address, asked)
+                    self.blocks[address] = (asked, rest)
+        elif kind == 'free' and held:
+            address = self.random.choice(held)
+            for action in ('free_requested', 'free_completed'):
+                self.note(action, address, self.blocks[address][0])
+            self.take_away(address)
+        elif kind == 'late' and held:
+            address = self.random.choice(held)
+            self.note('free_requested', address, self.blocks[address][0])
+            self.waiting.add(address)
+        elif kind == 'reserve':
+            size = self.random.choice([2, 6, 20]) * MIB
+            self.note('segment_alloc', self.address, size)
+            self.whole[self.address] = size
+            self.address += 64 * MIB
+        elif kind == 'release' and (empty := [each for each in self.whole.items() if not used(*each)]):
+            address, size = self.random.choice(empty)
+            self.note('segment_free', address, size)
+            del self.whole[address]
+        elif kind == 'map' and (out := [place for place in range(8) if (part(place), 2 * MIB) not in self.parts]):
+            address = part(self.random.choice(out))
+            self.note('segment_map', address, 2 * MIB)
+            self.parts.append((address, 2 * MIB))
+        elif kind == 'unmap' and (empty := [each for each in self.parts if not used(*each)]):
+            address, size = self.random.choice(empty)
+            # A block may reach into it from the part before.
+            if all(each + size_of[0] + 512 <= address or each > address for each, size_of in self.blocks.items()):
+                self.note('segment_unmap', address, size)
+                self.parts.remove((address, size))
+        elif kind == 'oom':
+            self.note('oom', 5 * MIB, 40 * MIB)
+        if len(self.entries) > before:
+            self.moments.append(self.there_json())
+            if kind != 'late':
+                self.let_go()  # not directly after its request: that would be a free at once
+
+    def let_go(self):
+        """The streams are done with some blocks. That is no moment of the page: it shows at the next one."""
+        for address in [each for each in sorted(self.waiting) if self.random.random() < 0.2]:
+            self.note('free_completed', address, self.blocks[address][0])
+            self.waiting.discard(address)
+            self.take_away(address)
+
+    def take_away(self, address):
+        del self.blocks[address]
+
+    def snapshot(self):
+        segments = []
+        for address, size, in_parts, blocks in self.there():
+            made, at = [], address
+            for bytes_, asked, state in blocks:
+                made.append({'address': at, 'size': bytes_, 'requested_size': asked, 'frames': [],
+                             'state': ['inactive', 'active_allocated', 'active_pending_free'][state]})
+                at += bytes_
+            segments.append({'device': 0, 'address': address, 'total_size': size, 'stream': 0, 'is_expandable': in_parts,
+                             'segment_type': 'small' if size <= 2 * MIB else 'large', 'segment_pool_id': (0, 0), 'frames': [],
+                             'blocks': made})
+        return {'segments': segments, 'device_traces': [self.entries], 'external_annotations': [], 'allocator_settings': {}}
+
+
+def part(place):
+    """The address of a part of the range that grows in parts."""
+    return 0x700000000000 + place * 2 * MIB
+
+
+def reservations(seed, steps):
+    """Such a run, and what was reserved at each of the page's moments, the first of which is before all."""
+    maker = Reservations(seed)
+    maker.moments.append(maker.there_json())
+    for _ in range(steps):
+        maker.step()
+    return maker.snapshot(), maker.moments
 
 
 # As the report counts them: a free, which is two in the file, is one.

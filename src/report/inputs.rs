@@ -20,6 +20,8 @@ pub(crate) struct DeviceTrack {
     /// The page's number of the stack of each row.
     pub stacks: Vec<u32>,
     pub oom_stacks: Vec<u32>,
+    /// And that of the text of each reserve's pool.
+    pub pools: Vec<u32>,
 }
 
 /// The program's name if the file has it, else the file's.

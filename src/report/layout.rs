@@ -2,7 +2,7 @@
 
 use crate::columns::Columns;
 use crate::inputs::{DeviceTrack, Input, title};
-use crate::segments::Segments;
+use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
 use crate::{findings, head};
@@ -39,8 +39,12 @@ impl Layout {
                 let oom_stack =
                     |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
+                let pools = track.reserves.iter();
+                let pools = pools
+                    .map(|change| pool_text(&input.snapshot, change.pool, &mut tables))
+                    .collect();
                 segments.add(&input.snapshot, device, places.len(), translation, &mut tables);
-                places.push(DeviceTrack { file, device, track, stacks, oom_stacks });
+                places.push(DeviceTrack { file, device, track, stacks, oom_stacks, pools });
             }
         }
         for (number, place) in places.iter().enumerate() {
@@ -69,10 +73,32 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("stack"), place.stacks.iter().map(|&stack| stack.into()));
     columns.unsigned(&name("stream"), track.rows.iter().map(|row| row.stream));
     columns.unsigned(&name("patterns"), track.rows.iter().map(|row| row.patterns.into()));
-    columns.delta(&name("reserve.event"), track.reserves.iter().map(|change| change.0.into()));
-    columns.signed(&name("reserve.bytes"), track.reserves.iter().map(|change| change.1));
+    write_addresses(columns, number, &track.rows);
+    let reserves = || track.reserves.iter();
+    columns.delta(&name("reserve.event"), reserves().map(|change| change.event.into()));
+    columns.signed(&name("reserve.bytes"), reserves().map(|change| change.bytes));
+    columns.unsigned(&name("reserve.address"), reserves().map(|change| change.address));
+    columns.unsigned(&name("reserve.stream"), reserves().map(|change| change.stream));
+    columns.unsigned(&name("reserve.pool"), place.pools.iter().map(|&pool| pool.into()));
+    columns.unsigned(&name("reserve.part"), reserves().map(|change| change.part.into()));
     columns.delta(&name("oom.event"), track.ooms.iter().map(|oom| oom.event.into()));
     columns.unsigned(&name("oom.requested"), track.ooms.iter().map(|oom| oom.requested_bytes));
     columns.unsigned(&name("oom.free"), track.ooms.iter().map(|oom| oom.free_bytes));
     columns.unsigned(&name("oom.stack"), place.oom_stacks.iter().map(|&stack| stack.into()));
+}
+
+/// Where the blocks were. An allocator uses the same addresses again and again, so each is written once,
+/// in order, and rows have its number. And which blocks a stream may have used after their free.
+fn write_addresses(columns: &mut Columns, number: usize, rows: &[Row]) {
+    let name = |field: &str| format!("track{number}.{field}");
+    let mut all: Vec<u64> = rows.iter().map(|row| row.address).collect();
+    all.sort_unstable();
+    all.dedup();
+    let place = |row: &Row| all.binary_search(&row.address).unwrap_or_default() as u64;
+    columns.unsigned(&name("place"), rows.iter().map(place));
+    columns.delta(&name("address"), all.iter().copied());
+    let wait = |row: &Row| row.until.map_or(0, |until| row.waits_until.saturating_sub(until));
+    let waits = || (0..).zip(rows.iter().map(wait)).filter(|&(_, moments)| moments > 0);
+    columns.delta(&name("wait.row"), waits().map(|(row, _)| row));
+    columns.unsigned(&name("wait.moments"), waits().map(|(_, moments)| moments.into()));
 }

@@ -26,14 +26,13 @@ impl Segments {
         tables: &mut Tables,
     ) {
         for segment in &snapshot.devices[device].segments {
-            let pool = snapshot.pools.get(segment.pool.0 as usize).copied().unwrap_or_default();
             self.segments.push([
                 track as u64,
                 segment.address,
                 segment.bytes,
                 segment.stream,
                 segment.small.into(),
-                tables.text(&format!("{}.{}", pool.0, pool.1)).into(),
+                pool_text(snapshot, segment.pool, tables).into(),
                 (segment.pool != PoolId::DEFAULT).into(),
                 segment.expandable.into(),
                 segment.blocks.len() as u64,
@@ -60,4 +59,10 @@ impl Segments {
             columns.unsigned(&format!("block.{field}"), numbers);
         }
     }
+}
+
+/// As PyTorch's viewer writes a pool.
+pub(crate) fn pool_text(snapshot: &Snapshot, pool: PoolId, tables: &mut Tables) -> u32 {
+    let pool = snapshot.pools.get(pool.0 as usize).copied().unwrap_or_default();
+    tables.text(&format!("{}.{}", pool.0, pool.1))
 }

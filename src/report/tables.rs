@@ -6,12 +6,13 @@ use std::hash::Hash;
 
 use cachealloc_analysis::model::{FrameId, Snapshot, StackId, TextId};
 use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
+use cachealloc_analysis::telling;
 
 use cachealloc_text::cut;
 
 use crate::columns::Columns;
 use crate::head::json;
-use crate::sites::{self, Chain};
+use crate::sites;
 
 /// Letters of a name in a sentence.
 const NAME_CHARS_MAX: usize = 120;
@@ -86,7 +87,7 @@ pub(crate) struct Tables {
     libraries: Numbered<u32>,
     stacks: Numbered<StackRow>,
     /// The frames that name the site of each stack of each file.
-    chains: HashMap<(usize, StackId), Chain>,
+    chains: HashMap<(usize, StackId), Vec<u32>>,
 }
 
 /// The numbers that the stacks of one file have in the tables.
@@ -181,14 +182,18 @@ impl Tables {
 
     /// Decides which frames name call sites. Before anything else of these files is put into the tables.
     pub(crate) fn find_sites(&mut self, files: &mut [Translation]) {
-        let mut stacks = Vec::new();
+        let (mut whose, mut stacks) = (Vec::new(), Vec::new());
         for file in files {
             let (number, snapshot) = (file.number, file.snapshot);
             let names = std::mem::take(&mut file.names);
-            stacks.extend(sites::weighed(number, snapshot, &names, |id| self.frame(file, id)));
+            let of_file = sites::weighed(snapshot, &names, |id| self.frame(file, id));
             file.names = names;
+            for (stack, weighed) in of_file {
+                whose.push((number, stack));
+                stacks.push(weighed);
+            }
         }
-        self.chains = sites::chains(&stacks);
+        self.chains = whose.into_iter().zip(telling(&stacks)).collect();
     }
 
     fn site(&mut self, file: &Translation, stack: StackId) -> u32 {

@@ -5,7 +5,7 @@
 //! is alive until moment f. So the sums at all moments follow from the rows alone. Entries that
 //! change nothing (a snapshot, an annotation) are no events; one that ends a block and begins another is two.
 
-use cachealloc_analysis::model::{Action, Device, StackId, TextId};
+use cachealloc_analysis::model::{Action, Device, PoolId, StackId, TextId};
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{Lifetime, Lifetimes, Moment};
 
@@ -17,8 +17,7 @@ pub(crate) struct Track {
     pub rows: Vec<Row>,
     /// What was reserved before the first event.
     pub reserved_before: u64,
-    /// By how many bytes an event changed what is reserved.
-    pub reserves: Vec<(u32, i64)>,
+    pub reserves: Vec<Reserve>,
     pub ooms: Vec<Oom>,
     pub lifetimes: Lifetimes,
     /// After how many entries each event has happened. Never falls.
@@ -32,6 +31,9 @@ pub(crate) struct Row {
     pub from: u32,
     /// The last one. `None`: it was never freed.
     pub until: Option<u32>,
+    /// The last one at which a stream may still use it; not after `until` where none does.
+    pub waits_until: u32,
+    pub address: u64,
     pub bytes: u64,
     pub stack: StackId,
     pub category: TextId,
@@ -42,6 +44,19 @@ pub(crate) struct Row {
 
 /// What the page gets of each block; it computes itself which were never freed.
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
+
+/// A change of what is reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reserve {
+    pub event: u32,
+    /// By how many.
+    pub bytes: i64,
+    pub address: u64,
+    pub stream: u64,
+    pub pool: PoolId,
+    /// Of a range of addresses that grows and shrinks in parts.
+    pub part: bool,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Oom {
@@ -80,7 +95,15 @@ impl Track {
                 Change::Begins(life) => rows[life as usize].from = event + 1,
                 Change::Reserve => {
                     let gone = matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
-                    track.reserves.push((event, if gone { -bytes } else { bytes }));
+                    let part = matches!(entry.action, Action::SegmentMap | Action::SegmentUnmap);
+                    track.reserves.push(Reserve {
+                        event,
+                        bytes: if gone { -bytes } else { bytes },
+                        address: entry.address,
+                        stream: entry.stream,
+                        pool: entry.pool,
+                        part,
+                    });
                 }
                 Change::Oom => track.ooms.push(Oom {
                     event,
@@ -90,6 +113,9 @@ impl Track {
                     stack: entry.stack,
                 }),
             }
+        }
+        for (row, life) in rows.iter_mut().zip(&lifetimes.all) {
+            row.waits_until = track.page_moment(life.reusable.saturating_sub(1));
         }
         let mut shown = lifetimes.all.iter().map(|life| life.begin < life.end);
         rows.retain(|_| shown.next().unwrap_or(false));
@@ -114,19 +140,19 @@ impl Track {
 
     /// What was reserved at a moment of the page.
     pub(crate) fn reserved_at(&self, page_moment: u32) -> u64 {
-        let changes = self.reserves.iter().filter(|change| change.0 < page_moment);
-        let change: i128 = changes.map(|change| i128::from(change.1)).sum();
+        let changes = self.reserves.iter().filter(|change| change.event < page_moment);
+        let change: i128 = changes.map(|change| i128::from(change.bytes)).sum();
         unsigned(i128::from(self.reserved_before) + change)
     }
 }
 
 /// Not yet with its begin and end.
 fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
-    let Lifetime { bytes, stack, category, stream, .. } = *life;
+    let Lifetime { address, bytes, stack, category, stream, .. } = *life;
     let bit =
         |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
     let patterns = PATTERNS.iter().enumerate().map(bit).sum();
-    Row { from: 0, until: None, bytes, stack, category, stream, patterns }
+    Row { from: 0, until: None, waits_until: 0, address, bytes, stack, category, stream, patterns }
 }
 
 /// Everything that changes, in the order in which it does.
@@ -159,9 +185,9 @@ fn changes(device: &Device, lifetimes: &Lifetimes) -> Vec<(Moment, Change)> {
 }
 
 /// What is reserved at the end is in the file; the changes lead back to the begin.
-fn reserved_before(device: &Device, reserves: &[(u32, i64)]) -> u64 {
+fn reserved_before(device: &Device, reserves: &[Reserve]) -> u64 {
     let end: i128 = device.segments.iter().map(|segment| i128::from(segment.bytes)).sum();
-    let change: i128 = reserves.iter().map(|change| i128::from(change.1)).sum();
+    let change: i128 = reserves.iter().map(|change| i128::from(change.bytes)).sum();
     unsigned(end - change)
 }
 

@@ -84,7 +84,14 @@ class Data {
       track.stack = columns.numbers(`${prefix}.stack`, Uint32Array);
       track.stream = columns.numbers(`${prefix}.stream`, Float64Array);
       track.patterns = columns.numbers(`${prefix}.patterns`, Uint8Array);
-      track.reserve = table(`${prefix}.reserve`, ['event', 'bytes'], Float64Array);
+      // Where the blocks were, which is needed, and read, when a reader asks for the segments of the past.
+      let where = null;
+      track.where = () => (where ??= {
+        place: columns.numbers(`${prefix}.place`, Uint32Array),
+        address: columns.numbers(`${prefix}.address`, Float64Array),
+        wait: table(`${prefix}.wait`, ['row', 'moments']),
+      });
+      track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part'], Float64Array);
       track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack'], Float64Array);
     });
   }

@@ -1,14 +1,11 @@
 // The flame graph: bytes held or allocated by each stack, from the outermost frame (above) to the innermost.
-//
-// The stacks of the file are one tree already (a node names its parent, parents come first), so the
-// widths are one pass over it. Where the reader leaves frames out, what they called moves up to what
-// called them, and equal frames become one: `tree` is that.
+// Inverted, it begins with what allocated, and its callers are below. Of programs in Python it shows Python's frames at
+// first, and of native ones what Python called. `tree` (flame_tree.js) is what is shown.
 
 const FRAME_HEIGHT = 18;
-const ROWS_MOST = 120;
 
 class Flame {
-  constructor(section) {
+  constructor(section, searched) {
     this.what = 'peak';
     this.measure = 'bytes';
     this.needle = '';
@@ -16,9 +13,10 @@ class Flame {
       ['allocated', 'allocated in all'], ['temporary', 'temporary']], value => this.choose(value));
     what.select.id = 'flame-what';
     this.what_select = what.select;
-    this.frames = 'all';
+    this.frames = null; // until the reader chooses
+    this.inverted = false;
     this.trees = {};
-    const frames = chooser('Frames', [['all', 'all'], ['named', 'with a name'], ['python', 'Python only']], value => {
+    const frames = chooser('Frames', [['all', 'all'], ['named', 'with a name'], ['folded', 'Python, native ones folded'], ['python', 'Python only']], value => {
       this.frames = value;
       this.add_up();
     });
@@ -28,11 +26,16 @@ class Flame {
       this.measure = value;
       this.add_up();
     });
+    this.invert = element('input', {type: 'checkbox', id: 'flame-inverted', change: () => {
+      this.inverted = this.invert.checked;
+      this.add_up();
+    }});
     this.search = element('input', {
       type: 'search', id: 'flame-search', placeholder: 'function or file', 'aria-label': 'Search in the flame graph',
       input: () => {
         this.needle = this.search.value.toLowerCase();
         this.draw();
+        searched(this.search.value);
       },
     });
     this.found = element('span', {class: 'soft', role: 'status', id: 'flame-found'});
@@ -41,7 +44,8 @@ class Flame {
     this.legend = element('ul', {class: 'legend'});
     this.path = element('p', {class: 'soft', id: 'flame-path'});
     const chart = element('div', {class: 'chart'});
-    section.append(element('div', {class: 'controls'}, what.label, measure.label, frames.label, this.search, this.found,
+    section.append(element('div', {class: 'controls'}, what.label, measure.label, frames.label,
+      element('label', {}, this.invert, ' inverted'), this.search, this.found,
       element('button', {click: () => this.zoom(ROOT)}, 'Show all')), this.path, chart, this.legend,
     element('p', {class: 'soft'}, 'Click on a frame to widen it, on one above to go back. With the keyboard: arrows, Enter, Escape.'));
     this.surface = new Surface(chart, 100, 'Flame graph');
@@ -51,7 +55,10 @@ class Flame {
   set(story) {
     this.story = story;
     this.moment = null;
-    this.frames_select.options[2].disabled = !story.data.frames.python.includes(1);
+    const has_python = story.data.frames.python.includes(1);
+    this.frames ??= has_python ? 'folded' : 'all';
+    this.frames_select.value = this.frames;
+    this.frames_select.options[2].disabled = this.frames_select.options[3].disabled = !has_python;
     this.what_select.options[2].disabled = true;
     this.choose(this.what === 'chosen' ? 'peak' : this.what);
   }
@@ -74,15 +81,14 @@ class Flame {
     const all = what === 'allocated' ? story.allocated_by_stack()
       : what === 'temporary' ? story.by_stack(row => story.shows(row, TEMPORARY)) : story.alive_by_stack(moment);
     const sums = all[this.measure];
-    const tree = this.tree = this.trees[this.frames] ??= shown_tree(story.data, this.frames);
-    const {node: node_of} = story.data.stacks;
+    const shown = this.trees[this.frames] ??= shown_tree(story.data, this.frames);
+    const ends = new Float64Array(shown.parent.length + 1);
+    story.data.stacks.node.forEach((node, stack) => { ends[shown.shown_of[node]] += sums[stack]; });
+    const tree = this.tree = this.inverted ? inverted_tree(shown, ends, story.data.frames.name.length) : shown;
     // Number 0 is the root; the node after the last stands for blocks of which no frame is shown.
     this.no_stack = tree.parent.length + 1;
     this.sums = new Float64Array(tree.parent.length + 2);
-    node_of.forEach((node, stack) => {
-      const shown = tree.shown_of[node];
-      this.sums[shown === ROOT ? this.no_stack : shown] += sums[stack];
-    });
+    ends.forEach((sum, node) => { this.sums[node === ROOT ? this.no_stack : this.inverted ? tree.end_of[node] : node] += sum; });
     for (let node = tree.parent.length; node > 0; node--) {
       this.sums[tree.parent[node - 1]] += this.sums[node];
     }
@@ -186,31 +192,4 @@ class Flame {
     const depth = Math.floor(y / FRAME_HEIGHT);
     return this.boxes.find(box => box[1] === depth && x >= box[2] && x < box[2] + box[3]);
   }
-}
-
-const ROOT = 0;
-
-// The tree of the frames that are shown; `shown_of` says where each node of the whole tree went.
-function shown_tree(data, which) {
-  const {nodes, frames} = data;
-  const is_shown = frame => which === 'all' || (which === 'python' ? frames.python[frame] === 1 : data.frame_name(frame) !== '??');
-  const shown_of = new Uint32Array(nodes.parent.length + 1);
-  const tree = {parent: [], frame: [], shown_of};
-  const known = new Map();
-  for (let node = 1; node <= nodes.parent.length; node++) {
-    const above = shown_of[nodes.parent[node - 1]];
-    const frame = nodes.frame[node - 1];
-    if (!is_shown(frame)) {
-      shown_of[node] = above;
-      continue;
-    }
-    const key = above * frames.name.length + frame;
-    if (!known.has(key)) {
-      tree.parent.push(above);
-      tree.frame.push(frame);
-      known.set(key, tree.parent.length);
-    }
-    shown_of[node] = known.get(key);
-  }
-  return tree;
 }

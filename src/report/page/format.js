@@ -12,8 +12,13 @@ function bytes_text(bytes) {
     amount /= 1024;
     unit++;
   }
-  const digits = unit === 0 || amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
+  const digits = unit === 0 ? 0 : three_digits(amount);
   return `${bytes < 0 ? '-' : ''}${amount.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+// How many of them are behind the point.
+function three_digits(amount) {
+  return amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
 }
 
 function count_text(count) {
@@ -26,7 +31,7 @@ function plural(count, thing) {
 
 // Microseconds since the begin; `step` is the distance that must still be told apart.
 function time_text(us, step = 0) {
-  const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : us / unit >= 100 ? 0 : 2);
+  const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : three_digits(us / unit));
   if (us < 1e3 && step < 1e3) {
     return `${us.toFixed(0)} us`;
   }

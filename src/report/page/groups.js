@@ -5,7 +5,6 @@
 // dark ones are lighter on a dark ground.
 const COLORS_LIGHT = ['#3b6fb6', '#cc6677', '#ddaa33', '#117733', '#88ccee', '#aa4499', '#44aa99', '#882255', '#999933'];
 const COLORS_DARK = ['#6f9ee0', '#dd7788', '#e0b450', '#4da866', '#88ccee', '#c267b2', '#44bba8', '#c2557f', '#b3b34d'];
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
 const NAMED_MOST = COLORS_LIGHT.length;
 const STRIDE = 1024;
 

@@ -6,16 +6,27 @@ class Ooms {
     this.data = data;
     this.choose = choose;
     this.box = element('div');
-    section.append(this.box);
+    this.more = element('button', {type: 'button', click: () => this.show_more()});
+    section.append(this.box, this.more);
   }
 
   set(story) {
     this.section.hidden = story.ooms.length === 0;
     document.getElementById('nav-ooms').hidden = story.ooms.length === 0;
-    this.box.replaceChildren(...story.ooms.slice(0, SHOWN_MOST).flatMap(oom => this.describe(story, oom)));
-    if (story.ooms.length > SHOWN_MOST) {
-      this.box.append(element('p', {class: 'soft'}, `and ${count_text(story.ooms.length - SHOWN_MOST)} more`));
-    }
+    this.story = story;
+    this.shown = 0;
+    this.box.replaceChildren();
+    this.show_more();
+  }
+
+  show_more() {
+    const {story} = this;
+    const next = story.ooms.slice(this.shown, this.shown + SHOWN_MORE);
+    this.box.append(...next.flatMap(oom => this.describe(story, oom)));
+    this.shown += next.length;
+    const left = story.ooms.length - this.shown;
+    this.more.hidden = left === 0;
+    this.more.textContent = `Show more (${count_text(left)} left)`;
   }
 
   describe(story, oom) {
@@ -42,4 +53,4 @@ class Ooms {
   }
 }
 
-const SHOWN_MOST = 10;
+const SHOWN_MORE = 10;

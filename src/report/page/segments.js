@@ -1,12 +1,8 @@
-// The segments as they were at the end: one row each, its blocks by call site, state or library.
-
-const ROW_HEIGHT = 20;
-const BAR_HEIGHT = 14;
-const FREE = 0;
-const PENDING = 2;
+// The segments at a moment: one row each, its blocks by call site, state or library. At first that is the end; then the
+// moment that the reader chooses, here or in the timeline.
 
 class Segments {
-  constructor(section, data) {
+  constructor(section, data, choose) {
     this.data = data;
     this.kind = 'site';
     this.scale = 'fill';
@@ -23,69 +19,72 @@ class Segments {
       this.scale = value;
       this.draw();
     });
+    this.slider = element('input', {type: 'range', id: 'segments-slider', min: 0, step: 1, 'aria-label': 'Moment', input: () => this.slide(choose)});
+    this.when = element('span', {class: 'soft', id: 'segments-when', role: 'status'});
+    const to = (name, moment_of) => element('button', {type: 'button', click: () => choose(moment_of(this.story))}, name);
+    this.to_failed = to('Next failed allocation', story => next_failed(story, this.moment));
+    this.to_failed.id = 'segments-failed';
+    this.when_controls = element('div', {class: 'controls'}, this.slider, to('Peak', story => story.peak), this.to_failed,
+      to('End', story => story.events), this.when);
     this.text = element('p', {id: 'segments-text'});
     this.spacer = element('div');
     this.box = element('div', {class: 'scroll', id: 'segments-box', tabindex: -1}, this.spacer);
     this.legend = element('ul', {class: 'legend'});
-    section.append(this.text, element('div', {class: 'controls'}, kind.label, order.label, scale.label), this.box, this.legend);
+    section.append(this.when_controls, this.text, element('div', {class: 'controls'}, kind.label, order.label, scale.label), this.box, this.legend);
     this.surface = new Surface(this.spacer, 100, 'Segments and their blocks');
-    this.box.addEventListener('scroll', () => this.draw());
-    this.surface.canvas.addEventListener('pointermove', event => this.tell(event));
-    this.surface.canvas.addEventListener('pointerleave', () => tip.hide());
-    // Where the blocks of each segment begin in their columns.
-    this.first_block = new Uint32Array(data.segments.blocks.length + 1);
-    data.segments.blocks.forEach((count, segment) => { this.first_block[segment + 1] = this.first_block[segment] + count; });
+    this.between = new Between(section, data);
+    listen_to_segments(this);
   }
 
   set(story) {
     this.story = story;
-    const {data} = this;
-    const is_shown = segment => story.tracks.includes(data.tracks[data.segments.track[segment]]);
-    this.shown = Array.from(data.segments.bytes.keys()).filter(is_shown).map(segment => this.facts(segment));
-    const sum = key => this.shown.reduce((total, facts) => total + facts[key], 0);
-    const [bytes, used] = [sum('bytes'), sum('used')];
-    const whole = this.shown.filter(facts => facts.used === 0);
-    const split = bytes - used - whole.reduce((total, facts) => total + facts.bytes, 0);
-    this.text.textContent = this.shown.length === 0 ? 'No segment was reserved when the snapshot was taken.'
-      : `${plural(this.shown.length, 'segment')}, ${bytes_text(bytes)} reserved when the snapshot was taken. ${bytes_text(used)} were in blocks of the program. ` +
-        `${bytes_text(split)} were free inside segments that are partly used (fragmentation: the driver cannot have them back), ` +
-        `${bytes_text(bytes - used - split)} in ${plural(whole.length, 'segment')} that are wholly free.`;
+    this.reserved = story.tracks.map(track => new Reserved(this.data, track));
+    this.slider.max = story.events;
+    this.when_controls.hidden = story.events < 2;
+    this.to_failed.hidden = story.ooms.length === 0;
+    this.choose_moment(story.events);
+  }
+
+  choose_moment(moment) {
+    const {story} = this;
+    this.moment = moment;
+    this.slider.value = moment;
+    this.when.textContent = moment === story.events ? 'at the end' : `${time_text(story.time_of(moment), 1)} after start`;
+    this.slider.setAttribute('aria-valuetext', this.when.textContent);
+    this.shown = this.reserved.flatMap((reserved, index) => reserved.at(story.moment_of_track(index, moment))
+      .map(segment => segment_facts(segment, reserved.track)));
+    this.failed = story.ooms.find(oom => oom.event + 1 === moment) ?? null;
+    this.text.replaceChildren(...segments_text(this));
+    this.between.set(this.shown);
     this.sort();
   }
 
-  facts(segment) {
-    const {data} = this;
-    let used = 0;
-    let largest_free = 0;
-    for (let block = this.first_block[segment]; block < this.first_block[segment + 1]; block++) {
-      if (data.blocks.state[block] === FREE) {
-        largest_free = Math.max(largest_free, data.blocks.bytes[block]);
-      } else {
-        used += data.blocks.bytes[block];
-      }
+  // However often the slider moves, each picture shows one moment.
+  slide(choose) {
+    if (!this.sliding) {
+      this.sliding = true;
+      requestAnimationFrame(() => {
+        this.sliding = false;
+        choose(Number(this.slider.value));
+      });
     }
-    const bytes = data.segments.bytes[segment];
-    const pool = data.strings[data.segments.pool[segment]];
-    return {segment, bytes, used, largest_free, waste: used > 0 ? bytes - used : 0, pool, is_private: data.segments.private[segment] === 1};
   }
 
   sort() {
-    const {segments} = this.data;
     const by = {
       waste: (left, right) => right.waste - left.waste || right.bytes - left.bytes,
       size: (left, right) => right.bytes - left.bytes,
-      address: (left, right) => segments.address[left.segment] - segments.address[right.segment],
+      address: (left, right) => left.address - right.address,
     };
     this.shown.sort(by[this.order]);
-    this.most_bytes = this.shown.reduce((most, facts) => Math.max(most, facts.bytes), 1);
+    this.most_bytes = this.shown.reduce((most, segment) => Math.max(most, segment.bytes), 1);
     this.spacer.style.height = `${this.shown.length * ROW_HEIGHT}px`;
     this.draw();
   }
 
   // By the same colours as the timeline.
-  color_of(block) {
-    const {data} = this;
-    const state = data.blocks.state[block];
+  color_of(blocks, block) {
+    const state = blocks.state[block];
     if (state === FREE) {
       return css('--ground');
     }
@@ -93,11 +92,7 @@ class Segments {
       return palette()[state === PENDING ? 2 : 0];
     }
     const groups = this.story.groups[this.kind] ??= new Groups(this.story, this.kind);
-    return groups.color(groups.of_stack[data.blocks.stack[block]]);
-  }
-
-  get label_width() {
-    return this.surface.width < 600 ? 78 : 210;
+    return groups.color(groups.of_stack[blocks.stack[block]]);
   }
 
   draw() {
@@ -107,77 +102,71 @@ class Segments {
     this.legend.replaceChildren(...(this.kind === 'state'
       ? [swatch(palette()[0], 'allocated'), swatch(palette()[2], 'freed, a stream may still use it')] : [swatch('transparent', 'colours as in the timeline')]),
     swatch(css('--ground'), 'free'), swatch(css('--ink'), 'thick edge: private pool of a graph'));
-    this.surface.ask(pen => this.paint(pen));
+    this.surface.ask(pen => paint_segments(this, pen));
   }
+}
 
-  width_of(facts) {
-    const room = this.surface.width - this.label_width - 2;
-    return this.scale === 'fill' ? room : Math.max(2, (room * facts.bytes) / this.most_bytes);
-  }
-
-  paint(pen) {
-    const first = Math.floor(this.box.scrollTop / ROW_HEIGHT);
-    const shift = -(this.box.scrollTop % ROW_HEIGHT);
-    const count = Math.ceil(this.surface.height / ROW_HEIGHT) + 1;
-    const {data} = this;
-    this.shown.slice(first, first + count).forEach((facts, row) => {
-      const y = shift + row * ROW_HEIGHT;
-      pen.fillStyle = css('--soft');
-      const size = `${bytes_text(facts.bytes)}, ${share_text(facts.used, facts.bytes)}`;
-      pen.fillText(this.label_width < 100 ? fitted(pen, size, 74)
-        : fitted(pen, `${size} used${facts.is_private ? `, pool ${facts.pool}` : data.segments.small[facts.segment] ? ', small' : ''}`, this.label_width - 8), 0, y + BAR_HEIGHT / 2 + 1);
-      this.paint_blocks(pen, facts, y);
-    });
-  }
-
-  paint_blocks(pen, facts, y) {
-    const {data, label_width} = this;
-    const scale = this.width_of(facts) / facts.bytes;
-    pen.fillStyle = css('--ground');
-    pen.fillRect(label_width, y, facts.bytes * scale, BAR_HEIGHT);
-    let at = 0;
-    let drawn = -1;
-    for (let block = this.first_block[facts.segment]; block < this.first_block[facts.segment + 1]; block++) {
-      const [left, right] = [at * scale, (at + data.blocks.bytes[block]) * scale];
-      at += data.blocks.bytes[block];
-      // Blocks narrower than half a pixel are drawn once for each half pixel: thousands cost no more.
-      if (data.blocks.state[block] !== FREE && Math.floor(right * 2) > drawn) {
-        drawn = Math.floor(right * 2);
-        pen.fillStyle = this.color_of(block);
-        pen.fillRect(label_width + left, y, Math.max(0.5, right - left - (right - left > 3 ? 0.75 : 0)), BAR_HEIGHT);
-      }
+// The sums of a segment's blocks.
+function segment_facts(segment, track) {
+  const facts = {...segment, track, used: 0, requested: 0, largest_free: 0};
+  for (let block = segment.first; block < segment.end; block++) {
+    const bytes = segment.blocks.bytes[block];
+    if (segment.blocks.state[block] === FREE) {
+      facts.largest_free = Math.max(facts.largest_free, bytes);
+    } else {
+      facts.used += bytes;
+      facts.requested += segment.blocks.state[block] === HELD ? segment.blocks.requested[block] : 0;
     }
-    pen.strokeStyle = facts.is_private ? css('--ink') : css('--line');
-    pen.lineWidth = facts.is_private ? 2 : 1;
-    pen.strokeRect(label_width + 0.5, y + 0.5, facts.bytes * scale - 1, BAR_HEIGHT - 1);
   }
+  facts.waste = facts.used > 0 ? facts.bytes - facts.used : 0;
+  return facts;
+}
 
-  tell(event) {
-    const {data, label_width} = this;
-    const [x, y] = this.surface.point(event);
-    const facts = this.shown[Math.floor((y + this.box.scrollTop) / ROW_HEIGHT)];
-    if (!facts) {
-      tip.hide();
-      return;
-    }
-    const {segments, blocks} = data;
-    const lines = [element('div', {}, element('strong', {}, `Segment 0x${segments.address[facts.segment].toString(16)}`)),
-      element('div', {}, `${bytes_text(facts.bytes)}, ${bytes_text(facts.used)} used, largest free block ${bytes_text(facts.largest_free)}; ` +
-        `${facts.is_private ? `private pool ${facts.pool}` : segments.small[facts.segment] ? 'small pool' : 'large pool'}` +
-        `${segments.expandable[facts.segment] ? ', expandable' : ''}, stream ${segments.stream[facts.segment]}`)];
-    const bytes = ((x - label_width) / this.width_of(facts)) * facts.bytes;
-    let at = 0;
-    for (let block = this.first_block[facts.segment]; block < this.first_block[facts.segment + 1]; block++) {
-      if (bytes >= at && bytes < at + blocks.bytes[block]) {
-        const state = ['free', 'held by the program', 'freed, a stream may still use it'][blocks.state[block]];
-        lines.push(element('div', {}, `Block at +${bytes_text(at)}: ${bytes_text(blocks.bytes[block])}, ${state}` +
-          `${blocks.state[block] === FREE ? '' : `, ${bytes_text(blocks.requested[block])} asked for`}`));
-        if (blocks.state[block] !== FREE) {
-          lines.push(short_frame_list(data, blocks.stack[block]));
-        }
-      }
-      at += blocks.bytes[block];
-    }
-    tip.show(event.clientX, event.clientY, ...lines);
+// The moment of the first failed allocation after this one, or of the first of all.
+function next_failed(story, moment) {
+  const next = story.ooms.find(oom => oom.event + 1 > moment) ?? story.ooms[0];
+  return next.event + 1;
+}
+
+function segments_text({shown, story, moment, failed}) {
+  const at_end = moment === story.events;
+  const when = at_end ? 'when the snapshot was taken' : `at ${time_text(story.time_of(moment), 1)}`;
+  if (shown.length === 0) {
+    return [`No segment was reserved ${when}.`];
   }
+  const sum = key => shown.reduce((total, segment) => total + segment[key], 0);
+  const [bytes, used, split] = [sum('bytes'), sum('used'), sum('waste')];
+  const whole = shown.filter(segment => segment.used === 0);
+  const outside = story.total[moment] - sum('requested');
+  return [
+    `${plural(shown.length, 'segment')}, ${bytes_text(bytes)} reserved ${when}. ${bytes_text(used)} were in blocks of the program. ` +
+      `${bytes_text(split)} were free inside segments that are partly used (fragmentation: the driver cannot have them back), ` +
+      `${bytes_text(bytes - used - split)} in ${plural(whole.length, 'segment')} that ${whole.length === 1 ? 'is' : 'are'} wholly free. `,
+    outside > 0 ? `Of ${bytes_text(outside)} the file does not know the segment. ` : '',
+    failed ? element('strong', {class: 'alarm', id: 'segments-too-small'}, failed_text(shown, failed)) : '',
+    at_end ? '' : element('span', {class: 'soft'}, ' Before the end a file tells what was asked for: blocks are shown as allocators of PyTorch\'s kind round it.'),
+  ];
+}
+
+// Why the free memory did not help.
+function failed_text(shown, {requested, free, track}) {
+  const pieces = shown.filter(segment => segment.track === track).flatMap(free_pieces);
+  const [all, largest] = pieces.reduce(([sum, most], bytes) => [sum + bytes, Math.max(most, bytes)], [0, 0]);
+  const enough = pieces.filter(bytes => bytes >= requested).length;
+  const device = `the driver had ${bytes_text(free)}`;
+  if (pieces.length === 0) {
+    return `An allocation of ${bytes_text(requested)} failed: nothing was free inside the segments of device ${track.device}, ${device}.`;
+  }
+  return `An allocation of ${bytes_text(requested)} failed: ${bytes_text(all)} were free inside segments, in ${plural(pieces.length, 'piece')}, ` +
+    `${enough === 0 ? `all too small, the largest ${bytes_text(largest)}` : `${count_text(enough)} of them large enough, but of another stream or pool`}; ${device}.`;
+}
+
+function free_pieces(segment) {
+  const pieces = [];
+  for (let block = segment.first; block < segment.end; block++) {
+    if (segment.blocks.state[block] === FREE) {
+      pieces.push(segment.blocks.bytes[block]);
+    }
+  }
+  return pieces;
 }

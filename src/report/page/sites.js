@@ -115,11 +115,14 @@ function stacks_of_site(data, site, sums, blocks, most = 4) {
 }
 
 class Sites {
-  constructor(section, data) {
+  constructor(section, data, searched) {
     this.data = data;
     this.search = element('input', {
       type: 'search', id: 'sites-search', placeholder: 'file, function or library', 'aria-label': 'Search call sites',
-      input: () => this.filter(),
+      input: () => {
+        this.filter();
+        searched(this.search.value);
+      },
     });
     this.count = element('span', {class: 'soft', role: 'status', id: 'sites-count'});
     section.append(element('div', {class: 'controls'}, this.search, this.count));

@@ -21,7 +21,7 @@ class Story {
     this.bytes = new Float64Array(rows);
     this.stack = new Uint32Array(rows);
     this.patterns = new Uint8Array(rows);
-    const numbers = tracks.length > 1 ? this.merge_order() : [null];
+    const numbers = this.numbers = tracks.length > 1 ? this.merge_order() : [null];
     let row = 0;
     this.reserve = [];
     this.ooms = [];
@@ -107,6 +107,24 @@ class Story {
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.time[middle] <= us) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  // How many events of one of the tracks have happened.
+  moment_of_track(index, moment) {
+    const numbers = this.numbers[index];
+    if (!numbers) {
+      return moment;
+    }
+    let [low, high] = [0, numbers.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (numbers[middle] < moment) {
         low = middle + 1;
       } else {
         high = middle;

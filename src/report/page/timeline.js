@@ -5,7 +5,8 @@
 
 const LEFT = 68;
 const BOTTOM = 22;
-const TOP = 16;
+// Above the plot three lines of text: the peak, the chosen moment, failed allocations.
+const TOP = 46;
 
 class Timeline {
   constructor(section, choose) {
@@ -16,7 +17,7 @@ class Timeline {
     const axis = chooser('Across', [['time', 'time'], ['order', 'order of events']], value => this.set_axis(value));
     this.chosen_text = element('span', {class: 'soft', id: 'chosen'});
     this.note = element('p', {class: 'soft'},
-      'Wheel or drag to zoom, double-click for all of it, click to choose a moment for the flame graph. ' +
+      'Wheel or drag to zoom, double-click for all of it, click to choose a moment for the flame graph and the segments. ' +
       'With the keyboard: arrows, + and -, 0 for all, Enter to choose.');
     this.chart = element('div', {class: 'chart'});
     section.append(
@@ -24,7 +25,7 @@ class Timeline {
         element('button', {id: 'timeline-all', click: () => this.show_all()}, 'Show all'), this.chosen_text),
       this.chart, this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
     this.groups_select = groups.select;
-    this.surface = new Surface(this.chart, 320, 'Memory over time');
+    this.surface = new Surface(this.chart, 350, 'Memory over time');
     this.brush = element('div', {class: 'brush', hidden: true});
     this.chart.append(this.brush);
     this.pointer = null;

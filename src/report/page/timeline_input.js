@@ -42,7 +42,8 @@ function listen_to_timeline(timeline) {
       timeline.zoom((end - begin) / (timeline.view[1] - timeline.view[0]), begin);
       timeline.look_at(begin, timeline.view[1] - timeline.view[0]);
     } else if (down !== null && x >= LEFT) {
-      timeline.choose_moment(shown_at(timeline, x));
+      const failed = failed_at(timeline, x);
+      timeline.choose_moment(failed ? failed.oom.event + 1 : shown_at(timeline, x));
     }
     down = null;
     timeline.brush.hidden = true;
@@ -56,6 +57,7 @@ function listen_to_timeline(timeline) {
 }
 
 const DRAG_LEAST = 4;
+const OOM_NEAR = 3;
 
 // The moment that the column of pixels under the mouse shows.
 function shown_at(timeline, x) {
@@ -63,6 +65,11 @@ function shown_at(timeline, x) {
   const first = timeline.moment_of(timeline.value_at(LEFT + column));
   const last = timeline.moment_of(timeline.value_at(LEFT + column + 1));
   return last > first ? timeline.story.most.within(first + 1, last) : first;
+}
+
+// The mark of a failed allocation under the mouse.
+function failed_at(timeline, x) {
+  return oom_marks(timeline).find(mark => Math.abs(mark.x + 0.5 - x) < OOM_NEAR);
 }
 
 function key_in_timeline(timeline, event) {
@@ -98,6 +105,12 @@ function tell_of_timeline(timeline) {
     element('div', {}, element('strong', {}, time_text(story.time_of(moment), 1)),
       `  live ${bytes_text(story.total[moment])}, reserved ${bytes_text(story.reserved[moment])}`),
   ];
+  const failed = failed_at(timeline, x);
+  if (failed) {
+    const [first, moment] = [bytes_text(failed.oom.requested), failed.oom.event + 1];
+    lines.push(element('div', {class: 'alarm'}, failed.count === 1 ? `an allocation of ${first} failed` : `${plural(failed.count, 'allocation')} failed, the first of ${first}`,
+      ` at ${time_text(story.time_of(moment), 1)}`));
+  }
   const found = timeline.block_at(moment, Math.max(0, timeline.bytes_at(y)));
   if (found) {
     lines.push(element('div', {}, element('i', {class: 'swatch', style: `background: ${groups.color(found.group)}`}),

@@ -174,28 +174,31 @@ function paint_time_axis(timeline, pen, bottom) {
 
 function paint_marks(timeline, pen, bottom) {
   const {story, chosen} = timeline;
-  const line = (moment, color, text, dash, y = 7) => {
+  const line = (moment, color, text, dash, y) => {
     const x = timeline.x_of(timeline.value_of_moment(moment));
     if (x < LEFT - 1 || x > timeline.surface.width) {
       return;
     }
-    pen.strokeStyle = color;
-    pen.lineWidth = 1.25;
-    pen.setLineDash(dash);
-    pen.beginPath();
-    pen.moveTo(x, TOP - 6);
-    pen.lineTo(x, bottom);
-    pen.stroke();
-    pen.setLineDash([]);
+    upright_line(pen, x, bottom, color, dash);
     const wide = pen.measureText(text).width;
     label(pen, text, Math.max(LEFT + 2, Math.min(x + 4, timeline.surface.width - wide - 4)), y, color);
   };
+  paint_ooms(timeline, pen, bottom);
   if (story.events > 0) {
-    line(story.peak, css('--ink'), `peak ${bytes_text(story.total[story.peak])}`, [2, 3]);
+    line(story.peak, css('--ink'), `peak ${bytes_text(story.total[story.peak])}`, [2, 3], 7);
   }
-  const ooms = story.ooms.slice(0, 200);
-  ooms.forEach((oom, index) => line(oom.event + 1, css('--alarm'), index === 0 ? 'out of memory' : '', [], 35));
   if (chosen !== null) {
     line(chosen, css('--mark'), 'chosen', [], 21);
   }
+}
+
+function upright_line(pen, x, bottom, color, dash) {
+  pen.strokeStyle = color;
+  pen.lineWidth = 1.25;
+  pen.setLineDash(dash);
+  pen.beginPath();
+  pen.moveTo(x, TOP - 3);
+  pen.lineTo(x, bottom);
+  pen.stroke();
+  pen.setLineDash([]);
 }

@@ -1,0 +1,362 @@
+"""What report-test.py checks in each view of a report."""
+import json
+
+import report_snapshots
+
+
+def sums(snapshot):
+    """Peak, end and number of allocations of the only device, by other means than the report's."""
+    alive, peak, count, blocks = 0, 0, 0, {}
+    for entry in snapshot['device_traces'][0]:
+        if entry['action'] == 'alloc':
+            blocks[entry['addr']] = entry['size']
+            alive, count = alive + entry['size'], count + 1
+        elif entry['action'] == 'free_completed':
+            alive -= blocks.pop(entry['addr'])
+        peak = max(peak, alive)
+    return peak, alive, count
+
+
+def test_numbers(page, snapshot):
+    peak, end, count = sums(snapshot)
+    shown = page.run('(({story}) => [story.total[story.peak], story.total[story.events], story.allocations[story.events]])(report)')
+    page.check(shown == [peak, end, count], f'peak, end and allocations are {shown}, not {[peak, end, count]}')
+    for library in ('site', 'library'):
+        page.pick('#timeline select', library)
+        totals = page.run('''(({story, timeline}) => [0, story.peak, story.events >> 1, story.events].map(moment =>
+            [story.total[moment], timeline.groups.at(moment).reduce((sum, bytes) => sum + bytes, 0)]))(report)''')
+        page.check(all(total == bands for total, bands in totals), f'bands by {library} add up to others: {totals}')
+    page.pick('#timeline select', 'site')
+    flame = page.run('report.flame.sums[0]')
+    page.check(flame == peak, f'the flame graph shows {flame}')
+    segments = sum(segment['total_size'] for segment in snapshot['segments'])
+    reserved = page.run('report.story.reserved[report.story.events]')
+    page.check(reserved == segments, f'{reserved} are reserved at the end, not {segments}')
+    page.check('when the snapshot was taken' in page.text('#segments-text'), 'at first the segments are not those of the end')
+    ooms = sum(entry['action'] == 'oom' for entry in snapshot['device_traces'][0])
+    page.check(page.run("document.querySelectorAll('#ooms h3').length") == ooms, f'not {ooms} are out of memory')
+
+
+def test_timeline(page):
+    browser = page.browser
+    box = page.box('#timeline canvas')
+    page.check(page.painted('#timeline canvas') > 8, 'the timeline is blank')
+    middle, low = box['x'] + box['width'] * 0.6, box['y'] + box['height'] * 0.8
+    browser.mouse('mouseMoved', middle, low)
+    page.frame()
+    tip = page.text('#tip')
+    page.check(not page.run("document.getElementById('tip').hidden"), 'hovering the timeline says nothing')
+    for wanted in ('live ', 'reserved ', 'A block of ', 'allocated at', '.py:'):
+        page.check(wanted in tip, f'the timeline says nothing of {wanted!r}: {tip}')
+    span = lambda: page.run('report.timeline.view[1] - report.timeline.view[0]')
+    whole = span()
+    browser.mouse('mouseWheel', middle, low, deltaX=0, deltaY=-400)
+    page.frame()
+    zoomed = span()
+    page.check(zoomed < whole * 0.7, f'the wheel does not zoom: {whole} -> {zoomed}')
+    browser.drag((middle - 100, low), (middle + 50, low))
+    page.frame()
+    page.check(span() < zoomed * 0.3, f'dragging does not zoom: {zoomed} -> {span()}')
+    page.run("document.querySelector('#timeline canvas').focus({preventScroll: true})")
+    before = page.run('report.timeline.view[0]')
+    browser.key('ArrowRight')
+    page.check(page.run('report.timeline.view[0]') > before, 'the arrow does not move')
+    before = span()
+    browser.key('+')
+    page.check(span() < before, 'the key + does not zoom')
+    browser.key('0')
+    page.check(span() == whole, 'the key 0 does not show all')
+    browser.click(middle, low)
+    page.frame()
+    page.check('Chosen: ' in page.text('#chosen'), 'a click chooses nothing')
+    page.check(page.run("document.getElementById('flame-what').value") == 'chosen', 'the flame graph does not follow')
+    chosen = page.run('[report.flame.sums[0], report.story.total[report.timeline.chosen]]')
+    page.check(chosen[0] == chosen[1], f'the flame graph shows {chosen}')
+    page.check('chosen time' in page.text('#compare-to'), 'the chosen time cannot be compared')
+
+
+def test_flame(page):
+    browser = page.browser
+    page.pick('#flame-what', 'peak')
+    page.check(page.painted('#flame canvas') > 4, 'the flame graph is blank')
+    colors = page.run('[0, 1].map(python => frame_color(report.data, report.data.frames.python.indexOf(python)))')
+    page.check(colors[0] != colors[1], 'Python and native frames look the same')
+    box = page.box('#flame canvas')
+    at = (box['x'] + box['width'] * 0.2, box['y'] + 18 * 4.5)
+    browser.mouse('mouseMoved', *at)
+    tip = page.text('#tip')
+    page.check('% of all' in tip and '.py:' in tip, f'hovering the flame graph says {tip!r}')
+    browser.click(*at)
+    page.frame()
+    page.check(page.run('report.flame.top') != 0 and page.text('#flame-path') != '', 'a click does not widen')
+    browser.key('Escape')
+    page.check(page.run('report.flame.top') == 0, 'Escape does not go back')
+    browser.key('ArrowDown')
+    page.check(page.run('report.flame.focus') != 0, 'the arrow does not go down')
+    page.pick('#flame-search', 'MODEL.py')
+    page.check('found in' in page.text('#flame-found'), 'searching finds nothing')
+    page.pick('#flame-search', '')
+    test_folded(page)
+    page.pick('#flame-frames', 'all')
+    test_inverted(page)
+    everything = page.run('report.flame.boxes.length')
+    page.pick('#flame-frames', 'python')
+    page.check(page.run('report.flame.boxes.length') < everything, 'native frames are not left out')
+    page.check(page.run('report.flame.sums[0] === report.story.total[report.story.peak]'), 'bytes are lost with the frames')
+    page.pick('#flame-frames', 'all')
+    for what in ('end', 'allocated', 'temporary'):
+        page.pick('#flame-what', what)
+        page.check(page.run('report.flame.sums[0]') > 0, f'nothing is {what}')
+    page.pick('#flame-what', 'peak')
+
+
+def test_folded(page):
+    """At first there are Python's frames, and of each native run inside them only the frame that Python called."""
+    page.check(page.run("document.getElementById('flame-frames').value") == 'folded', 'native frames are not folded at first')
+    paths = page.run('''(({flame, data}) => {
+        const paths = [];
+        const walk = (node, path) => {
+            const longer = node === ROOT || node === flame.no_stack ? path : path + 'np'[data.frames.python[flame.tree.frame[node - 1]]];
+            const below = flame.children.get(node) ?? [];
+            below.length ? below.forEach(child => walk(child, longer)) : paths.push(longer);
+        };
+        walk(ROOT, '');
+        return paths;
+    })(report)''')
+    page.check(paths != [] and all(path.rstrip('n') + 'n' == path and 'n' not in path[:-1] for path in paths), f'folded, stacks are {set(paths)}')
+    page.check(page.run('report.flame.sums[0] === report.story.total[report.story.peak]'), 'bytes are lost in the fold')
+
+
+def test_inverted(page):
+    """The first rows are what allocated, with the sums of the stacks that end there, and each path is a stack backwards."""
+    page.run("document.getElementById('flame-inverted').click()")
+    page.frame()
+    both = page.run('''(({flame, data, story}) => {
+        const {bytes} = story.alive_by_stack(story.peak);
+        const wanted = {};
+        bytes.forEach((sum, stack) => {
+            const path = data.frames_of(stack).slice(0, 3).join(' ');
+            if (sum > 0) wanted[path] = (wanted[path] ?? 0) + sum;
+        });
+        const found = {};
+        const walk = (node, path) => (path.length === 3 ? found[path.join(' ')] = flame.sums[node]
+            : (flame.children.get(node) ?? []).forEach(child => walk(child, [...path, flame.tree.frame[child - 1]])));
+        walk(ROOT, []);
+        return [wanted, found];
+    })(report)''')
+    page.check(both[0] == both[1] and len(both[0]) > 3, f'inverted, the innermost three frames have {both[1]}, not {both[0]}')
+    page.check(page.run('report.flame.sums[0] === report.story.total[report.story.peak]'), 'inverted, the sum is another')
+    page.check(page.painted('#flame canvas') > 4, 'the inverted flame graph is blank')
+    page.run("document.getElementById('flame-inverted').click()")
+    page.frame()
+
+
+def test_tables(page):
+    rows = lambda: page.run("document.querySelectorAll('#sites tbody tr').length")
+    everything = rows()
+    page.pick('#sites-search', 'train.py')
+    page.check(0 < rows() < everything and ' of ' in page.text('#sites-count'), 'the search does not narrow')
+    page.pick('#sites-search', '')
+    page.run("document.querySelector('#sites th:last-child button').click()")
+    sorted_ = page.run("document.querySelector('#sites th:last-child').getAttribute('aria-sort')")
+    page.check(sorted_ == 'descending', f'the table is sorted {sorted_}')
+    page.run("document.querySelector('#sites tbody tr').click()")
+    page.check('.py:' in page.text('#sites .frames'), 'a row does not open')
+    page.check('were live when' in page.text('#leaks-text'), 'the leak is not named')
+    page.check('train.py:102' in page.text('#waste .table'), 'the site of the leak is not named')
+    page.check('other allocation in between' in page.text('#temporary-text'), 'temporaries are not named')
+    page.check(page.text('#more-waste') != '', 'early and late are missing')
+    page.check('free inside segments' in page.text('#segments-text'), 'fragmentation is not named')
+    page.check(page.painted('#segments canvas') > 5, 'the segments are blank')
+    box = page.box('#segments canvas')
+    page.browser.mouse('mouseMoved', box['x'] + 250, box['y'] + 6)
+    page.check('Segment 0x' in page.text('#tip') and 'pool' in page.text('#tip'), f'a segment says {page.text("#tip")!r}')
+    page.check('keeps growing' in page.text('#findings'), 'the growing site is not found')
+
+
+def test_sizes(page, out):
+    """Nothing sticks out, in either scheme; and pictures to look at."""
+    for scheme in ('light', 'dark'):
+        page.browser.scheme(scheme)
+        for width in (1280, 400):
+            page.browser.size(width, 900)
+            page.run('scrollTo(0, 0)')
+            page.frame()
+            wide = page.run('document.documentElement.scrollWidth')
+            page.check(wide <= width, f'it is {wide} wide in a window of {width}')
+            page.check(page.painted('#timeline canvas') > 8, f'the timeline is blank at {width}, {scheme}')
+            if out:
+                height = page.run('document.documentElement.scrollHeight')
+                clip = {'x': 0, 'y': 0, 'width': width, 'height': height, 'scale': 1}
+                page.browser.picture(out / f'{page.name}-{width}-{scheme}.png', clip=clip, captureBeyondViewport=True)
+    page.browser.scheme('light')
+    page.browser.size(1280, 900)
+
+
+def test_hostile(page):
+    counts = page.run("[document.scripts.length, document.images.length, document.querySelectorAll('script, img, link, iframe').length]")
+    page.check(counts == [3, 0, 3], f'names became elements: {counts}')
+    page.check(page.run('document.title') == 'hostile.pickle', 'a name took the title')
+    page.pick('#flame-what', 'end')
+    for name in report_snapshots.HOSTILE[:-1]:
+        page.pick('#flame-search', name)
+        page.check('found in' in page.text('#flame-found') and 'found in 0 %' not in page.text('#flame-found'), f'{name!r} is not found')
+
+
+def test_ranks(page):
+    page.check('node7' in page.text('#facts') and '4711, 4712' in page.text('#facts'), f'whose they are: {page.text("#facts")}')
+    page.check(page.run('document.title') == 'train.py', 'the program is not named')
+    page.check(page.run("!document.getElementById('pick').hidden"), 'there is no selector of ranks')
+    whole = page.run('report.story.total[report.story.events]')
+    parts = []
+    for value in page.run("[...document.querySelectorAll('#pick option')].map(option => option.value).slice(1)"):
+        page.pick('#pick select', value)
+        parts.append(page.run('report.story.total[report.story.events]'))
+    page.check(len(parts) == 2 and sum(parts) == whole, f'ranks do not add up: {parts} and {whole}')
+    page.pick('#pick select', 'all')
+    page.check(page.run("document.getElementById('compare-from').value") == 'file0', 'files are not compared')
+
+
+def test_moments(page):
+    page.check(page.run("document.querySelector('#pick select').value") != 'all', 'moments of one process are added up')
+    text = page.text('#compare-text')
+    page.check('before' in text and ('more' in text or 'less' in text), f'nothing is compared: {text}')
+    page.check('train.py:102' in page.text('#compare table'), 'what grew is not named')
+
+
+def test_shortages(page, count):
+    """Every failed allocation has a mark, also the last; no label covers another; all of them can be listed."""
+    marks = page.run('oom_marks(report.timeline).map(mark => [mark.x, mark.count])')
+    page.check(sum(number for _, number in marks) == count, f'marks of {sum(number for _, number in marks)} of {count} failed allocations')
+    labels = lambda: page.run('''(() => {
+        const {pen, width} = report.timeline.surface;
+        return oom_labels(pen, oom_marks(report.timeline), width).map(({left, wide, count}) => [left, left + wide, count, width]);
+    })()''')
+    for width in (1280, 390):
+        page.browser.size(width, 900)
+        page.frame()
+        found = labels()
+        page.check(sum(label[2] for label in found) == count, f'labels of others than {count} at {width}: {found}')
+        page.check(all(right <= whole and left >= 0 for left, right, _, whole in found), f'a label is cut at {width}: {found}')
+        page.check(all(one[1] < other[0] for one, other in zip(found, found[1:])), f'labels overlap at {width}: {found}')
+    page.browser.size(1280, 900)
+    page.frame()
+    red = page.run('''(() => {
+        const {canvas} = report.timeline.surface;
+        const copy = document.createElement('canvas');
+        [copy.width, copy.height] = [canvas.width, canvas.height];
+        const pen = copy.getContext('2d', {willReadFrequently: true});
+        pen.drawImage(canvas, 0, 0);
+        return oom_marks(report.timeline).map(({x}) => {
+            const [red, green, blue] = pen.getImageData(x, TOP - 1, 1, 1).data;
+            return red > 120 && green < 90 && blue < 90;
+        });
+    })()''')
+    page.check(all(red), f'{red.count(False)} of {len(red)} marks are not drawn')
+    page.run('report.timeline.zoom(0.05, report.story.time_of(report.story.ooms.at(-1).event + 1))')
+    page.frame()
+    near = page.run('oom_marks(report.timeline).at(-1).oom.event === report.story.ooms.at(-1).event')
+    page.check(near, 'zoomed in, the last one has no mark')
+    page.run('report.timeline.show_all()')
+    page.frame()
+    box = page.box('#timeline canvas')
+    page.browser.mouse('mouseMoved', box['x'] + page.run('oom_marks(report.timeline).at(-1).x'), box['y'] + 200)
+    page.frame()
+    page.check('failed' in page.text('#tip'), f'hovering a mark says nothing of it: {page.text("#tip")}')
+    listed = lambda: page.run("document.querySelectorAll('#ooms h3').length")
+    before = listed()
+    page.run("document.querySelector('#ooms > button').click()")
+    page.check(listed() == 2 * before, f'more does not show more: {before} and {listed()}')
+
+
+def test_reserved(page, moments):
+    """The segments and their blocks at every moment are those of the allocator that made the file."""
+    page.check(page.run('report.story.events') == len(moments) - 1, f'{page.run("report.story.events")} events, not {len(moments) - 1}')
+    shown = page.run('''Array.from({length: report.story.events + 1}, (_, moment) => {
+        const segments = report.segments.reserved[0].at(moment);
+        return segments.map(({address, bytes, blocks, first, end}) => [address, bytes,
+            Array.from({length: end - first}, (_, at) => ['bytes', 'requested', 'state'].map(column => blocks[column][first + at]))]);
+    })''')
+    # What is asked for says nothing of a free block.
+    asked = lambda there: [[address, size, [[bytes_, state and requested, state] for bytes_, requested, state in blocks]]
+                           for address, size, blocks in there]
+    others = [moment for moment, (found, wanted) in enumerate(zip(shown, moments)) if asked(found) != wanted]
+    page.check(others == [], f'the segments are others at {len(others)} of {len(moments)} moments: {others[:5]}')
+    for moment in others[:1]:
+        print(f'found {asked(shown[moment])}\nwanted {moments[moment]}')
+    sums = page.run('''Array.from({length: report.story.events + 1}, (_, moment) => {
+        report.segments.choose_moment(moment);
+        const sum = key => report.segments.shown.reduce((total, segment) => total + segment[key], 0);
+        return [sum('bytes') === report.story.reserved[moment], sum('requested') === report.story.total[moment]];
+    })''')
+    page.check(all(map(all, sums)), f'sums differ from the timeline: {[moment for moment, both in enumerate(sums) if not all(both)][:9]}')
+
+
+def test_slider(page):
+    """The segments follow the timeline, and the timeline the slider; a failed allocation is explained."""
+    page.pick('#segments-slider', '900')
+    page.frame()
+    page.check(page.run('[report.timeline.chosen, report.segments.moment, report.flame.moment]') == [900, 900, 900], 'the slider chooses nothing')
+    page.check(' ms after start' in page.text('#segments-when') and 'were in blocks' in page.text('#segments-text'), page.text('#segments-text'))
+    page.run('report.timeline.choose_moment(1200)')
+    page.frame()
+    page.check(page.run("document.getElementById('segments-slider').value") == '1200', 'the slider stays where it was')
+    page.run("document.getElementById('segments-failed').click()")
+    page.frame()
+    page.check(page.run('report.story.ooms.some(oom => oom.event + 1 === report.timeline.chosen)'), 'no failed allocation is chosen')
+    wanted = page.run('''(() => {
+        const pieces = report.segments.reserved[0].at(report.segments.moment).flatMap(({blocks, first, end}) =>
+            blocks.bytes.slice(first, end).filter((_, at) => blocks.state[first + at] === 0));
+        return [`in ${pieces.length} pieces`, `the largest ${bytes_text(Math.max(...pieces))}`, `allocation of ${bytes_text(report.segments.failed.requested)} failed`];
+    })()''')
+    text = page.text('#segments-too-small')
+    page.check(all(each in text for each in wanted), f'{text!r} lacks one of {wanted}')
+    page.check(page.text('#between td .place') != '', 'what lies between free pieces is not named')
+    page.run('report.timeline.choose_moment(report.story.events)')
+    page.frame()
+    page.check('when the snapshot was taken' in page.text('#segments-text'), 'it does not come back to the end')
+
+
+def test_between(page):
+    """Free bytes beside each call site, counted again by other means."""
+    page.run('report.timeline.choose_moment(report.story.ooms[0].event + 1)')
+    page.frame()
+    both = page.run('''(() => {
+        const wanted = {};
+        for (const {blocks, first, end} of report.segments.shown) {
+            const states = Array.from({length: end - first}, (_, at) => blocks.state[first + at]);
+            states.forEach((state, at) => state === 0 && new Set([at - 1, at + 1].filter(near => states[near] > 0)
+                .map(near => report.data.stacks.site[blocks.stack[first + near]])).forEach(site => {
+                    wanted[site] = (wanted[site] ?? 0) + blocks.bytes[first + at];
+                }));
+        }
+        return [wanted, Object.fromEntries(report.segments.between.table.rows.map(row => [row.site, row.beside]))];
+    })()''')
+    page.check(both[0] == both[1] and len(both[0]) > 1, f'beside the free pieces: {both}')
+
+
+def test_address(page):
+    """What is shown is in the address, and is shown again by it; an address that says anything else does no harm."""
+    address = lambda: page.run('new Promise(done => setTimeout(() => done(location.hash), 2 * WRITTEN_AFTER_MS))')
+    page.run("document.querySelector('nav a[href=\\'#segments\\']').click()")
+    page.run('report.timeline.choose_moment(321)')
+    page.pick('#flame-search', 'a&b=<b>é')
+    page.pick('#sites-search', 'train')
+    page.run("document.getElementById('theme').click()")
+    said = address()
+    page.check(said == '#segments&at=321&find=a%26b%3D%3Cb%3E%C3%A9&sites=train&theme=dark', f'the address is {said}')
+    page.check(page.run("css('--ground')") == '#14171a' and page.text('#theme') == 'Light', 'the button does not make it dark')
+    for other in ('#sites', said, '#nothing&at=99999999999&find=%ZZ&theme=<b>&show=<i>', '#flame&at=-1', '#"]', said):
+        page.run(f'location.hash = {json.dumps(other)}')
+        page.frame()
+        address()
+    shown = page.run("[report.segments.moment, report.flame.search.value, document.getElementById('sites-search').value, css('--ground')]")
+    page.check(shown == [321, 'a&b=<b>é', 'train', '#14171a'], f'the address shows {shown}')
+    page.run("document.getElementById('theme').click()")
+    page.check(page.run("css('--ground')") == '#f6f7f9', 'the button does not make it light again')
+    page.run("location.hash = '#timeline'")
+    page.frame()
+    address()
+    page.browser.scheme('dark')
+    page.check(page.run("css('--ground')") == '#14171a', "it does not follow the system's setting")
+    page.browser.scheme('light')
