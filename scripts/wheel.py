@@ -21,21 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 PACKAGE = ROOT / "src/wheel/cachealloc"
 SUMMARY = "caching allocator and memory profiler for CUDA programs"
-# Of the file's header, by its number in <elf.h>.
-MACHINES = {62: "x86_64", 183: "aarch64"}
 # What pip calls a glibc; that of 2014 is known by older ones, too.
 PLATFORMS = {"2.17": "manylinux2014"}
 
 
 def script(name, *arguments):
     return subprocess.check_output([SCRIPTS / name, *arguments], text=True).strip()
-
-
-def machine(file):
-    number = int.from_bytes(file.read_bytes()[18:20], "little")
-    if number not in MACHINES:
-        sys.exit(f"wheel: {file} is for machine {number}, for which no platform of pip's is known here")
-    return MACHINES[number]
 
 
 def metadata(version):
@@ -103,7 +94,7 @@ def main():
             sys.exit(f"wheel: {file} is missing: run `make` first")
     floor = script("glibc-floor.sh", *files)
     platform = PLATFORMS.get(floor, "manylinux_" + floor.replace(".", "_"))
-    tag = f"py3-none-{platform}_{machine(files[0])}"
+    tag = f"py3-none-{platform}_{script('machine.sh', files[0])}"
     date = time.gmtime(int(script("date.sh")))[:6]
     (target / "dist").mkdir(parents=True, exist_ok=True)
     wheel = target / "dist" / f"cachealloc-{version}-{tag}.whl"

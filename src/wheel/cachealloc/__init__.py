@@ -31,6 +31,7 @@ __all__ = [
     "TooOld",
     "is_loaded",
     "library",
+    "range",
     "record",
     "set_limit",
     "snapshot",
@@ -131,6 +132,26 @@ def record(
                 check(begin(*before.arguments()), "the recording is not as it was before")
     finally:
         _RECORDING.release()
+
+
+@contextmanager
+def range(name: str) -> Iterator[None]:
+    """Says which phase of the program this thread is in: what it allocates in the ``with`` block has the name in the history.
+
+    Ranges nest: "step/forward". ``cachealloc top-sites --group range`` shows what was allocated in each. Where the library
+    is not loaded, or nothing is recorded, nothing is done.
+    """
+    text = name.encode()
+    if b"\0" in text:
+        raise ValueError("embedded null byte in the name of the range")
+    if not is_loaded():
+        yield
+        return
+    check(function("cachealloc_range_push")(text), "no range")
+    try:
+        yield
+    finally:
+        function("cachealloc_range_pop")()
 
 
 def stats() -> Dict[str, Any]:

@@ -15,6 +15,8 @@ _SIGNATURES: Dict[str, Any] = {
     "cachealloc_snapshot": (INT, [C_STRING]),
     "cachealloc_record": (INT, [C_STRING]),
     "cachealloc_record_memory_history": (INT, [C_STRING, C_STRING, C_STRING, U64, INT, INT]),
+    "cachealloc_range_push": (INT, [C_STRING]),
+    "cachealloc_range_pop": (None, []),
     "cachealloc_trim": (I64, [INT]),
     "cachealloc_set_limit": (INT, [INT, U64]),
     "cachealloc_hook_push": (INT, [POINTER]),
