@@ -256,20 +256,26 @@ pub fn driver_folder() -> PathBuf {
     folder
 }
 
-/// The folder of a simulated driver that exports only what a driver of this version has. In a
-/// copy of the file the names of later functions are spoiled where the loader compares them.
+/// The folder of a simulated driver that exports only what a driver of this version has.
 pub fn driver_of_version(version: u32) -> PathBuf {
-    let folder = built("libcuda.so").with_file_name(format!("simulated-{version}"));
+    let later = |row: &[&str]| row[2].parse::<u32>().is_ok_and(|since| since > version);
+    driver_without(&format!("simulated-{version}"), later)
+}
+
+/// The folder, of this name, of a simulated driver that lacks the functions of some rows of
+/// `functions.csv`. In a copy of the file their names are spoiled where the loader compares them.
+pub fn driver_without(name: &str, lacks: impl Fn(&[&str]) -> bool) -> PathBuf {
+    let folder = built("libcuda.so").with_file_name(name);
     let mut bytes = fs::read(built("libcuda.so")).expect("the driver is readable");
     let table = fs::read_to_string(root().join("src/preload/functions.csv"));
     let table = table.expect("the table of functions");
     let rows = table.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
-    let later = rows.filter(|row| row[2].parse::<u32>().is_ok_and(|since| since > version));
-    let later: HashSet<&[u8]> = later.map(|row| row[0].as_bytes()).collect();
+    let lacking = rows.filter(|row| lacks(row));
+    let lacking: HashSet<&[u8]> = lacking.map(|row| row[0].as_bytes()).collect();
     let mut start = 0;
     for place in 0..bytes.len() {
         if bytes[place] == 0 {
-            if later.contains(&bytes[start..place]) {
+            if bytes[start..place].starts_with(b"cu") && lacking.contains(&bytes[start..place]) {
                 bytes[start] = b'-';
             }
             start = place + 1;

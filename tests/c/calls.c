@@ -26,9 +26,22 @@ int main(int argc, char **argv) {
     if (init(0) || retain(&context, 0) || set_current(context))
         return 2;
     int pair = !strcmp(argv[1], "pair"), both = !strcmp(argv[1], "pair-and-launch");
+    int range = !strcmp(argv[1], "range");
+    int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
+    void (*pop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "cachealloc_range_pop");
     int mixed = !strcmp(argv[1], "mixed");
     for (long i = 0, count = atol(argv[2]); i < count; i++) {
         uint64_t address[8];
+        if (range) {
+            if (push("step") || push("forward"))
+                return 1;
+            pop();
+            if (push("backward"))
+                return 1;
+            pop();
+            pop();
+            continue;
+        }
         if (mixed) {
             for (int j = 0; j < 8; j++)
                 if (alloc(&address[j], 4096 * (1 + j * 7 % 13)))

@@ -2,7 +2,7 @@
 // arrives, in registers and on the stack.
 #include "check.h"
 
-typedef int Future(long, int, short, char, void *, unsigned, long, int, char *, double, double,
+typedef int Future(long, int, short, signed char, void *, unsigned, long, int, char *, double, double,
                    double, double, double, double, double, double);
 
 static void call(Future *future) {

@@ -21,7 +21,7 @@ int cuMemFree_v2(unsigned long long pointer) { return pointer >= next; }
 #else
 int cuDriverGetVersion(int *version) { *version = 99000; return 0; }
 
-int cuFutureCall(long a, int b, short c, char d, void *e, unsigned f, long g, int h, char *i,
+int cuFutureCall(long a, int b, short c, signed char d, void *e, unsigned f, long g, int h, char *i,
                  double p, double q, double r, double s, double t, double u, double v, double w) {
     int words = a == -1 && b == -2 && c == -3 && d == -4 && e == (void *)5 && f == 6 && g == 7 &&
                 h == -8 && !strcmp(i, "nine");

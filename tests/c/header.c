@@ -17,6 +17,8 @@ int main(int count, char **arguments) {
     SAME(cachealloc_snapshot, int, const char *);
     SAME(cachealloc_record, int, const char *);
     SAME(cachealloc_record_memory_history, int, const char *, const char *, const char *, uint64_t, int, int);
+    SAME(cachealloc_range_push, int, const char *);
+    SAME(cachealloc_range_pop, void, void);
     SAME(cachealloc_trim, int64_t, int);
     SAME(cachealloc_set_limit, int, int, uint64_t);
     SAME(cachealloc_record_stream, int, uint64_t, void *);

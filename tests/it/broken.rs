@@ -6,7 +6,7 @@ use std::fmt::Write;
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::Run;
 
-use crate::hazards::{Hazard, PROGRAM, hazards};
+use crate::hazards::{Hazard, PROGRAM, PROMISED, hazards};
 
 /// The rule, the hazard that shows it, and the mode. Where two threads must meet, several tries.
 const TABLE: &[(Rule, &str, &str)] = &[
@@ -16,6 +16,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::SplitInheritsTag, "remainder_of_a_split", "ordered"),
     (Rule::LaterEventStays, "neighbours_of_one_stream", "ordered"),
     (Rule::BarrierMark, "tags_made_during_a_barrier", "ordered"),
+    (Rule::BarrierMark, "tag_made_during_a_wait", "ordered"),
     (Rule::ExportedNotReused, "exported_block_is_not_reused", "ordered"),
     (Rule::WholeAfterExport, "large_blocks_after_an_export", "ordered"),
     (Rule::InsideHandleIsOurs, "export_of_neighbours", "ordered"),
@@ -27,6 +28,9 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::VisibleWorkWaits, "pinned_write", "ordered"),
     (Rule::VisibleWorkMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
     (Rule::ExclusiveContextOnly, "foreign_stream_of_a_peer_in_reused_memory", "ordered"),
+    (Rule::PromisedContextsApart, "halves_and_an_export", PROMISED),
+    (Rule::PromisedStreamsAreAsked, "freed_on_a_peers_stream", PROMISED),
+    (Rule::FreesInEachContext, "teardown_behind_frees_in_two_contexts", PROMISED),
     (Rule::CaptureWaitsNatively, "free_during_thread_local_capture", "ordered"),
     (Rule::StrictWaits, "pinned_in_copied_data", "strict"),
     (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),
@@ -95,8 +99,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like, or what shows only at the end: `limits.rs`, `idle.rs`,
-/// `snapshots.rs`, `graphs.rs`, `judge.rs` and `processes.rs` show them, and of the
+/// Of what there is natively nothing like, or what shows only at the end, or beside other libraries:
+/// `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`, `graphs.rs`, `judge.rs` and `processes.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
@@ -141,7 +145,13 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,
     Rule::ArrivedIsTold,
+    Rule::ArrivedKeepsEvent,
+    Rule::WaitedStreamFrees,
     Rule::RoomIsAwaited,
+    Rule::CommunicationIsVisible,
+    Rule::OnlyLibrariesAreExempt,
+    Rule::RegisteredMemoryIsShared,
+    Rule::SymmetricMemoryIsShared,
 ];
 
 const TRIES_MAX: usize = 5;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run, compile_library, driver_folder};
 
 fn hooked(what: &str) -> Run {
@@ -34,9 +35,9 @@ fn allocations_and_frees_are_told_in_order() {
     );
 }
 
-/// Each time the driver is asked is told, and what fails has neither address nor id. The third
-/// request: a segment for many, the same once all is given back, one for this block alone, and what
-/// the program itself would have asked for.
+/// Each time the driver is asked is told, and what fails has neither address nor id. The third request,
+/// which little room is left for: a segment for this block alone, the same once all is given back, and what the
+/// program itself would have asked for.
 #[test]
 fn failures_are_told() {
     let ran = hooked("failure").conf("log:quiet").env("SIM_MEMORY_MB", "100").output().ok();
@@ -52,10 +53,8 @@ fn failures_are_told() {
         A alloc_post 0 100663296 there
         A malloc_post 0 99614720 100663296 #1 #2
         A malloc_pre 0 8388608 8388608
-        A alloc_pre 0 20971520
-        A alloc_post 0 20971520 none
-        A alloc_pre 0 20971520
-        A alloc_post 0 20971520 none
+        A alloc_pre 0 8388608
+        A alloc_post 0 8388608 none
         A alloc_pre 0 8388608
         A alloc_post 0 8388608 none
         A alloc_pre 0 8388608
@@ -133,6 +132,16 @@ fn what_callbacks_allocate_is_served() {
 #[test]
 fn callbacks_may_wait_for_others() {
     hears("waiting", "done");
+}
+
+/// What it waits for is not forgotten while a callback runs.
+#[test]
+fn a_block_keeps_its_event_until_the_program_has_it() {
+    let run = || Run::c("arrived.c").conf("expandable_segments:true,log:quiet");
+    let ran = run().output().ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("done\n", ""));
+    let broken = run().env("CACHEALLOC_BREAK", Rule::ArrivedKeepsEvent.name()).output();
+    assert!(broken.stderr.contains("a reference too many"), "{broken:#?}");
 }
 
 /// Nor is memory on its way meanwhile that others lack: what was unmapped for the request is the

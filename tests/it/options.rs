@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use cachealloc_tests::{Ran, Run, scratch_file, target_folder};
+use cachealloc_tests::{Ran, Run, command, scratch_file, target_folder};
 
 /// A program that asks for more each time and frees at once.
 fn growing(settings: &str) -> Ran {
@@ -146,4 +146,25 @@ fn nothing_is_cached_under_compute_sanitizer() {
     let ran = run.env("NV_SANITIZER_INJECTION_PORT_BASE", "49152").output().ok();
     assert!(ran.stderr.contains("compute-sanitizer is active"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("allocations served"), "{}", ran.stderr);
+}
+
+/// The table on stderr, once for all processes of a tree, whether or not one of them starts CUDA; the
+/// program does what it does.
+#[test]
+fn help_needs_no_cuda() {
+    let wanted = Run::program(command()).native().arg("options").output().ok().stdout;
+    assert!(wanted.starts_with("CACHEALLOC_CONF=key:value"), "{wanted}");
+    let ran = Run::program("true").conf("help").output().ok();
+    assert_eq!((ran.stdout.as_str(), &ran.stderr), ("", &wanted));
+    let children =
+        || Run::program("sh").arg("-c").arg("true; echo x; sh -c 'true; exit 3'; exit $?");
+    let ran = children().conf("record:all,help").output();
+    assert_eq!((ran.stdout.as_str(), &ran.stderr, ran.code), ("x\n", &wanted, Some(3)));
+    let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf("help").output().ok();
+    assert_eq!(ran.stderr, wanted);
+    // Not asked for, or all is off.
+    for run in [children().conf("hook:help.so"), children().conf("help").env("CACHEALLOC", "0")] {
+        let ran = run.output();
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.code), ("x\n", "", Some(3)));
+    }
 }

@@ -1,30 +1,42 @@
 //! `cachealloc recover`: whatever kills a process that records, at whatever instruction, its history is there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use cachealloc_tests::{Ran, Run, compile, library};
 
 use crate::command::cachealloc;
-use crate::snapshots::{Place, trigger};
+use crate::snapshots::{Place, shows_pinned_memory, trigger};
 
-/// The files of a process of this number that has begun since we have: numbers come back.
+/// When processes of these numbers began that were spawned here: numbers come back, with thousands of processes within
+/// the run, and some tests leave such files.
+static STARTS: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
+
+/// In the kernel's ticks. `process`: a number, or `self`.
+fn start_of(process: &str) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("/proc");
+    let (_, words) = stat.rsplit_once(") ").expect("a name");
+    words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
+}
+
+/// The files of the process of this number that was spawned here last; of any other, of those that have begun since we have.
 pub fn left_by(process: u32) -> Vec<PathBuf> {
     let middle = format!("-{process}-");
-    let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
-    let (_, words) = stat.rsplit_once(") ").expect("a name");
-    let since = words.split(' ').nth(19).and_then(|word| word.parse::<u64>().ok());
-    let since = since.expect("a start");
+    let own = STARTS.lock().expect("no panic").get(&process).copied();
+    let since = start_of("self");
     let files = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
     let files = files.filter(|file| {
         let name = file.file_name().to_string_lossy().into_owned();
         // With something random behind it where the name was taken.
         let start = name.split(&middle).nth(1).and_then(|rest| rest.split('.').next());
         let start = start.and_then(|start| start.parse::<u64>().ok());
-        name.starts_with("cachealloc-history-") && start.is_some_and(|start| start >= since)
+        let is_its = |start| own.map_or(start >= since, |own| start == own);
+        name.starts_with("cachealloc-history-") && start.is_some_and(is_its)
     });
     files.map(|file| file.path()).collect()
 }
@@ -32,7 +44,10 @@ pub fn left_by(process: u32) -> Vec<PathBuf> {
 pub fn spawn(place: &Place, run: &Run) -> Child {
     let mut command = run.clone().folder(&place.path).plain_command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    command.spawn().expect("it starts")
+    let child = command.spawn().expect("it starts");
+    // It can be asked as long as nothing has waited for it.
+    STARTS.lock().expect("no panic").insert(child.id(), start_of(&child.id().to_string()));
+    child
 }
 
 /// Runs it to its end; its number.
@@ -58,6 +73,16 @@ pub fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
 
 fn killed(way: &str) -> Run {
     Run::c("killed.c").arg(way)
+}
+
+/// Also of what the host has for devices.
+#[test]
+fn pinned_memory_is_recovered() {
+    let place = Place::new();
+    let run = Run::c("pinned.c").arg("killed").conf("record:all,log:quiet");
+    let process = ended(&place, &run);
+    recovered(&place, process, &["--from-start"]);
+    shows_pinned_memory(&place);
 }
 
 #[test]

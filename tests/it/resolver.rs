@@ -55,3 +55,29 @@ fn switched_off_the_resolver_returns_native_pointers_only() {
     assert_eq!(native.stdout, ours.stdout);
     assert!(!ours.stdout.contains("libcachealloc"));
 }
+
+/// The test programs mean the functions that they get: of a base name's versions the driver gives the newest that is not
+/// newer than the one asked for.
+#[test]
+fn programs_ask_for_what_they_mean() {
+    let text = |path: &str| fs::read_to_string(root().join(path)).expect(path);
+    let list = text("src/preload/functions.csv");
+    let rows: Vec<Vec<&str>> = list.lines().skip(1).map(|row| row.split(',').collect()).collect();
+    let given = |base: &str, version: u32| {
+        let of_base = rows.iter().filter(|row| row[1] == base && row[3] == "0");
+        let versions = of_base.filter_map(|row| Some((row[2].parse::<u32>().ok()?, row[0])));
+        versions.filter(|(known, _)| *known <= version).max().map(|(_, symbol)| symbol)
+    };
+    let asked = text("tests/programs/functions.rs");
+    let asked = asked.lines().filter_map(|line| {
+        let (base, rest) = line.trim().split_once(" = \"")?;
+        let (symbol, rest) = rest.split_once("\" ")?;
+        let version = rest.split(' ').next()?.parse::<u32>().ok()?;
+        Some((base, symbol, version))
+    });
+    let asked: Vec<_> = asked.collect();
+    assert!(asked.len() > 100, "the list was not read: {asked:?}");
+    for (base, symbol, version) in asked {
+        assert_eq!(given(base, version), Some(symbol), "{base} at {version}");
+    }
+}

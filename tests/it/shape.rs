@@ -50,7 +50,9 @@ fn every_export_is_a_driver_function() {
         let of_header =
             header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}("));
         let of_libc = OF_LIBC.contains(&name.as_str());
-        assert!(of_libc || of_header || known.contains(name), "{name} is exported");
+        // The door by which NVTX finds a tool.
+        let of_nvtx = name == "InitializeInjectionNvtx2";
+        assert!(of_libc || of_nvtx || of_header || known.contains(name), "{name} is exported");
         // A version of our own would make the loader ignore the symbol without a word.
         assert_eq!(symbol.version, "", "{name} has a version");
     }

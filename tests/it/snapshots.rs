@@ -81,8 +81,38 @@ fn every_hazard_leaves_a_sound_history() {
             place.run(&hazard.run().conf(&conf));
         }
     }
-    let said = place.sound(80..=200, &["--opcodes"]);
+    let said = place.sound(80..=240, &["--opcodes"]);
     assert!(said.matches("not from the start").count() < 9, "only long ones lose entries: {said}");
+}
+
+/// Memory of the host that devices reach, in lists of its own. What is refused leaves nothing there.
+#[test]
+fn pinned_memory_is_shown() {
+    let place = Place::new();
+    place.run(&Run::c("pinned.c").arg("ends").conf("record:all,log:quiet")).ok();
+    place.sound(1..=1, &["--opcodes", "--from-start"]);
+    shows_pinned_memory(&place);
+}
+
+/// That `tests/c/pinned.c` was there, in the only snapshot of this place.
+#[track_caller]
+pub fn shows_pinned_memory(place: &Place) {
+    let script = "
+import pickle, sys
+s = pickle.load(open(sys.argv[1], 'rb'))
+print(sorted((g['total_size'] >> 10, g['blocks'][0]['category']) for g in s['host_segments']))
+print([(e['action'], e['size'] >> 10) for e in s['host_traces'] if not e['action'].startswith('segment')])
+print({e['frames'][-1]['name'] != '' for e in s['host_traces']})";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).args(place.names()).current_dir(&place.path);
+    let python = python.output().expect("python3 runs");
+    let mut said = String::from_utf8_lossy(&python.stdout).into_owned();
+    said.retain(|c| c != '\'');
+    let expected = "[(64, app), (2048, app), (4096, app)]\n\
+        [(alloc, 1024), (alloc, 2048), (alloc, 64), (free_requested, 64), (free_completed, 64), \
+        (alloc, 64), (free_requested, 1024), (free_completed, 1024), (alloc, 4096)]\n\
+        {True}\n";
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&python.stderr));
 }
 
 #[test]

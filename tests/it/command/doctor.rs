@@ -149,8 +149,8 @@ fn what_surrounds_it_is_said() {
     let ran = examined(&place, &run().conf("only:plain"), 0);
     assert_eq!(about(&ran, "settings"), [""; 0]);
     let ran = examined(&place, &run().env("PYTORCH_CUDA_ALLOC_CONF", "x:1"), 0);
-    let why = "note: PYTORCH_CUDA_ALLOC_CONF: PyTorch's own, not read; its keys may stand in \
-               CACHEALLOC_CONF";
+    let why = "note: PYTORCH_CUDA_ALLOC_CONF is PyTorch's and not read; in CACHEALLOC_CONF x:1 is not \
+               understood";
     assert_eq!(about(&ran, "settings"), [why]);
     let ran = examined(&place, &run().env("NV_SANITIZER_INJECTION_PORT_BASE", "1"), 0);
     assert_eq!(

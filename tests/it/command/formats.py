@@ -1,9 +1,10 @@
 """Judges what `cachealloc convert` made of 5.pickle, from what Python's own pickle reads in it.
 
-f: folded, held at the end; s: speedscope; p: perfetto; j: json.
+f: folded, held at the end; s: speedscope; p: perfetto; j: json; q: pprof.
 """
 
 import collections
+import gzip
 import json
 import pickle
 
@@ -64,7 +65,9 @@ assert any("burst" in event["args"]["called by"] for event in begins.values())
 
 # The model: every entry, a free as one; every block.
 model = json.load(open("j"))
-assert (model["format"], model["version"]) == ("cachealloc-model", 1)
+assert (model["format"], model["version"]) == ("cachealloc-model", 2)
+assert all(("line" in frame) != ("offset" in frame) for frame in model["frames"]), "one of both"
+assert any("offset" in frame for frame in model["frames"]), "libc.so.6 has no lines"
 device, = model["devices"]
 merged = collections.Counter(entry["action"] for entry in entries)
 merged["free"], merged["out_of_memory"] = merged.pop("free_requested"), merged.pop("oom")
@@ -75,5 +78,84 @@ for entry in device["entries"]:
 ours = [block for segment in device["segments"] for block in segment["blocks"]]
 assert [block["address"] for block in ours] == [block["address"] for block in blocks]
 for mine, theirs in zip(ours, blocks):
-    stack = [model["frames"][frame] for frame in model["stacks"][mine["stack"]]]
+    stack = [dict(model["frames"][frame]) for frame in model["stacks"][mine["stack"]]]
+    for frame in stack:
+        frame["line"] = frame.pop("offset", frame.get("line"))
     assert stack == theirs["frames"], (stack, theirs)
+
+
+def fields(message):
+    """The fields of a protobuf message, by number."""
+    found, at = collections.defaultdict(list), 0
+
+    def varint():
+        nonlocal at
+        number = shift = 0
+        while True:
+            byte = message[at]
+            at, number, shift = at + 1, number | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return number
+    while at < len(message):
+        key = varint()
+        if key & 7 == 2:
+            length = varint()
+            found[key >> 3].append(message[at:at + length])
+            at += length
+        else:
+            assert key & 7 == 0, "neither a number nor bytes"
+            found[key >> 3].append(varint())
+    return found
+
+
+def packed(numbers):
+    """Repeated numbers, which are packed."""
+    whole, number, shift = [], 0, 0
+    for byte in b"".join(numbers):
+        number, shift = number | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            whole, number, shift = whole + [number], 0, 0
+    return whole
+
+
+# pprof, as profile.proto has it.
+profile = fields(gzip.open("q").read())
+texts = [text.decode() for text in profile[6]]
+assert texts[0] == "" and len(set(texts)) == len(texts)
+kinds = [tuple(texts[kind[field][0]] for field in (1, 2)) for kind in map(fields, profile[1])]
+assert kinds == [(f"{when}_{what}", unit) for when in ("peak", "inuse", "alloc")
+                 for what, unit in (("objects", "count"), ("space", "bytes"))], kinds
+assert texts[profile[14][0]] == "peak_space"
+times = [entry["time_us"] for entry in entries]
+assert (profile[9][0], profile[10][0]) == (min(times) * 1000, (max(times) - min(times)) * 1000)
+functions = {function[1][0]: function for function in map(fields, profile[5])}
+locations = {location[1][0]: location for location in map(fields, profile[4])}
+mappings = {mapping[1][0]: texts[mapping[5][0]] for mapping in map(fields, profile[3])}
+assert len(locations) == len(profile[4]) and len(mappings) == len(profile[3]), "ids are unique"
+
+
+def place(location):
+    line, = map(fields, location[4])
+    function = functions[line[1][0]]
+    name, file = texts[function[3][0]], texts[function[4][0]]
+    if location[2]:
+        assert mappings[location[2][0]] == file and not line[2]
+    return name, file, (location[3] or line[2])[0]
+
+
+sums, in_use = [0] * 6, collections.Counter()
+for sample in map(fields, profile[2]):
+    values = packed(sample[2])
+    sums = [sum + value for sum, value in zip(sums, values)]
+    stack = tuple(place(locations[location]) for location in packed(sample[1]))
+    in_use[stack] += values[3]
+    labels = {texts[label[1][0]]: texts[label[2][0]] for label in map(fields, sample[3])}
+    assert labels == {"device": "GPU 0", "library": "app"}, labels
+wanted = collections.Counter()
+for block in blocks:
+    if block["state"] == "active_allocated":
+        wanted[tuple((frame["name"], frame["filename"], frame["line"]) for frame in block["frames"])] += block["requested_size"]
+assert +in_use == wanted, (in_use, wanted)
+allocs = [entry["size"] for entry in entries if entry["action"] == "alloc"]
+assert sums[3] == 15 << 20 and sums[5] == allocated and sums[4] == len(allocs), sums
+assert sums[1] == (32 << 20) + (15 << 20) + (64 << 10) and sums[0] == 4 + 5 + 1, sums

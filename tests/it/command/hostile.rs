@@ -18,14 +18,15 @@ const EVIL: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{202e}\u{7f}";
 /// failed.
 const FORGE: &str = r#"
 import json, mmap, os, signal, struct, sys, time
-evil, long, fails = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'fails'
+evil, long, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 path = os.environ['PAGE']
 name = evil + 'x' * long
 stat = open('/proc/self/stat').read()
 start = int(stat.rsplit(')', 1)[1].split()[19])
 namespace = os.stat('/proc/self/ns/pid').st_ino
 timed = dict(count=(1 << 64) - 1, nanoseconds=(1 << 64) - 1)
-site = dict(device=0, library=name, bytes=1, bytes_at_peak=1, blocks=1, allocations=1, frames=[name + ' ' + name])
+site = dict(device=0, library=name, bytes=1, bytes_at_peak=1, blocks=1, allocations=1, 
+    frames=[dict(name=name, filename=name, offset=(1 << 64) - 1)])
 said = dict(cachealloc=name, process=os.getpid(), free_mode=name, allocations_served=1, hits=1, barriers=1,
     driver_calls={name: timed}, waits={name: timed, name + '2': timed}, counts={name: 1},
     devices={'0': {'allocated_bytes.all.current': 5}},
@@ -34,6 +35,9 @@ said = dict(cachealloc=name, process=os.getpid(), free_mode=name, allocations_se
     recording=dict(record='all', context=name, stacks=name, max_entries=(1 << 64) - 1, device=-5),
     limits=[dict(device=-5, limit_bytes=1 << 30, held_bytes=(1 << 64) - 1)],
     trims=dict(asked=1, done=1, bytes=(1 << 64) - 1))
+if way == 'many':
+    said['libraries'] = [dict(said['libraries'][0], library=f'{i}{name}') for i in range(50)]
+    said['call_sites'] = [dict(site, frames=[dict(site['frames'][0], name=f'{i}{name}')]) for i in range(50)]
 def text():
     # Raw, as no library of ours would write it.
     return json.dumps(said, ensure_ascii=False).encode()
@@ -49,7 +53,7 @@ os.chmod(path, 0o600)
 write()
 page = mmap.mmap(os.open(path, os.O_RDWR), 128)
 def asked(*_):
-    said['snapshots'].update(dict(failed=1, last_problem=name) if fails else dict(written=2, last='/' + name))
+    said['snapshots'].update(dict(failed=1, last_problem=name) if way == 'fails' else dict(written=2, last='/' + name))
     write()
 signal.signal(signal.SIGUSR1, asked)
 print('ready', flush=True)
@@ -59,13 +63,13 @@ while True:
     time.sleep(0.001)
 "#;
 
-struct Forger {
+pub struct Forger {
     child: Child,
     page: PathBuf,
 }
 
 impl Forger {
-    fn new(long: usize, way: &str) -> Forger {
+    pub fn new(long: usize, way: &str) -> Forger {
         let page = scratch_file("page");
         // The name has the process's number in it, which is known once it runs.
         let script = "exec 3</proc/self/ns/pid; f=/dev/shm/cachealloc-$(id -u)-$(stat -Lc %i /proc/self/ns/pid)-$$; \
@@ -87,7 +91,7 @@ impl Forger {
         Forger { child, page: name.trim().into() }
     }
 
-    fn run(&self, arguments: &str) -> Ran {
+    pub fn run(&self, arguments: &str) -> Ran {
         cachealloc(&arguments.replace("PID", &self.child.id().to_string())).output()
     }
 }
@@ -129,7 +133,14 @@ fn a_hostile_process_does_nothing_to_the_terminal() {
                 assert!(!ran.stdout.is_empty() || ran.code == Some(1), "{arguments}");
                 harmless(&ran);
             }
-            for arguments in ["stats PID", "stats --json PID", "top PID", "top --json PID", "top"] {
+            for arguments in [
+                "stats PID",
+                "stats --json PID",
+                "stats --format prometheus PID",
+                "top PID",
+                "top --json PID",
+                "top",
+            ] {
                 let ran = forger.run(arguments);
                 assert_eq!(
                     ran.code,

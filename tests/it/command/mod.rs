@@ -7,13 +7,18 @@ use cachealloc_tests::{Run, command};
 mod doctor;
 mod fit;
 mod generated;
+mod gpus;
 mod hostile;
+mod limits;
 mod live;
 mod namespaces;
 mod orders;
 mod output;
+mod prometheus;
 mod report;
 mod run;
+mod schema;
+mod screen;
 mod sites;
 mod snapshot;
 

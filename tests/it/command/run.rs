@@ -140,7 +140,7 @@ fn bad_settings_are_refused() {
         ),
         (
             "--report a.html --snapshot b-%n",
-            "--report and --snapshot do not go together: a report has its own snapshots; record \
+            "--report and --snapshot do not go together: --report has its own snapshots; record \
              with --record --snapshot, then run: cachealloc report",
         ),
     ] {
@@ -193,7 +193,9 @@ fn a_report_follows_and_the_end_is_the_programs() {
         let ran = place.run(&run);
         assert_eq!((&ran.stdout, ran.code), (&native.stdout, native.code), "{ran:#?}");
         assert!(
-            ran.stderr.contains(&format!("cachealloc: report: {name} (its snapshot is removed)\n")),
+            ran.stderr.ends_with(&format!(
+                "cachealloc: report: {name}\ncachealloc: the snapshot is removed\n"
+            )),
             "{ran:#?}"
         );
         let text = fs::read_to_string(place.path.join(name)).expect("the report");

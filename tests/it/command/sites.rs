@@ -40,6 +40,23 @@ pub fn line_of(comment: &str) -> usize {
     found.expect("the comment") + 1
 }
 
+/// Of memory that devices reach on the host, if that is asked for; else it is said that there is some.
+#[test]
+fn who_holds_pinned_memory() {
+    let place = Place::new();
+    place.run(&Run::c("pinned.c").arg("ends").conf("record:all,log:quiet,snapshot:p.pickle")).ok();
+    let told = "host: 6.06 MiB that devices reach; --device host lists who holds it\n";
+    assert!(said(&place, "top-sites p.pickle").contains(told));
+    let text = said(&place, "top-sites p.pickle --device host");
+    assert!(text.starts_with("host: 6.06 MiB at the peak") && !text.contains(told), "{text}");
+    assert!(text.contains("main c/pinned.c:"), "{text}");
+    let json = said(&place, "top-sites p.pickle --device host --json");
+    assert!(json.contains("\"device\": -1") || json.contains("\"device\":-1"), "{json}");
+    let refused = run(&place, "top-sites p.pickle --device hosts");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("expected the number of a device, or host"), "{refused:?}");
+}
+
 #[test]
 fn who_holds_most() {
     let place = planted();
@@ -167,13 +184,15 @@ fn what_has_changed() {
 #[test]
 fn other_formats() {
     let place = planted();
-    for (format, name) in [("folded", "f"), ("speedscope", "s"), ("perfetto", "p"), ("json", "j")] {
+    for (format, name) in
+        [("folded", "f"), ("speedscope", "s"), ("perfetto", "p"), ("json", "j"), ("pprof", "q")]
+    {
         let at = if format == "folded" { " --at end" } else { "" };
         let arguments = format!("convert 5.pickle --to {format}{at}");
         let stdout = said(&place, &arguments);
         assert_eq!(said(&place, &format!("{arguments} -o {name}")), "");
-        let file = fs::read_to_string(place.path.join(name)).expect("the file");
-        assert_eq!(stdout, file, "{format}");
+        let file = fs::read(place.path.join(name)).expect("the file");
+        assert_eq!(stdout, String::from_utf8_lossy(&file), "{format}");
     }
     let judge = root().join("tests/it/command/formats.py");
     let judged =

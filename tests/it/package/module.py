@@ -174,6 +174,23 @@ def recordings(driver):
     assert entries("off.pickle") == 0, "recording is off although its snapshot failed"
 
 
+def ranges(driver):
+    with cachealloc.record("ranges.pickle", context="none"):
+        with cachealloc.range("step"):
+            with cachealloc.range("forward"):
+                driver.pair()
+            try:
+                with cachealloc.range("fails"):
+                    raise KeyError("the program's own")
+            except KeyError:
+                pass
+            driver.pair()
+    traces = pickle.loads(pathlib.Path("ranges.pickle").read_bytes())["device_traces"]
+    said = [entry["user_metadata"] for trace in traces for entry in trace if entry["action"] == "alloc"]
+    assert said == ["step/forward", "step"], said
+    refused(ValueError, lambda: cachealloc.range("a\0b").__enter__())
+
+
 class Listens(cachealloc.MemoryHook):
     name = "Listens"
 
@@ -250,18 +267,23 @@ def loaded():
     limits(driver)
     snapshots()
     recordings(driver)
+    ranges(driver)
     hooks(driver)
 
 
 def off():
     assert cachealloc.is_loaded()
     Driver().pair()
+    with cachealloc.range("nothing"):
+        pass
     for call in CALLS:
         refused(cachealloc.Error if call is cachealloc.stats else cachealloc.Failed, call, "is off in this process")
 
 
 def absent():
     assert not cachealloc.is_loaded()
+    with cachealloc.range("nothing"):
+        pass
     for call in CALLS:
         refused(cachealloc.NotLoaded, call, "cachealloc run -- python")
     assert os.path.isfile(cachealloc.library())

@@ -1,0 +1,48 @@
+// NVIDIA's library that watches GPUs, of a machine with four of the simulated driver's, the last of which is divided:
+// what `cachealloc top` asks of it. The part is the one that a process with SIM_FIRST_DEVICE=3 and SIM_MIG=1 is on.
+#include <stdio.h>
+#include <string.h>
+
+enum { GPUS = 4, PARTS = 2, NOT_FOUND = 6 };
+
+// 1 to 4: a whole GPU; 5 to 6: a part of the last.
+typedef size_t Device;
+
+int nvmlInit_v2(void) {
+    return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = GPUS;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
+    *device = index + 1;
+    return 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned *count) {
+    *count = device == GPUS ? PARTS : 0;
+    return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device *part) {
+    // The first one was given back.
+    if (device != GPUS || index == 0) return NOT_FOUND;
+    *part = GPUS + 1 + index;
+    return 0;
+}
+
+int nvmlDeviceGetUUID(Device device, char *uuid, unsigned bytes) {
+    const char *begin = device > GPUS ? "MIG-73696d75-6c61-7465-6420-6120706172" : "GPU-73696d75-6c61-7465-6420-6465766963";
+    snprintf(uuid, bytes, "%s%02x", begin, (unsigned)(device > GPUS ? GPUS - 1 : device - 1));
+    return 0;
+}
+
+int nvmlDeviceGetMemoryInfo(Device device, unsigned long long memory[3]) {
+    memory[0] = 80ull << 30;
+    memory[1] = (unsigned long long)device << 30;
+    memory[2] = memory[0] - memory[1];
+    return 0;
+}

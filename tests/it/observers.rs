@@ -1,0 +1,50 @@
+//! What ends barriers, and what does not, and what is said of it (docs/ordering.md 3).
+
+use std::fs;
+
+use cachealloc_tests::{Ran, Run, compile_library, skipped};
+
+use crate::hazards::PROGRAM;
+
+fn said_with(word: impl Into<std::ffi::OsString>) -> String {
+    Run::c("observers.c").arg(word).conf("log:info").output().ok().stderr
+}
+
+/// `librdmacm` makes a folder of device files on machines without any card.
+#[test]
+fn an_rdma_library_without_its_device_is_no_observer() {
+    let cards = fs::read_dir("/dev/infiniband").into_iter().flatten().flatten();
+    if cards.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("uverbs")) {
+        return skipped("there is an RDMA card");
+    }
+    let library = compile_library("scope_below.c", "beside/libibverbs.so.1", &[]);
+    let said = said_with(library);
+    assert!(!said.contains(" seen"), "{said}");
+}
+
+/// By its number, and by who asks: so it can be found where it happens.
+#[test]
+fn an_unknown_export_table_is_named() {
+    let said = said_with("table");
+    let name = "observers asks for the export table 01234567-89ab-cdef-fedc-ba9876543210";
+    assert!(said.contains(name), "{said}");
+    assert!(said.contains("an unknown export table was handed out"), "{said}");
+}
+
+fn in_two_contexts(program: &str, settings: &str) -> Ran {
+    let run = Run::program(PROGRAM).arg(program).env("SIM_DEVICES", "2");
+    let natively = run.clone().native().output().ok();
+    let ours = run.conf(&format!("stats_on_exit:stderr,log:info,{settings}")).output().ok();
+    assert_eq!(natively.stdout, ours.stdout);
+    assert_eq!(ours.report.races(), 0, "{ours:#?}");
+    ours
+}
+
+/// By the promise that the program makes with the option, no free waits, whatever its threads do.
+#[test]
+fn a_program_may_order_its_contexts_itself() {
+    let said = in_two_contexts("events_between_contexts", "across_contexts:barrier").stderr;
+    assert!(!said.contains("waits, ") && !said.contains(" seen: "), "{said}");
+    let said = in_two_contexts("events_between_contexts", "across_contexts:wait").stderr;
+    assert!(said.contains("PeerAccess seen") && said.contains("waits, free"), "{said}");
+}

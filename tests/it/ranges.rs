@@ -1,0 +1,132 @@
+//! Ranges: what was allocated in which phase of a program, by the program's own word.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use cachealloc_tests::{Run, compile, library};
+use serde_json::Value;
+
+use crate::command::{cachealloc, under};
+use crate::snapshots::Place;
+
+/// What each range holds at the end, in KiB.
+fn held(place: &Place, file: &str) -> BTreeMap<String, u64> {
+    let arguments = format!("top-sites {file} --group range --at end -n 0 --json");
+    let text = place.run(&cachealloc(&arguments)).ok().stdout;
+    let json: Value = serde_json::from_str(&text).expect("it is JSON");
+    let sites = json["sites"].as_array().expect("a list");
+    let one = |site: &Value| {
+        let range = site["range"].as_str().expect("a text").to_string();
+        (range, site["live_bytes"].as_u64().expect("a number") >> 10)
+    };
+    let held: BTreeMap<_, _> = sites.iter().map(one).collect();
+    assert_eq!(held.len(), sites.len(), "each once: {text}");
+    held
+}
+
+fn wanted(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    all.iter().map(|(range, kib)| (range.to_string(), *kib)).collect()
+}
+
+#[test]
+fn what_was_allocated_in_which_phase() {
+    let place = Place::new();
+    let run = Run::c("ranges.c").arg("phases").conf("record:all,snapshot:a.pickle,log:quiet");
+    place.run(&run).ok();
+    let deep = vec!["deep"; 64].join("/");
+    let phases =
+        [("", 2), ("load", 2), ("step/forward", 16), ("step", 32), ("main", 16), ("worker", 64)];
+    assert_eq!(held(&place, "a.pickle"), wanted(&[&phases[..], &[("deep", 32)]].concat()));
+    let table = place.run(&cachealloc("top-sites a.pickle --group range --by count -n 3")).ok();
+    for row in ["by range:\n", "  app      step/backward\n", "  app      step/forward\n"] {
+        assert!(table.stdout.contains(row), "{row}: {}", table.stdout);
+    }
+    let at_end = place.run(&cachealloc("top-sites a.pickle --group range --at end")).ok().stdout;
+    assert!(at_end.contains("  app      (in no range)\n"), "{at_end}");
+    assert!(!at_end.contains(&deep), "{at_end}");
+    // What a free says is where the program was then; PyTorch's viewer shows it with the entry.
+    for format in ["perfetto", "pprof"] {
+        place.run(&cachealloc(&format!("convert a.pickle --to {format} -o {format}"))).ok();
+    }
+    const JUDGE: &str = "
+import gzip, json, pickle
+entries = pickle.load(open('a.pickle', 'rb'))['device_traces'][0]
+said = [(entry['action'], entry['user_metadata']) for entry in entries if entry['size'] == 100 << 10]
+once = [(action, 'step/backward') for action in ('alloc', 'free_requested', 'free_completed')]
+assert said == 4 * once, said
+events = json.load(open('perfetto'))['traceEvents']
+ranges = [event['args'].get('range') for event in events if event['ph'] == 'b']
+assert (ranges.count('step/forward'), ranges.count(None)) == (4, 2), ranges
+profile = gzip.open('pprof').read()
+assert profile.count(b'step/forward') == profile.count(b'worker') == 1
+";
+    let mut judge = Command::new("python3");
+    let judged = judge.args(["-c", JUDGE]).current_dir(&place.path).output().expect("python3");
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+    let same = place.run(&cachealloc("diff a.pickle a.pickle --group range")).ok().stdout;
+    assert!(same.ends_with("no call site holds more or less\n"), "{same}");
+}
+
+/// Names that are different each time are bounded: what has no number counts as what is around it.
+#[test]
+fn more_names_than_there_is_room_for() {
+    let place = Place::new();
+    let run = Run::c("ranges.c").arg("many").conf("record:all,snapshot:a.pickle,log:quiet");
+    place.run(&run).ok();
+    let wanted = wanted(&[("", 1), ("step/number 0", 4), ("step", 24)]);
+    assert_eq!(held(&place, "a.pickle"), wanted);
+}
+
+#[test]
+fn recording_begins_in_the_midst_of_a_range() {
+    let place = Place::new();
+    let run = Run::c("ranges.c").arg("late").conf("snapshot:end.pickle,log:quiet");
+    place.run(&run).ok();
+    assert_eq!(held(&place, "late.pickle"), wanted(&[("", 1), ("inside", 4)]));
+    // Where nothing is recorded ranges do nothing.
+    for way in ["phases", "many"] {
+        place.run(&Run::c("ranges.c").arg(way).conf("log:quiet")).ok();
+    }
+}
+
+/// What NVTX has, in all its ways, once `run` has named the library to it.
+#[test]
+fn ranges_of_nvtx() {
+    let place = Place::new();
+    let program = compile("nvtx.c");
+    let ran = place.run(&under("--record --snapshot a.pickle --log quiet", &program, "")).ok();
+    let named = fs::canonicalize(library()).expect("the library");
+    assert_eq!(ran.stdout, format!("{}\na tool\n", named.display()));
+    let phases = [
+        ("", 193),
+        ("plain", 2),
+        ("plain/with attributes", 4),
+        ("plain/w\u{ef}de", 8),
+        ("wide/registered", 16),
+        ("wide", 32),
+    ];
+    assert_eq!(held(&place, "a.pickle"), wanted(&phases));
+}
+
+/// A profiler that is named there stays; where nothing is recorded nothing is named, and a build of NVTX that asks
+/// for the function by name alone finds no tool.
+#[test]
+fn a_profiler_keeps_its_place() {
+    let place = Place::new();
+    let program = compile("nvtx.c");
+    let profiler = "/no/such/profiler.so";
+    let ran = place
+        .run(
+            &under("--record --snapshot a.pickle --log quiet", &program, "")
+                .env("NVTX_INJECTION64_PATH", profiler),
+        )
+        .ok();
+    assert_eq!(ran.stdout, format!("{profiler}\nno tool\n"));
+    assert_eq!(held(&place, "a.pickle").len(), 1);
+    let ran = place.run(&under("--log quiet", &program, "")).ok();
+    assert_eq!(ran.stdout, "nothing\nno tool\n");
+    let recording = Run::c("nvtx.c").conf("record:all,snapshot:b.pickle,log:quiet");
+    assert_eq!(place.run(&recording).ok().stdout, "nothing\nno tool\n");
+    assert_eq!(held(&place, "b.pickle").len(), 1);
+}
