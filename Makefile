@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 CHECKED = --profile checked
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -65,6 +65,15 @@ black-box-test: library ## real programs under the library, on the simulated dri
 	cargo build $(CHECKED) -p cachealloc-cli
 	cargo test -q $(CHECKED) -p cachealloc-tests
 
+test-aarch64: ## the tests that can run under qemu, and the packages, for aarch64
+	scripts/test-aarch64.sh $(ARGS)
+
+test-weak: ## the lock-free parts under Miri, which reorders what a processor may
+	scripts/test-weak.sh $(ARGS)
+
+test-pythons: ## Python's stacks in interpreters built from SOURCES="..."
+	scripts/test-pythons.sh $(SOURCES)
+
 viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOTS="..."] [D3=node_modules/d3]
 	$(if $(SNAPSHOTS),,cargo build -q $(CHECKED) -p simulated-driver -p cachealloc-preload -p cachealloc-tests \
 		--features cachealloc-preload/break-rules)
@@ -94,4 +103,4 @@ clean: ## remove everything that was built
 	cargo clean
 
 help: ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 26

@@ -104,9 +104,9 @@ def load(path):
 
 def tuples(snapshot):
     """JSON has no tuples."""
-    for segment in snapshot.get("segments", []):
+    for segment in snapshot.get("segments", []) + snapshot.get("host_segments", []):
         segment["segment_pool_id"] = tuple(segment.get("segment_pool_id", ()))
-    for entries in snapshot.get("device_traces", []):
+    for entries in snapshot.get("device_traces", []) + [snapshot.get("host_traces", [])]:
         for entry in entries:
             entry["pool_id"] = tuple(entry.get("pool_id", ()))
     return snapshot
@@ -155,10 +155,17 @@ class Frames:
                 self.report.keys(f"{place}.frames[{index}]", frame, FRAME)
 
 
-def check_segments(snapshot, frames, report):
+def histories(snapshot):
+    """Of each device, and of the host: the name of its list, its entries and its segments."""
+    for device, entries in enumerate(snapshot["device_traces"]):
+        yield f"device_traces[{device}]", entries, [one for one in snapshot["segments"] if one["device"] == device]
+    yield "host_traces", snapshot.get("host_traces", []), snapshot.get("host_segments", [])
+
+
+def check_segments(snapshot, key, frames, report):
     ends, last = {}, (-2, -1)
-    for index, segment in enumerate(snapshot["segments"]):
-        place = f"segments[{index}]"
+    for index, segment in enumerate(snapshot.get(key, [])):
+        place = f"{key}[{index}]"
         frames.check(place, segment.get("frames", []) if isinstance(segment, dict) else [])
         if not report.keys(place, segment, SEGMENT):
             continue
@@ -168,7 +175,9 @@ def check_segments(snapshot, frames, report):
         if address < ends.get(device, 0):
             report.add(place, f"at {address:#x} overlaps the one before, which ends at {ends[device]:#x}")
         last, ends[device] = (device, address), address + segment["total_size"]
-        if not 0 <= device < len(snapshot["device_traces"]):
+        if key == "host_segments" and device != -1:
+            report.add(place, f"device {device} in a list of the host's")
+        elif key == "segments" and not 0 <= device < len(snapshot["device_traces"]):
             report.add(place, f"device {device} has no list in 'device_traces'")
         if segment["segment_type"] not in ("large", "small"):
             report.add(place, f"'segment_type' is {segment['segment_type']!r}")
@@ -201,13 +210,13 @@ def check_blocks(place, segment, frames, report):
 
 def check_entries(snapshot, frames, report):
     categories = set()
-    for device, entries in enumerate(snapshot["device_traces"]):
+    for name, entries, _ in histories(snapshot):
         if not isinstance(entries, list):
-            report.add(f"device_traces[{device}]", "should be a list")
+            report.add(name, "should be a list")
             continue
         last_us = 0
         for index, entry in enumerate(entries):
-            place = f"device_traces[{device}][{index}]"
+            place = f"{name}[{index}]"
             if not report.keys(place, entry, ENTRY):
                 continue
             if entry["action"] not in ACTIONS:
@@ -222,7 +231,7 @@ def check_entries(snapshot, frames, report):
                 report.keys(place, entry, {"category": str})
                 follows = entry["action"] == "free_completed" and index > 0
                 elided = follows and entries[index - 1].get("action") == "free_requested"
-                if not elided:
+                if not elided and name != "host_traces":
                     categories.add(entry["category"])
     if categories and "unknown" not in categories:
         report.add("device_traces", "has categories and none is 'unknown': the viewer crashes on that")
@@ -358,26 +367,25 @@ class World:
 def check_replay(snapshot, from_start, report):
     """Backwards as the viewer does it, then forwards again. Says whether nothing was there before."""
     explained = True
-    for device, entries in enumerate(snapshot["device_traces"]):
-        segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
-        place = f"device_traces[{device}]"
+    for name, entries, segments in histories(snapshot):
+        place = name
         try:
             world = World(segments)
             end = world.state()
             for index in range(len(entries) - 1, -1, -1):
-                place = f"device_traces[{device}][{index}], {entries[index]['action']}, backwards"
+                place = f"{name}[{index}], {entries[index]['action']}, backwards"
                 world.do(entries[index], undo=True)
             before = len(world.live.firsts) + len(world.ranges.firsts)
             explained = explained and before == 0
             if from_start and before:
                 blocks, ranges = len(world.live.firsts), len(world.ranges.firsts)
-                place = f"device_traces[{device}]"
+                place = name
                 raise Unsound(f"{blocks} blocks and {ranges} segments were there before the first entry")
             for index, entry in enumerate(entries):
-                place = f"device_traces[{device}][{index}], {entry['action']}, forwards"
+                place = f"{name}[{index}], {entry['action']}, forwards"
                 world.do(entry, undo=False)
             if world.state() != end:
-                place = f"device_traces[{device}]"
+                place = name
                 raise Unsound("does not lead to the segments and blocks that the file has")
         except Unsound as problem:
             report.add(place, problem)
@@ -394,7 +402,8 @@ def check(path, from_start, opcodes):
         if report.keys("the snapshot", snapshot, TOP):
             frames = Frames(report)
             check_settings(snapshot, report)
-            check_segments(snapshot, frames, report)
+            check_segments(snapshot, "segments", frames, report)
+            check_segments(snapshot, "host_segments", frames, report)
             check_entries(snapshot, frames, report)
             if not report.problems:
                 explained = check_replay(snapshot, from_start, report)

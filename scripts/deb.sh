@@ -8,7 +8,14 @@ target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 [ "${1:-}" != --built ] || built=$2
 version=$("$root/scripts/version.sh")
-architecture=$(dpkg --print-architecture)
+# The processor that it was built for, which may be another than this machine's.
+machine=$("$root/scripts/machine.sh" "$built/libcachealloc.so")
+case $machine in
+x86_64) architecture=amd64 ;;
+aarch64) architecture=arm64 ;;
+esac
+strip=strip
+[ "$machine" = "$(uname -m)" ] || strip=$machine-linux-gnu-strip
 floor=$("$root/scripts/glibc-floor.sh" "$built/libcachealloc.so" "$built/cachealloc")
 date=$("$root/scripts/date.sh")
 # The default leads nowhere, and says so: .invalid is reserved for that.
@@ -22,7 +29,7 @@ chmod 755 "$folder"
 mkdir "$folder/usr/lib/cachealloc"
 mv "$folder/usr/lib/libcachealloc.so" "$folder/usr/lib/cachealloc"
 chmod 644 "$folder/usr/lib/cachealloc/libcachealloc.so"
-strip --strip-unneeded --remove-section=.comment "$folder/usr/bin/cachealloc" "$folder/usr/lib/cachealloc/libcachealloc.so"
+"$strip" --strip-unneeded --remove-section=.comment "$folder/usr/bin/cachealloc" "$folder/usr/lib/cachealloc/libcachealloc.so"
 documents=$folder/usr/share/doc/cachealloc
 rm "$documents/LICENSE-APACHE" # every Debian has it
 {

@@ -8,7 +8,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 [ "${1:-}" != --built ] || built=$2
 floor=$("$root/scripts/glibc-floor.sh" "$built/libcachealloc.so" "$built/cachealloc")
-name=cachealloc-$("$root/scripts/version.sh")-$(uname -m)-linux-glibc$floor
+machine=$("$root/scripts/machine.sh" "$built/libcachealloc.so")
+name=cachealloc-$("$root/scripts/version.sh")-$machine-linux-glibc$floor
 folder=$target/dist/$name
 rm -rf "$folder"
 "$root/scripts/install.sh" --built "$built" "$folder" >&2
