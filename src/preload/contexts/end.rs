@@ -41,7 +41,7 @@ fn destroy(context: &'static Context) -> Stats {
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
     context.recorder.context_ended(&mut allocator, ended_ns);
     table::context_ended(context.id);
-    let mut stats = reading::stats_locked(context, &allocator, Patience::Waits);
+    let mut stats = reading::stats_locked(context, &mut allocator, Patience::Waits);
     stats.end();
     context.seen_at_end.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);

@@ -50,12 +50,17 @@ pub(crate) fn stats(context: &Context, patience: Patience) -> Option<Stats> {
     if let Some(stats) = context.final_stats() {
         return Some(stats.clone());
     }
-    let allocator = patience.lock(&context.allocator)?;
-    Some(stats_locked(context, &allocator, patience))
+    let mut allocator = patience.lock(&context.allocator)?;
+    Some(stats_locked(context, &mut allocator, patience))
 }
 
-/// The same for a caller that holds the allocator's lock.
-pub(crate) fn stats_locked(context: &Context, allocator: &Allocator, patience: Patience) -> Stats {
+/// The same for a caller that holds the allocator's lock. Peaks that show only here, with what threads
+/// have cached, are remembered: a later report must not have smaller ones.
+pub(crate) fn stats_locked(
+    context: &Context,
+    allocator: &mut Allocator,
+    patience: Patience,
+) -> Stats {
     let mut stats = allocator.stats().clone();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
@@ -64,8 +69,10 @@ pub(crate) fn stats_locked(context: &Context, allocator: &Allocator, patience: P
     for (pool, passes) in [(Pool::Small, tally.small), (Pool::Large, tally.large)] {
         add_requested(&mut stats.requested_bytes, pool, &passes, context.correction.of(pool));
     }
-    let peak = &mut stats.allocated_bytes.all;
-    peak.peak = context.allocated_bytes_peak.load(Ordering::Relaxed).max(peak.current);
+    let allocated = &mut stats.allocated_bytes.all;
+    let peak = context.allocated_bytes_peak.fetch_max(allocated.current, Ordering::Relaxed);
+    allocated.peak = peak.max(allocated.current);
+    allocator.stats_mut().raise_peaks(&stats);
     stats
 }
 
@@ -88,7 +95,7 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     if context.is_dead() {
         return None;
     }
-    let before = stats_locked(context, &allocator, Patience::Waits);
+    let before = stats_locked(context, &mut allocator, Patience::Waits);
     let mut tally = Tally::default();
     let thread_cache = &context.thread_cache;
     thread_cache
