@@ -88,7 +88,11 @@ fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<
 ///
 /// The kernel sends to the members of a group one after the other, those that joined it last first. So the
 /// witness, which is younger, has a signal before we have it.
-struct Witness(UnixStream);
+struct Witness {
+    stream: UnixStream,
+    /// Of the last question: an answer to an earlier one, which came too late, is passed over.
+    question: u8,
+}
 
 /// For a reply, the witness's only work.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -104,14 +108,20 @@ impl Witness {
             kernel::end_at_once();
         }
         ours.set_read_timeout(Some(PATIENCE))?;
-        Ok(Witness(ours))
+        Ok(Witness { stream: ours, question: 0 })
     }
 
     /// Whether this signal came to the group since the last question.
     fn has_seen(&mut self, signal: Signal) -> bool {
-        let mut answer = [0];
-        let asked = self.0.write_all(&[signal as i32 as u8]);
-        asked.and_then(|()| self.0.read_exact(&mut answer)).is_ok() && answer[0] != 0
+        self.question = self.question.wrapping_add(1);
+        let asked = self.stream.write_all(&[self.question, signal as i32 as u8]);
+        let mut answer = [0; 2];
+        while asked.is_ok() && self.stream.read_exact(&mut answer).is_ok() {
+            if answer[0] == self.question {
+                return answer[1] != 0;
+            }
+        }
+        false
     }
 }
 
@@ -120,13 +130,14 @@ fn watch_group(mut questions: UnixStream, signals: &SigSet) -> io::Result<()> {
     let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK)?;
     let mut seen = [0u8; 256];
     loop {
-        let mut signal = [0];
-        questions.read_exact(&mut signal)?;
+        let mut asked = [0; 2];
+        questions.read_exact(&mut asked)?;
+        let [question, signal] = asked;
         while let Some(came) = arriving.read_signal()? {
             seen[came.ssi_signo as usize % seen.len()] = 1;
         }
-        let answer = std::mem::take(&mut seen[usize::from(signal[0])]);
-        questions.write_all(&[answer])?;
+        let answer = std::mem::take(&mut seen[usize::from(signal)]);
+        questions.write_all(&[question, answer])?;
     }
 }
 
