@@ -73,15 +73,13 @@ pub fn destruct(destructor: Destructor) {
     let mut later = LATER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let sender = later.get_or_insert_with(|| {
         let (sender, receiver) = mpsc::channel::<(Instant, Destructor)>();
-        let thread = std::thread::Builder::new().name("late destructors".into());
         let serve = move || {
-            block_signals();
             for (due, destructor) in receiver {
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 run(Job::Destructor(destructor));
             }
         };
-        thread.spawn(serve).expect("a thread of the driver");
+        start_thread("late destructors", serve);
         sender
     });
     sender.send((Instant::now() + LATE, destructor)).expect("its thread never ends");
@@ -90,23 +88,26 @@ pub fn destruct(destructor: Destructor) {
 /// Starts the thread, once.
 pub fn start() {
     STARTED.call_once(|| {
-        let thread = std::thread::Builder::new().name("simulated driver".into());
-        thread.spawn(serve).expect("a thread of the driver");
+        start_thread("simulated driver", serve);
     });
 }
 
-/// Signals belong to the program's threads.
-fn block_signals() {
-    // SAFETY: a set of all signals for this thread only.
-    unsafe {
-        let mut all = std::mem::zeroed();
+/// Signals belong to the program's threads: a new one has them blocked from its first instruction on.
+fn start_thread(name: &str, serve: impl FnOnce() + Send + 'static) {
+    // SAFETY: sets of signals for this thread only, which has its own again before it goes on.
+    let before = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+        before
+    };
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(serve).expect("a thread of the driver");
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
 }
 
 fn serve() {
-    block_signals();
     let idle = Duration::from_millis(world::config().idle_ms);
     let mut seen = u64::MAX;
     loop {
