@@ -14,7 +14,7 @@ fn ends(way: &str) -> Run {
 
 /// Natively and with this option: the same output and exit code.
 #[track_caller]
-fn same(place: &Place, way: &str, conf: &str) -> Ran {
+pub fn same(place: &Place, way: &str, conf: &str) -> Ran {
     let native = place.run(&ends(way).native());
     let ours = place.run(&ends(way).conf(conf));
     let said = (&native.stdout, native.code);
@@ -73,17 +73,6 @@ fn a_signal_may_come_while_the_process_ends() {
     let ran = place.run(&ends("ending 25").conf("record:all,log:quiet"));
     assert_eq!((ran.code, &*ran.stdout), (Some(0), "25\n"), "{ran:#?}");
     place.sound(25..=25, &[]);
-}
-
-/// Each needs 0.1 s of a processor, and there may be two.
-#[test]
-fn a_hundred_processes_end_at_once() {
-    for way in ["many 100 exit", "many 60 TERM"] {
-        let place = Place::new();
-        same(&place, way, "record:all,log:quiet");
-        let count = if way.contains("100") { 100 } else { 60 };
-        place.sound(count..=count, &[]);
-    }
 }
 
 #[test]

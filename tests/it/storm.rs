@@ -1,5 +1,6 @@
 //! Many processes and signals at once, on a machine with too few processors: everything arrives, and every
-//! file is whole. What arrived is printed: `cargo test ... storm -- --nocapture`. `STORM_ROUNDS=10` does all
+//! file is whole. `make test` runs these alone, because what they do to the processors is no fault of the
+//! tests beside them. What arrived is printed: `cargo test ... storm -- --nocapture`. `STORM_ROUNDS=10` does all
 //! of it ten times, from other beginnings.
 
 use std::fs;
@@ -7,6 +8,7 @@ use std::fs;
 use cachealloc_tests::Run;
 
 use super::command::cachealloc;
+use crate::ends::same;
 use crate::snapshots::Place;
 use crate::statistics::page_of;
 
@@ -33,6 +35,17 @@ fn two_hundred_processes_end_at_once() {
         println!("200 processes ended at once: {there} snapshots");
         assert_eq!(ran.stdout, "codes 0\n", "{ran:#?}");
         place.sound(200..=200, &[]);
+    }
+}
+
+/// Each needs 0.1 s of a processor, and there may be two.
+#[test]
+fn a_hundred_processes_end_at_once() {
+    for way in ["many 100 exit", "many 60 TERM"] {
+        let place = Place::new();
+        same(&place, way, "record:all,log:quiet");
+        let count = if way.contains("100") { 100 } else { 60 };
+        place.sound(count..=count, &[]);
     }
 }
 
