@@ -104,6 +104,15 @@ def speed(browser, command, folder, entries):
     page.silent()
 
 
+def look(path, options):
+    with tempfile.TemporaryDirectory() as temporary, chromium.Browser(path) as browser:
+        folder = options.out or pathlib.Path(temporary)
+        if options.speed:
+            speed(browser, options.command.resolve(), folder, options.speed)
+        else:
+            test(browser, options.command.resolve(), folder, options.out)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('command', type=pathlib.Path)
@@ -117,12 +126,12 @@ def main():
         return 1 if os.environ.get('CI') else 0
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary, chromium.Browser(path) as browser:
-        folder = options.out or pathlib.Path(temporary)
-        if options.speed:
-            speed(browser, options.command.resolve(), folder, options.speed)
-        else:
-            test(browser, options.command.resolve(), folder, options.out)
+    try:
+        look(path, options)
+    except (OSError, TimeoutError) as error:
+        # A browser that dies on a busy machine is no finding; one that dies again is.
+        print(f'report-test: begun anew: {error}')
+        look(path, options)
     print(f'report-test: {len(wrong)} wrong' if wrong else 'report-test: all well')
     return 1 if wrong else 0
 

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const FREE: i32 = 0;
-/// Some seconds, at the 50 us or more that the shortest sleep takes. Only a thread interrupted while it holds the lock, by a signal handler that wants
-/// it too, waits this long.
+/// Some seconds, at the 50 us or more that the shortest sleep takes. Only a thread interrupted while it holds
+/// the lock, by a signal handler that wants it too, waits this long.
 const SLEEPS_COUNT_MAX: u32 = 1 << 16;
 
 static HOLDER: AtomicI32 = AtomicI32::new(FREE);
@@ -52,7 +52,11 @@ mod tests {
     #[test]
     fn threads_take_turns_and_a_dead_parent_is_overcome() {
         static SUM: AtomicI32 = AtomicI32::new(0);
-        HOLDER.store(i32::MAX, Ordering::Relaxed);
+        // Another test of this process may have its turn just now.
+        while HOLDER.compare_exchange(FREE, i32::MAX, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            std::thread::yield_now();
+        }
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

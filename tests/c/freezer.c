@@ -37,11 +37,17 @@ int main(int count, char **arguments) {
     usleep(atoi(arguments[1]) * 1000);
     pid_t threads[THREADS_MAX];
     int stopped = threads_of(child, threads);
+    int alive = 0;
     for (int i = 0; i < stopped; i++) {
-        OK(ptrace(PTRACE_SEIZE, threads[i], 0, 0) != 0);
-        OK(ptrace(PTRACE_INTERRUPT, threads[i], 0, 0) != 0);
-        CHECK(waitpid(threads[i], NULL, __WALL) == threads[i]);
+        // It may have ended since.
+        if (ptrace(PTRACE_SEIZE, threads[i], 0, 0) || ptrace(PTRACE_INTERRUPT, threads[i], 0, 0))
+            continue;
+        int status;
+        CHECK(waitpid(threads[i], &status, __WALL) == threads[i]);
+        if (WIFSTOPPED(status))
+            threads[alive++] = threads[i];
     }
+    stopped = alive;
     sleep(6);
     for (int i = 0; i < stopped; i++) {
         OK(ptrace(PTRACE_DETACH, threads[i], 0, 0) != 0);

@@ -42,9 +42,17 @@ int main(int argc, char **argv) {
         if (signal == SIGSTOP && ++stops == 2)
             break;
         if (signal == SIGSTOP) {
-            char pattern[100];
+            // Its number may have been that of a process that was killed before: its start tells them apart.
+            char pattern[100], stat[1000] = "", *field;
             glob_t found;
-            snprintf(pattern, sizeof pattern, "/dev/shm/cachealloc-history-*-%d-*", child);
+            snprintf(pattern, sizeof pattern, "/proc/%d/stat", child);
+            int fd_of_stat = open(pattern, O_RDONLY);
+            if (read(fd_of_stat, stat, sizeof stat - 1) < 0 || !(field = strrchr(stat, ')')))
+                die("stat");
+            close(fd_of_stat);
+            for (int number = 2; number < 22; number++)
+                field = strchr(field + 1, ' ');
+            snprintf(pattern, sizeof pattern, "/dev/shm/cachealloc-history-*-%d-%lld", child, atoll(field));
             if (glob(pattern, 0, NULL, &found) || found.gl_pathc != 1)
                 exit(4);
             int fd = open(found.gl_pathv[0], O_RDONLY);

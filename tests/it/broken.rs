@@ -154,7 +154,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::SymmetricMemoryIsShared,
 ];
 
-const TRIES_MAX: usize = 5;
+const TRIES_MAX: usize = 40;
 
 #[test]
 fn each_rule_is_in_the_table() {

@@ -130,7 +130,7 @@ fn stream_ordered_memory_is_the_drivers_or_the_pools() {
 fn the_memory_of_a_graph_waits_for_its_last_user() {
     everywhere("freed_in_use", "ok");
     // The driver says in its own time that the graph is gone.
-    let caught = (0..5).any(|_| {
+    let caught = (0..40).any(|_| {
         let run = program("freed_in_use", "global").conf("free_mode:relaxed");
         let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindEvent.name()).output();
         ran.stdout.contains("FAIL")
@@ -141,7 +141,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user() {
 #[test]
 fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
     everywhere("freed_elsewhere", "ok");
-    let caught = (0..5).any(|_| {
+    let caught = (0..40).any(|_| {
         let run = program("freed_elsewhere", "relaxed").conf("free_mode:ordered");
         let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindOthers.name()).output();
         ran.stdout.contains("FAIL") || !problems(&ran).is_empty()

@@ -12,7 +12,7 @@ use cachealloc_tests::{driver_folder, library, root};
 
 const SEEDS: &str = "8..16";
 const JOBS: &str = "2";
-const TRIES: usize = 5;
+const TRIES: usize = 40;
 
 /// Programs of every theme, in every mode: what counts natively is the same under the library.
 #[test]

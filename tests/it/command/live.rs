@@ -1,6 +1,7 @@
 //! `cachealloc stats` and `cachealloc top`: programs that run, seen from outside.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
@@ -20,6 +21,11 @@ pub fn busy(conf: &str) -> Running {
 pub fn kill(signal: &str, process: u32) {
     let kill = Command::new("kill").args([signal, &process.to_string()]).status();
     assert!(kill.expect("kill").success());
+    // The sender does not wait until it has stopped.
+    let stat = || fs::read_to_string(format!("/proc/{process}/stat")).expect("/proc");
+    while signal == "-STOP" && !stat().contains(") T ") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 /// One sentence on stderr, and nothing else.
@@ -157,12 +163,18 @@ fn again_and_again() {
     let running = busy("log:quiet");
     let arguments = format!("top --interval 0.1 {}", running.child.id());
     let mut command = cachealloc(&arguments).plain_command();
-    let top = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let mut top = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut output = BufReader::new(top.stdout.take().expect("a pipe"));
+    let mut text = String::new();
+    while text.matches("busy 2 exit\n").count() < 2 {
+        assert_ne!(output.read_line(&mut text).expect("text"), 0, "{text}");
+    }
     assert_eq!(running.end(), Some(0));
-    let output = top.wait_with_output().expect("it ends");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.matches("COMMAND").count() >= 2, "{output:?}");
+    output.read_to_string(&mut text).expect("text");
+    assert!(
+        top.wait().expect("it ends").success() && text.matches("COMMAND").count() >= 2,
+        "{text}"
+    );
     // A rate needs two looks.
     let rates: Vec<_> = text.lines().filter(|line| line.ends_with("busy 2 exit")).collect();
     assert!(rates[0].contains(" - ") && !rates[1].contains(" - "), "{text}");

@@ -2,7 +2,6 @@
 //! the others is true. Only root can make namespaces and change users; without, nothing is tried.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -96,20 +95,24 @@ fn a_killed_container_is_in_nobodys_way() {
     let Some(second) = Contained::new(false) else { return };
     second.answers();
     first.answers();
-    let pages = || {
-        let names = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
-        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name.ends_with("-1")).collect::<Vec<_>>()
+    let namespace_of = |contained: &Contained| {
+        let file = fs::metadata(format!("/proc/{}/ns/pid", contained.process)).expect("/proc");
+        std::os::unix::fs::MetadataExt::ino(&file)
     };
+    let mut namespaces = vec![namespace_of(&first), namespace_of(&second)];
     super::live::kill("-KILL", first.process);
     drop(first);
     let Some(third) = Contained::new(false) else { return };
     third.answers();
     second.answers();
+    namespaces.push(namespace_of(&third));
     drop((second, third));
     // Of those that were killed nothing can be known here.
-    for name in pages() {
-        let _ = fs::remove_file(PathBuf::from("/dev/shm").join(name));
+    for entry in fs::read_dir("/dev/shm").expect("/dev/shm").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if namespaces.iter().any(|namespace| name.ends_with(&format!("-{namespace}-1"))) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -184,13 +187,22 @@ fn a_program_becomes_another() {
     failed(&ran, &why);
     assert_eq!(running.end(), Some(1), "sh has read nothing");
     // The same in a table of all.
-    let running = uses("exec");
-    let begun = Instant::now();
-    let table = cachealloc("top --json").output().ok().stdout;
-    assert!(begun.elapsed() < Duration::from_millis(900), "{table}");
-    assert!(!table.contains(&format!("{}", running.child.id())), "{table}");
-    assert!(!running.file.exists());
-    running.end();
+    assert!(comes_at_once(|| {
+        let running = uses("exec");
+        let begun = Instant::now();
+        let table = cachealloc("top --json").output().ok().stdout;
+        let took = begun.elapsed();
+        assert!(!table.contains(&format!("\"process\":{},", running.child.id())), "{table}");
+        assert!(!running.file.exists());
+        running.end();
+        took
+    }));
+}
+
+/// Without waiting for the second that a silent program is given: once in some tries, because the machine may
+/// be busy.
+fn comes_at_once(try_once: impl Fn() -> Duration) -> bool {
+    (0..10).any(|_| try_once() < Duration::from_millis(900))
 }
 
 #[test]
@@ -206,9 +218,11 @@ fn a_program_changes_its_user() {
          to get them at its exit, start it with: cachealloc run --stats-on-exit FILE"
     );
     failed(&ran, &why);
-    let begun = Instant::now();
-    cachealloc("top --json").output().ok();
-    assert!(begun.elapsed() < Duration::from_millis(900));
+    assert!(comes_at_once(|| {
+        let begun = Instant::now();
+        cachealloc("top --json").output().ok();
+        begun.elapsed()
+    }));
     let path = running.file.clone();
     running.end();
     let _ = fs::remove_file(path);

@@ -116,7 +116,7 @@ fn the_temporary_name_is_not_to_be_guessed() {
 const LARGE: &str = "
 import pickle
 entry = lambda n: dict(action='alloc', addr=4096 * n, size=512, stream=0, time_us=n, frames=[])
-pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(150000)]]), open('large.pickle', 'wb'), 4)
+pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(600000)]]), open('large.pickle', 'wb'), 4)
 ";
 
 /// `env` gives the command each signal's default: what runs the tests may ignore some, and the command would inherit that.

@@ -35,6 +35,9 @@ class Terminal:
             os.close(self.ours)
             os.login_tty(self.theirs) if hasattr(os, "login_tty") else login(self.theirs)
             os.environ["TERM"] = "xterm"
+            # What runs the tests may ignore some, and the command would inherit that.
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
             os.execv(command[0], command)
 
     def resize(self, lines, columns):
