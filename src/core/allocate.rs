@@ -271,7 +271,9 @@ impl Allocator {
         let block = self.blocks.at(id.0);
         let whole = !block.is_split() && !block.expandable && block.private.is_none();
         let pressed = self.pressure && self.policy.is_much_larger(block.bytes, block_bytes);
-        whole && (pressed || self.is_cut_too_much(block.bytes, block_bytes)) && self.may_spare()
+        whole
+            && (pressed || self.is_cut_too_much(block.bytes, block_bytes))
+            && self.may_spare(block.bytes - block_bytes)
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.

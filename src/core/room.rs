@@ -11,8 +11,9 @@
 //! a limit so low that a single segment for several could be too much, no large requests share one.
 //!
 //! A program whose sizes never repeat would pay that call for each request, for ever. So the calls are counted:
-//! 512 while it grows, then one for each 4,096 requests. More are worth it only where memory really is short:
-//! from the moment when what is in use takes 7/8 of the room. It will again, in the next step of a training run.
+//! 512 while it grows, then one for each 4,096 requests. More are worth it only where the holes would take more
+//! than half of the *slack*, which is what the program's peak so far leaves of 31/32 of the room: it will come to
+//! that peak again, in the next step of a training run.
 //!
 //! What the driver refuses shows how large the room is now: other processes may hold the rest. What it gives
 //! beyond that shows that they have gone.
@@ -21,8 +22,10 @@
 const SAVED_FROM_PART: u64 = 3;
 /// Holes may take this part of it.
 const HOLES_PART: u64 = 512;
-/// Memory is short once all but this part of it was in use.
-const SHORT_PART: u64 = 8;
+/// What a program's peak leaves of it, but for this part of the room, is its slack.
+const MARGIN_PART: u64 = 32;
+/// Holes may take this part of the slack without harm.
+const SLACK_PART: u64 = 2;
 /// So many calls to the driver may be made although free memory could have served, and one more for
 /// each so many requests.
 const SPARED_COUNT: u64 = 512;
@@ -71,19 +74,27 @@ impl Room {
         self.is_saved && self.bytes.is_some_and(|bytes| holes_bytes > bytes / HOLES_PART)
     }
 
-    /// Whether a call to the driver may be made although free memory could serve. Always, where nothing is known.
-    pub(crate) fn may_spare(&self, requests_count: u64, active_bytes_peak: u64) -> bool {
+    /// Whether a call to the driver may be made although free memory could serve, which would make the holes so
+    /// large. Always, where nothing is known.
+    pub(crate) fn may_spare(
+        &self,
+        requests_count: u64,
+        holes_bytes: u64,
+        active_bytes_peak: u64,
+    ) -> bool {
         let counted_max = SPARED_COUNT + requests_count / REQUESTS_PER_SPARED;
-        self.spared_count < counted_max || self.is_short(active_bytes_peak)
+        self.spared_count < counted_max || self.are_holes_harmful(holes_bytes, active_bytes_peak)
     }
 
     /// Such a call was made.
-    pub(crate) fn count_spared(&mut self, active_bytes_peak: u64) {
-        self.spared_count += u64::from(!self.is_short(active_bytes_peak));
+    pub(crate) fn count_spared(&mut self, holes_bytes: u64, active_bytes_peak: u64) {
+        self.spared_count += u64::from(!self.are_holes_harmful(holes_bytes, active_bytes_peak));
     }
 
-    /// Whether so much is in use that natively hardly more would be possible, for all that is known.
-    fn is_short(&self, active_bytes_peak: u64) -> bool {
-        self.bytes.is_none_or(|bytes| active_bytes_peak >= bytes - bytes / SHORT_PART)
+    fn are_holes_harmful(&self, holes_bytes: u64, active_bytes_peak: u64) -> bool {
+        self.bytes.is_none_or(|bytes| {
+            let slack_bytes = (bytes - bytes / MARGIN_PART).saturating_sub(active_bytes_peak);
+            holes_bytes > slack_bytes / SLACK_PART
+        })
     }
 }

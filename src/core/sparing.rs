@@ -36,18 +36,21 @@ impl Allocator {
         self.note_room();
     }
 
-    /// Whether a call to the driver may be made although free memory could serve.
-    pub fn may_spare(&self) -> bool {
-        self.room.may_spare(self.clock, self.stats.active_bytes.all.peak)
+    /// Whether a call to the driver may be made although free memory could serve, leaving such a hole.
+    pub fn may_spare(&self, hole_bytes: u64) -> bool {
+        let peak_bytes = self.stats.active_bytes.all.peak;
+        self.room.may_spare(self.clock, self.holes_bytes(hole_bytes), peak_bytes)
     }
 
     /// A segment is about to come for a large request: counts the call, if free memory could have served.
     pub(crate) fn count_spared(&mut self, segment_bytes: u64, block_bytes: u64) {
-        let best = self.large.best(None, block_bytes);
-        let is_free = best.is_some_and(|(rank, _)| self.policy.fits(rank.bytes, block_bytes));
-        let could_share = segment_bytes < self.policy.segment_bytes(block_bytes);
-        if is_free || could_share {
-            self.room.count_spared(self.stats.active_bytes.all.peak);
+        let best = self.large.best(None, block_bytes).map(|(rank, _)| rank.bytes);
+        let free = best.filter(|bytes| self.policy.fits(*bytes, block_bytes));
+        let shared = self.policy.segment_bytes(block_bytes);
+        let shared = (segment_bytes < shared).then_some(shared);
+        if let Some(cut_bytes) = free.or(shared) {
+            let holes_bytes = self.holes_bytes(cut_bytes - block_bytes);
+            self.room.count_spared(holes_bytes, self.stats.active_bytes.all.peak);
         }
     }
 
@@ -64,11 +67,15 @@ impl Allocator {
         is_shared
             && page_loss_bytes <= block_bytes / PAGE_LOSS_PART
             && self.is_hole_too_much(segment_bytes - block_bytes)
-            && self.may_spare()
+            && self.may_spare(segment_bytes - block_bytes)
     }
 
     fn is_hole_too_much(&self, hole_bytes: u64) -> bool {
-        let holes_bytes = self.stats.inactive_split_bytes.all.current;
-        self.room.are_holes_too_much(holes_bytes + hole_bytes)
+        self.room.are_holes_too_much(self.holes_bytes(hole_bytes))
+    }
+
+    /// With one more.
+    fn holes_bytes(&self, hole_bytes: u64) -> u64 {
+        self.stats.inactive_split_bytes.all.current + hole_bytes
     }
 }

