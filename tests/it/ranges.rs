@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use cachealloc_tests::{Run, compile, library};
+use cachealloc_tests::{Run, compile, library, root};
 use serde_json::Value;
 
 use crate::command::{cachealloc, under};
@@ -50,19 +50,19 @@ fn what_was_allocated_in_which_phase() {
         place.run(&cachealloc(&format!("convert a.pickle --to {format} -o {format}"))).ok();
     }
     const JUDGE: &str = "
-import gzip, json, pickle
+import gzip, pickle, perfetto
 entries = pickle.load(open('a.pickle', 'rb'))['device_traces'][0]
 said = [(entry['action'], entry['user_metadata']) for entry in entries if entry['size'] == 100 << 10]
 once = [(action, 'step/backward') for action in ('alloc', 'free_requested', 'free_completed')]
 assert said == 4 * once, said
-events = json.load(open('perfetto'))['traceEvents']
-ranges = [event['args'].get('range') for event in events if event['ph'] == 'b']
+ranges = [begin.said.get('range') for begin, _ in perfetto.slices(*perfetto.read('perfetto'))]
 assert (ranges.count('step/forward'), ranges.count(None)) == (4, 2), ranges
 profile = gzip.open('pprof').read()
 assert profile.count(b'step/forward') == profile.count(b'worker') == 1
 ";
     let mut judge = Command::new("python3");
-    let judged = judge.args(["-c", JUDGE]).current_dir(&place.path).output().expect("python3");
+    let judge = judge.args(["-c", JUDGE]).env("PYTHONPATH", root().join("tests/it/command"));
+    let judged = judge.current_dir(&place.path).output().expect("python3");
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
     let same = place.run(&cachealloc("diff a.pickle a.pickle --group range")).ok().stdout;
     assert!(same.ends_with("no call site holds more or less\n"), "{same}");

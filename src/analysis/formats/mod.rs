@@ -77,10 +77,15 @@ impl<W: Write> Write for Bounded<W> {
     }
 }
 
-/// So many times the file may be written. Perfetto's events, which are the longest, come to less than ten.
+/// So many times the file may be written. Ordinary files come to less than ten times.
 const TIMES_MAX: u64 = 64;
 /// And so much of a small one.
 const BYTES_LEAST: u64 = 64 << 20;
+
+/// The numbers of both protobufs have a sign.
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
 
 /// Where a tool wants a frame, and there is none.
 const NO_STACK: &str = "[no stack]";

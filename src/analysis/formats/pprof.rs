@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use super::{Bounded, NO_STACK};
+use super::{Bounded, NO_STACK, number};
 use crate::model::{Frame, Snapshot, StackId};
 use crate::names::{self, is_source};
 use crate::{Lifetimes, Site, Totals, sites_of_ranges};
@@ -153,11 +153,6 @@ fn nameless(texts: &mut Texts, id: u64) -> Profile {
         function: vec![Function { id, name, ..Function::default() }],
         ..Profile::default()
     }
-}
-
-/// The format's numbers have a sign.
-fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Each text once, by its place in the profile's table.

@@ -18,9 +18,9 @@ use crate::{output, snapshots};
 pub(crate) struct Arguments {
     /// A snapshot, of cachealloc or PyTorch.
     file: PathBuf,
-    /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto:
-    /// Chrome's trace events, for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else reads its
-    /// profiles. json: the whole snapshot, for scripts.
+    /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto: a
+    /// trace for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else reads its profiles. json: the whole
+    /// snapshot, for scripts.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// The output file; default: stdout.
@@ -49,8 +49,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         let failure = Failure::new("--by and --at apply to --to folded only");
         return Err(failure.next("omit them").code(USAGE));
     }
-    if arguments.to == Format::Pprof && arguments.output.is_none() && io::stdout().is_terminal() {
-        let failure = Failure::new("a profile of pprof is nothing for a terminal");
+    let is_binary = matches!(arguments.to, Format::Perfetto | Format::Pprof);
+    if is_binary && arguments.output.is_none() && io::stdout().is_terminal() {
+        let failure = Failure::new("a protobuf is nothing for a terminal");
         return Err(failure.next("give a file with -o").code(USAGE));
     }
     let snapshot = snapshots::read(&arguments.file)?;

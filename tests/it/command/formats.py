@@ -8,6 +8,9 @@ import gzip
 import json
 import pickle
 
+import perfetto
+from perfetto import fields
+
 snapshot = pickle.load(open("5.pickle", "rb"))
 entries = snapshot["device_traces"][0]
 blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
@@ -45,23 +48,27 @@ assert seen == dict(held), seen
 allocated = sum(entry["size"] for entry in entries if entry["action"] == "alloc")
 assert scope["profiles"][2]["endValue"] == allocated
 
-# Perfetto: counters end where the snapshot does; each slice has a begin and an end.
-events = json.load(open("p"))["traceEvents"]
-assert all({"ph", "name", "pid", "tid", "ts"} <= set(event) for event in events)
-last = {}
-for event in events:
-    if event["ph"] == "C":
-        last[event["name"]] = event["args"]["bytes"]
+# Perfetto: counters say what the slices come to, and end where the snapshot does; each block is a slice.
+perfetto.judge("p")
+tracks, events = perfetto.read("p")
+parents = {track.name: tracks[track.parent] for track in tracks.values() if track}
+assert [name for name, parent in parents.items() if not parent] == ["GPU 0"]
+last = {tracks[event.track].name: event.value for event in events if event.kind == perfetto.COUNTER}
+assert all(parents[name].name == "GPU 0" for name in last)
 reserved = sum(segment["total_size"] for segment in snapshot["segments"])
 assert last == {"held by app": 15 << 20, "reserved": reserved}, last
-begins = {event["id"]: event for event in events if event["ph"] == "b"}
-ends = {event["id"]: event for event in events if event["ph"] == "e"}
+slices = perfetto.slices(tracks, events)
 allocs = [entry for entry in entries if entry["action"] == "alloc"]
-assert len(begins) == len(allocs) and begins.keys() == ends.keys()
-assert all(begins[id]["ts"] <= ends[id]["ts"] for id in begins)
-assert sum(event["args"]["bytes"] for event in begins.values()) == allocated
-assert [event["name"] for event in events if event["ph"] == "i"] == ["out of memory"]
-assert any("burst" in event["args"]["called by"] for event in begins.values())
+assert [begin.time_ns for begin, _ in sorted(slices, key=lambda slice: slice[0].time_ns)] == \
+    [entry["time_us"] * 1000 for entry in allocs]
+assert all(begin.time_ns <= end.time_ns for begin, end in slices)
+said = [(begin.said["bytes"], begin.said["address"], begin.said["stream"]) for begin, _ in slices]
+assert sorted(said) == sorted((entry["size"], entry["addr"], entry["stream"]) for entry in allocs)
+marks = [event for event in events if event.kind == perfetto.MARK]
+assert [(event.name, event.said) for event in marks] == [
+    ("out of memory", {"asked for bytes": entry["size"], "free on the device": entry["device_free"]})
+    for entry in entries if entry["action"] == "oom"], marks
+assert any("burst" in begin.said["called by"] for begin, _ in slices)
 
 # The model: every entry, a free as one; every block.
 model = json.load(open("j"))
@@ -82,30 +89,6 @@ for mine, theirs in zip(ours, blocks):
     for frame in stack:
         frame["line"] = frame.pop("offset", frame.get("line"))
     assert stack == theirs["frames"], (stack, theirs)
-
-
-def fields(message):
-    """The fields of a protobuf message, by number."""
-    found, at = collections.defaultdict(list), 0
-
-    def varint():
-        nonlocal at
-        number = shift = 0
-        while True:
-            byte = message[at]
-            at, number, shift = at + 1, number | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return number
-    while at < len(message):
-        key = varint()
-        if key & 7 == 2:
-            length = varint()
-            found[key >> 3].append(message[at:at + length])
-            at += length
-        else:
-            assert key & 7 == 0, "neither a number nor bytes"
-            found[key >> 3].append(varint())
-    return found
 
 
 def packed(numbers):

@@ -195,7 +195,6 @@ fn names_in_a_snapshot_do_nothing_to_the_terminal() {
             "diff 1.pickle 2.pickle --json",
             "convert 1.pickle --to folded -o -",
             "convert 1.pickle --to speedscope",
-            "convert 1.pickle --to perfetto -o -",
             "convert 1.pickle --to json -o -",
         ] {
             let ran = run(&place, arguments);

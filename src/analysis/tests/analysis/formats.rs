@@ -1,13 +1,15 @@
 //! What other tools get: JSON that is JSON whatever a function is called, lines that fall apart as they
 //! should; and several files in one table.
 
+use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 use cachealloc_analysis::model::{
-    Action, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
+    Action, Annotation, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
 };
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, When, difference, formats};
+use cachealloc_analysis::{Aggregate, By, Group, Lifetimes, When, difference, formats};
 
 use crate::made::{self, Directory};
 use crate::python;
@@ -107,12 +109,11 @@ for path in sys.argv[1:]:
     let mut paths = Vec::new();
     for seed in 0..6 {
         let snapshot = made::read(&made::pickled(&made::history(seed, seed * 40)));
-        for format in ["json", "perfetto", "speedscope"] {
+        for format in ["json", "speedscope"] {
             let path = directory.0.join(format!("{seed}.{format}"));
             let mut out = Vec::new();
             let written = match format {
                 "json" => formats::json(&snapshot, &mut out),
-                "perfetto" => formats::perfetto(&snapshot, &mut out),
                 _ => formats::speedscope(&snapshot, "a \"name\"", &mut out),
             };
             written.expect("memory takes it");
@@ -122,6 +123,78 @@ for path in sys.argv[1:]:
     }
     let files: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
     assert!(python::expect(&["-c", JUDGE], &files).contains("all names"));
+}
+
+/// Blocks come and go in any way, and what one call site holds at once is on several tracks.
+#[test]
+fn traces_add_up() {
+    const JUDGE: &str = "
+import sys
+sys.path.insert(0, sys.argv[1])
+import perfetto
+for path in sys.argv[2:]:
+    counts, slices = perfetto.judge(path)
+    tracks, events = perfetto.read(path)
+    blocks = [tracks[event.track].name for event in events if event.kind == perfetto.BEGIN]
+    sites = [track.name for track in tracks.values() if track and track.name in blocks]
+    print(slices, 'slices', 'several' if len(sites) > len(set(sites)) else 'one')
+";
+    let directory = Directory::new("traces");
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command");
+    let mut paths = vec![judge];
+    let mut wanted = String::new();
+    for seed in 1..9 {
+        let mut snapshot = made::read(&made::pickled(&made::history(seed, 10 + seed * 40)));
+        if seed % 2 == 1 {
+            // A history that began late, so what the entries free is not in it, and one that says less than it did.
+            let entries = &mut snapshot.devices[0].entries;
+            entries.drain(..entries.len() / 3);
+            entries.retain(|entry| entry.action != Action::FreeRequested);
+        }
+        let lives = snapshot.devices.iter().map(|device| Lifetimes::of(device).all.len());
+        writeln!(wanted, "{} slices several", lives.sum::<usize>()).expect("memory takes it");
+        let mut out = Vec::new();
+        formats::perfetto(&snapshot, &mut out).expect("memory takes it");
+        paths.push(directory.0.join(format!("{seed}.pftrace")));
+        fs::write(&paths[paths.len() - 1], out).expect("a file");
+    }
+    let paths: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
+    assert_eq!(python::expect(&["-c", JUDGE], &paths), wanted);
+}
+
+/// What a program named itself, of several threads at once and on a device without entries.
+#[test]
+fn annotations_in_a_trace() {
+    let mut snapshot = snapshot(&[&[(&[("f", 1)], 5)]]);
+    let [step, load] = ["step", "load"].map(|name| snapshot.texts.add(name));
+    let annotation = |name, begin, device, time_us| Annotation { name, begin, device, time_us };
+    snapshot.annotations = vec![
+        annotation(step, true, 0, 1),
+        annotation(load, true, 0, 2),
+        annotation(step, false, 0, 3),
+        annotation(load, false, 0, 4),
+        annotation(step, true, 7, 5),
+        annotation(step, false, 7, 6),
+    ];
+    const JUDGE: &str = "
+import sys
+sys.path.insert(0, sys.argv[1])
+import perfetto
+tracks, events = perfetto.read(sys.argv[2])
+for begin, end in perfetto.slices(tracks, events):
+    if begin.category == 'annotation':
+        track = tracks[begin.track]
+        print(tracks[track.parent].name, track.name, begin.name, begin.time_ns, end.time_ns)
+";
+    let directory = Directory::new("annotations");
+    let path = directory.0.join("a.pftrace");
+    let file = fs::File::create(&path).expect("a file");
+    formats::perfetto(&snapshot, file).expect("room");
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command");
+    assert_eq!(
+        python::expect(&["-c", JUDGE], &[&judge, &path]),
+        "GPU 0 step step 1000 3000\nGPU 0 load load 2000 4000\nGPU 7 step step 5000 6000\n"
+    );
 }
 
 /// Two files name their stacks by different numbers; the same texts are the same site.

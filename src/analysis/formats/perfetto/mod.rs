@@ -1,0 +1,105 @@
+//! A trace for Perfetto (<https://ui.perfetto.dev>), as its own protobuf: of each device what is held by library and
+//! what is reserved, over time, a slice for each block from its allocation to its free, and a mark where a request was
+//! refused.
+
+mod blocks;
+mod schema;
+mod trace;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use super::{Bounded, number};
+use crate::model::{Action, Device, Snapshot};
+use crate::names::Names;
+use crate::{Lifetimes, Moment, reserved_over_time};
+use blocks::blocks;
+use schema::{TrackEvent, Type};
+use trace::{Kind, ROOT, Trace};
+
+pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
+    let mut trace = Trace::new(Bounded::new(snapshot, out));
+    let names = Names::of(snapshot);
+    let mut tracks = HashMap::new();
+    for (ordinal, device) in (0..).zip(&snapshot.devices) {
+        let track = device_track(&mut trace, &mut tracks, ordinal)?;
+        blocks(&mut trace, snapshot, &names, device, &Lifetimes::of(device), track)?;
+        reserved(&mut trace, device, track)?;
+        shortages(&mut trace, device, track)?;
+    }
+    annotations(&mut trace, snapshot, &mut tracks)
+}
+
+fn device_track<W: Write>(
+    trace: &mut Trace<W>,
+    tracks: &mut HashMap<u32, u64>,
+    ordinal: u32,
+) -> io::Result<u64> {
+    if let Some(track) = tracks.get(&ordinal) {
+        return Ok(*track);
+    }
+    let track = trace.track(ROOT, Kind::Device, &format!("GPU {ordinal}"))?;
+    tracks.insert(ordinal, track);
+    Ok(track)
+}
+
+/// What is reserved, whenever it changes.
+fn reserved<W: Write>(trace: &mut Trace<W>, device: &Device, track: u64) -> io::Result<()> {
+    let counter = trace.track(track, Kind::Counter, "reserved")?;
+    let mut before = None;
+    for (moment, &bytes) in (0..).zip(&reserved_over_time(device)) {
+        if before != Some(bytes) {
+            trace.count(counter, time_of(device, moment), number(bytes))?;
+        }
+        before = Some(bytes);
+    }
+    Ok(())
+}
+
+fn shortages<W: Write>(trace: &mut Trace<W>, device: &Device, track: u64) -> io::Result<()> {
+    for entry in device.entries.iter().filter(|entry| entry.action == Action::OutOfMemory) {
+        let mut event = TrackEvent::of(track, Type::Instant);
+        event.name_iid = trace.name("out of memory");
+        event.debug_annotations = vec![
+            trace.key("asked for bytes").number(entry.bytes),
+            trace.key("free on the device").number(entry.address),
+        ];
+        trace.event(entry.time_us, event)?;
+    }
+    Ok(())
+}
+
+/// Each name on a track of its own: those of several threads need not be nested.
+fn annotations<W: Write>(
+    trace: &mut Trace<W>,
+    snapshot: &Snapshot,
+    devices: &mut HashMap<u32, u64>,
+) -> io::Result<()> {
+    let mut tracks = HashMap::new();
+    for annotation in &snapshot.annotations {
+        let name = snapshot.texts.get(annotation.name);
+        let track = match tracks.get(&(annotation.device, annotation.name)) {
+            Some(track) => *track,
+            None => {
+                let device = device_track(trace, devices, annotation.device)?;
+                let track = trace.track(device, Kind::Annotations, name)?;
+                tracks.insert((annotation.device, annotation.name), track);
+                track
+            }
+        };
+        let kind = if annotation.begin { Type::SliceBegin } else { Type::SliceEnd };
+        let mut event = TrackEvent::of(track, kind);
+        if annotation.begin {
+            event.category_iids = vec![trace.category("annotation")];
+            event.name_iid = trace.name(name);
+        }
+        trace.event(annotation.time_us, event)?;
+    }
+    Ok(())
+}
+
+/// When the last entry before a moment happened; of the begin, the first one.
+fn time_of(device: &Device, moment: Moment) -> u64 {
+    let index = (moment as usize).saturating_sub(1).min(device.entries.len().saturating_sub(1));
+    device.entries.get(index).map_or(0, |entry| entry.time_us)
+}

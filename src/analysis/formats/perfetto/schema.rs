@@ -1,0 +1,151 @@
+//! The messages of Perfetto's traces, as far as they are used. They are described in `protos/perfetto/trace` of
+//! <https://github.com/google/perfetto>.
+
+use prost::{Enumeration, Message, Oneof};
+
+/// A file.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Packets {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) packet: Vec<TracePacket>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TracePacket {
+    /// Nanoseconds.
+    #[prost(uint64, optional, tag = "8")]
+    pub(super) timestamp: Option<u64>,
+    /// Whose numbers for texts are meant.
+    #[prost(uint32, tag = "10")]
+    pub(super) trusted_packet_sequence_id: u32,
+    #[prost(message, optional, tag = "11")]
+    pub(super) track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    pub(super) interned_data: Option<InternedData>,
+    #[prost(enumeration = "SequenceFlags", tag = "13")]
+    pub(super) sequence_flags: i32,
+    #[prost(message, optional, tag = "60")]
+    pub(super) track_descriptor: Option<TrackDescriptor>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum SequenceFlags {
+    Unspecified = 0,
+    /// No text has a number yet.
+    IncrementalStateCleared = 1,
+    /// The numbers of texts are those of packets before.
+    NeedsIncrementalState = 2,
+}
+
+/// Texts that have numbers from now on.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct InternedData {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) event_categories: Vec<InternedText>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) event_names: Vec<InternedText>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) debug_annotation_names: Vec<InternedText>,
+    #[prost(message, repeated, tag = "29")]
+    pub(super) debug_annotation_string_values: Vec<InternedText>,
+}
+
+/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are alike.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct InternedText {
+    #[prost(uint64, tag = "1")]
+    pub(super) iid: u64,
+    #[prost(string, tag = "2")]
+    pub(super) text: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TrackDescriptor {
+    #[prost(uint64, tag = "1")]
+    pub(super) uuid: u64,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(uint64, tag = "5")]
+    pub(super) parent_uuid: u64,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterDescriptor>,
+    #[prost(enumeration = "ChildTracksOrdering", tag = "11")]
+    pub(super) child_ordering: i32,
+    #[prost(int32, tag = "12")]
+    pub(super) sibling_order_rank: i32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum ChildTracksOrdering {
+    Unknown = 0,
+    Chronological = 2,
+    /// By their `sibling_order_rank`.
+    Explicit = 3,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {
+    #[prost(enumeration = "Unit", tag = "3")]
+    pub(super) unit: i32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum Unit {
+    Unspecified = 0,
+    SizeBytes = 3,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub(super) category_iids: Vec<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) debug_annotations: Vec<DebugAnnotation>,
+    #[prost(enumeration = "Type", tag = "9")]
+    pub(super) kind: i32,
+    #[prost(uint64, tag = "10")]
+    pub(super) name_iid: u64,
+    #[prost(uint64, tag = "11")]
+    pub(super) track_uuid: u64,
+    #[prost(int64, optional, tag = "30")]
+    pub(super) counter_value: Option<i64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum Type {
+    Unspecified = 0,
+    SliceBegin = 1,
+    SliceEnd = 2,
+    Instant = 3,
+    Counter = 4,
+}
+
+impl TrackEvent {
+    pub(super) fn of(track_uuid: u64, kind: Type) -> TrackEvent {
+        TrackEvent { track_uuid, kind: kind.into(), ..TrackEvent::default() }
+    }
+}
+
+/// What is said of a slice or a mark besides its name.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DebugAnnotation {
+    #[prost(uint64, tag = "1")]
+    pub(super) name_iid: u64,
+    #[prost(oneof = "Value", tags = "3, 7, 17")]
+    pub(super) value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(super) enum Value {
+    #[prost(uint64, tag = "3")]
+    Number(u64),
+    #[prost(uint64, tag = "7")]
+    Address(u64),
+    /// By its number.
+    #[prost(uint64, tag = "17")]
+    Text(u64),
+}
