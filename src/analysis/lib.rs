@@ -16,6 +16,7 @@ pub use read::{ReadError, read};
 
 // From the model to what happened.
 mod lifetimes;
+mod passes;
 mod replay;
 mod segments;
 mod series;
@@ -42,6 +43,7 @@ mod difference;
 pub use aggregate::{Aggregate, DeviceSums, Group};
 pub use difference::{SiteChange, difference};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
+pub use passes::{PASS_DEPTH_MAX, Pass, Passes};
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};
 pub use shortages::{Shortage, shortages};

@@ -72,6 +72,9 @@ pub struct Entry {
     pub stream: u64,
     pub stack: StackId,
     pub action: Action,
+    /// The outermost of its ranges that its thread entered since its entry before, by how many names lead to it: in
+    /// `step/forward` 1 is `step`. 0: none.
+    pub entered: u8,
     /// What range of the program it happened in: a number of [`Snapshot::ranges`](crate::Snapshot::ranges).
     pub range: u16,
 }

@@ -152,5 +152,6 @@ const NO_ENTRY: Entry = Entry {
     stream: 0,
     stack: StackId::NONE,
     action: Action::Alloc,
+    entered: 0,
     range: NO_RANGE,
 };

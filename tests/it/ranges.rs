@@ -55,6 +55,11 @@ entries = pickle.load(open('a.pickle', 'rb'))['device_traces'][0]
 said = [(entry['action'], entry['user_metadata']) for entry in entries if entry['size'] == 100 << 10]
 once = [(action, 'step/backward') for action in ('alloc', 'free_requested', 'free_completed')]
 assert said == 4 * once, said
+# Each time that a range is entered is told apart, by the first entry inside.
+entered = [(entry['user_metadata'], entry['range_entered']) for entry in entries if 'range_entered' in entry]
+steps = 4 * [('step/forward', 1), ('step/backward', 2)]
+assert entered[:10] == [('load', 1), *steps, ('worker', 1)], entered
+assert (entered[10], entered[11][1], len(entered)) == (('main', 1), 1, 12), entered
 ranges = [begin.said.get('range') for begin, _ in perfetto.slices(*perfetto.read('perfetto'))]
 assert (ranges.count('step/forward'), ranges.count(None)) == (4, 2), ranges
 profile = gzip.open('pprof').read()

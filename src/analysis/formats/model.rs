@@ -119,6 +119,9 @@ fn entry<W: Write>(json: &mut Json<W>, snapshot: &Snapshot, entry: &Entry) -> io
         for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
             json.key(key)?.text(snapshot.texts.get(text))?;
         }
+        if entry.entered > 0 {
+            json.key("range_entered")?.number(entry.entered)?;
+        }
         Ok(())
     })
 }

@@ -65,6 +65,9 @@ pub struct Entry {
     pub user_metadata: TextId,
     pub pool: PoolId,
     pub action: Action,
+    /// Where `user_metadata` are ranges, the outermost that was entered since the entry before: after how many parts of
+    /// the text, from 1. 0: none, or the file does not say.
+    pub entered: u8,
 }
 
 /// The index of a pool in [`Snapshot::pools`].

@@ -40,6 +40,7 @@ impl Nodes {
             user_metadata: TextId::EMPTY,
             pool: PoolId::DEFAULT,
             action: Action::Other,
+            entered: 0,
         };
         for (key, value) in pairs(items) {
             let Value::Text(key) = key else { continue };
@@ -55,6 +56,10 @@ impl Nodes {
                     entry.compile_context = self.text(value, words::NOT_AVAILABLE)?;
                 }
                 words::USER_METADATA => entry.user_metadata = self.text(value, TextId::EMPTY)?,
+                words::RANGE_ENTERED => {
+                    let entered = number(key, value, self)?;
+                    entry.entered = u8::try_from(entered).unwrap_or(u8::MAX);
+                }
                 words::POOL_ID => entry.pool = self.pool_of(value)?,
                 _ => {}
             }

@@ -268,6 +268,7 @@ fn entry(&[time_ns, address, bytes, stream, last]: &[u64; ROW_WORDS]) -> Option<
         stack: StackId(stack),
         action,
         // What it was called is not there any longer.
+        entered: 0,
         range: NO_RANGE,
     })
 }

@@ -175,6 +175,7 @@ impl<W: Write> Writer<'_, W> {
             stream: 0,
             stack: StackId::NONE,
             action: Action::Snapshot,
+            entered: 0,
             range: NO_RANGE,
         }
     }
@@ -196,6 +197,9 @@ impl<W: Write> Writer<'_, W> {
         match self.snapshot.ranges.get(usize::from(entry.range)) {
             Some(range) if !range.is_empty() => self.pickle.text(&capped(range))?,
             _ => self.pickle.word(EMPTY)?,
+        }
+        if entry.entered > 0 {
+            self.number(RANGE_ENTERED, entry.entered.into())?;
         }
         self.pickle.word(POOL_ID)?;
         self.pickle.pair(DEFAULT_POOL)?;
@@ -359,7 +363,8 @@ fn as_written(entry: &Entry) -> impl Iterator<Item = Entry> + use<> {
         Action::Free => (Action::FreeRequested, Some(Action::FreeCompleted)),
         action => (action, None),
     };
-    [Some(first), second].into_iter().flatten().map(move |action| Entry { action, ..entry })
+    let second = second.map(|action| Entry { action, entered: 0, ..entry });
+    [Some(Entry { action: first, ..entry }), second].into_iter().flatten()
 }
 
 fn action_word(action: Action) -> Word {

@@ -44,6 +44,7 @@ macro_rules! schema_words {
             COMPILE_CONTEXT = "compile_context",
             NOT_AVAILABLE = "N/A",
             USER_METADATA = "user_metadata",
+            RANGE_ENTERED = "range_entered",
             POOL_ID = "pool_id",
             CATEGORY = "category",
             UNKNOWN = "unknown",

@@ -117,6 +117,7 @@ impl History {
 
 impl OfDevice {
     fn push(&mut self, action: Action, allocation: &Allocation) {
+        let (range, entered) = ranges::for_entry();
         self.ring(allocation.device).push(Entry {
             time_ns: now_ns(),
             address: allocation.address,
@@ -124,7 +125,8 @@ impl OfDevice {
             stream: NO_STREAM,
             stack: recorder::shown_stack(allocation.stack),
             action,
-            range: ranges::now(),
+            entered,
+            range,
         });
     }
 

@@ -27,13 +27,17 @@ const KNOWN_BITS: u32 = 4;
 struct Thread {
     /// The innermost one.
     now: Cell<u16>,
+    /// How many names lead to it.
+    names: Cell<u8>,
+    /// The outermost that was entered since the last entry, by how many names lead to it; 0: none.
+    entered: Cell<u8>,
     open: RefCell<Open>,
 }
 
 struct Open {
     depth: usize,
-    /// Around each of them.
-    around: [u16; DEPTH_MAX],
+    /// Around each of them, and how many names lead there.
+    around: [(u16, u8); DEPTH_MAX],
     known: [Known; KNOWN_MAX],
 }
 
@@ -42,13 +46,17 @@ struct Known {
     around: u16,
     name: &'static str,
     range: u16,
+    /// A slash divides a name as well.
+    names: u8,
 }
 
 thread_local! {
     static THREAD: Thread = const {
-        let nothing = Known { around: NO_RANGE, name: "", range: NO_RANGE };
-        let open = Open { depth: 0, around: [NO_RANGE; DEPTH_MAX], known: [nothing; KNOWN_MAX] };
-        Thread { now: Cell::new(NO_RANGE), open: RefCell::new(open) }
+        let nothing = Known { around: NO_RANGE, name: "", range: NO_RANGE, names: 0 };
+        let around = [(NO_RANGE, 0); DEPTH_MAX];
+        let open = RefCell::new(Open { depth: 0, around, known: [nothing; KNOWN_MAX] });
+        let (names, entered) = (Cell::new(0), Cell::new(0));
+        Thread { now: Cell::new(NO_RANGE), names, entered, open }
     };
 }
 
@@ -73,7 +81,7 @@ pub(crate) fn are_idle() -> bool {
 
 /// The calling thread enters a range.
 pub(crate) fn push(name: &[u8]) {
-    THREAD.with(|Thread { now, open }| {
+    THREAD.with(|Thread { now, names, entered, open }| {
         // A signal handler that calls this in the midst of it is not obeyed.
         let Ok(mut open) = open.try_borrow_mut() else { return };
         let open = &mut *open;
@@ -83,7 +91,7 @@ pub(crate) fn push(name: &[u8]) {
         HAVE_BEEN.store(true, Ordering::Relaxed);
         let around = now.get();
         if let Some(place) = open.around.get_mut(open.depth) {
-            *place = around;
+            *place = (around, names.get());
             let name = &name[..name.len().min(NAME_BYTES_MAX)];
             let known = &mut open.known[place_of(around, name)];
             let is_it = known.around == around && known.name.as_bytes() == name;
@@ -91,7 +99,14 @@ pub(crate) fn push(name: &[u8]) {
             if !is_it && !name.is_empty() {
                 *known = lock(&ALL).known(around, &String::from_utf8_lossy(name));
             }
-            now.set(if name.is_empty() { around } else { known.range });
+            if !name.is_empty() {
+                let outside = names.get();
+                if known.names > 0 && (entered.get() == 0 || entered.get() > outside) {
+                    entered.set(outside.saturating_add(1));
+                }
+                names.set(outside.saturating_add(known.names));
+                now.set(known.range);
+            }
         }
         open.depth += 1;
     });
@@ -102,20 +117,29 @@ pub(crate) fn pop() {
     if are_idle() {
         return;
     }
-    THREAD.with(|Thread { now, open }| {
+    THREAD.with(|Thread { now, names, open, .. }| {
         let Ok(mut open) = open.try_borrow_mut() else { return };
         let Some(depth) = open.depth.checked_sub(1) else { return };
         open.depth = depth;
         if let Some(around) = open.around.get(depth) {
-            now.set(*around);
+            now.set(around.0);
+            names.set(around.1);
         }
     });
 }
 
-/// The number of the calling thread's innermost range.
+/// What the calling thread's next entry says: the number of its innermost range, and the outermost one that it has
+/// entered since its last entry ([`Entry::entered`](cachealloc_history::Entry::entered)).
 #[inline]
-pub(crate) fn now() -> u16 {
-    if are_idle() { NO_RANGE } else { THREAD.with(|thread| thread.now.get()) }
+pub(crate) fn for_entry() -> (u16, u8) {
+    if are_idle() {
+        return (NO_RANGE, 0);
+    }
+    THREAD.with(|Thread { now, names, entered, .. }| {
+        let outermost = entered.replace(0);
+        // It has been left again, and nothing happened inside.
+        (now.get(), if outermost > names.get() { 0 } else { outermost })
+    })
 }
 
 impl Ranges {
@@ -135,17 +159,22 @@ impl Ranges {
         let known: &HashMap<(u16, &str), u16> = numbers;
         if let Some(&range) = known.get(&(around, name)) {
             let name = self.all.get(usize::from(range) - 1).map_or("", |known| known.1);
-            return Known { around, name, range };
+            return Known { around, name, range, names: names_in(name) };
         }
         if self.all.len() == RANGES_MAX {
-            return Known { around, name: "", range: around };
+            return Known { around, name: "", range: around, names: 0 };
         }
         let name: &'static str = Box::leak(name.into());
         self.all.push((around, name));
         let range = self.all.len() as u16;
         numbers.insert((around, name), range);
-        Known { around, name, range }
+        Known { around, name, range, names: names_in(name) }
     }
+}
+
+fn names_in(name: &str) -> u8 {
+    let slashes = name.bytes().filter(|letter| *letter == b'/').count();
+    u8::try_from(slashes + 1).unwrap_or(u8::MAX)
 }
 
 /// By both ends of the name, its length, and what is around it, mixed so that names of one nest hardly meet.

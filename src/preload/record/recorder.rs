@@ -257,6 +257,9 @@ impl Entries {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
         let owner = self.owner;
         let ring = self.ring.get_or_insert_with(|| lasting::ring(owner, entries_max()));
+        // Of what is past the range is not known.
+        let (range, entered) =
+            if self.at_ns.is_some() { (NO_RANGE, 0) } else { ranges::for_entry() };
         ring.push(Entry {
             time_ns: self.at_ns.unwrap_or_else(now_ns),
             address,
@@ -264,8 +267,8 @@ impl Entries {
             stream: origin.stream,
             stack: shown_stack(stack),
             action,
-            // Of what is past the range is not known.
-            range: if self.at_ns.is_some() { NO_RANGE } else { ranges::now() },
+            entered,
+            range,
         });
     }
 }

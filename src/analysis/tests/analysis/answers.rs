@@ -290,6 +290,7 @@ fn waste_is_found() {
         user_metadata: Default::default(),
         pool: Default::default(),
         action,
+        entered: 0,
     };
     let alloc = |address, bytes| entry(Action::Alloc, address, bytes);
     let free = |address, bytes| entry(Action::Free, address, bytes);

@@ -50,6 +50,7 @@ fn device(snapshot: &mut Snapshot, allocs: &[Alloc]) -> Device {
             user_metadata: TextId::EMPTY,
             pool: Default::default(),
             action: Action::Alloc,
+            entered: 0,
         });
     }
     let segment = cachealloc_analysis::model::Segment {

@@ -26,6 +26,7 @@ pub fn busy(entries: u64) -> history::Snapshot {
         stream: 0,
         stack: StackId(stack),
         action,
+        entered: 0,
         range: 0,
     };
     let mut all = vec![entry(0, Action::SegmentAlloc, BASE, 0)];

@@ -7,6 +7,7 @@ mod large;
 mod made;
 mod naming;
 mod oracle;
+mod passes;
 #[path = "../../../history/tests/history/python.rs"]
 mod python;
 mod reading;

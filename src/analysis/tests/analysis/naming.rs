@@ -221,6 +221,7 @@ fn snapshot_named(name: &str, path: &Path, address: u64) -> Snapshot {
         user_metadata: Default::default(),
         pool: Default::default(),
         action: cachealloc_analysis::model::Action::Alloc,
+        entered: 0,
     };
     snapshot.devices.push(Device { entries: vec![entry], segments: Vec::new() });
     snapshot

@@ -259,7 +259,16 @@ impl World {
     fn note(&mut self, action: Action, address: u64, bytes: u64, stream: u64, stack: StackId) {
         self.time_ns += 1 + self.random.below(5000);
         let time_ns = self.time_ns;
-        self.entries.push(Entry { time_ns, address, bytes, stream, stack, action, range: 0 });
+        self.entries.push(Entry {
+            time_ns,
+            address,
+            bytes,
+            stream,
+            stack,
+            action,
+            entered: 0,
+            range: 0,
+        });
     }
 
     fn stack(&mut self) -> StackId {

@@ -81,6 +81,7 @@ fn entry(time_ns: u64, address: u64) -> Entry {
         stream: 0,
         stack: StackId::NONE,
         action: Action::Alloc,
+        entered: 0,
         range: 0,
     }
 }

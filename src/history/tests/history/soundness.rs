@@ -239,7 +239,7 @@ pub fn small() -> Snapshot {
 }
 
 fn entry((time_ns, &(action, address, bytes)): (u64, &(Action, u64, u64))) -> Entry {
-    Entry { time_ns, address, bytes, stream: 0, stack: StackId::NONE, action, range: 0 }
+    Entry { time_ns, address, bytes, stream: 0, stack: StackId::NONE, action, entered: 0, range: 0 }
 }
 
 fn block(address: u64, bytes: u64, requested_bytes: u64, state: BlockState) -> Block {

@@ -78,6 +78,7 @@ fn entry(action: Action, number: u64, stack: StackId) -> Entry {
         stream: 0,
         stack,
         action,
+        entered: 0,
         range: 0,
     }
 }

@@ -51,6 +51,7 @@ impl Made {
             user_metadata: TextId::EMPTY,
             pool: PoolId::DEFAULT,
             action,
+            entered: 0,
         });
     }
 
