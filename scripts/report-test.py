@@ -38,6 +38,7 @@ def make(command, folder, name, *snapshots):
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
     ranks = [report_snapshots.train(20 + 4 * rank, rank) for rank in range(2)]
+    ranges = report_snapshots.train(12, 0, ranges=True)
     reserved, reserved_moments = report_snapshots.reservations(7, 600)
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: views.test_numbers(page, train), views.test_timeline, views.test_flame, views.test_tables,
@@ -45,6 +46,7 @@ def test(browser, command, folder, out):
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),
+        'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges)]),
         'shortages': (make(command, folder, 'shortages', report_snapshots.with_shortages(train, 1000)),
                       [lambda page: views.test_shortages(page, 1000)]),
         'reserved': (make(command, folder, 'reserved', reserved),
@@ -57,7 +59,7 @@ def test(browser, command, folder, out):
         page = Page(browser, report, name)
         for each in tests:
             each(page)
-        if name in ('train', 'hostile', 'shortages'):
+        if name in ('train', 'hostile', 'shortages', 'ranges'):
             views.test_sizes(page, out)
         page.silent()
         print(f'report-test: {name}: looked at')

@@ -26,6 +26,7 @@ class Maker:
         self.next_address, self.time_us = 0x7F0000000000, 1_795_000_000_000_000
         self.segments, self.stacks = [], {}
         self.current = None
+        self.range, self.entered = '', 0
 
     def frame(self, name, filename, line):
         return {'name': name, 'filename': filename, 'line': line}
@@ -53,8 +54,14 @@ class Maker:
         where = {'device_free': address} if action == 'oom' else {'addr': address}
         names = [frame['name'] for frame in stack]
         category = {'category': 'cuBLAS' if any('matmul' in name for name in names) else 'PyTorch'} if self.ours else {}
+        said = {'user_metadata': self.range, **({'range_entered': self.entered} if self.entered else {})} if self.range else {}
+        self.entered = 0
         self.entries.append({'action': action, **where, 'size': size, 'stream': 0, 'time_us': self.tick(), 'frames': stack,
-                             **category})
+                             **category, **said})
+
+    def enter(self, range_, entered):
+        """Entries are in this range from now on. It was entered anew from this one of its names on, counted from 1."""
+        self.range, self.entered = range_, entered
 
     def alloc(self, size, stack):
         bytes_ = (size + 511) // 512 * 512
@@ -105,11 +112,13 @@ class Maker:
                                        **({'cachealloc': self.ours} if self.ours else {})}}
 
 
-def train(steps, rank=None, hostile=False, deep=20):
+def train(steps, rank=None, hostile=False, deep=20, ranges=False):
     """A run of a model whose losses are kept by mistake, and which asks for scratch memory in a loop. With a rank, written
-    by our library; without, by PyTorch."""
+    by our library; without, by PyTorch. With ranges, it says which step it is in, and what in it."""
     whose = {'version': '0.1.0', 'program': 'train.py', 'process': str(4711 + (rank or 0)), 'host': 'node7', 'rank': str(rank)}
     maker = Maker(1 + (rank or 0), whose if rank is not None else None)
+    enter = maker.enter if ranges else lambda range_, entered: None
+    enter('load', 1)
     init = (('__init__', '/home/user/model.py', 31), ('build', '/home/user/train.py', 40))
     for layer in range(LAYERS):
         for size in (24 * MIB, 8 * MIB, 64 << 10):
@@ -119,6 +128,7 @@ def train(steps, rank=None, hostile=False, deep=20):
     optimizer = (('init_state', '/usr/lib/python3.12/site-packages/torch/optim/adam.py', 238), ('train_step', '/home/user/train.py', 95))
     for step in range(steps):
         kept = []
+        enter('step/forward', 1)
         for layer in range(LAYERS):
             for op, size in (('matmul', 6 * MIB), ('softmax', 3 * MIB), ('dropout', 3 * MIB), ('layer_norm', 1 * MIB)):
                 size += maker.random.randrange(4) * 256 * 1024 if layer % 3 == 0 else 0
@@ -132,6 +142,7 @@ def train(steps, rank=None, hostile=False, deep=20):
         if step in (steps // 2, steps // 2 + 1):
             wanted = maker.stack(('evaluate', '/home/user/train.py', 110), op='cat')
             maker.entry('oom', 38 * MIB, 2048 * MIB, wanted)
+        enter('step/backward', 2)
         for address in reversed(kept):
             gradient = maker.alloc(2 * MIB, maker.stack(('backward', '/home/user/train.py', 91), op='backward', deep=deep))
             maker.drop(address)

@@ -269,6 +269,49 @@ def test_shortages(page, count):
     page.check(listed() == 2 * before, f'more does not show more: {before} and {listed()}')
 
 
+def test_ranges(page, snapshot):
+    """Each pass through a range, and what it grew by, counted again; the lane shows and tells them; the table opens."""
+    alive, wanted = 0, []
+    passes = {}
+    for entry in snapshot['device_traces'][0]:
+        names = entry.get('user_metadata', '').split('/')
+        for depth in range(len(names)):
+            name = '/'.join(names[:depth + 1])
+            if name and entry.get('range_entered') and depth + 1 >= entry['range_entered']:
+                passes[name] = len(wanted)
+                wanted.append([name, alive, alive])
+        alive += {'alloc': entry['size'], 'free_completed': -entry['size']}.get(entry['action'], 0)
+        for name in ('/'.join(names[:depth + 1]) for depth in range(len(names))):
+            if name:
+                wanted[passes[name]][2] = alive
+    wanted = [[name, after - before] for name, before, after in wanted]
+    found = page.run('report.story.passes.map(({range, grew}) => [report.data.strings[range], grew])')
+    page.check(len(wanted) == 1 + 3 * 12 and found == wanted, f'the passes are {found}, not {wanted}')
+    rows = dict(page.run("report.ranges.table.rows.map(row => [row.name, [row.times, row.sum]])"))
+    steps = [grew for name, grew in wanted if name == 'step']
+    page.check(rows.get('step') == [12, sum(steps)] and len(rows) == 4, f'the table of ranges has {rows}')
+    page.run("[...document.querySelectorAll('#ranges tbody tr')].find(row => row.cells[0].textContent === 'step').click()")
+    page.check(page.run("document.querySelectorAll('#ranges td.stacks tbody tr').length") == 12, 'a range does not open')
+    page.check('+4.00 MiB' in page.text('#ranges td.stacks tbody'), f'a step grows by {page.text("#ranges td.stacks tbody")}')
+    page.run("document.querySelector('#ranges td.stacks button:not(th button)').click()")
+    page.frame()
+    page.check(page.run('report.timeline.chosen === report.story.passes.find(pass => report.data.strings[pass.range] === "step").end'),
+               'the end of a step is not shown')
+    page.check(page.painted('#lane canvas') > 3, 'the lane is blank')
+    for axis in ('order', 'time'):
+        page.run(f'report.timeline.set_axis("{axis}")')
+        page.frame()
+        box = page.box('#lane canvas')
+        x = page.run('report.timeline.lane.edges(report.timeline.lane.passes.filter(pass => pass.depth === 0).at(-1))[0]')
+        page.browser.mouse('mouseMoved', box['x'] + x + 3, box['y'] + 5)
+        tip = page.text('#tip')
+        page.check('step, 12 of 12' in tip and f'grew by +{steps[-1] / 2**20:.2f} MiB' in tip, f'by {axis} the lane says {tip!r}')
+    page.browser.click(box['x'] + x + 3, box['y'] + 5)
+    page.frame()
+    page.check(page.run('report.timeline.chosen === report.timeline.lane.passes.filter(pass => pass.depth === 0).at(-1).end'), 'the lane chooses nothing')
+    page.browser.mouse('mouseMoved', 1, 1)
+
+
 def test_reserved(page, moments):
     """The segments and their blocks at every moment are those of the allocator that made the file."""
     page.check(page.run('report.story.events') == len(moments) - 1, f'{page.run("report.story.events")} events, not {len(moments) - 1}')

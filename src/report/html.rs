@@ -20,6 +20,8 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/timeline_paint.js"),
     include_str!("page/timeline_ooms.js"),
     include_str!("page/timeline_input.js"),
+    include_str!("page/lane.js"),
+    include_str!("page/ranges.js"),
     include_str!("page/flame_tree.js"),
     include_str!("page/flame.js"),
     include_str!("page/flame_paint.js"),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use cachealloc_analysis::Passes;
 use cachealloc_analysis::model::Snapshot;
 
 use crate::track::Track;
@@ -22,6 +23,9 @@ pub(crate) struct DeviceTrack {
     pub oom_stacks: Vec<u32>,
     /// And that of the text of each reserve's pool.
     pub pools: Vec<u32>,
+    pub passes: Passes,
+    /// And that of what each of their ranges is called.
+    pub ranges: Vec<u32>,
 }
 
 /// The program's name if the file has it, else the file's.

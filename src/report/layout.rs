@@ -1,5 +1,7 @@
 //! All data of the page: a small head in JSON, and columns.
 
+use cachealloc_analysis::{Pass, Passes};
+
 use crate::columns::Columns;
 use crate::inputs::{DeviceTrack, Input, title};
 use crate::segments::{Segments, pool_text};
@@ -44,7 +46,18 @@ impl Layout {
                     .map(|change| pool_text(&input.snapshot, change.pool, &mut tables))
                     .collect();
                 segments.add(&input.snapshot, device, places.len(), translation, &mut tables);
-                places.push(DeviceTrack { file, device, track, stacks, oom_stacks, pools });
+                let passes = Passes::of(content, &input.snapshot.texts);
+                let ranges = passes.ranges.iter().map(|range| tables.text(range)).collect();
+                places.push(DeviceTrack {
+                    file,
+                    device,
+                    track,
+                    stacks,
+                    oom_stacks,
+                    pools,
+                    passes,
+                    ranges,
+                });
             }
         }
         for (number, place) in places.iter().enumerate() {
@@ -85,6 +98,19 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("oom.requested"), track.ooms.iter().map(|oom| oom.requested_bytes));
     columns.unsigned(&name("oom.free"), track.ooms.iter().map(|oom| oom.free_bytes));
     columns.unsigned(&name("oom.stack"), place.oom_stacks.iter().map(|&stack| stack.into()));
+    write_passes(columns, number, place);
+}
+
+/// When the program was in which of its ranges, in moments of the page.
+fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
+    let name = |field: &str| format!("track{number}.pass.{field}");
+    let passes = || place.passes.all.iter();
+    let at = |moment| u64::from(place.track.page_moment(moment));
+    let length = |pass: &Pass| at(pass.end) - at(pass.begin);
+    columns.delta(&name("begin"), passes().map(|pass| at(pass.begin)));
+    columns.unsigned(&name("length"), passes().map(length));
+    columns.unsigned(&name("range"), passes().map(|it| place.ranges[it.range as usize].into()));
+    columns.unsigned(&name("depth"), passes().map(|pass| pass.depth.into()));
 }
 
 /// Where the blocks were. An allocator uses the same addresses again and again, so each is written once,

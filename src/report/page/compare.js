@@ -11,7 +11,7 @@ class Compare {
     this.by = chooser('by', [['site', 'call site'], ['library', 'library']], () => this.fill());
     this.text = element('p', {id: 'compare-text'});
     section.append(element('div', {class: 'controls'}, this.left.label, this.right.label, this.by.label), this.text);
-    const grew = row => element('span', {class: row.growth > 0 ? 'grew' : ''}, `${row.growth > 0 ? '+' : ''}${bytes_text(row.growth)}`);
+    const grew = row => element('span', {class: row.growth > 0 ? 'grew' : ''}, growth_text(row.growth));
     this.table = new Table(section, [
       {key: 'name', title: 'Site', text: true, show: row => row.name,
         cell: row => [element('span', {class: 'place'}, row.name), element('span', {class: 'function'}, row.more)]},

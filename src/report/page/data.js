@@ -92,6 +92,7 @@ class Data {
         wait: table(`${prefix}.wait`, ['row', 'moments']),
       });
       track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part'], Float64Array);
+      track.pass = table(`${prefix}.pass`, ['begin', 'length', 'range', 'depth']);
       track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack'], Float64Array);
     });
   }

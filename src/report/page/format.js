@@ -25,6 +25,11 @@ function count_text(count) {
   return Math.round(count).toLocaleString('en-US');
 }
 
+// How many more, or less.
+function growth_text(bytes) {
+  return `${bytes > 0 ? '+' : ''}${bytes_text(bytes)}`;
+}
+
 function plural(count, thing) {
   return `${count_text(count)} ${thing}${count === 1 ? '' : 's'}`;
 }

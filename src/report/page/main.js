@@ -10,21 +10,23 @@ async function main() {
     compare.choose_moment(moment);
   };
   const timeline = new Timeline(section('timeline'), choose);
+  const show_moment = moment => {
+    timeline.choose_moment(moment);
+    section('timeline').scrollIntoView({block: 'start'});
+  };
+  const ranges = new Ranges(section('ranges'), data, show_moment);
   const flame = new Flame(section('flame'), find => address.note({find}));
   const sites = new Sites(section('sites'), data, sites => address.note({sites}));
   const waste = new Waste(section('waste'), data);
   const segments = new Segments(section('segments'), data, moment => timeline.choose_moment(moment));
-  const ooms = new Ooms(section('ooms'), data, moment => {
-    timeline.choose_moment(moment);
-    section('timeline').scrollIntoView({block: 'start'});
-  });
+  const ooms = new Ooms(section('ooms'), data, show_moment);
   const compare = new Compare(section('compare'), data);
-  const views = [timeline, flame, sites, waste, segments, ooms, compare];
+  const views = [timeline, ranges, flame, sites, waste, segments, ooms, compare];
   const show = tracks => {
     const story = new Story(data, tracks);
     views.forEach(view => view.set(story));
     tell_facts(data, story);
-    window.report = {data, story, timeline, flame, segments}; // for a closer look from the console
+    window.report = {data, story, timeline, ranges, flame, segments}; // for a closer look from the console
   };
   const pick = offer_tracks(data, show, value => address.note({show: value, at: null}));
   const redraw = () => [timeline, flame, segments].forEach(view => view.draw());
@@ -93,7 +95,7 @@ function offer_tracks(data, show, picked) {
 
 const EMPTY_TRACK = {
   file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [],
-  reserve: {event: [], bytes: []}, oom: {event: [], requested: [], free: [], stack: []},
+  reserve: {event: [], bytes: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: []},
 };
 
 function tell_facts(data, story) {

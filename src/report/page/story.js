@@ -9,6 +9,7 @@ class Story {
     this.rows = tracks.reduce((sum, track) => sum + track.from.length, 0);
     this.join();
     this.add_up();
+    this.passes = passes_of(this);
     this.groups = {};
   }
 

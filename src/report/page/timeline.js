@@ -23,9 +23,10 @@ class Timeline {
     section.append(
       element('div', {class: 'controls'}, groups.label, axis.label,
         element('button', {id: 'timeline-all', click: () => this.show_all()}, 'Show all'), this.chosen_text),
-      this.chart, this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
+      this.chart, this.below = element('div'), this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
     this.groups_select = groups.select;
     this.surface = new Surface(this.chart, 350, 'Memory over time');
+    this.lane = new Lane(this, this.below);
     this.brush = element('div', {class: 'brush', hidden: true});
     this.chart.append(this.brush);
     this.pointer = null;
@@ -36,6 +37,7 @@ class Timeline {
     this.story = story;
     this.chosen = null;
     this.chosen_text.textContent = '';
+    this.lane.set(story);
     this.regroup(this.kind);
     this.show_all();
   }
@@ -116,6 +118,7 @@ class Timeline {
 
   draw() {
     this.surface.ask(pen => paint_timeline(this, pen));
+    this.lane.draw();
   }
 
   choose_moment(moment) {
