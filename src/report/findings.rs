@@ -6,10 +6,11 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
-use crate::frameworks::segments_of_caches;
+use crate::files;
 use crate::inputs::{DeviceTrack, Input, same_process};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
+use crate::together::{Finding, told_once};
 
 pub(crate) fn of(
     inputs: &[Input],
@@ -20,39 +21,39 @@ pub(crate) fn of(
     let mut findings = Vec::new();
     let last = last_snapshot(inputs);
     let is_shown = |place: &&DeviceTrack| last.is_none_or(|last| place.file == last);
-    let highest =
-        places.iter().rev().filter(is_shown).max_by_key(|it| it.track.lifetimes.peak_bytes);
+    let shown: Vec<&DeviceTrack> = places.iter().filter(is_shown).collect();
     if let Some(last) = last {
         let (files, name) = (inputs.len(), &inputs[last].name);
         findings.push(format!(
             "{files} snapshots of one process; the findings are those of the last, {name}."
         ));
     }
-    for place in places.iter().filter(is_shown) {
-        let label = if places.len() > 1 { label_of(inputs, place) } else { String::new() };
-        let mut device =
-            Found { inputs, place, translation: &mut translations[place.file], tables };
-        let is_described =
-            places.len() <= DESCRIBED_MOST || highest.is_some_and(|it| std::ptr::eq(it, place));
-        let found =
-            if is_described { device.all() } else { device.out_of_memory().into_iter().collect() };
-        findings.extend(found.into_iter().map(|finding| format!("{label}{finding}")));
+    // Who reads of one process knows its name.
+    let files = if last.is_some() { 1 } else { inputs.len() };
+    let names: Vec<String> = match shown[..] {
+        [_] => vec![String::new()],
+        _ => shown.iter().map(|place| name_of(inputs, files, place)).collect(),
+    };
+    let peak = |&number: &usize| shown[number].track.lifetimes.peak_bytes;
+    let highest = (0..shown.len()).rev().max_by_key(peak);
+    let is_crowd = shown.len() > DESCRIBED_MOST;
+    if let (true, Some(highest)) = (is_crowd, highest) {
+        findings.push(format!(
+            "{}: the highest peak of {}; of the others only what several have in common and failed allocations are listed here.",
+            names[highest],
+            shown.len(),
+        ));
     }
-    if let (true, Some(highest)) = (places.len() > DESCRIBED_MOST, highest) {
-        let of = label_of(inputs, highest);
-        findings.insert(
-            0,
-            format!(
-                "{of}the highest peak of {}; of the others only failed allocations are listed here.",
-                places.len(),
-            ),
-        );
+    let mut found = Vec::new();
+    for (whose, &place) in shown.iter().enumerate() {
+        let translation = &mut translations[place.file];
+        found.extend(Found { inputs, place, translation, tables, whose }.all());
     }
-    for input in inputs {
-        let label = if inputs.len() > 1 { format!("{}: ", input.name) } else { String::new() };
-        let found = segments_of_caches(&input.snapshot).into_iter().chain(what_is_missing(input));
-        findings.extend(found.map(|finding| format!("{label}{finding}")));
-    }
+    findings.extend(told_once(found, &names, |group| {
+        let is_highest = group.iter().any(|finding| Some(finding.whose) == highest);
+        !is_crowd || is_highest || group.len() > 1 || group[0].about.0 == OUT_OF_MEMORY
+    }));
+    findings.extend(files::findings(inputs));
     findings
 }
 
@@ -68,12 +69,12 @@ fn last_snapshot(inputs: &[Input]) -> Option<usize> {
 /// Of more devices than this only the one with the highest peak is described.
 const DESCRIBED_MOST: usize = 2;
 
-fn label_of(inputs: &[Input], place: &DeviceTrack) -> String {
+fn name_of(inputs: &[Input], files: usize, place: &DeviceTrack) -> String {
     let name = &inputs[place.file].name;
-    match (inputs.len(), inputs[place.file].snapshot.devices.len()) {
-        (1, _) => format!("Device {}: ", place.device),
-        (_, 1) => format!("{name}: "),
-        _ => format!("{name}, device {}: ", place.device),
+    match (files, inputs[place.file].snapshot.devices.len()) {
+        (1, _) => format!("Device {}", place.device),
+        (_, 1) => name.clone(),
+        _ => format!("{name}, device {}", place.device),
     }
 }
 
@@ -83,26 +84,37 @@ struct Found<'a, 'b> {
     place: &'a DeviceTrack,
     translation: &'a mut Translation<'b>,
     tables: &'a mut Tables,
+    whose: usize,
 }
+
+/// Which call site it is about, how much, and the sentence.
+type About = (Option<u32>, u64, String);
+
+const OUT_OF_MEMORY: &str = "out of memory";
 
 /// A call site in words, and the totals of its stacks.
 struct Site {
+    number: u32,
     text: String,
     totals: Totals,
 }
 
 impl Found<'_, '_> {
-    fn all(&mut self) -> Vec<String> {
+    fn all(&mut self) -> Vec<Finding> {
         let sites = self.sites(self.place.track.lifetimes.last);
         let found = [
-            self.peak(&sites),
-            self.out_of_memory(),
-            self.never_freed(&sites),
-            self.grows(),
-            self.temporary(&sites),
-            self.fragmentation(),
+            ("peak", self.peak(&sites)),
+            (OUT_OF_MEMORY, self.out_of_memory()),
+            ("never freed", self.never_freed(&sites)),
+            ("grows", self.grows()),
+            ("temporary", self.temporary(&sites)),
+            ("fragmentation", self.fragmentation()),
         ];
-        found.into_iter().flatten().collect()
+        let whose = self.whose;
+        let found = found.into_iter().filter_map(|(kind, found)| Some((kind, found?)));
+        let finding =
+            |(kind, (site, weight, text))| Finding { whose, about: (kind, site), weight, text };
+        found.map(finding).collect()
     }
 
     /// All call sites, with what they hold at a moment.
@@ -116,7 +128,11 @@ impl Found<'_, '_> {
         let mut sites: Vec<_> = by_site.into_iter().collect();
         sites.sort_unstable_by_key(|&(site, _)| site);
         let named = sites.into_iter();
-        named.map(|(site, totals)| Site { text: self.tables.site_text(site), totals }).collect()
+        let named = named.map(|(number, totals)| {
+            let text = self.tables.site_text(number);
+            Site { number, text, totals }
+        });
+        named.collect()
     }
 
     /// The time since the start.
@@ -131,7 +147,7 @@ impl Found<'_, '_> {
         self.place.track.times_us.len() > 1
     }
 
-    fn peak(&self, sites: &[Site]) -> Option<String> {
+    fn peak(&self, sites: &[Site]) -> Option<About> {
         let track = &self.place.track;
         let (moment, held) = (track.page_moment(track.lifetimes.peak), track.lifetimes.peak_bytes);
         let most = most(sites, |totals| totals.peak_bytes)?;
@@ -139,19 +155,21 @@ impl Found<'_, '_> {
             true => ("Peak: ", format!(", {} after start", self.time_of(moment))),
             false => ("", String::new()),
         };
-        Some(format!(
+        let text = format!(
             "{begin}{} live{when}; {} of it from {}; {} reserved.",
             bytes(held),
             share(most.totals.peak_bytes, held),
             most.text,
             bytes(track.reserved_at(moment)),
-        ))
+        );
+        Some((Some(most.number), held, text))
     }
 
-    fn out_of_memory(&mut self) -> Option<String> {
+    fn out_of_memory(&mut self) -> Option<About> {
         let first = *self.place.track.ooms.first()?;
         let sites = self.sites(first.moment);
         let holder = most(&sites, |totals| totals.live_bytes);
+        let site = holder.map(|site| site.number);
         let holder = holder.map(|site| {
             format!("; largest holder: {}, {}", site.text, bytes(site.totals.live_bytes))
         });
@@ -160,20 +178,22 @@ impl Found<'_, '_> {
             1 => format!("A {asked} allocation failed"),
             number => format!("{} failed, the first of {asked}", plural(number, "allocation")),
         };
-        Some(format!(
+        let text = format!(
             "{failed}, {} after start, with {} free on the device{}.",
             self.time_of(first.event + 1),
             bytes(first.free_bytes),
             holder.unwrap_or_default(),
-        ))
+        );
+        Some((site, first.requested_bytes, text))
     }
 
-    fn never_freed(&self, sites: &[Site]) -> Option<String> {
+    fn never_freed(&self, sites: &[Site]) -> Option<About> {
         if !self.has_history() {
             return None; // frees are unknown
         }
         let Some(most) = most(sites, |totals| totals.end_bytes) else {
-            return Some("Every block was freed before the snapshot was taken.".to_string());
+            let text = "Every block was freed before the snapshot was taken.";
+            return Some((None, 0, text.to_string()));
         };
         let (held, blocks) = sum(sites, |totals| (totals.end_bytes, totals.end_count));
         let share = match most.totals.end_bytes {
@@ -189,12 +209,13 @@ impl Found<'_, '_> {
             _ => "never freed",
         };
         let blocks = plural(blocks, "block");
-        let (held, from) = (bytes(held), &most.text);
-        Some(format!("{blocks}, {held}, {were} {fate}: {share} from {from}."))
+        let (all, from) = (bytes(held), &most.text);
+        let text = format!("{blocks}, {all}, {were} {fate}: {share} from {from}.");
+        Some((Some(most.number), held, text))
     }
 
     /// The call site that leaks blocks in nearly all parts of the run.
-    fn grows(&mut self) -> Option<String> {
+    fn grows(&mut self) -> Option<About> {
         let track = &self.place.track;
         let (begin, end) = (*track.times_us.first()?, *track.times_us.last()?);
         let part_us = (end - begin) / PARTS + 1;
@@ -210,14 +231,15 @@ impl Found<'_, '_> {
             left.parts.count_ones() >= GROWING_PARTS_LEAST && left.blocks >= GROWING_BLOCKS_LEAST
         });
         let (site, left) = growing.max_by_key(|&(site, Left { bytes, .. })| (bytes, site))?;
-        let (site, held) = (self.tables.site_text(site), bytes(left.bytes));
+        let (name, held) = (self.tables.site_text(site), bytes(left.bytes));
         let blocks = plural(left.blocks, "block");
-        Some(format!(
-            "{site} keeps growing: {blocks}, {held}, allocated throughout the run, none freed."
-        ))
+        let text = format!(
+            "{name} keeps growing: {blocks}, {held}, allocated throughout the run, none freed."
+        );
+        Some((Some(site), left.bytes, text))
     }
 
-    fn temporary(&self, sites: &[Site]) -> Option<String> {
+    fn temporary(&self, sites: &[Site]) -> Option<About> {
         let most = most(sites, |totals| totals.temporary_count)?;
         let (_, number) = sum(sites, |totals| (totals.temporary_bytes, totals.temporary_count));
         let (_, all) = sum(sites, |totals| (totals.allocated_bytes, totals.allocated_count));
@@ -225,7 +247,7 @@ impl Found<'_, '_> {
         if number < TEMPORARY_COUNT_LEAST || number < all / TEMPORARY_SHARE_LEAST {
             return None;
         }
-        Some(format!(
+        let text = format!(
             "{} of {} allocations ({}) were temporary, freed with at most {OTHERS_BETWEEN_MAX} other \
              allocation in between: most ({}) from {}.",
             count(number),
@@ -233,19 +255,21 @@ impl Found<'_, '_> {
             share(number, all),
             count(most.totals.temporary_count),
             most.text,
-        ))
+        );
+        Some((Some(most.number), number, text))
     }
 
-    fn fragmentation(&self) -> Option<String> {
+    fn fragmentation(&self) -> Option<About> {
         let segments = &self.inputs[self.place.file].snapshot.devices[self.place.device].segments;
         let usage = Usage::of_all(segments);
         let (split, reserved) = (usage.stuck_bytes, usage.reserved_bytes);
         (split > reserved / FRAGMENTATION_SHARE_LEAST).then(|| {
             let (free, all, share) = (bytes(split), bytes(reserved), share(split, reserved));
-            format!(
+            let text = format!(
                 "Fragmentation: {free} of the {all} reserved at the end ({share}) are free, but lie \
                  between blocks in use."
-            )
+            );
+            (None, split, text)
         })
     }
 }
@@ -280,23 +304,4 @@ fn sum(sites: &[Site], numbers: impl Fn(&Totals) -> (u64, u64)) -> (u64, u64) {
     sites.iter().map(|site| numbers(&site.totals)).fold((0, 0), |sums, numbers| {
         (sums.0.saturating_add(numbers.0), sums.1.saturating_add(numbers.1))
     })
-}
-
-fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
-    let snapshot = &input.snapshot;
-    let lost = match snapshot.settings.dropped {
-        Dropped::Count(0) | Dropped::Unknown => None,
-        Dropped::Count(lost) => Some(format!(
-            "The recording dropped its oldest {} (max_entries): what was before is not shown.",
-            if lost == 1 { "entry".to_string() } else { format!("{} entries", count(lost)) },
-        )),
-    };
-    let no_history = snapshot.devices.iter().all(|device| device.entries.len() <= 1);
-    let how = match snapshot.is_ours() {
-        true => "record:all records every allocation",
-        false => "torch.cuda.memory._record_memory_history() has PyTorch record every allocation",
-    };
-    let no_history =
-        no_history.then(|| format!("The file has no history, only what was live: {how}."));
-    lost.into_iter().chain(no_history)
 }

@@ -11,6 +11,7 @@
 
 // From snapshots to the data of the page.
 mod columns;
+mod files;
 mod findings;
 mod frameworks;
 mod head;
@@ -20,6 +21,7 @@ mod segments;
 mod sites;
 mod tables;
 mod text;
+mod together;
 mod track;
 
 // The page around them.

@@ -55,6 +55,13 @@ impl Made {
         });
     }
 
+    /// In what range the last entry was, and which of it was entered anew.
+    pub fn within(&mut self, range: &str, entered: u8) {
+        let range = self.snapshot.texts.add(range);
+        let last = self.snapshot.devices[0].entries.last_mut().expect("an entry");
+        (last.user_metadata, last.entered) = (range, entered);
+    }
+
     /// A block that is allocated and never freed, in a segment of its own.
     pub fn keep(&mut self, address: u64, bytes: u64, stack: StackId) {
         self.entry(Action::Alloc, address, bytes, stack);
@@ -104,10 +111,14 @@ pub fn small() -> Made {
     let (base, other) = (0x7f00_0000_0000, 0x7f00_0000_0000 + 64 * MIB);
     made.entry(Action::SegmentAlloc, base, 20 * MIB, keeps);
     made.entry(Action::Alloc, base, 3 * MIB, keeps);
+    made.within("load", 1);
     made.entry(Action::Alloc, base + 3 * MIB, 8 * MIB, passes);
+    made.within("step/forward", 1);
     made.entry(Action::OutOfMemory, 5 * MIB, 4096 * MIB, passes);
     made.entry(Action::Free, base + 3 * MIB, 8 * MIB, none);
+    made.within("step", 0);
     made.entry(Action::Alloc, base + 3 * MIB, MIB, passes);
+    made.within("step", 1);
     made.entry(Action::FreeRequested, base + 3 * MIB, MIB, none);
     made.entry(Action::FreeCompleted, base + 3 * MIB, MIB, none);
     made.entry(Action::Free, other, 2 * MIB, none);

@@ -1,0 +1,46 @@
+//! What a reader should know of the files themselves: what is not in them, and what a framework kept from being seen.
+
+use cachealloc_analysis::model::Dropped;
+use cachealloc_text::count;
+
+use crate::frameworks::segments_of_caches;
+use crate::inputs::Input;
+use crate::tables::Numbered;
+use crate::together::{Finding, told_once};
+
+pub(crate) fn findings(inputs: &[Input]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (whose, input) in inputs.iter().enumerate() {
+        let found = segments_of_caches(&input.snapshot).into_iter().chain(what_is_missing(input));
+        texts.extend(found.map(|text| (whose, text)));
+    }
+    let mut numbers = Numbered::default();
+    let found = texts.into_iter().map(|(whose, text)| {
+        let about = ("file", Some(numbers.number(text.clone())));
+        Finding { whose, about, weight: 0, text }
+    });
+    let names: Vec<String> = match inputs {
+        [_] => vec![String::new()],
+        _ => inputs.iter().map(|input| input.name.clone()).collect(),
+    };
+    told_once(found.collect(), &names, |_| true)
+}
+
+fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
+    let snapshot = &input.snapshot;
+    let lost = match snapshot.settings.dropped {
+        Dropped::Count(0) | Dropped::Unknown => None,
+        Dropped::Count(lost) => Some(format!(
+            "The recording dropped its oldest {} (max_entries): what was before is not shown.",
+            if lost == 1 { "entry".to_string() } else { format!("{} entries", count(lost)) },
+        )),
+    };
+    let no_history = snapshot.devices.iter().all(|device| device.entries.len() <= 1);
+    let how = match snapshot.is_ours() {
+        true => "record:all records every allocation",
+        false => "torch.cuda.memory._record_memory_history() has PyTorch record every allocation",
+    };
+    let no_history =
+        no_history.then(|| format!("The file has no history, only what was live: {how}."));
+    lost.into_iter().chain(no_history)
+}
