@@ -28,7 +28,7 @@ pub(crate) fn of(
             "{files} snapshots of one process; the findings are those of the last, {name}."
         ));
     }
-    // Who reads of one process knows its name.
+    // Of one process no name is needed.
     let files = if last.is_some() { 1 } else { inputs.len() };
     let names: Vec<String> = match shown[..] {
         [_] => vec![String::new()],

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 pub(crate) struct Finding {
     /// Whose it is: the index of its name.
     pub whose: usize,
-    /// What it says and of which call site: of two that agree in this, one is enough.
+    /// What it says and of which call site.
     pub about: (&'static str, Option<u32>),
-    /// How much it is about. Of several the largest is told.
+    /// How much it is about: of several that are alike in this, too, the largest is told.
     pub weight: u64,
     pub text: String,
 }
@@ -20,16 +20,29 @@ pub(crate) fn told_once(
     is_told: impl Fn(&[Finding]) -> bool,
 ) -> Vec<String> {
     let mut groups: Vec<Vec<Finding>> = Vec::new();
-    let mut known = HashMap::new();
+    let mut known: HashMap<_, Vec<usize>> = HashMap::new();
     for finding in found {
-        let group = *known.entry(finding.about).or_insert(groups.len());
-        if group == groups.len() {
-            groups.push(Vec::new());
+        let numbers = known.entry(finding.about).or_default();
+        let alike =
+            numbers.iter().find(|&&group| are_alike(groups[group][0].weight, finding.weight));
+        match alike {
+            Some(&group) => groups[group].push(finding),
+            None => {
+                numbers.push(groups.len());
+                groups.push(vec![finding]);
+            }
         }
-        groups[group].push(finding);
     }
     groups.iter().filter(|group| is_told(group)).map(|group| told(group, names)).collect()
 }
+
+/// Figures that are further apart are what a reader looks for.
+fn are_alike(one: u64, other: u64) -> bool {
+    one.abs_diff(other) <= one.max(other) / ALIKE_SHARE
+}
+
+/// One in so many.
+const ALIKE_SHARE: u64 = 10;
 
 fn told(group: &[Finding], names: &[String]) -> String {
     let (first, others) = (&group[0], &group[1..]);
@@ -44,7 +57,7 @@ fn told(group: &[Finding], names: &[String]) -> String {
     let figures = if others.iter().all(|other| other.text == first.text) {
         String::new()
     } else {
-        format!(" These are the figures of {}.", names[largest.whose])
+        format!(" These are the figures of {}, the largest.", names[largest.whose])
     };
     format!("{begin}{}{figures}", largest.text)
 }

@@ -99,12 +99,16 @@ fn what_several_files_have_in_common_is_told_once() {
     let both = alone.iter().map(|finding| format!("rank0 and rank1: {finding}"));
     assert_eq!(sentences(&written(&[rank(0, 0), rank(1, 0)])), both.collect::<Vec<_>>());
     // One has the higher peak, from the same call site.
-    let found = sentences(&written(&[rank(0, 0), rank(1, 100 * MIB)]));
+    let found = sentences(&written(&[rank(0, 0), rank(1, 11 * MIB)]));
     let peaks: Vec<_> = found.iter().filter(|finding| finding.contains("Peak: ")).collect();
-    let wanted = "rank0 and rank1: Peak: 103 MiB live, 90 us after start; 97 % of it from user/app.py:7 (passing); \
-                  22.0 MiB reserved. These are the figures of rank1.";
+    let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 79 % of it from user/app.py:7 (passing); \
+                  22.0 MiB reserved. These are the figures of rank1, the largest.";
     assert_eq!(peaks, [wanted]);
     assert_eq!(found.len(), 4, "{found:?}");
+    // A much higher one is not the same.
+    let found = sentences(&written(&[rank(0, 0), rank(1, 100 * MIB)]));
+    assert!(found[0].starts_with("rank0: Peak: 13.0 MiB"), "{found:?}");
+    assert!(found[4].starts_with("rank1: Peak: 103 MiB"), "{found:?}");
     // Another call site is another finding; what files lack is told once, too.
     let mut others = [rank(0, 0), rank(1, 0)];
     for input in &mut others {
