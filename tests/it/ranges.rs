@@ -60,7 +60,10 @@ entered = [(entry['user_metadata'], entry['range_entered']) for entry in entries
 steps = 4 * [('step/forward', 1), ('step/backward', 2)]
 assert entered[:10] == [('load', 1), *steps, ('worker', 1)], entered
 assert (entered[10], entered[11][1], len(entered)) == (('main', 1), 1, 12), entered
-ranges = [begin.said.get('range') for begin, _ in perfetto.slices(*perfetto.read('perfetto'))]
+slices = [begin for begin, _ in perfetto.slices(*perfetto.read('perfetto'))]
+passes = [begin.name for begin in slices if begin.category == 'range']
+assert [passes.count(range) for range in ('load', 'step', 'step/backward', 'worker')] == [1, 4, 4, 1], passes
+ranges = [begin.said.get('range') for begin in slices if begin.category == 'app']
 assert (ranges.count('step/forward'), ranges.count(None)) == (4, 2), ranges
 profile = gzip.open('pprof').read()
 assert profile.count(b'step/forward') == profile.count(b'worker') == 1

@@ -79,12 +79,12 @@ def judge(path):
     tracks, events = read(path)
     held, open_now, seen = collections.Counter(), {}, 0
     for event in events:
-        if event.kind == BEGIN:
+        if event.kind == BEGIN and event.category not in ("range", "annotation"):
             site = tracks[event.track]
             assert site.name == event.name and tracks[site.parent].name == f"blocks of {event.category}"
             held[f"held by {event.category}"] += event.said["bytes"]
             open_now[event.track] = event
-        elif event.kind == END:
+        elif event.kind == END and event.track in open_now:
             begun = open_now.pop(event.track)
             held[f"held by {begun.category}"] -= begun.said["bytes"]
         elif event.kind == COUNTER and tracks[event.track].name != "reserved":

@@ -1,6 +1,6 @@
 //! A trace for Perfetto (<https://ui.perfetto.dev>), as its own protobuf: of each device what is held by library and
-//! what is reserved, over time, a slice for each block from its allocation to its free, and a mark where a request was
-//! refused.
+//! what is reserved, over time, a slice for each block from its allocation to its free, one for each pass through a range
+//! of the program, and a mark where a request was refused.
 
 mod blocks;
 mod schema;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use super::{Bounded, number};
 use crate::model::{Action, Device, Snapshot};
 use crate::names::Names;
-use crate::{Lifetimes, Moment, reserved_over_time};
+use crate::{Lifetimes, Moment, Passes, reserved_over_time};
 use blocks::blocks;
 use schema::{TrackEvent, Type};
 use trace::{Kind, ROOT, Trace};
@@ -26,6 +26,7 @@ pub fn perfetto(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         blocks(&mut trace, snapshot, &names, device, &Lifetimes::of(device), track)?;
         reserved(&mut trace, device, track)?;
         shortages(&mut trace, device, track)?;
+        passes(&mut trace, snapshot, device, track)?;
     }
     annotations(&mut trace, snapshot, &mut tracks)
 }
@@ -69,7 +70,28 @@ fn shortages<W: Write>(trace: &mut Trace<W>, device: &Device, track: u64) -> io:
     Ok(())
 }
 
-/// Each name on a track of its own: those of several threads need not be nested.
+/// Each range on a track of its own: those of several threads need not be nested.
+fn passes<W: Write>(
+    trace: &mut Trace<W>,
+    snapshot: &Snapshot,
+    device: &Device,
+    track: u64,
+) -> io::Result<()> {
+    let passes = Passes::of(device, &snapshot.texts);
+    let track_of = |range: &String| trace.track(track, Kind::Annotations, range);
+    let tracks = passes.ranges.iter().map(track_of).collect::<io::Result<Vec<u64>>>()?;
+    for pass in &passes.all {
+        let track = tracks[pass.range as usize];
+        let mut event = TrackEvent::of(track, Type::SliceBegin);
+        event.category_iids = vec![trace.category("range")];
+        event.name_iid = trace.name(&passes.ranges[pass.range as usize]);
+        trace.event(time_of(device, pass.begin + 1), event)?;
+        trace.event(time_of(device, pass.end), TrackEvent::of(track, Type::SliceEnd))?;
+    }
+    Ok(())
+}
+
+/// The same of what the program named otherwise.
 fn annotations<W: Write>(
     trace: &mut Trace<W>,
     snapshot: &Snapshot,

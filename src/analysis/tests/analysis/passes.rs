@@ -64,7 +64,7 @@ fn each_time_a_range_is_entered() {
 fn what_cannot_be_known_is_taken_as_it_is() {
     let found = passes(&[("step/a", 0), ("step", 3), ("step", 200), ("step", 1)]);
     assert_eq!(found, is(&[("step", 0, 3), ("step/a", 0, 1), ("step", 3, 4)]));
-    let deep = vec!["x"; PASS_DEPTH_MAX + 3].join("/");
+    let deep = ["x"; PASS_DEPTH_MAX + 3].join("/");
     assert_eq!(passes(&[(&deep, 1)]).len(), PASS_DEPTH_MAX);
 }
 
