@@ -37,7 +37,7 @@ def make(command, folder, name, *snapshots):
 
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
-    ranks = [report_snapshots.train(20 + 4 * rank, rank) for rank in range(2)]
+    ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
     ranges = report_snapshots.train(12, 0, ranges=True)
     reserved, reserved_moments = report_snapshots.reservations(7, 600)
     reports = {

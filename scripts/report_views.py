@@ -208,10 +208,13 @@ def test_ranks(page):
     page.check(page.run('document.title') == 'train.py', 'the program is not named')
     page.check(page.run("!document.getElementById('pick').hidden"), 'there is no selector of ranks')
     whole = page.run('report.story.total[report.story.events]')
+    ranges = lambda: page.run("['#ranges', '#ranges > p:nth-of-type(2)', '#lane'].map(each => !document.querySelector(each).hidden)")
+    page.check(ranges() == [True, True, False], f'of several ranks the section of ranges, its hint and the lane are {ranges()}')
     parts = []
     for value in page.run("[...document.querySelectorAll('#pick option')].map(option => option.value).slice(1)"):
         page.pick('#pick select', value)
         parts.append(page.run('report.story.total[report.story.events]'))
+        page.check(ranges() == [True, False, True], f'of one rank they are {ranges()}')
     page.check(len(parts) == 2 and sum(parts) == whole, f'ranks do not add up: {parts} and {whole}')
     page.pick('#pick select', 'all')
     page.check(page.run("document.getElementById('compare-from').value") == 'file0', 'files are not compared')

@@ -24,6 +24,7 @@ class Ranges {
     section.append(element('p', {class: 'soft'}, 'What was live after the last entry of a range, less what was live before its first, each time that the ' +
       'program went through it: what stays from one time to the next is what it grows by.'));
     const grew = (key, title, more = {}) => ({key, title, number: row => row[key], show: row => growth_text(row[key]), ...more});
+    this.hint = section.appendChild(element('p', {}, 'Each device has ranges of its own: choose one above, at "Show".'));
     this.table = new Table(section, [
       {key: 'range', title: 'Range', text: true, show: row => row.name},
       count_column('times', 'Times'),
@@ -37,7 +38,9 @@ class Ranges {
     this.story = story;
     const rows = new Map();
     story.passes.forEach(pass => (rows.get(pass.range) ?? rows.set(pass.range, []).get(pass.range)).push(pass));
-    this.section.hidden = document.getElementById('nav-ranges').hidden = rows.size === 0;
+    this.hint.hidden = story.tracks.length === 1;
+    const has_any = story.tracks.some(({pass}) => pass.begin.length > 0);
+    this.section.hidden = document.getElementById('nav-ranges').hidden = !has_any;
     this.table.set([...rows].map(([range, passes]) => {
       const sorted = passes.map(({grew}) => grew).sort((left, right) => left - right);
       return {

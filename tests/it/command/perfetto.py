@@ -75,19 +75,25 @@ def slices(tracks, events):
 
 
 def judge(path):
-    """Whether counters say what the slices come to, all the way to the end."""
+    """Whether counters say what the slices come to, all the way to the end, and sites have no more tracks than they need."""
     tracks, events = read(path)
     held, open_now, seen = collections.Counter(), {}, 0
+    at_once, most = collections.Counter(), collections.Counter()
     for event in events:
         if event.kind == BEGIN and event.category not in ("range", "annotation"):
             site = tracks[event.track]
             assert site.name == event.name and tracks[site.parent].name == f"blocks of {event.category}"
             held[f"held by {event.category}"] += event.said["bytes"]
             open_now[event.track] = event
+            at_once[site] += 1
+            most[site] = max(most[site], at_once[site])
         elif event.kind == END and event.track in open_now:
             begun = open_now.pop(event.track)
+            at_once[tracks[event.track]] -= 1
             held[f"held by {begun.category}"] -= begun.said["bytes"]
         elif event.kind == COUNTER and tracks[event.track].name != "reserved":
             assert event.value == held[tracks[event.track].name], (event, held)
             seen += 1
+    sites = {event.track for event in events if event.kind == BEGIN and event.category not in ("range", "annotation")}
+    assert collections.Counter(tracks[track] for track in sites) == most, "idle tracks are not used"
     return seen, len(slices(tracks, events))
