@@ -43,6 +43,8 @@ static void phases(void) {
         OK(cuMemAlloc(&block, 100 * KIB));
         OK(cuMemFree(block));
         cachealloc_range_pop();
+        push("nothing"); // is left again before the next entry
+        cachealloc_range_pop();
         keep(8 * KIB);
         cachealloc_range_pop();
     }
