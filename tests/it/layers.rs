@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files in the largest circle of each crate: it may only shrink.
-const LARGEST_CIRCLES: [(&str, usize); 11] = [
+const LARGEST_CIRCLES: [(&str, usize); 12] = [
     ("text", 1),
     ("core", 5),
     ("options", 1),
@@ -16,6 +16,7 @@ const LARGEST_CIRCLES: [(&str, usize); 11] = [
     ("python", 1),
     ("preload", 3),
     ("analysis", 2),
+    ("fit", 1),
     ("report", 1),
     ("cli", 3),
 ];

@@ -1,0 +1,73 @@
+//! All that is said of one device of a snapshot.
+
+use cachealloc_analysis::model::{Device, Snapshot};
+use cachealloc_analysis::{Lifetimes, reserved_over_time, shortages};
+use cachealloc_options::{Config, parse};
+
+use crate::memory::Room;
+use crate::requests::Requests;
+use crate::sets::{OptionSet, worth_trying};
+use crate::tries::{Try, Verdict, room_of, try_all, verdict};
+use crate::unknowns::unknowns;
+
+/// What is asked of a history.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Empty: all that are worth trying.
+    pub sets: &'a [OptionSet],
+    /// The memory of a device. None: what there was when the last request of the history failed, if any did.
+    pub device_bytes: Option<u64>,
+    /// Whether requests that failed must be served.
+    pub with_failed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct DeviceFit {
+    pub requests: Requests,
+    /// What the recorded run had reserved at most.
+    pub recorded_reserved_bytes: u64,
+    /// What it has to fit into.
+    pub room: Option<Room>,
+    /// Whether it does.
+    pub verdict: Option<Verdict>,
+    /// The best first.
+    pub tries: Vec<Try>,
+    pub unknowns: Vec<String>,
+}
+
+impl DeviceFit {
+    pub fn of(snapshot: &Snapshot, device: &Device, question: Question) -> DeviceFit {
+        let lifetimes = Lifetimes::of(device);
+        let requests = Requests::of(snapshot, device, &lifetimes, question.with_failed);
+        let then = question.with_failed.then(|| room_then(snapshot, device, &lifetimes)).flatten();
+        let room = question.device_bytes.map(Room::Device).or(then);
+        let room_for = |config: &Config| match room {
+            Some(Room::Device(bytes)) => room_of(config, Some(bytes)),
+            Some(room) => room,
+            None => room_of(config, None),
+        };
+        let usual = match question.sets {
+            [] => worth_trying(requests.largest_bytes()),
+            _ => Vec::new(),
+        };
+        let sets = if usual.is_empty() { question.sets } else { &usual };
+        let tries = try_all(&requests, sets, room_for);
+        let verdict = room.and_then(Room::bytes).map(|bytes| verdict(&requests, &tries, bytes));
+        let recorded_reserved_bytes = reserved_over_time(device).into_iter().max().unwrap_or(0);
+        let unknowns = unknowns(snapshot, device, &lifetimes, &requests);
+        DeviceFit { requests, recorded_reserved_bytes, room, verdict, tries, unknowns }
+    }
+}
+
+/// What the process had or could have had when its last request failed: the limit of its options, else all that was
+/// reserved and free. None: nothing failed, or its limit was a share of a device of which the size is not known.
+fn room_then(snapshot: &Snapshot, device: &Device, lifetimes: &Lifetimes) -> Option<Room> {
+    let last = shortages(device, lifetimes).pop()?;
+    let conf = snapshot.setting("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
+    let limit = parse(conf).0.limit;
+    match limit.bytes {
+        Some(bytes) => Some(Room::Limit(bytes)),
+        None if limit.fraction < 1.0 => None,
+        None => Some(Room::Device(last.reserved_bytes.saturating_add(last.device_free_bytes))),
+    }
+}

@@ -1,0 +1,32 @@
+//! On how small a device a recorded run would complete, and under which options.
+//!
+//! A history says what a program asked for and gave back, in order ([`Requests`]). That goes through the allocator
+//! of the library once more ([`replay()`]), with memory that is only counted ([`Room`]), as the library itself would
+//! ask a driver for it. So there is one allocator, and what is said here of a run is what it would do.
+//!
+//! The promise: a result is of requests that are all known, and what is not known is listed beside it
+//! ([`DeviceFit::unknowns`]), not guessed. Nothing here looks at a clock or a device.
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+
+mod requests;
+
+mod memory;
+mod replay;
+
+mod smallest;
+
+mod sets;
+mod tries;
+
+mod unknowns;
+
+mod device_fit;
+
+pub use device_fit::{DeviceFit, Question};
+pub use memory::Room;
+pub use replay::{Outcome, replay};
+pub use requests::{Asked, Requests, Step};
+pub use sets::OptionSet;
+pub use smallest::{Smallest, smallest};
+pub use tries::{Try, Verdict};

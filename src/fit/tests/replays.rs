@@ -1,0 +1,139 @@
+//! Requests made by hand, through the allocator.
+
+use cachealloc_fit::{Asked, Outcome, Requests, Room, replay};
+use cachealloc_options::{Config, parse};
+
+const MIB: u64 = 1 << 20;
+
+fn plain(bytes: u64) -> Asked {
+    Asked { bytes, stream: 0, by_driver: false }
+}
+
+fn config(text: &str) -> Config {
+    let (config, problems) = parse(text);
+    assert_eq!(problems, []);
+    config
+}
+
+fn completes(requests: &Requests, options: &str, room: Room) -> bool {
+    replay(requests, &config(options), room).completes()
+}
+
+/// Allocated and freed in pairs, one after the other.
+fn pairs(asked: &[Asked]) -> Requests {
+    let mut requests = Requests::default();
+    for one in asked {
+        let number = requests.allocate(*one).expect("it asks for something");
+        match one.stream {
+            0 => requests.free(number),
+            _ => requests.free_on_stream(number),
+        }
+    }
+    requests
+}
+
+#[test]
+fn what_is_freed_serves_again() {
+    let requests = pairs(&[plain(32 * MIB), plain(32 * MIB), plain(32 * MIB)]);
+    assert_eq!(requests.peak_bytes(), 32 * MIB);
+    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    let wanted = Outcome {
+        failed_at: None,
+        peak_reserved_bytes: 32 * MIB,
+        held_then_bytes: 32 * MIB,
+        driver_calls: 1,
+    };
+    assert_eq!(outcome, wanted);
+    assert_eq!(outcome.fragmentation(), 0.0);
+    // For the third request what is there has to go back.
+    let requests = pairs(&[plain(32 * MIB), plain(48 * MIB)]);
+    assert_eq!(replay(&requests, &Config::default(), Room::Limit(48 * MIB)).driver_calls, 3);
+    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    assert_eq!((outcome.peak_reserved_bytes, outcome.held_then_bytes), (80 * MIB, 48 * MIB));
+    assert_eq!(outcome.fragmentation(), 0.4);
+}
+
+#[test]
+fn a_limit_counts_bytes_and_a_device_pages() {
+    let requests = pairs(&[plain(3 * MIB)]);
+    assert!(completes(&requests, "", Room::Limit(3 * MIB)));
+    assert!(!completes(&requests, "", Room::Device(3 * MIB)));
+    assert!(completes(&requests, "", Room::Device(4 * MIB)));
+    assert!(!completes(&requests, "", Room::Limit(3 * MIB - 1)));
+    let failed = replay(&requests, &Config::default(), Room::Limit(MIB));
+    assert_eq!(failed.failed_at, Some(0));
+    // Small ones share a page.
+    let mut small = Requests::default();
+    (0..4).for_each(|_| _ = small.allocate(plain(MIB / 2)));
+    assert!(completes(&small, "", Room::Device(2 * MIB)));
+    assert!(completes(&small, "expandable_segments:true", Room::Device(2 * MIB)));
+}
+
+/// It is not kept for others, and others give way to it.
+#[test]
+fn what_the_driver_serves_goes_back_to_it() {
+    let by_driver = Asked { by_driver: true, ..plain(32 * MIB) };
+    let requests = pairs(&[by_driver, plain(32 * MIB), by_driver]);
+    let outcome = replay(&requests, &Config::default(), Room::Limit(32 * MIB));
+    assert_eq!((outcome.failed_at, outcome.driver_calls), (None, 6));
+    assert_eq!(replay(&requests, &Config::default(), Room::Plenty).peak_reserved_bytes, 64 * MIB);
+}
+
+/// Another stream gets it where there is nothing else.
+#[test]
+fn streams_keep_what_they_freed() {
+    let on = |stream| Asked { stream, ..plain(32 * MIB) };
+    let reserved = |requests: &Requests, room| {
+        let outcome = replay(requests, &Config::default(), room);
+        assert!(outcome.completes());
+        outcome.peak_reserved_bytes
+    };
+    let (one, two) = (pairs(&[on(1), on(1)]), pairs(&[on(1), on(2)]));
+    assert_eq!(reserved(&one, Room::Plenty), 32 * MIB);
+    assert_eq!(reserved(&two, Room::Limit(32 * MIB)), 32 * MIB);
+}
+
+/// So of what it leaves, a plain request takes what fits best.
+#[test]
+fn a_plain_free_comes_behind_all_streams() {
+    let mut requests = Requests::default();
+    let on_stream = requests.allocate(Asked { stream: 1, ..plain(32 * MIB) }).expect("bytes");
+    let plainly = requests.allocate(plain(40 * MIB)).expect("bytes");
+    requests.free_on_stream(on_stream);
+    requests.free(plainly);
+    requests.allocate(plain(32 * MIB));
+    requests.allocate(plain(40 * MIB));
+    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    assert_eq!(outcome.peak_reserved_bytes, 72 * MIB);
+}
+
+#[test]
+fn red_zones_count() {
+    let requests = pairs(&[plain(12 * MIB)]);
+    assert!(completes(&requests, "", Room::Limit(12 * MIB)));
+    assert!(!completes(&requests, "red_zone:512", Room::Limit(12 * MIB - 1)));
+    assert_eq!(
+        replay(&requests, &config("red_zone:512"), Room::Plenty).peak_reserved_bytes,
+        14 * MIB
+    );
+}
+
+/// A file may say anything.
+#[test]
+fn no_numbers_are_too_large() {
+    for options in ["", "expandable_segments:true", "max_split_size_mb:128"] {
+        for bytes in [u64::MAX, 1 << 63, 1 << 60, 1 << 50, 1 << 43, 1 << 42, 1 << 40] {
+            let mut requests = Requests::default();
+            (0..5000).for_each(|_| _ = requests.allocate(plain(bytes)));
+            assert!(!completes(&requests, options, Room::Plenty), "{options} {bytes}");
+            let by_turns = pairs(&vec![plain(bytes); 20_000]);
+            assert_eq!(
+                completes(&by_turns, options, Room::Plenty),
+                bytes <= 1 << 42,
+                "{options} {bytes}"
+            );
+        }
+    }
+    assert_eq!(Requests::default().allocate(plain(0)), None);
+    assert!(completes(&Requests::default(), "", Room::Device(0)));
+}

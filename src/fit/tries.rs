@@ -1,0 +1,114 @@
+//! One run under many sets of options: what each needs, and what that means for a device.
+
+use std::cmp::Reverse;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use cachealloc_core::policy::MIB;
+use cachealloc_options::Config;
+
+use crate::memory::Room;
+use crate::replay::{Outcome, replay};
+use crate::requests::Requests;
+use crate::sets::OptionSet;
+use crate::smallest::{Smallest, smallest};
+
+/// What one set of options comes to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Try {
+    pub set: OptionSet,
+    /// In the room that was asked for.
+    pub outcome: Outcome,
+    /// The smallest `gpu_memory_limit_mb`. None: it completes with none.
+    pub limit: Option<Smallest>,
+    /// The smallest memory of a device that is there for these requests, from that limit on.
+    pub device: Option<Smallest>,
+}
+
+/// What the tries mean for the room that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// With the set of options at this index: the defaults, else the best.
+    Fits(usize),
+    /// It holds less at its peak, but it completes with no set of options that was tried.
+    FitsWithNone,
+    /// It holds more than that at its peak: no options help.
+    CannotFit,
+}
+
+/// The smallest sizes are found to this part of what is held, or to a MiB.
+const UNITS_COUNT: u64 = 1024;
+/// How many steps may be replayed for larger sizes alone.
+const LARGER_STEPS_MAX: usize = 2_000_000;
+const LARGER_COUNT_MAX: usize = 12;
+
+/// The room of a device of this size, or of one that is not known, with a limit that the options have themselves.
+pub(crate) fn room_of(config: &Config, device_bytes: Option<u64>) -> Room {
+    let limit_bytes = match device_bytes {
+        Some(bytes) => config.limit.on(bytes).filter(|limit| *limit < bytes),
+        None => config.limit.bytes,
+    };
+    match (limit_bytes, device_bytes) {
+        (Some(bytes), _) => Room::Limit(bytes),
+        (None, Some(bytes)) => Room::Device(bytes),
+        (None, None) => Room::Plenty,
+    }
+}
+
+/// The sets that complete first, then by their smallest limit, what they reserve, and their calls to the driver.
+/// `room`: what there is, by the options of a set.
+pub(crate) fn try_all(
+    requests: &Requests,
+    sets: &[OptionSet],
+    room: impl Fn(&Config) -> Room + Sync,
+) -> Vec<Try> {
+    let next = AtomicUsize::new(0);
+    let found: Mutex<Vec<(usize, Try)>> = Mutex::default();
+    let work = || {
+        while let Some((index, set)) =
+            sets.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let tried = try_one(requests, set, room(&set.config));
+            found.lock().expect("no thread panics").push((index, tried));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(sets.len());
+    thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let mut found = found.into_inner().expect("no thread panics");
+    found.sort_by_key(|(index, tried)| {
+        let limit_bytes = tried.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
+        let Outcome { peak_reserved_bytes, driver_calls, .. } = tried.outcome;
+        let completes = Reverse(tried.outcome.completes());
+        (completes, limit_bytes, peak_reserved_bytes, driver_calls, *index)
+    });
+    found.into_iter().map(|(_, tried)| tried).collect()
+}
+
+fn try_one(requests: &Requests, set: &OptionSet, room: Room) -> Try {
+    let completes = |room| replay(requests, &set.config, room).completes();
+    let held_bytes = requests.peak_bytes();
+    let unit_bytes = (held_bytes / UNITS_COUNT / MIB).max(1) * MIB;
+    let steps_count = requests.steps().len().max(1);
+    let larger_count = (LARGER_STEPS_MAX / steps_count).clamp(2, LARGER_COUNT_MAX) as u32;
+    let smallest = |least_bytes, room: fn(u64) -> Room| {
+        smallest(least_bytes, unit_bytes, larger_count, |bytes| completes(room(bytes)))
+    };
+    let limit = smallest(held_bytes, Room::Limit);
+    // Pages of a device hold no more than as many bytes of a limit.
+    let device = limit.as_ref().and_then(|limit| smallest(limit.bytes, Room::Device));
+    Try { outcome: replay(requests, &set.config, room), limit, device, set: set.clone() }
+}
+
+/// Of tries in the order of `try_all`, in a room of so many bytes.
+pub(crate) fn verdict(requests: &Requests, tries: &[Try], room_bytes: u64) -> Verdict {
+    let completes = |tried: &Try| tried.outcome.completes();
+    // Where nothing has to be changed, nothing better is asked for.
+    let defaults = |tried: &Try| completes(tried) && tried.set.text.is_empty();
+    match tries.iter().position(defaults).or_else(|| tries.iter().position(completes)) {
+        Some(index) => Verdict::Fits(index),
+        None if requests.peak_bytes() > room_bytes => Verdict::CannotFit,
+        None => Verdict::FitsWithNone,
+    }
+}

@@ -1,0 +1,78 @@
+//! What a history does not say, and what follows for a result.
+
+use cachealloc_analysis::Lifetimes;
+use cachealloc_analysis::model::{Action, Device, Dropped, PoolId, Snapshot};
+use cachealloc_text::{bytes, count, plural};
+
+use crate::requests::Requests;
+
+/// In sentences, without a capital letter and without a full stop.
+pub(crate) fn unknowns(
+    snapshot: &Snapshot,
+    device: &Device,
+    lifetimes: &Lifetimes,
+    requests: &Requests,
+) -> Vec<String> {
+    let mut unknowns = vec![
+        "what contexts, kernels and other processes take of the device comes on top: no history has it".to_string(),
+    ];
+    let lives = &lifetimes.all;
+    let before: Vec<_> = lives.iter().filter(|life| !life.begin_known).collect();
+    let before_bytes = before.iter().fold(0, |sum: u64, life| sum.saturating_add(life.bytes));
+    match snapshot.settings.dropped {
+        Dropped::Count(dropped @ 1..) => unknowns.push(format!(
+            "the oldest {} entries are lost: the peak may have been before",
+            count(dropped)
+        )),
+        Dropped::Unknown if !before.is_empty() => unknowns.push(
+            "the history begins late, or its oldest entries are lost: the peak may have been before"
+                .to_string(),
+        ),
+        _ if snapshot.setting("recorded_from_start") == Some("false") => {
+            unknowns.push("recording began late: the peak may have been before".to_string());
+        }
+        _ => {}
+    }
+    if !before.is_empty() {
+        unknowns.push(format!(
+            "{} ({}) are allocated first, because their allocation is not in the history: how they lay is not known",
+            plural(before.len() as u64, "block"),
+            bytes(before_bytes)
+        ));
+    }
+    if lifetimes.disagreements_count > 0 {
+        unknowns.push(format!(
+            "the history does not explain {}: it has gaps",
+            plural(lifetimes.disagreements_count, "block")
+        ));
+    }
+    let late = device.entries.iter().filter(|entry| entry.action == Action::FreeCompleted).count();
+    if late > 0 {
+        unknowns.push(format!(
+            "{} waited for work: its memory is free again where the recorded run noticed, which may be earlier or \
+             later elsewhere",
+            plural(late as u64, "free")
+        ));
+    }
+    if requests.has_streams() {
+        unknowns.push(
+            "where a request finds nothing else, the work on a stream is taken to be over: how long it runs is not known"
+                .to_string(),
+        );
+    }
+    if device.entries.iter().any(|entry| entry.pool != PoolId::DEFAULT)
+        || device.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT)
+    {
+        unknowns.push(
+            "memory of CUDA graphs counts as any other: how long a graph keeps it is not known"
+                .to_string(),
+        );
+    }
+    if requests.failed_count() > 0 {
+        unknowns.push(format!(
+            "{} failed in the recorded run and must be served here: what would have followed is not known",
+            plural(requests.failed_count(), "request")
+        ));
+    }
+    unknowns
+}
