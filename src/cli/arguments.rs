@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, doctor, limit, man, options, record, recover, report, run,
-    snapshot, stats, top, top_sites, trim,
+    Result, completions, convert, diff, doctor, fit, limit, man, options, record, recover, report,
+    run, snapshot, stats, top, top_sites, trim,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
@@ -30,6 +30,7 @@ pub(crate) enum Command {
     Report(report::Arguments),
     TopSites(top_sites::Arguments),
     Diff(diff::Arguments),
+    Fit(fit::Arguments),
     Convert(convert::Arguments),
     Options(options::Arguments),
     Completions(completions::Arguments),
@@ -52,6 +53,7 @@ impl Command {
             Command::Report(arguments) => report::run(arguments),
             Command::TopSites(arguments) => top_sites::run(arguments),
             Command::Diff(arguments) => diff::run(arguments),
+            Command::Fit(arguments) => fit::run(arguments),
             Command::Convert(arguments) => convert::run(arguments),
             Command::Options(arguments) => options::run(arguments),
             Command::Completions(arguments) => completions::run(arguments),

@@ -224,7 +224,7 @@ pub(crate) fn json_of_changes(
 type Written = std::io::Result<()>;
 
 /// Each site has its whole stack, so a small file may say a lot.
-fn done(written: Written, text: Vec<u8>) -> Result<String> {
+pub(super) fn done(written: Written, text: Vec<u8>) -> Result<String> {
     let why =
         |error| Failure::new(format!("cannot write JSON: {error}")).next("show fewer with -n");
     written.map_err(why)?;
@@ -247,7 +247,7 @@ fn devices<W: std::io::Write>(json: &mut Json<W>, aggregate: &Aggregate) -> Writ
     })
 }
 
-fn whose<W: std::io::Write>(
+pub(super) fn whose<W: std::io::Write>(
     json: &mut Json<W>,
     common: &Snapshot,
     names: &Names,
@@ -260,7 +260,11 @@ fn whose<W: std::io::Write>(
     json.key("where")?.text(&place(common, names, site))
 }
 
-fn stack<W: std::io::Write>(json: &mut Json<W>, common: &Snapshot, stack: StackId) -> Written {
+pub(super) fn stack<W: std::io::Write>(
+    json: &mut Json<W>,
+    common: &Snapshot,
+    stack: StackId,
+) -> Written {
     json.list(common.frames_of(stack), |json, frame| {
         let filename = common.texts.get(frame.filename);
         json.object(|json| {

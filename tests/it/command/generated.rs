@@ -9,9 +9,9 @@ use cachealloc_tests::root;
 use super::cachealloc;
 use crate::snapshots::Place;
 
-const SUBCOMMANDS: [&str; 11] = [
+const SUBCOMMANDS: [&str; 12] = [
     "run", "doctor", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report",
-    "options",
+    "fit", "options",
 ];
 
 #[test]

@@ -99,6 +99,8 @@ fn json_is_what_the_schema_says() {
     for group in ["stack", "range"] {
         check("diff", &said(&place, &format!("diff 2.pickle 5.pickle --json --group {group}")));
     }
+    check("fit", &said(&place, "fit 2.pickle --json"));
+    check("fit", &said(&place, "fit 5.pickle --json"));
     for record in ["all", "off"] {
         let running = busy(&format!("record:{record},snapshot:/dev/null/no,log:quiet"));
         let process = running.child.id();
