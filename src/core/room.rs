@@ -11,9 +11,10 @@
 //! a limit so low that a single segment for several could be too much, no large requests share one.
 //!
 //! A program whose sizes never repeat would pay that call for each request, for ever. So the calls are counted:
-//! 512 while it grows, then one for each 4,096 requests. More are worth it only where the holes would take more
-//! than half of the *slack*, which is what the program's peak so far leaves of 31/32 of the room: it will come to
-//! that peak again, in the next step of a training run.
+//! 512 while it grows, then one for each 4,096 requests, and 16 for each refusal, which shows that memory is
+//! short. More are worth it only where the holes would take more than half of the *slack*, which is what the
+//! program's peak so far leaves of 31/32 of the room: it will come to that peak again, in the next step of a
+//! training run.
 //!
 //! What the driver refuses shows how large the room is now: other processes may hold the rest. What it gives
 //! beyond that shows that they have gone.
@@ -26,10 +27,11 @@ const HOLES_PART: u64 = 512;
 const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
 const SLACK_PART: u64 = 2;
-/// So many calls to the driver may be made although free memory could have served, and one more for
-/// each so many requests.
+/// So many calls to the driver may be made although free memory could have served, one more for each so many
+/// requests, and so many more for each refusal.
 const SPARED_COUNT: u64 = 512;
 const REQUESTS_PER_SPARED: u64 = 4096;
+const SPARED_PER_REFUSAL: u64 = 16;
 
 #[derive(Clone, Default)]
 pub(crate) struct Room {
@@ -40,6 +42,7 @@ pub(crate) struct Room {
     /// So much of it is reserved that holes count.
     is_saved: bool,
     spared_count: u64,
+    refusals_count: u64,
 }
 
 impl Room {
@@ -58,6 +61,7 @@ impl Room {
 
     /// The driver has refused what would have come to so many bytes.
     pub(crate) fn is_below(&mut self, bytes: u64) {
+        self.refusals_count += 1;
         self.bytes = self.bytes.map(|room_bytes| room_bytes.min(bytes));
     }
 
@@ -82,7 +86,8 @@ impl Room {
         holes_bytes: u64,
         active_bytes_peak: u64,
     ) -> bool {
-        let counted_max = SPARED_COUNT + requests_count / REQUESTS_PER_SPARED;
+        let earned_count = requests_count / REQUESTS_PER_SPARED;
+        let counted_max = SPARED_COUNT + earned_count + self.refusals_count * SPARED_PER_REFUSAL;
         self.spared_count < counted_max || self.are_holes_harmful(holes_bytes, active_bytes_peak)
     }
 

@@ -38,6 +38,19 @@ impl Program {
         }
     }
 
+    /// Others hold the rest of the device.
+    fn is_refused(&mut self, bytes: u64) {
+        let mut request = Request::new(bytes, Requester::Context);
+        loop {
+            match self.allocator.poll(&mut request) {
+                Step::OutOfMemory => return,
+                Step::Release(_) => {}
+                Step::Reserve { .. } => self.allocator.reserve_failed(&mut request),
+                step => panic!("{step:?} for {bytes} bytes"),
+            }
+        }
+    }
+
     fn free(&mut self, block: Allocation) {
         self.allocator.free(block.block, Ready::Everywhere);
     }
@@ -147,6 +160,18 @@ fn requests_that_could_share_are_counted_as_well() {
     }
     let calls_count = program.calls_count() - before;
     assert!((512..620).contains(&calls_count), "{calls_count} calls");
+}
+
+/// Memory is short then, whatever the holes are.
+#[test]
+fn calls_are_earned_by_a_refusal() {
+    let mut program = Program::new();
+    program.alloc(ROOM_BYTES / 2);
+    program.train(50, ROOM_BYTES / 4);
+    assert!(!program.is_spared_a_cut());
+    program.is_refused(ROOM_BYTES / 32 * 15);
+    let spared_count = (0..100).take_while(|_| program.is_spared_a_cut()).count();
+    assert!((15..=48).contains(&spared_count), "{spared_count}");
 }
 
 #[test]
