@@ -2,7 +2,8 @@
 """Replays real allocation traces through the library on the simulated driver and prints peak reserved / peak live,
 beside PyTorch's allocator and plain cudaMalloc, with ordinary and with expandable segments; and, as multiples of peak
 live, the smallest gpu_memory_limit_mb and the smallest device on which the trace still completes. Exit code 1 if a
-trace needs more than PyTorch does, or fails with more memory than the smallest.
+trace needs more than PyTorch does, or fails with more memory than the smallest. With --repeat N instead: the calls to
+the driver of N times the trace, all freed at each end, with limits near what is live, as a training run has them.
 """
 import argparse
 import csv
@@ -21,6 +22,7 @@ STATISTICS = pathlib.Path(tempfile.gettempdir()) / f"bench-traces-{os.getpid()}.
 DEVICE_MIB = 32768
 # More memory must not make a program fail: so many sizes up to this multiple of what is live are tried.
 LARGER_COUNT, LARGER_TO = 12, 1.35
+REPEATED_RATIOS = [1.01, 1.02, 1.03, 1.04, 1.05, 1.07, 1.1]
 
 
 def run(options, trace, conf, device_mib=DEVICE_MIB):
@@ -62,14 +64,56 @@ def smallest(completes, live, reserved):
     return works, [size for size in larger if size > works and not completes(size)]
 
 
+def repeated(trace, count):
+    """The trace so many times, each with names of its own."""
+    events = [line.split() for line in trace.read_text().splitlines() if line[:2] in ("a ", "f ")]
+    lines = []
+    for number in range(count):
+        alive = {}
+        for what, name, *size in events:
+            if what == "a":
+                alive[name] = None
+            elif name not in alive:
+                continue
+            else:
+                del alive[name]
+            lines.append(" ".join([what, f"{number}.{name}", *size]))
+        lines += [f"f {number}.{name}" for name in reversed(alive)]
+    return "\n".join(lines) + "\n"
+
+
+def calls_when_repeated(options, names):
+    print(f"{'calls to the driver, by limit / live':36}" + "".join(f"{ratio:>8}" for ratio in REPEATED_RATIOS))
+    with tempfile.NamedTemporaryFile("w+", suffix=".txt") as file:
+        for name in names:
+            file.seek(0)
+            file.truncate()
+            file.write(repeated(TRACES / f"{name}.txt", options.repeat))
+            file.flush()
+            trace = pathlib.Path(file.name)
+            live, _ = replay(options, trace, [])
+            cells = []
+            for ratio in REPEATED_RATIOS:
+                completes = within(options, trace, [], limit=int(live * ratio))
+                devices = json.loads(STATISTICS.read_text())["devices"].values()
+                calls = sum(device["num_device_alloc"] for device in devices)
+                cells.append(f"{calls if completes else 'fails':>8}")
+            print(f"{name:36}{''.join(cells)}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lib", type=pathlib.Path, default=ROOT / "target/release/libcachealloc.so")
     parser.add_argument("--sim", type=pathlib.Path, default=ROOT / "target/release/sim")
     parser.add_argument("--replay", type=pathlib.Path, default=ROOT / "target/release/replay")
     parser.add_argument("--conf", default="", help="further options, as in CACHEALLOC_CONF")
+    parser.add_argument("--repeat", type=int, metavar="N")
     parser.add_argument("traces", nargs="*")
     options = parser.parse_args()
+    if options.repeat:
+        names = [row["trace"] for row in csv.DictReader(open(TRACES / "reference.csv"))]
+        calls_when_repeated(options, [name for name in names if name in (options.traces or names)])
+        return 0
     worse = 0
     kinds = {"ordinary": [], "expandable": ["expandable_segments:true"]}
     reserved_head = " ".join(f"{head:>10}" for head in [*kinds, "PyTorch", "native"])
