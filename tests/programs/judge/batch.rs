@@ -126,8 +126,8 @@ impl Campaign<'_> {
             found[numbers[*place]].extend(alone);
         }
         if let Some(place) = suspects.first().filter(|_| !shown) {
-            let (program, native) = programs[*place];
-            let first = native.differences(program, conf, &runs[*place]).into_iter().next();
+            let first =
+                machine.differences(&programs, conf, &runs).remove(*place).into_iter().next();
             let finding = first.map(|finding| Finding {
                 kind: format!("{BEHIND_OTHERS}{}", finding.kind),
                 detail: format!("{} (a batch from seed {})", finding.detail, programs[0].0.seed),

@@ -7,6 +7,7 @@ use crate::log::{Record, Seen};
 use crate::run::Ran;
 
 /// What a program does natively, as far as it is the same however long its kernels take.
+#[derive(Clone)]
 pub struct Native {
     pub seen: Seen,
     /// Lines on which all native runs agree.
@@ -42,7 +43,7 @@ impl Native {
             let in_capture = |record: &&Record| {
                 let op = op_at(program, record.line);
                 record.code == NOT_IN_CAPTURES
-                    && op.is_some_and(|op| op.requests() || op == Op::Free)
+                    && op.is_some_and(|op| op.requests() || matches!(op, Op::Free | Op::FreeAsync))
             };
             if ran.seen.values().any(|record| in_capture(&record)) {
                 // The library serves it, and says so.

@@ -19,6 +19,7 @@ mod compare;
 mod ending;
 mod generate;
 mod grammar;
+mod judgement;
 mod log;
 mod play;
 mod run;

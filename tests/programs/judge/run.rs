@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::compare::{Finding, Native};
+use crate::compare::Native;
 use crate::ending::Ending;
 use crate::grammar::Program;
 use crate::log::{self, Seen};
@@ -43,14 +43,14 @@ pub struct Ran {
 
 /// How one run is made.
 #[derive(Clone, Default)]
-struct How<'a> {
-    pace: Option<Pace>,
-    simulated: bool,
+pub struct How<'a> {
+    pub pace: Option<Pace>,
+    pub simulated: bool,
     /// The settings of the library; None: without it.
-    conf: Option<&'a str>,
+    pub conf: Option<&'a str>,
     /// For each program.
-    refused: Vec<String>,
-    frees_do_not_wait: bool,
+    pub refused: Vec<String>,
+    pub frees_do_not_wait: bool,
 }
 
 /// What is known of a program without the library.
@@ -125,41 +125,6 @@ impl Machine {
         self.run_all(programs, &How { pace, simulated: !self.gpu, ..How::default() })
     }
 
-    /// What differs under the library with these settings; None: it promises nothing here.
-    pub fn judge(
-        &self,
-        program: &Program,
-        baseline: &Baseline,
-        conf: &str,
-    ) -> Option<Vec<Finding>> {
-        let native = baseline.under(conf)?;
-        let ran = self.under_library(&[(program, native)], conf).remove(0);
-        Some(native.differences(program, conf, &ran))
-    }
-
-    /// Runs under the library, one program after the other in one process. What the process as a whole has
-    /// said is in each.
-    pub fn under_library(&self, programs: &[(&Program, &Native)], conf: &str) -> Vec<Ran> {
-        let refused = |(program, native): &(&Program, &Native)| {
-            let lines: Vec<String> = native.refused(program).iter().map(usize::to_string).collect();
-            lines.join(",")
-        };
-        let first = programs[0].0;
-        let pace = match (first.seed + conf.len() as u64) % 3 {
-            0 => Pace::Mixed(first.seed + 1),
-            _ => Pace::Slow,
-        };
-        let how = How {
-            pace: Some(pace),
-            simulated: !self.gpu,
-            conf: Some(conf),
-            refused: programs.iter().map(refused).collect(),
-            ..How::default()
-        };
-        let programs: Vec<&Program> = programs.iter().map(|(program, _)| *program).collect();
-        self.run_all(&programs, &how)
-    }
-
     /// The functions of the driver that a program calls natively, by symbol.
     pub fn calls(&self, program: &Program) -> Vec<String> {
         let how = How { pace: Some(Pace::Instant), simulated: true, ..How::default() };
@@ -178,7 +143,7 @@ impl Machine {
     }
 
     /// Programs of one theme, one after the other in one process.
-    fn run_all(&self, programs: &[&Program], how: &How<'_>) -> Vec<Ran> {
+    pub fn run_all(&self, programs: &[&Program], how: &How<'_>) -> Vec<Ran> {
         std::fs::create_dir_all(&self.scratch).expect("the scratch folder is writable");
         let numbered = |name: &str, number: usize| self.file(&format!("{name}.{number}"));
         let (report, out, err) = (self.file("report"), self.file("stdout"), self.file("stderr"));
