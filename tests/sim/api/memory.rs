@@ -4,7 +4,7 @@ use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
 use crate::model::memory::Kind;
-use crate::model::op::{BIRTH, FREE, Work};
+use crate::model::op::Work;
 use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use crate::model::world::config;
 
@@ -126,7 +126,8 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
 
 /// A free must come after all accesses, by what the call has waited for or before.
 fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
-    let (access, source) = end_of(call, address, bytes);
+    let access = Access { start: address, bytes, kind: AccessKind::Write };
+    let source = Source { name: call.name, op: 0, stream: HOST_STREAM };
     let world = call.world();
     let mut clock = world.host.clock.clone();
     let chains = world.host.chains.clone();
@@ -137,24 +138,13 @@ fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     world.host.clock = clock;
 }
 
-fn end_of(call: &Call, start: DevicePtr, bytes: u64) -> (Access, Source) {
-    let access = Access { start, bytes, kind: AccessKind::Write };
-    (access, Source { name: call.name, op: 0, stream: HOST_STREAM })
-}
-
 /// The driver assumes that all accesses are over, and waits for none: a program that frees while some are
-/// not is not valid. What comes later is ordered behind the free all the same.
-fn judge_end(call: &mut Call, address: DevicePtr, bytes: u64) {
-    let (access, source) = end_of(call, address, bytes);
+/// not is not valid. Judged when the free is over, since what was submitted before may not have run yet.
+fn judge_end(call: &mut Call, allocation: u64) {
     let world = call.world();
     let mut clock = world.host.clock.clone();
-    let chains = world.host.chains.clone();
-    let epoch = world.chains.advance(&chains, &mut clock);
-    // The free of an earlier owner, behind which it was given on, and the request are no accesses.
-    let races = world.shadow.clone().access(access, source, epoch, &clock);
-    for race in races.iter().filter(|race| ![FREE, BIRTH].contains(&race.first.name)) {
-        world.report.race(race);
-    }
+    let epoch = world.chains.advance(&world.host.chains, &mut clock);
+    world.judged_frees.insert(allocation, (epoch, clock));
 }
 
 pub fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
@@ -173,13 +163,12 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let context = call.context()?;
     let at = call.ns();
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
-    let bytes = found.bytes;
     let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
+    let allocation = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     if config().frees_are_judged {
-        judge_end(call, address, bytes);
+        judge_end(call, allocation);
     }
     let world = call.world();
-    let allocation = world.memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     let op = world.mark_context_with(context, Work::Release { allocation }, at)?;
     world.pool_free(pool, (address, block_bytes), 0, 0, op);
     Ok(())

@@ -12,8 +12,8 @@ use super::callbacks::{self, Job};
 use super::clock::ChainSet;
 use super::kernels::Builtin;
 use super::memory::{Kind, Standing};
-use super::op::{Deps, Op, OpRef, Phase, Work};
-use super::shadow::{Access, AccessKind, Source};
+use super::op::{BIRTH, Deps, FREE, Op, OpRef, Phase, Work};
+use super::shadow::{Access, AccessKind, HOST_STREAM, Race, Source};
 use super::world::{World, config};
 use crate::abi::Code;
 
@@ -193,6 +193,9 @@ impl World {
 
     fn run_effects(&mut self, op: &OpRef) {
         let accesses = op.work.accesses(&self.memory);
+        if let Work::Release { allocation } = op.work {
+            self.judge_free(allocation, &accesses);
+        }
         let mut clock = op.state().clock.clone();
         if let Some((address, _)) = awaited_word(&op.work) {
             // The operation that set the flag comes before us; if none did, the host has.
@@ -212,6 +215,19 @@ impl World {
             }
         }
         self.after_effects(op);
+    }
+
+    /// Whether the host knew that all accesses were over when it freed this pool memory by `cuMemFree`.
+    fn judge_free(&mut self, allocation: u64, ends: &[Access]) {
+        let Some((epoch, clock)) = self.judged_frees.remove(&allocation) else { return };
+        let source = Source { name: "cuMemFree", op: 0, stream: HOST_STREAM };
+        // The free of an earlier owner, behind which it was given on, and the request are no accesses.
+        let counts = |race: &&Race| ![FREE, BIRTH].contains(&race.first.name);
+        let mut shadow = self.shadow.clone();
+        for end in ends {
+            let races = shadow.access(*end, source, epoch, &clock);
+            races.iter().filter(counts).for_each(|race| self.report.race(race));
+        }
     }
 
     fn after_effects(&mut self, op: &OpRef) {

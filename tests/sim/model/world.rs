@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use super::array::Array;
 use super::backing::Backing;
 use super::capture::Captures;
-use super::clock::{ChainSet, Chains, Clock};
+use super::clock::{ChainSet, Chains, Clock, Epoch};
 use super::context::Context;
 use super::engine::Engine;
 use super::event::Event;
@@ -47,6 +47,8 @@ pub struct World {
     pub pool_births: HashMap<u64, OpRef>,
     /// With `SIM_FREES_WAIT=0`: what would have waited.
     pub frees_not_waited_for: Vec<OpRef>,
+    /// With `SIM_FREES_JUDGED`: what the host knew at a `cuMemFree` of pool memory, by allocation.
+    pub judged_frees: HashMap<u64, (Epoch, Clock)>,
     /// Freed on a stream (an id), which was not synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
@@ -157,6 +159,7 @@ impl World {
             device_pools,
             pool_births: HashMap::new(),
             frees_not_waited_for: Vec::new(),
+            judged_frees: HashMap::new(),
             freed_in_order: Vec::new(),
             physical: Slab::new(tag::PHYSICAL),
             backing: Backing::default(),

@@ -53,6 +53,35 @@ fn an_address_hides_in_copied_data() {
     outcome.clean();
 }
 
+/// Of stream-ordered memory that `cuMemFree` frees the driver assumes that all work is over.
+#[test]
+fn pool_memory_is_freed_before_its_work_has_begun() {
+    let test = "pool_memory_is_freed_before_its_work_has_begun";
+    let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
+        let s = d.stream().unwrap();
+        let x = d.alloc_async(N as usize, s).unwrap();
+        d.launch("delay", s, &[MS]).unwrap();
+        d.launch("fill", s, &[x, N, 1, MS]).unwrap();
+        d.free(x).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: fill");
+}
+
+#[test]
+fn pool_memory_is_freed_behind_a_wait() {
+    let test = "pool_memory_is_freed_behind_a_wait";
+    let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
+        let s = d.stream().unwrap();
+        let x = d.alloc_async(N as usize, s).unwrap();
+        d.launch("fill", s, &[x, N, 1, MS]).unwrap();
+        d.synchronize_stream(s).unwrap();
+        d.free(x).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.clean();
+}
+
 #[test]
 fn memory_is_used_after_its_free() {
     let outcome = child("memory_is_used_after_its_free", &[], |d| {
