@@ -89,7 +89,11 @@ impl Allocator {
             return None;
         }
         let whole = self.keeps_whole(request, block_bytes);
-        let id = self.best_fit(request, block_bytes, whole)?;
+        let Some(id) = self.best_fit(request, block_bytes, whole) else {
+            // A block that must be a segment of its own is not made of parts.
+            let own = if whole { None } else { self.join_own(request, block_bytes) };
+            return own.map(|id| self.take(id, block_bytes, request.requested_bytes, true));
+        };
         self.remove_free(id);
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
@@ -253,7 +257,7 @@ impl Allocator {
     }
 
     /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
-    fn is_choosy(&self, block_bytes: u64) -> bool {
+    pub(crate) fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
         (self.pressure || self.room.is_saved())
             && !is_small(block_bytes)
@@ -270,10 +274,14 @@ impl Allocator {
     fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
         let block = self.blocks.at(id.0);
         let whole = !block.is_split() && !block.expandable && block.private.is_none();
-        let pressed = self.pressure && self.policy.is_much_larger(block.bytes, block_bytes);
-        whole
-            && (pressed || self.is_cut_too_much(block.bytes, block_bytes))
-            && self.may_spare(block.bytes - block_bytes)
+        whole && self.is_cut_spared(block.bytes, block_bytes)
+    }
+
+    /// Whether a segment of so many bytes had better not be cut.
+    pub(crate) fn is_cut_spared(&self, segment_bytes: u64, block_bytes: u64) -> bool {
+        let pressed = self.pressure && self.policy.is_much_larger(segment_bytes, block_bytes);
+        (pressed || self.is_cut_too_much(segment_bytes, block_bytes))
+            && self.may_spare(segment_bytes - block_bytes)
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.

@@ -1,4 +1,8 @@
-//! Memory that other streams still use, for a request that can be put behind them.
+//! Memory that streams still use, for a request that is put behind that.
+//!
+//! Note [Own neighbours]. What a stream has freed is its own at once, and each such block waits for its own event until
+//! then: joined, the earlier would wait for the later one's, and not be back when it natively is. So neighbours of a
+//! stream become one block only for a request of that stream which none of them serves alone.
 //!
 //! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when
 //! an event is complete. A stream-ordered request that finds no other memory may have it before that: its first
@@ -12,11 +16,11 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::{Block, State, Tag};
 use crate::policy::exact_block_bytes;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Allocation, BlockId, EventId, Ready, Requester, Step};
+use crate::types::{Allocation, BlockId, EventId, Ready, Requester, SegmentId, Step, StreamId};
 
 /// Neighbours that together are large enough.
 struct Neighbours {
@@ -43,7 +47,8 @@ impl Allocator {
     pub fn freed_on_streams_bytes(&self) -> u64 {
         let segments = self.segments.iter().filter(|(_, segment)| segment.private.is_none());
         let blocks = segments.flat_map(|(_, segment)| self.blocks_from(segment.first));
-        let blocks = blocks.map(|id| self.blocks.at(id.0)).filter(|block| may_be_ordered(block));
+        let blocks =
+            blocks.map(|id| self.blocks.at(id.0)).filter(|block| may_be_ordered(block, None));
         blocks.map(|block| block.bytes).sum()
     }
 
@@ -53,17 +58,43 @@ impl Allocator {
         self.free(allocation.block, Ready::NextBarrier);
     }
 
+    /// What the stream of the request has freed, and what is free beside it: one block for it, in no index.
+    #[cold]
+    pub(crate) fn join_own(&mut self, request: &Request, block_bytes: u64) -> Option<BlockId> {
+        let stream = stream_of(request)?;
+        let own = self.index(self.policy.pool_of(block_bytes), None).on_stream(stream, 0);
+        let mut segments: Vec<SegmentId> =
+            own.map(|(_, id)| self.blocks.at(id.0).segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        let cut = |id: &SegmentId| !self.is_spared_if_whole(*id, block_bytes, stream);
+        let segments = segments.into_iter().filter(cut);
+        // One alone was looked at before.
+        let window = self.window(segments, block_bytes, Some(stream), 2)?;
+        let (id, tags) = self.join_window(&window, block_bytes);
+        // On one stream the later event includes the earlier.
+        let last = match rule_holds(Rule::LaterEventStays) {
+            true => tags.into_iter().max_by_key(|tag| tag.sequence),
+            false => tags.into_iter().min_by_key(|tag| tag.sequence),
+        };
+        self.blocks.at_mut(id.0).state = last.map_or(State::Free, State::Tagged);
+        Some(id)
+    }
+
     pub(crate) fn order(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
-        let streams =
-            matches!(request.requester, Requester::Stream(_)) && request.private.is_none();
-        if !streams || !rule_holds(Rule::StreamComesBehindOthers) {
+        stream_of(request)?;
+        if !rule_holds(Rule::StreamComesBehindOthers) {
             return None;
         }
         let exact_bytes = exact_block_bytes(request.requested_bytes).min(block_bytes);
         let (window, block_bytes) = [block_bytes, exact_bytes]
             .into_iter()
-            .find_map(|bytes| Some((self.window(bytes)?, bytes)))?;
-        let (id, events) = self.join_window(&window, block_bytes);
+            .find_map(|bytes| Some((self.window_anywhere(bytes)?, bytes)))?;
+        let (id, tags) = self.join_window(&window, block_bytes);
+        let mut events: Vec<EventId> =
+            tags.into_iter().filter_map(|tag| tag.ready.event()).collect();
+        events.sort_unstable();
+        events.dedup();
         let taken = self.take(id, block_bytes, request.requested_bytes, true);
         if events.is_empty() {
             return Some(Step::Done(taken));
@@ -72,24 +103,53 @@ impl Allocator {
         Some(Step::Order(events))
     }
 
-    fn window(&self, block_bytes: u64) -> Option<Neighbours> {
+    fn window_anywhere(&self, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
-        let segments = self.segments.iter().filter(|(_, segment)| {
-            segment.pool == pool && segment.private.is_none() && segment.bytes >= block_bytes
+        let of_pool = self.segments.iter().filter(|(_, segment)| segment.pool == pool);
+        self.window(of_pool.map(|(number, _)| SegmentId(number)), block_bytes, None, 1)
+    }
+
+    /// Whether all of this segment is free for the stream, and had better stay whole.
+    fn is_spared_if_whole(&self, id: SegmentId, block_bytes: u64, stream: StreamId) -> bool {
+        let segment = self.segments.at(id.0);
+        let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
+        self.is_choosy(block_bytes)
+            && !segment.expandable
+            && blocks.all(|block| may_be_ordered(block, Some(stream)))
+            && self.is_cut_spared(segment.bytes, block_bytes)
+    }
+
+    /// So many at least in one of these segments, of what this stream has freed; None: of what any has.
+    fn window(
+        &self,
+        segments: impl Iterator<Item = SegmentId>,
+        block_bytes: u64,
+        stream: Option<StreamId>,
+        count_min: usize,
+    ) -> Option<Neighbours> {
+        let segments = segments.map(|id| self.segments.at(id.0));
+        let segments =
+            segments.filter(|segment| segment.private.is_none() && segment.bytes >= block_bytes);
+        let windows = segments.flat_map(|segment| self.windows(segment.first, block_bytes, stream));
+        let fitting = windows.filter(|window| {
+            window.count >= count_min && self.policy.fits(window.bytes, block_bytes)
         });
-        let windows = segments.flat_map(|(_, segment)| self.windows(segment.first, block_bytes));
-        let fitting = windows.filter(|window| self.policy.fits(window.bytes, block_bytes));
         fitting.min_by_key(|window| (window.sequence, window.bytes))
     }
 
     /// The shortest one that ends with each block of a segment.
-    fn windows(&self, first: BlockId, block_bytes: u64) -> Vec<Neighbours> {
+    fn windows(
+        &self,
+        first: BlockId,
+        block_bytes: u64,
+        stream: Option<StreamId>,
+    ) -> Vec<Neighbours> {
         let mut windows = Vec::new();
         let mut run: Vec<BlockId> = Vec::new();
         let mut bytes = 0;
         for id in self.blocks_from(first) {
             let block = self.blocks.at(id.0);
-            if !may_be_ordered(block) {
+            if !may_be_ordered(block, stream) {
                 run.clear();
                 bytes = 0;
                 continue;
@@ -111,14 +171,14 @@ impl Allocator {
         windows
     }
 
-    /// Makes one block of them, in no index, and returns what it waits for. What is left of the first one,
-    /// without which they would not do, goes on to wait for what that waited for.
-    fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<EventId>) {
+    /// Makes one free block of them, in no index, and returns what they waited for. What is left of the first
+    /// one, without which they would not do, goes on to wait for what that waited for.
+    fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<Tag>) {
         let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
-        let mut events = Vec::new();
+        let mut tags = Vec::new();
         for id in &ids {
             self.remove_free(*id);
-            events.extend(self.blocks.at(id.0).tag().and_then(|tag| tag.ready.event()));
+            tags.extend(self.blocks.at(id.0).tag());
         }
         let mut joined = window.first;
         let pool = self.blocks.at(joined.0).pool;
@@ -129,24 +189,33 @@ impl Allocator {
         for _ in 1..ids.len() {
             self.absorb_next(joined);
         }
-        // The events say for which stream it is free.
+        // Free for which request, the caller says.
         self.blocks.at_mut(joined.0).state = State::Free;
-        events.sort_unstable();
-        events.dedup();
-        (joined, events)
+        (joined, tags)
     }
 }
 
-fn may_be_ordered(block: &Block) -> bool {
+/// None: the request has no stream, or is for a private pool.
+fn stream_of(request: &Request) -> Option<StreamId> {
+    match request.requester {
+        Requester::Stream(stream) if request.private.is_none() => Some(stream),
+        _ => None,
+    }
+}
+
+/// Of what this stream has freed; None: of what any has.
+fn may_be_ordered(block: &Block, stream: Option<StreamId>) -> bool {
     // Blocks that a capture has joined lie beside those that every request may take.
     if block.private.is_some() {
         return false;
     }
-    let on_stream = |ready| matches!(ready, Ready::OnStream { .. });
-    let freed = match block.state {
-        State::Allocated => false,
-        State::Free => true,
-        State::Tagged(tag) => on_stream(tag.ready),
+    let freed = match (block.state, stream) {
+        (State::Allocated, _) => false,
+        (State::Free, _) => true,
+        (State::Tagged(Tag { ready: Ready::OnStream { stream: by, .. }, .. }), stream) => {
+            stream.is_none_or(|stream| stream == by)
+        }
+        (State::Tagged(_), _) => false,
     };
     freed && !block.exported
 }

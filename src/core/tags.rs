@@ -129,10 +129,10 @@ pub(crate) fn may_coalesce(left: Option<Tag>, right: Option<Tag>) -> bool {
     }
     match (left.map(|tag| tag.ready), right.map(|tag| tag.ready)) {
         (None, None) => true,
-        (
-            Some(Ready::OnStream { stream: left, .. }),
-            Some(Ready::OnStream { stream: right, .. }),
-        ) => left == right,
+        // What was cut from one block (Note [Own neighbours]).
+        (Some(left @ Ready::OnStream { .. }), Some(right @ Ready::OnStream { .. })) => {
+            left == right
+        }
         (Some(Ready::InPool { stream: left }), Some(Ready::InPool { stream: right })) => {
             left == right
         }
@@ -140,10 +140,8 @@ pub(crate) fn may_coalesce(left: Option<Tag>, right: Option<Tag>) -> bool {
     }
 }
 
-/// The tag of two coalesced blocks. On one stream the later event includes the earlier.
+/// The tag of two coalesced blocks.
 pub(crate) fn later(left: Option<Tag>, right: Option<Tag>) -> Option<Tag> {
     let (left, right) = (left?, right?);
-    let left_is_later = left.sequence > right.sequence;
-    let keep_left = if rule_holds(Rule::LaterEventStays) { left_is_later } else { !left_is_later };
-    Some(if keep_left { left } else { right })
+    Some(if left.sequence > right.sequence { left } else { right })
 }

@@ -14,6 +14,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_frees_in_a_relaxed_capture, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, async_block_freed_while_another_stream_is_busy, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, async_block_never_used_freed_plainly, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, async_block_of_two_frees_freed_plainly, machine = "SIM_MEMORY_MB=512"),
     hazard!(Always, another_stream_takes_what_one_has_freed, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_stream_takes_two_neighbours, machine = "SIM_MEMORY_MB=512"),
     hazard!(Always, other_kinds_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
@@ -148,6 +149,25 @@ fn async_block_never_used_freed_plainly(d: &Driver) -> Verdict {
     let q = d.alloc_async(40 * MIB, b)?;
     fill(d, b, q, 40 * MIB, 2, 0)?;
     ok_if(holds(d, q, 40 * MIB, 2)?, MIXED)
+}
+
+/// The same of a block that is made of what two frees on its stream gave: it is behind the later one.
+fn async_block_of_two_frees_freed_plainly(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let whole = d.alloc_async(56 * MIB, a)?;
+    d.free_async(whole, a)?;
+    let pair = [d.alloc_async(28 * MIB, a)?, d.alloc_async(28 * MIB, a)?];
+    d.alloc(448 * MIB)?;
+    d.synchronize()?;
+    fill(d, a, pair[0], 28 * MIB, 1, 1000)?;
+    d.free_async(pair[0], a)?;
+    fill(d, a, pair[1], 28 * MIB, 1, LATE)?;
+    d.free_async(pair[1], a)?;
+    let p = d.alloc_async(56 * MIB, a)?;
+    d.free(p)?;
+    let q = d.alloc_async(56 * MIB, b)?;
+    fill(d, b, q, 56 * MIB, 2, 0)?;
+    ok_if(holds(d, q, 56 * MIB, 2)?, MIXED)
 }
 
 /// The driver puts the new owner behind the free of the old one.

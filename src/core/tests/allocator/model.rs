@@ -59,6 +59,7 @@ impl Model {
             assert!(!shared, "{bytes:x?} is handed out while others may read {seen:x?}");
         }
         let mut rest = Vec::new();
+        let mut own_events = Vec::new();
         for waiting in self.waiting.drain(..) {
             if !overlap(&waiting.bytes, &bytes) {
                 rest.push(waiting);
@@ -72,6 +73,7 @@ impl Model {
                 _ => false,
             };
             assert!(own, "{bytes:x?} is handed out to {requester:?} in spite of {waiting:?}");
+            own_events.extend(waiting.ready.event());
             for part in [waiting.bytes.start..bytes.start, bytes.end..waiting.bytes.end] {
                 if part.start < part.end {
                     rest.push(Waiting { bytes: part, ..waiting });
@@ -79,6 +81,15 @@ impl Model {
             }
         }
         self.waiting = rest;
+        // On one stream the later event includes the earlier.
+        let last = own_events.pop();
+        let earlier = own_events.into_iter().filter(|event| Some(*event) != last);
+        let behind_earlier = earlier.into_iter().any(|event| allocation.behind == Some(event));
+        assert!(
+            !behind_earlier,
+            "{bytes:x?} is handed out behind {:?}, not {last:?}",
+            allocation.behind
+        );
         let captured = self.pools.iter_mut().find(|captured| Some(captured.pool) == private);
         match captured {
             Some(captured) => {

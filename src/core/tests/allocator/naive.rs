@@ -2,7 +2,8 @@
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocator, BlockState, Pool, PrivatePool, Ready, Requester, SegmentView,
+    Address, Allocator, BlockState, BlockView, Pool, PrivatePool, Ready, Requester, SegmentView,
+    StreamId,
 };
 
 /// The address of the block that the first poll has to hand out.
@@ -67,6 +68,40 @@ pub fn best_fit(
         }
     }
     best.map(|(_, _, _, address)| address)
+}
+
+/// Where else a request of a stream may be served: by what the stream has freed and what is free beside it, joined from
+/// the last of them on. Note [Own neighbours].
+pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<Address> {
+    let policy = allocator.policy();
+    let Some(wanted) = policy.block_bytes(bytes) else { return Vec::new() };
+    let small = wanted <= MIB && policy.chunk_bytes.is_none();
+    let pool = if small { Pool::Small } else { Pool::Large };
+    let mut found = Vec::new();
+    for segment in allocator.segments().filter(|segment| segment.pool == pool) {
+        let blocks: Vec<BlockView> = allocator.blocks(segment.id).collect();
+        for first in 0..blocks.len() {
+            let free = |block: &&BlockView| {
+                let own = match block.state {
+                    BlockState::Free(Ready::Everywhere) => true,
+                    BlockState::Free(Ready::OnStream { stream: by, .. }) => by == stream,
+                    _ => false,
+                };
+                own && block.private.is_none() && !block.exported
+            };
+            let mut bytes = 0;
+            for (count, block) in blocks[first..].iter().take_while(free).enumerate() {
+                bytes += block.bytes;
+                if bytes >= wanted {
+                    let end = block.address.0 + block.bytes;
+                    let starts = [end - wanted, blocks[first].address.0].map(Address);
+                    found.extend(starts.into_iter().filter(|_| count > 0));
+                    break;
+                }
+            }
+        }
+    }
+    found
 }
 
 /// Note [Room]: once a third of the room is reserved, the holes may take 1/512 of it.

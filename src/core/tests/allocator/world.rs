@@ -114,6 +114,7 @@ impl World {
         private: Option<PrivatePool>,
     ) -> (Option<Allocation>, Vec<Asked>) {
         let expected = naive::best_fit(&self.allocator, bytes, requester, private);
+        let joined = self.joined_of_own(bytes, requester, private);
         let retries = self.allocator.stats().num_alloc_retries;
         let mut request = request(bytes, requester, private);
         let mut asked = Vec::new();
@@ -128,7 +129,8 @@ impl World {
         let hit = found.filter(|_| at_once).map(|found| found.address);
         // What was free before the capture began may serve it, and is no hit.
         let adopted = private.is_some() && expected.is_none();
-        let right = hit == expected || adopted;
+        let joins = expected.is_none() && hit.is_some_and(|hit| joined.contains(&hit));
+        let right = hit == expected || adopted || joins;
         assert!(right || !self.judges_all, "{hit:?}, not {expected:?}, for {bytes}");
         found.iter().for_each(|found| self.check_whole(found));
         asked.extend(self.behind.take().map(Asked::Order));
@@ -138,14 +140,30 @@ impl World {
         (found, asked)
     }
 
+    fn joined_of_own(
+        &self,
+        bytes: u64,
+        requester: Requester,
+        private: Option<PrivatePool>,
+    ) -> Vec<Address> {
+        match requester {
+            Requester::Stream(stream) if private.is_none() => {
+                naive::own_windows(&self.allocator, bytes, stream)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// A look at what is free, which asks for nothing.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let (bytes, requester) = (request.bytes(), request.requester());
         let expected = naive::best_fit(&self.allocator, bytes, requester, request.private());
+        let joined = self.joined_of_own(bytes, requester, request.private());
         let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
         let found = self.allocator.hit(request);
         let address = found.map(|found| found.address);
-        assert!(address == expected || !self.judges_all, "{address:?}, not {expected:?}");
+        let joins = expected.is_none() && address.is_some_and(|address| joined.contains(&address));
+        assert!(address == expected || joins || !self.judges_all, "{address:?}, not {expected:?}");
         assert_eq!(reserved_bytes, self.allocator.stats().reserved_bytes.all.current);
         let allocation = found?;
         self.check_sizes(request, &allocation);

@@ -119,8 +119,9 @@ fn a_smaller_block_free_everywhere_beats_its_own() {
     );
 }
 
+/// Joined, the first would wait for the event of the second.
 #[test]
-fn blocks_of_one_stream_coalesce_and_the_later_event_counts() {
+fn blocks_of_one_stream_stay_apart_while_they_wait() {
     check(
         "
             a = alloc 3M s1
@@ -133,26 +134,27 @@ fn blocks_of_one_stream_coalesce_and_the_later_event_counts() {
         ",
         "
             a: reserve 20M
-            20M large | 6M free s1 e2 | c 3M | 11M free
+            20M large | 3M free | 3M free s1 e2 | c 3M | 11M free
             reserved 20M  allocated 3M  active 3M
         ",
     );
 }
 
 #[test]
-fn the_later_event_counts_in_either_order() {
+fn a_request_of_their_stream_joins_them() {
     check(
         "
             a = alloc 3M s1
             b = alloc 3M s1
-            c = alloc 3M
-            free b on s1 e1
-            free a on s1 e2
+            c = alloc 14M
+            free a on s1 e1
+            free b on s1 e2
+            d = alloc 4M s1
         ",
         "
             a: reserve 20M
-            20M large | 6M free s1 e2 | c 3M | 11M free
-            reserved 20M  allocated 3M  active 3M
+            20M large | 2M free s1 e1 | d 4M | c 14M
+            reserved 20M  allocated 18M  active 18M
         ",
     );
 }
@@ -257,7 +259,6 @@ fn a_barrier_drops_only_tags_made_before_its_mark() {
     );
 }
 
-/// The coalesced block has the later event, which the barrier does not cover.
 #[test]
 fn the_mark_and_a_later_free_of_the_same_stream() {
     check(
@@ -272,7 +273,7 @@ fn the_mark_and_a_later_free_of_the_same_stream() {
         ",
         "
             a: reserve 20M
-            20M large | 6M free s1 e2 | c 3M | 11M free
+            20M large | 3M free | 3M free s1 e2 | c 3M | 11M free
             reserved 20M  allocated 3M  active 3M
         ",
     );
