@@ -1,11 +1,9 @@
 //! From an allocated block back to a free one: tags, coalescing, and how tags go away.
 
-use alloc::vec::Vec;
-
 use crate::allocator::Allocator;
 use crate::block::{State, Tag};
 use crate::tags::{self, TagMark};
-use crate::types::{BlockId, EventId, Pool, Ready, StreamId};
+use crate::types::{BlockId, EventId, Ready};
 
 /// The work that a block is still used by: its own stream may take it before, others only after.
 #[derive(Clone, Copy, Debug)]
@@ -114,18 +112,6 @@ impl Allocator {
         while let Some(id) = self.tags.oldest_before(mark) {
             self.drop_tag(id);
         }
-    }
-
-    /// The host has waited for the stream: what was freed in its order before the mark is free for every
-    /// request. What a later free has joined waits with that.
-    pub fn stream_waited(&mut self, stream: StreamId, mark: TagMark) {
-        let listed = [Pool::Small, Pool::Large].map(|pool| self.index(pool, None));
-        let listed = listed.iter().flat_map(|index| index.on_stream(stream, 0));
-        let before = |id: &BlockId| {
-            self.blocks.at(id.0).tag().is_some_and(|tag| mark.is_behind(tag.sequence))
-        };
-        let over: Vec<BlockId> = listed.map(|(_, id)| id).filter(before).collect();
-        over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
     /// The event is complete: what waited for it is free for every request.

@@ -39,8 +39,6 @@ rules! {
     BarrierMark = "barrier_mark",
     /// And none that waits for another context.
     ElsewhereOutlastsBarrier = "elsewhere_outlasts_barrier",
-    /// What was freed in the order of a stream is free for every request once the host has waited for it.
-    WaitedStreamFrees = "waited_stream_frees",
     /// A block that another process may have mapped is never handed out again.
     ExportedNotReused = "exported_not_reused",
     /// After the first export large blocks are segments of their own.

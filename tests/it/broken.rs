@@ -145,7 +145,6 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::EndWaits,
     Rule::ArrivedIsTold,
     Rule::ArrivedKeepsEvent,
-    Rule::WaitedStreamFrees,
     Rule::RoomIsAwaited,
     Rule::CommunicationIsVisible,
     Rule::OnlyLibrariesAreExempt,

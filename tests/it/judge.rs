@@ -55,7 +55,6 @@ fn programs_differ_without_their_rule() {
         (Rule::PiecesAreAwaited, "pieces_of_two_streams"),
         (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
         (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
-        (Rule::WaitedStreamFrees, "waited_for_between_two_frees"),
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
         (Rule::WaitedPoolEndsAtOnce, "graph_gone_beside_a_capture"),
         (Rule::GraphMemoryWaits, "graph_memory_freed_before_a_capture"),

@@ -3,22 +3,22 @@
 //! The core keeps the tags and refers to events by number; here are the driver's events with those
 //! numbers, and what drops tags again: a query on a miss, and every barrier.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, Request, StreamId, TagMark};
+use cachealloc_core::{Ready, Request, TagMark};
 
-use crate::cache::{Assumed, blocks, streams};
+use crate::cache::{Assumed, blocks};
 use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{CuError, StreamHandle};
+use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::{barrier, captures, early_start, widen};
+use crate::ordering::{barrier, early_start};
 use crate::process::thread;
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
@@ -26,9 +26,6 @@ use crate::statistics::waits::{self, Wait};
 /// A kernel may wait for what the program does after a failed request.
 const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
 const TIDY_ABOVE_MIN: usize = 64;
-
-/// Whether anything was ever freed in the order of a stream.
-static EVER: AtomicBool = AtomicBool::new(false);
 
 /// Frees a claimed block with a tag.
 pub(crate) fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
@@ -52,7 +49,6 @@ fn free_waiting(
 ) {
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
-        EVER.store(true, Ordering::Relaxed);
     }
     // The event is listed under the allocator's lock: `tidy` drops what the core does not refer to.
     let mut allocator = lock(&context.allocator);
@@ -179,42 +175,6 @@ pub(crate) fn barrier_passed(context: &Context, mark: TagMark) {
     allocator.barrier_passed(mark);
     context.recorder.completed(&mut allocator);
     tidy(context, &mut allocator);
-}
-
-/// What was freed in the order of a stream before the program began to wait for it.
-pub(crate) struct FreedBefore {
-    context: &'static Context,
-    stream: StreamId,
-    mark: TagMark,
-}
-
-/// Before the wait: while it lasts, others may free more, and when it is over, may capture there (no stream that
-/// captures is asked for its id). None: nothing was freed there.
-pub(crate) fn freed_before(stream: StreamHandle) -> Option<FreedBefore> {
-    if !EVER.load(Ordering::Relaxed) || !rule_holds(Rule::WaitedStreamFrees) {
-        return None;
-    }
-    if captures::maybe() && captures::is_capturing(stream) {
-        return None;
-    }
-    let context = streams::context_of(stream)?;
-    let mark = mark(context)?;
-    Some(FreedBefore { context, stream: StreamId(api::stream_get_id(stream).ok()?), mark })
-}
-
-impl FreedBefore {
-    /// The wait was successful.
-    pub(crate) fn are_over(self) {
-        widen(Rule::BarrierMark);
-        let FreedBefore { context, stream, mark } = self;
-        let mut allocator = lock(&context.allocator);
-        allocator.stream_waited(stream, mark);
-        context.recorder.completed(&mut allocator);
-        match allocator.has_tags() {
-            true => tidy_seldom(context, &mut allocator),
-            false => tidy(context, &mut allocator),
-        }
-    }
 }
 
 /// Queries which tags are complete, oldest first, and drops those. Never waits.

@@ -3,11 +3,10 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::stream_frees;
 use crate::contexts::{Context, lookup};
-use crate::driver::sys::{ContextHandle, CuError, CuResult, StreamHandle};
+use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded_with, stream_of};
+use crate::hooks::{beside, common, guarded_with};
 use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -36,28 +35,6 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Fn() -> CuResult
             .fold(code, |code, wait| if code == not_ready && wait() { real() } else { code })
     };
     guarded_with(function, again, || code)
-}
-
-/// `cuStreamSynchronize(stream)`. What was freed in the order of the stream before is over, and natively the
-/// device's again from here on.
-pub(crate) fn synchronize_stream(
-    function: &'static Function,
-    stream: StreamHandle,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
-    let stream = stream_of(function, stream);
-    let mut freed = None;
-    beside(function, || freed = stream_frees::freed_before(stream));
-    let code = real();
-    match (code, freed) {
-        (Ok(()), Some(freed)) => beside(function, || freed.are_over()),
-        (Ok(()), None) => {}
-        _ => common::note_lost(function, code),
-    }
-    code
 }
 
 /// `cuCtxSynchronize()`.

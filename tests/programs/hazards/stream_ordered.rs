@@ -16,7 +16,6 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, merged_neighbours),
     hazard!(Always, neighbours_of_one_stream),
     hazard!(Always, tags_made_during_a_barrier),
-    hazard!(Always, tag_made_during_a_wait),
     hazard!(Always, remainder_of_a_split),
     hazard!(Always, crossed_frees),
     hazard!(Always, block_recorded_on_another_stream, ours),
@@ -180,27 +179,6 @@ fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
     })?;
     d.synchronize()?;
     ok_if(d.races().is_none_or(|races| races == 0), MIXED)
-}
-
-/// While one thread waits for a stream, another frees there: the wait does not speak for what was submitted after
-/// its begin.
-fn tag_made_during_a_wait(d: &Driver) -> Verdict {
-    let (a, b, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
-    let (before, p) = (d.alloc_async(SMALL, a)?, d.alloc_async(HALF, a)?);
-    d.set_flag(flag, 0);
-    d.launch("spin", a, &[flag, 1])?;
-    d.free_async(before, a)?;
-    std::thread::scope(|scope| {
-        let waiting = spawn(scope, d, || d.synchronize_stream(a));
-        sleep_ms(20);
-        fill(d, a, p, HALF, 1, LATE)?;
-        d.free_async(p, a)?;
-        d.set_flag(flag, 1);
-        waiting.join().expect("no program panics")
-    })?;
-    let q = d.alloc(HALF)?;
-    fill(d, b, q, HALF, 2, 0)?;
-    ok_if(holds(d, q, HALF, 2)?, MIXED)
 }
 
 /// A large block is freed on one stream, its own stream takes a part, another the rest.

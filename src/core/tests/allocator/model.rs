@@ -301,13 +301,6 @@ impl Model {
         });
     }
 
-    pub fn stream_waited(&mut self, stream: StreamId, frees_count: u64) {
-        self.end_waiting(|waiting| {
-            let on = matches!(waiting.ready, Ready::OnStream { stream: on, .. } if on == stream);
-            on && waiting.free_number < frees_count
-        });
-    }
-
     fn end_waiting(&mut self, over: impl Fn(&Waiting) -> bool) {
         let touched = self.waiting.iter().filter(|waiting| over(waiting));
         self.touches.extend(touched.map(|waiting| waiting.bytes.clone()));

@@ -122,8 +122,6 @@ impl Drawing {
             }
             ["barrier"] => self.world.barrier_passed(self.world.mark()),
             ["barrier", name] => self.world.barrier_passed(self.marks[*name]),
-            ["wait", on] => self.world.stream_waited(stream(on), self.world.mark()),
-            ["wait", on, name] => self.world.stream_waited(stream(on), self.marks[*name]),
             ["trim"] => {
                 let gone = self.world.trim();
                 self.gone("trim", gone);

@@ -93,10 +93,7 @@ impl Program {
             17 if self.mark.is_none() => self.mark = Some(self.world.mark()),
             17 | 18 if self.random.below(4) == 0 => {
                 let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
-                match self.random.below(3) {
-                    0 => self.world.stream_waited(StreamId(self.random.below(3)), mark),
-                    _ => self.world.barrier_passed(mark),
-                }
+                self.world.barrier_passed(mark);
             }
             19 => match self.random.below(8) {
                 0 => drop(self.world.trim()),

@@ -315,12 +315,6 @@ impl World {
         self.retire();
     }
 
-    pub fn stream_waited(&mut self, stream: StreamId, mark: Mark) {
-        self.model.stream_waited(stream, mark.frees_count);
-        self.allocator.stream_waited(stream, mark.tags);
-        self.retire();
-    }
-
     pub fn trim(&mut self) -> (Vec<Segment>, Vec<Mapping>) {
         let reclaimable_bytes = self.allocator.reclaimable_bytes();
         let mut segments = self.allocator.release_free();

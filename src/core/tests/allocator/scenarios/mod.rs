@@ -4,8 +4,6 @@ mod sizes;
 
 mod tags;
 
-mod waits;
-
 mod misses;
 
 mod limits;
