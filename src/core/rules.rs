@@ -85,6 +85,8 @@ rules! {
     GraphMemoryWaits = "graph_memory_waits",
     /// Where memory is short, the driver's word on graphs that have just ended is awaited.
     NotesAreAwaited = "notes_are_awaited",
+    /// Of those that were launched and of those that were not: each come in an order of their own.
+    NotesOfBothKinds = "notes_of_both_kinds",
     /// And again behind frees, which natively wait for their launches.
     NotesBehindFrees = "notes_behind_frees",
     /// Only memory that was not used since the mark is released as idle.

@@ -124,6 +124,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::WaitedPoolEndsAtOnce,
     Rule::GraphMemoryWaits,
     Rule::NotesAreAwaited,
+    Rule::NotesOfBothKinds,
     Rule::NotesBehindFrees,
     Rule::UnusedIsFilledAtOnce,
     Rule::CaptureFreeMarks,

@@ -161,7 +161,12 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
 
 #[test]
 fn memory_of_a_graph_that_was_just_destroyed_is_there() {
-    for name in ["needed_at_once", "needed_after_an_update", "destroyed_beside_a_capture"] {
+    for name in [
+        "needed_at_once",
+        "needed_unlaunched",
+        "needed_after_an_update",
+        "destroyed_beside_a_capture",
+    ] {
         for capture in CAPTURES {
             let run = program(name, capture).env("SIM_MEMORY_MB", "160");
             let ran = run.conf("log:quiet").output();
@@ -171,6 +176,7 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
     for (name, rule) in [
         ("destroyed_beside_a_capture", Rule::WaitedPoolEndsAtOnce),
         ("needed_at_once", Rule::NotesAreAwaited),
+        ("needed_unlaunched", Rule::NotesOfBothKinds),
     ] {
         let run = program(name, "global").env("SIM_MEMORY_MB", "160").conf("log:quiet");
         let ran = run.env("CACHEALLOC_BREAK", rule.name()).output();

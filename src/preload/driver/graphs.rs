@@ -174,6 +174,14 @@ pub(crate) fn launch_empty(
     launched
 }
 
+/// Destroys a graph that was never launched; `gone(data)` is called once it is gone.
+pub(crate) fn destroy_empty(data: usize, gone: extern "C" fn(*mut c_void)) -> CuResult {
+    let graph = api::graph_create(0)?;
+    let kept = keep_with_graph(graph, data, gone);
+    let _ = api::graph_destroy(graph);
+    kept
+}
+
 /// Whether this driver reports what a private pool needs (11.3 and later).
 pub(crate) fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)

@@ -2,8 +2,9 @@
 //!
 //! If nothing of a graph was launched, the driver reports its end at once. Otherwise a thread of the driver
 //! does, 5 ms later, for several graphs in the order they ended, and never for one that runs (measured). So
-//! an empty graph is launched and destroyed: when the driver reports that one, it has reported all before
-//! it. None of these calls waits for work, even if an earlier launch does not advance (measured).
+//! two empty graphs are destroyed, and one of them was launched: when the driver reports these, it has reported
+//! all before them, each kind in its own order. None of these calls waits for work, even if an earlier launch
+//! does not advance (measured).
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -29,9 +30,10 @@ const POLL_EVERY: Duration = Duration::from_micros(20);
 /// How many graphs were destroyed, and for how many of them the notes were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static AWAITED: AtomicU64 = AtomicU64::new(0);
-/// How many graphs of our own were made, and the number of the last one reported.
+/// How many pairs of graphs of our own were made, and the numbers of the last ones reported.
 static MADE: AtomicU64 = AtomicU64::new(0);
-static REPORTED: AtomicU64 = AtomicU64::new(0);
+static REPORTED_LAUNCHED: AtomicU64 = AtomicU64::new(0);
+static REPORTED_OTHERS: AtomicU64 = AtomicU64::new(0);
 
 /// What the frees of a context had waited for when notes were last awaited there, by the context's id.
 static PASSED: Mutex<BTreeMap<u64, Passed>> = Mutex::new(BTreeMap::new());
@@ -86,7 +88,11 @@ fn await_notes(context: &Context) -> bool {
     let pass = || {
         let stream = api::stream_create(STREAM_NON_BLOCKING)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-        let launched = graphs::launch_empty(stream, number as usize, is_reported);
+        let both = rule_holds(Rule::NotesOfBothKinds);
+        let others =
+            if both { graphs::destroy_empty(number as usize, is_reported) } else { Ok(()) };
+        let launched = others
+            .and_then(|()| graphs::launch_empty(stream, number as usize, launched_is_reported));
         if launched.is_ok() {
             wait_for(number, stream);
         }
@@ -102,7 +108,9 @@ fn await_notes(context: &Context) -> bool {
 
 fn wait_for(number: u64, stream: StreamHandle) {
     let begun = Instant::now();
-    while REPORTED.load(Ordering::Acquire) < number && begun.elapsed() < WAIT_MAX {
+    let reported = |last: &AtomicU64| last.load(Ordering::Acquire) >= number;
+    let others = || !rule_holds(Rule::NotesOfBothKinds) || reported(&REPORTED_OTHERS);
+    while !(reported(&REPORTED_LAUNCHED) && others()) && begun.elapsed() < WAIT_MAX {
         // The query makes the driver notice that the launch is over.
         let _ = api::stream_query(stream);
         own_thread::sleep(POLL_EVERY);
@@ -110,6 +118,11 @@ fn wait_for(number: u64, stream: StreamHandle) {
 }
 
 /// Called by the driver, perhaps in a thread of its own.
+extern "C" fn launched_is_reported(number: *mut c_void) {
+    REPORTED_LAUNCHED.fetch_max(number as u64, Ordering::Release);
+}
+
+/// As above.
 extern "C" fn is_reported(number: *mut c_void) {
-    REPORTED.fetch_max(number as u64, Ordering::Release);
+    REPORTED_OTHERS.fetch_max(number as u64, Ordering::Release);
 }

@@ -78,6 +78,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("freed_outside", freed_outside),
     ("freed_while_full", freed_while_full),
     ("needed_at_once", needed_at_once),
+    ("needed_unlaunched", needed_unlaunched),
     ("needed_after_an_update", needed_after_an_update),
     ("needed_behind_a_free", needed_behind_a_free),
     ("needed_behind_several_frees", needed_behind_several_frees),

@@ -4,9 +4,9 @@ use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, fill};
 
-/// A graph that fills all memory there is, which was freed in its capture, is launched. Returns the blocks, the
-/// graph and its executable.
-fn launched_with_all_memory(
+/// A graph that fills all memory there is, which was freed in its capture. Returns the blocks, the graph and its
+/// executable.
+fn captured_with_all_memory(
     d: &Driver,
     stream: Stream,
     mode: u32,
@@ -20,6 +20,16 @@ fn launched_with_all_memory(
     inside.iter().try_for_each(|block| d.free(*block))?;
     let graph = d.end_capture(stream)?;
     let executable = d.instantiate(graph)?;
+    Ok((inside, graph, executable))
+}
+
+/// Such a graph, launched.
+fn launched_with_all_memory(
+    d: &Driver,
+    stream: Stream,
+    mode: u32,
+) -> Outcome<(Vec<u64>, u64, u64)> {
+    let (inside, graph, executable) = captured_with_all_memory(d, stream, mode)?;
     d.launch_graph(executable, stream)?;
     Ok((inside, graph, executable))
 }
@@ -30,6 +40,20 @@ pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
     for round in 0..10 {
         let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
         d.synchronize()?;
+        d.destroy_executable(executable)?;
+        d.destroy_graph(graph)?;
+        let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
+        let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
+        blocks.into_iter().try_for_each(|block| d.free(block))?;
+    }
+    Ok("ok".into())
+}
+
+/// The same of a graph that is never launched.
+pub fn needed_unlaunched(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    for round in 0..10 {
+        let (inside, graph, executable) = captured_with_all_memory(d, stream, mode)?;
         d.destroy_executable(executable)?;
         d.destroy_graph(graph)?;
         let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();

@@ -5,7 +5,8 @@
 //! a program may poll pinned memory without ever calling the driver.
 //!
 //! The destructor of what was launched runs late, in a thread of its own, in the order in which the
-//! objects ended (measured: 5 ms later).
+//! objects ended (measured: 5 ms later). That of what never was launched runs at once (measured), which
+//! says nothing about other threads: here it is later still, in a thread of its own as well.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, Once, mpsc};
@@ -15,9 +16,9 @@ use super::clock::Clock;
 use super::op::{HostWork, OpRef};
 use super::world;
 
-pub enum Job {
-    Host { op: OpRef, work: HostWork },
-    Destructor(Destructor),
+pub struct Job {
+    pub op: OpRef,
+    pub work: HostWork,
 }
 
 pub struct Destructor {
@@ -27,11 +28,15 @@ pub struct Destructor {
     pub launches: Option<Clock>,
 }
 
-/// How late a destructor runs.
-const LATE: Duration = Duration::from_millis(1);
+/// A thread that runs destructors, and how late.
+struct Late {
+    name: &'static str,
+    by: Duration,
+    sender: Mutex<Option<mpsc::Sender<(Instant, Destructor)>>>,
+}
 
-/// To the thread that runs those that are late.
-static LATER: Mutex<Option<mpsc::Sender<(Instant, Destructor)>>> = Mutex::new(None);
+static LAUNCHED: Late = Late::new("late destructors", Duration::from_millis(1));
+static NEVER_LAUNCHED: Late = Late::new("later destructors", Duration::from_millis(2));
 
 /// A lock of its own: jobs are pushed while the world's lock is held.
 static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
@@ -67,22 +72,30 @@ pub fn push(job: Job) {
 
 /// The last reference to its object is gone. May be called with the world's lock held.
 pub fn destruct(destructor: Destructor) {
-    if destructor.launches.is_none() {
-        return push(Job::Destructor(destructor));
+    let late = if destructor.launches.is_some() { &LAUNCHED } else { &NEVER_LAUNCHED };
+    late.run(destructor);
+}
+
+impl Late {
+    const fn new(name: &'static str, by: Duration) -> Late {
+        Late { name, by, sender: Mutex::new(None) }
     }
-    let mut later = LATER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let sender = later.get_or_insert_with(|| {
-        let (sender, receiver) = mpsc::channel::<(Instant, Destructor)>();
-        let serve = move || {
-            for (due, destructor) in receiver {
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                run(Job::Destructor(destructor));
-            }
-        };
-        start_thread("late destructors", serve);
-        sender
-    });
-    sender.send((Instant::now() + LATE, destructor)).expect("its thread never ends");
+
+    fn run(&'static self, destructor: Destructor) {
+        let mut sender = self.sender.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let sender = sender.get_or_insert_with(|| {
+            let (sender, receiver) = mpsc::channel::<(Instant, Destructor)>();
+            let serve = move || {
+                for (due, destructor) in receiver {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    run_destructor(destructor);
+                }
+            };
+            start_thread(self.name, serve);
+            sender
+        });
+        sender.send((Instant::now() + self.by, destructor)).expect("its thread never ends");
+    }
 }
 
 /// Starts the thread, once.
@@ -137,28 +150,27 @@ fn pass_idle_time(seen: u64) -> u64 {
     now
 }
 
-fn run(job: Job) {
+fn run_destructor(Destructor { function, data, launches }: Destructor) {
     INSIDE.set(true);
-    match job {
-        Job::Destructor(Destructor { function, data, launches }) => {
-            // Whoever learns of it knows that they are over.
-            launches.iter().for_each(|known| world::lock().host.clock.join(known));
-            DESTRUCTS.set(true);
-            // SAFETY: the program gave this destructor, of this signature, for this pointer.
-            unsafe {
-                let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(function);
-                function(data as *mut u8);
-            }
-            DESTRUCTS.set(false);
-        }
-        Job::Host { op, work } => {
-            RUNNING.set(Some(op.clone()));
-            call_host_function(work);
-            RUNNING.set(None);
-            world::lock().host_function_done(op);
-            world::changed().notify_all();
-        }
+    // Whoever learns of it knows that they are over.
+    launches.iter().for_each(|known| world::lock().host.clock.join(known));
+    DESTRUCTS.set(true);
+    // SAFETY: the program gave this destructor, of this signature, for this pointer.
+    unsafe {
+        let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(function);
+        function(data as *mut u8);
     }
+    DESTRUCTS.set(false);
+    INSIDE.set(false);
+}
+
+fn run(Job { op, work }: Job) {
+    INSIDE.set(true);
+    RUNNING.set(Some(op.clone()));
+    call_host_function(work);
+    RUNNING.set(None);
+    world::lock().host_function_done(op);
+    world::changed().notify_all();
     INSIDE.set(false);
 }
 

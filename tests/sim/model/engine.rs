@@ -132,7 +132,7 @@ impl World {
         match &op.work {
             Work::Host(host) if self.error_of(op.ctx).is_none() => {
                 self.engine.host_running += 1;
-                callbacks::push(Job::Host { op: op.clone(), work: *host });
+                callbacks::push(Job { op: op.clone(), work: *host });
             }
             _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
             work => {
