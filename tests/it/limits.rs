@@ -56,7 +56,7 @@ fn blocks_stay_within_the_limit() {
 #[test]
 fn all_kinds_of_device_memory_count() {
     let kinds = |asked: u32| {
-        ["block", "pitched", "physical", "array", "pool"]
+        ["pitched", "block", "physical", "array", "pool"]
             .map(|kind| {
                 format!(
                     "never: 2\ndriver asked: {asked}\n{kind}: 0\nheld: 40 of 100 free\nanother: 2\n\
@@ -188,7 +188,7 @@ fn a_limit_by_call() {
 /// Of the driver's memory as of the cache's. Managed memory does not count, as ever.
 #[test]
 fn what_was_served_before_a_limit_counts() {
-    let kinds = ["block", "pitched", "physical", "array", "pool"].map(|kind| {
+    let kinds = ["pitched", "block", "physical", "array", "pool"].map(|kind| {
         format!(
             "{kind}\nset: 0\nheld: 40 of 100 free\nanother: 2\nend: 0\n\
              ended: 100 of 100 free\nset: 0\n"

@@ -54,7 +54,7 @@ fn set_limit() -> extern "C" fn(i32, u64) -> i32 {
 }
 
 /// Memory of each kind, and how it ends.
-const KINDS: [&str; 5] = ["block", "pitched", "physical", "array", "pool"];
+const KINDS: [&str; 5] = ["pitched", "block", "physical", "array", "pool"];
 
 impl Program<'_> {
     fn show(&self, what: &str) {

@@ -10,6 +10,7 @@ pub(crate) mod fill;
 pub(crate) mod free;
 mod free_on_stream;
 pub(crate) mod miss;
+pub(crate) mod pitches;
 pub(crate) mod pool_numbers;
 pub(crate) mod pools;
 mod publish;

@@ -27,7 +27,7 @@ driver! {
     fn cuMemAllocPitch_v2: (
         address: Out<DevicePtr>, pitch: Out<usize>, width: usize, height: usize, element: u32
     ) |call| {
-        let row = width.next_multiple_of(512);
+        let row = width.next_multiple_of(config().pitch_bytes.next_multiple_of(element.max(1) as usize));
         let bytes = (row as u64).checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
         address.put(alloc(call, bytes, Kind::Device)?)?;
         pitch.put(row)

@@ -108,6 +108,7 @@ pub struct Config {
     /// They are parts of a GPU.
     pub is_mig: bool,
     pub memory_bytes: u64,
+    pub pitch_bytes: usize,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
     pub teardown_ms: u64,
@@ -227,6 +228,7 @@ pub fn config() -> &'static Config {
             first_device: number("SIM_FIRST_DEVICE", 0) as usize,
             is_mig: number("SIM_MIG", 0) != 0,
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
+            pitch_bytes: number("SIM_PITCH_BYTES", 512) as usize,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),

@@ -1,0 +1,98 @@
+//! `cuMemAllocPitch`, which `cudaMallocPitch` and `cudaMalloc3D` become.
+
+use cachealloc_core::Requester;
+
+use crate::cache::pitches::{self, Rows};
+use crate::cache::{alloc, fill};
+use crate::config;
+use crate::contexts::lookup;
+use crate::driver::sys::CuResult;
+use crate::functions::Function;
+use crate::hooks::{beside, common, driver_memory, guarded_with};
+use crate::process::bypass;
+use crate::process::thread::Thread;
+
+/// What the program asks for, and its places for the answer.
+#[derive(Clone, Copy)]
+struct Request {
+    pointer: *mut u64,
+    pitch: *mut usize,
+    width_bytes: usize,
+    rows_count: usize,
+    element_bytes: u32,
+}
+
+/// `cuMemAllocPitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element)`.
+/// Served like `cuMemAlloc` where the pitch is known; otherwise by the driver, which judges the arguments.
+pub(crate) fn alloc(
+    function: &'static Function,
+    pointer: *mut u64,
+    pitch: *mut usize,
+    width_bytes: usize,
+    rows_count: usize,
+    element_bytes: u32,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let request = Request { pointer, pitch, width_bytes, rows_count, element_bytes };
+    // Beside a capture it is the driver that refuses.
+    let cacheable = bypass::is_fast_path() && !config::caches_nothing();
+    if !cacheable || pointer.is_null() || pitch.is_null() || rows_count == 0 {
+        return by_driver(function, request, real);
+    }
+    let mut served = None;
+    let body = |thread: &Thread| {
+        served = from_cache(thread, request);
+        Ok(())
+    };
+    let _ = guarded_with(function, body, || Ok(()));
+    match served {
+        // Caching ended during the call: the error is ours, not the driver's.
+        Some(Err(_)) if !bypass::is_caching() => by_driver(function, request, real),
+        Some(code) => code,
+        None => by_driver(function, request, real),
+    }
+}
+
+/// None: the driver has not said the pitch yet.
+fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
+    let context = lookup::current().ok()?;
+    let pitch_bytes = pitches::pitch_of(request.of(context.device))?;
+    let bytes = (pitch_bytes as u64).checked_mul(request.rows_count as u64)?;
+    let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0);
+    let answer = allocated.map(|address| {
+        fill::prepare(context, address, bytes, None);
+        // SAFETY: the program's places for the two, which are not null.
+        unsafe {
+            request.pointer.write(address);
+            request.pitch.write(pitch_bytes);
+        }
+    });
+    Some(answer)
+}
+
+fn by_driver(
+    function: &'static Function,
+    request: Request,
+    real: impl Fn() -> CuResult + Copy,
+) -> CuResult {
+    let Request { pointer, pitch, width_bytes, rows_count, element_bytes } = request;
+    let words = [pointer as usize, pitch as usize, width_bytes, rows_count, element_bytes as usize];
+    let code = driver_memory::around(function, &words, || common::retried(function, real));
+    if code.is_ok() && bypass::is_caching() {
+        // SAFETY: the driver has just written it.
+        let pitch_bytes = unsafe { pitch.read() };
+        let learn = || {
+            let context = lookup::current().ok();
+            context.into_iter().for_each(|c| pitches::learn(request.of(c.device), pitch_bytes));
+        };
+        beside(function, learn);
+    }
+    code
+}
+
+impl Request {
+    fn of(&self, device: i32) -> Rows {
+        let Request { width_bytes, element_bytes, .. } = *self;
+        Rows { device, width_bytes, element_bytes }
+    }
+}
