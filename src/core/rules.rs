@@ -89,6 +89,10 @@ rules! {
     NotesOfBothKinds = "notes_of_both_kinds",
     /// And again behind frees, which natively wait for their launches.
     NotesBehindFrees = "notes_behind_frees",
+    /// What is kept of pinned memory is used by no work any more.
+    PinnedFreeWaits = "pinned_free_waits",
+    /// And is as new when it is given again.
+    PinnedIsZeroed = "pinned_is_zeroed",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

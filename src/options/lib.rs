@@ -43,6 +43,8 @@ pub struct Config {
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
+    /// How much pinned memory is kept for later requests; 0: none.
+    pub host_cache_bytes: u64,
     pub skip_barriers: bool,
     pub across_contexts: AcrossContexts,
     /// Whether a capture may use again what was freed in it.
@@ -185,6 +187,7 @@ impl Default for Config {
             idle: Idle::default(),
             free_mode: Mode::Ordered,
             serve_async: true,
+            host_cache_bytes: 256 << 20,
             skip_barriers: true,
             across_contexts: AcrossContexts::Wait,
             reuse_in_captures: true,

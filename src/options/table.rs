@@ -191,6 +191,13 @@ pub const OPTIONS: &[OptionRow] = &[
         "serve cuMemAllocAsync from the default pool as well",
     ),
     row(
+        "host_cache_mb",
+        Kind::Other("MiB", "a whole number, 0 for none"),
+        "256",
+        to!(host_cache_bytes, mebibytes),
+        "how much pinned host memory is kept for later requests; not in free_mode:strict",
+    ),
+    row(
         "skip_barriers",
         Kind::Boolean,
         "true",
@@ -377,4 +384,4 @@ const NO_LOCK: &str = "no lock that hits need is held while the driver allocates
 const CACHE_FIRST: &str = "a request fails natively only if the device is full, so the cache \
                            releases memory first";
 const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";
-const NOT_PINNED: &str = "pinned memory is not cached";
+const NOT_PINNED: &str = "host_cache_mb bounds what is kept of pinned memory";

@@ -5,6 +5,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
+use cachealloc_core::order::Mode;
 use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
@@ -34,6 +35,13 @@ pub(crate) fn writes_blocks() -> bool {
 #[inline(always)]
 pub(crate) fn zone_bytes() -> u64 {
     if writes_blocks() { get().red_zone_bytes } else { 0 }
+}
+
+/// How much pinned memory may be kept.
+pub(crate) fn host_cache_bytes() -> u64 {
+    let config = get();
+    let keeps = config.caches() && config.free_mode != Mode::Strict;
+    if keeps { config.host_cache_bytes } else { 0 }
 }
 
 /// Whether memory is limited, on any device.

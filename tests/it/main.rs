@@ -28,6 +28,7 @@ mod missing;
 mod observers;
 mod options;
 mod package;
+mod pinned_again;
 mod pitched;
 mod processes;
 mod random;

@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 
 use crate::c_api::api::{as_hook, is_on};
-use crate::cache::streams;
+use crate::cache::{pinned_memory, streams};
 use crate::driver_memory::limits;
 use crate::memory_hooks::{self, Table};
 use crate::trim::release;
@@ -16,6 +16,10 @@ pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
         return -i64::from(libc::ENOTSUP);
     }
     let trimmed = as_hook(|| release::trim((device != -1).then_some(device)));
+    if let Some(Ok(_)) = trimmed {
+        // Of the host, and so not counted.
+        let _ = as_hook(|| pinned_memory::empty(None));
+    }
     trimmed.map_or(-i64::from(libc::EIO), |trimmed| match trimmed {
         Ok(bytes) => bytes as i64,
         Err(errno) => -i64::from(errno),

@@ -10,6 +10,8 @@ pub(crate) mod fill;
 pub(crate) mod free;
 mod free_on_stream;
 pub(crate) mod miss;
+pub(crate) mod pinned_blocks;
+pub(crate) mod pinned_memory;
 pub(crate) mod pitches;
 pub(crate) mod pool_numbers;
 pub(crate) mod pools;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Stats};
 
-use crate::cache::arenas;
+use crate::cache::{arenas, pinned_blocks};
 use crate::contexts::{Context, creation, registry};
 use crate::driver_memory::{limits, table};
 use crate::ipc::imports;
@@ -30,6 +30,7 @@ fn destroy(context: &'static Context) -> Stats {
     pagemap::remove_context(context);
     imports::context_ended(context.id);
     last_frees::context_ended(context.id);
+    pinned_blocks::context_ended(context.id);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may belong to another context by now.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::order::{BarrierNumber, Observer};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{arenas, zones};
+use crate::cache::{arenas, pinned_memory, zones};
 use crate::config;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context, Home, end, lookup};
@@ -208,6 +208,8 @@ impl EndingContext {
     fn begin(context: &'static Context) -> EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
+        // The program has freed it, so it does not depend on what the driver does with memory of a context that ends.
+        pinned_memory::empty(Some(context.id));
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();

@@ -5,17 +5,20 @@
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::pinned_blocks;
+use crate::cache::pinned_memory::{self, Freed};
 use crate::driver::sys::{
-    ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuResult,
-    HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY, RESOURCE_LINEAR,
-    RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
+    ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuError,
+    CuResult, HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY,
+    RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
 use crate::hooks::communication::makes_for_itself;
-use crate::hooks::{beside, common};
+use crate::hooks::{beside, common, guarded_with};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
+use crate::process::thread::Thread;
 use crate::statistics::waits::Wait;
 
 /// `cuMemAllocHost(void **pointer, size_t bytes)`.
@@ -42,10 +45,33 @@ pub(crate) fn alloc_as(
     if flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
-    let code = real();
-    if code.is_ok() && !pointer.is_null() {
+    if pointer.is_null() {
+        return real();
+    }
+    let (mut shape, mut kept) = (None, None);
+    let take = |thread: &Thread| {
+        shape = pinned_memory::shape(function, bytes, flags);
+        kept = shape.and_then(|shape| pinned_memory::take(thread, shape));
+        Ok(())
+    };
+    let _ = guarded_with(function, take, || Ok(()));
+    if let Some(address) = kept {
+        // SAFETY: the program's place for the address.
+        unsafe { pointer.write(address) };
+        pinned::given(address, bytes);
+        return Ok(());
+    }
+    let mut code = real();
+    if code == Err(CuError::OUT_OF_MEMORY) {
+        let mut count = 0;
+        beside(function, || count = pinned_memory::empty(None));
+        code = if count == 0 { code } else { real() };
+    }
+    if code.is_ok() {
         // SAFETY: the driver has just written it.
-        pinned::given(unsafe { *pointer }, bytes);
+        let address = unsafe { *pointer };
+        pinned::given(address, bytes);
+        beside(function, || shape.into_iter().for_each(|it| pinned_blocks::lend(address, it)));
     }
     code
 }
@@ -67,8 +93,40 @@ pub(crate) fn register(
     pinned::registered_by(pointer, bytes, real)
 }
 
-/// `cuMemFreeHost(pointer)`, `cuMemHostUnregister(pointer)`: teardowns.
+/// `cuMemFreeHost(pointer)`: kept for a later request if all work could be waited for.
 pub(crate) fn free(
+    function: &'static Function,
+    pointer: usize,
+    real: impl Fn() -> CuResult,
+) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    let mut freed = Freed::Unknown;
+    let claim = |thread: &Thread| {
+        freed = pinned_memory::claim(thread, pointer);
+        Ok(())
+    };
+    let _ = guarded_with(function, claim, || Ok(()));
+    match freed {
+        Freed::Unknown => end(function, pointer, real),
+        Freed::Refused(error) => Err(error),
+        Freed::Waited(shape) => pinned::end_by(pointer, || {
+            beside(function, || pinned_memory::keep(pointer, shape));
+            Ok(())
+        }),
+        Freed::ByDriver(shape) => {
+            let code = end(function, pointer, real);
+            if code.is_err() {
+                beside(function, || pinned_blocks::lend(pointer, shape));
+            }
+            code
+        }
+    }
+}
+
+/// `cuMemHostUnregister(pointer)`, and the end of pinned memory by the driver: teardowns.
+pub(crate) fn end(
     _function: &'static Function,
     pointer: usize,
     real: impl Fn() -> CuResult,

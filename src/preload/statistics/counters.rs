@@ -32,6 +32,7 @@ counters! {
         SegmentsReserved = "segments reserved",
         SegmentsReleased = "segments given back",
         PassedToDriver = "requests passed to the driver",
+        PinnedFromCache = "requests for pinned memory served from the cache",
         Retries = "calls repeated after giving memory back",
         Quarantined = "blocks lost to a failed context",
         RefusedByLimit = "requests refused because of the limit",

@@ -14,6 +14,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, unload_module),
     hazard!(Full, unregister),
     hazard!(Full, free_pinned),
+    hazard!(Full, pinned_memory_again),
+    hazard!(Full, look_behind_the_end_of_pinned_memory),
     hazard!(Full, free_of_foreign_memory),
 ];
 
@@ -114,6 +116,39 @@ fn unregister(d: &Driver) -> Verdict {
 fn free_pinned(d: &Driver) -> Verdict {
     let page = d.pinned(4096)?;
     end_of_host_memory(d, page, |page| d.free_pinned(page))
+}
+
+/// [63] Memory that a copy still reads is freed and asked for again: natively the free waits, and what comes then is
+/// new.
+fn pinned_memory_again(d: &Driver) -> Verdict {
+    let (stream, target) = (d.stream()?, d.alloc(SMALL)?);
+    for round in 0..3 {
+        let first = d.pinned(SMALL)?;
+        if d.host_read(first + WORD) != 0 {
+            return Ok("not new".into());
+        }
+        d.host_write(first, 7 + round);
+        d.host_write(first + WORD, 1);
+        d.launch("delay", stream, &[LATE])?;
+        d.copy(target, first, SMALL, stream)?;
+        d.free_pinned(first)?;
+        let second = d.pinned(SMALL)?;
+        d.host_write(second, 9);
+        if d.read_words(target, 1)? != [7 + round] {
+            return Ok("overwritten before it was copied".into());
+        }
+        d.free_pinned(second)?;
+    }
+    Ok("ok".into())
+}
+
+/// [63] The end of one piece of pinned memory tells that what a kernel writes to another has arrived.
+fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let (page, unrelated) = (d.pinned(4096)?, d.pinned(4096)?);
+    fill(d, stream, page, 4096, 7, LATE)?;
+    d.free_pinned(unrelated)?;
+    ok_if(d.host_read(page) == 7, "the host looked before the work was done")
 }
 
 fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -> Verdict {

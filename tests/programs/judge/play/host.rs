@@ -14,7 +14,7 @@ use crate::grammar::{Line, Op};
 impl Actor<'_> {
     pub fn host(&mut self, index: usize, line: &Line) -> Seen {
         match line.op {
-            Op::HostAlloc | Op::HostPlain => self.host_memory(line),
+            Op::HostAlloc | Op::HostPlain => self.host_memory(index, line),
             Op::HostRegister => {
                 let host = self.slots().hosts.get(line.arg(0))?;
                 if host.kind != HostKind::Plain {
@@ -62,7 +62,7 @@ impl Actor<'_> {
         }
     }
 
-    fn host_memory(&mut self, line: &Line) -> Seen {
+    fn host_memory(&mut self, index: usize, line: &Line) -> Seen {
         let (slot, bytes) = (line.arg(0), line.arg(1) as usize);
         let ctx = self.current.clone().filter(|ctx| ctx.alive())?;
         if bytes < 64 || !self.slots().hosts.is_free(slot) {
@@ -81,6 +81,11 @@ impl Actor<'_> {
             _ => (Ok(plain_pages(bytes)), HostKind::Plain),
         };
         let Ok(address) = made else { return code(made.map(drop)) };
+        if self.player.options.refused.contains(&index) {
+            // The library had some left; from here on as natively.
+            let _ = self.driver().free_pinned(address);
+            return Some((0, Vec::new()));
+        }
         let part = part_of(slot, bytes);
         let (filled, registered, texture) = Default::default();
         let part = (address + part.0, part.1);

@@ -1,0 +1,115 @@
+//! Pinned host memory that the program has freed, kept for its next request.
+//!
+//! Natively its free waits for all work of the device, and programs lean on that wait (docs/ordering.md 4). So it
+//! waits here too, and what is kept is used by no work any more: it needs no event. What the program saves is the
+//! driver's time to pin and to unpin pages (milliseconds).
+//!
+//! Each piece is one allocation of the driver. It serves only a request by the same function, of the same size and
+//! flags, in the same context, so that each question about it gets the same answer, and it is filled with zeros, as
+//! new pages are.
+
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::cache::free;
+use crate::cache::pinned_blocks::{self, Owner, Shape};
+use crate::config;
+use crate::contexts::{self, lookup};
+use crate::driver::api;
+use crate::driver::sys::CuError;
+use crate::functions::Function;
+use crate::ordering::{LEDGER, real_frees};
+use crate::process::bypass;
+use crate::process::thread::Thread;
+use crate::statistics::counters::{self, Count};
+
+/// What becomes of a free.
+pub(crate) enum Freed {
+    /// Of no request that could be served from here: the driver frees it.
+    Unknown,
+    Refused(CuError),
+    /// As natively; to be kept.
+    Waited(Shape),
+    /// The driver frees it, and waits.
+    ByDriver(Shape),
+}
+
+/// Of a request in the current context. None: it is the driver's.
+pub(crate) fn shape(function: &Function, bytes: usize, flags: u32) -> Option<Shape> {
+    let may_keep = bytes != 0 && bytes as u64 <= config::host_cache_bytes();
+    if !may_keep || !bypass::is_fast_path() {
+        return None;
+    }
+    let context_id = lookup::current().ok()?.id;
+    Some(Shape { context_id, function: function.id, flags, bytes })
+}
+
+/// Memory for this request, as new. None: none is kept.
+pub(crate) fn take(thread: &Thread, shape: Shape) -> Option<usize> {
+    // In a host function the driver refuses it.
+    if thread.refused_inside_callback().is_some() {
+        return None;
+    }
+    let address = pinned_blocks::take(shape)?;
+    if rule_holds(Rule::PinnedIsZeroed) {
+        // SAFETY: pinned memory of so many bytes, which only this thread knows.
+        unsafe { core::ptr::write_bytes(address as *mut u8, 0, shape.bytes) };
+    }
+    counters::count(Count::PinnedFromCache);
+    Some(address)
+}
+
+/// The free of this memory begins: from here on it is in no table.
+pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
+    let shape = match pinned_blocks::owner(address) {
+        Owner::Program(shape) => shape,
+        Owner::Kept => return Freed::Refused(CuError::INVALID_VALUE),
+        Owner::Unknown => return Freed::Unknown,
+    };
+    if let Some(error) = thread.refused_inside_callback() {
+        return Freed::Refused(error);
+    }
+    if !pinned_blocks::forget(address) {
+        return Freed::Refused(CuError::INVALID_VALUE);
+    }
+    if has_waited(thread, shape) { Freed::Waited(shape) } else { Freed::ByDriver(shape) }
+}
+
+/// Waits as the native free does. False: only that can; or something went wrong, which it will return.
+fn has_waited(thread: &Thread, shape: Shape) -> bool {
+    let context = lookup::current().ok().filter(|context| context.id == shape.context_id);
+    // Only then nothing beyond this context may have work with it, or know that its free has returned.
+    let alone = |context: &&contexts::Context| LEDGER.exclusive.is_exclusive(context.id);
+    let Some(context) = context.filter(alone).filter(|_| bypass::is_fast_path()) else {
+        return false;
+    };
+    !rule_holds(Rule::PinnedFreeWaits) || free::wait_for_work(thread, context).is_ok()
+}
+
+/// Keeps what was waited for.
+pub(crate) fn keep(address: usize, shape: Shape) {
+    give_back(pinned_blocks::keep(address, shape, config::host_cache_bytes()));
+}
+
+/// Gives what is kept back to the driver: of one context, or all. Returns the number of pieces.
+pub(crate) fn empty(context_id: Option<u64>) -> usize {
+    let going = pinned_blocks::take_all(context_id);
+    let context = going.first().and_then(|(_, shape)| contexts::find(shape.context_id));
+    let addresses: Vec<usize> = going.into_iter().map(|(address, _)| address).collect();
+    let count = addresses.len();
+    if let Some(context) = context {
+        let give_back = || {
+            give_back(addresses);
+            Ok(())
+        };
+        let _ = api::relaxed(|| context.enter(give_back));
+    }
+    count
+}
+
+/// Where the driver refuses, there is nothing left to try.
+fn give_back(addresses: Vec<usize>) {
+    for address in addresses {
+        let free = || real_frees::announced_everywhere(|| api::mem_free_host(address));
+        let _: Result<(), CuError> = api::relaxed(free);
+    }
+}

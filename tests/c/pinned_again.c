@@ -1,0 +1,60 @@
+// pinned_again [SHAPES]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
+#include "check.h"
+
+static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);
+static int (*flags_of)(unsigned *, void *), (*range_of)(Pointer *, size_t *, Pointer);
+
+static void look(char *memory, size_t bytes) {
+    unsigned flags = 99;
+    Pointer base;
+    size_t all = 0;
+    OK(flags_of(&flags, memory));
+    int code = range_of(&base, &all, (Pointer)memory);
+    printf("flags %u, first %d, last %d; %d, %zu bytes\n", flags, memory[0], memory[bytes - 1], code, all);
+    memset(memory, 7, bytes);
+}
+
+int main(int count, char **words) {
+    static const size_t sizes[] = {1, 4096, 100000, 1 << 20};
+    void *driver, *memory, *other;
+    start_cuda();
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&alloc_as = dlsym(driver, "cuMemHostAlloc");
+    *(void **)&alloc_plain = dlsym(driver, "cuMemAllocHost_v2");
+    *(void **)&free_host = dlsym(driver, "cuMemFreeHost");
+    *(void **)&flags_of = dlsym(driver, "cuMemHostGetFlags");
+    *(void **)&range_of = dlsym(driver, "cuMemGetAddressRange_v2");
+    if (count > 1) {
+        // As many shapes, all alive at once, then freed; and another one.
+        int shapes = atoi(words[1]);
+        void **all = calloc(shapes, sizeof *all);
+        for (int round = 0; round < 2; round++) {
+            for (int i = 0; i < shapes; i++)
+                OK(alloc_as(&all[i], 4096 + 64 * i, 0));
+            for (int i = 0; i < shapes; i++)
+                OK(free_host(all[i]));
+        }
+        OK(alloc_as(&memory, 1 << 20, 0));
+        return 0;
+    }
+    for (int round = 0; round < 5; round++)
+        for (int s = 0; s < 4; s++) {
+            for (unsigned flags = 0; flags < 8; flags++) {
+                OK(alloc_as(&memory, sizes[s], flags));
+                look(memory, sizes[s]);
+                OK(free_host(memory));
+            }
+            OK(alloc_plain(&memory, sizes[s]));
+            OK(alloc_plain(&other, sizes[s]));
+            CHECK(memory != other);
+            look(memory, sizes[s]);
+            look(other, sizes[s]);
+            OK(free_host(other));
+            printf("again: %d\n", free_host(other));
+            OK(free_host(memory));
+        }
+    printf("inside: %d, null: %d, none: %d\n", free_host((char *)memory + 64), free_host(0), alloc_as(&memory, 0, 0));
+    OK(cuCtxSetCurrent(0));
+    printf("without a context: %d\n", alloc_as(&memory, 4096, 0));
+    return 0;
+}

@@ -1,0 +1,50 @@
+//! Pinned memory that was freed is given again: the answers are the driver's, which is asked once for each shape.
+
+use cachealloc_tests::{Ran, Run};
+
+fn run(conf: &str) -> Ran {
+    Run::c("pinned_again.c").conf(conf).output().ok()
+}
+
+fn made(ran: &Ran) -> u64 {
+    ran.report.calls("cuMemHostAlloc") + ran.report.calls("cuMemAllocHost_v2")
+}
+
+#[test]
+fn the_driver_is_asked_once_for_each_shape() {
+    let native = Run::c("pinned_again.c").native().output().ok();
+    for (conf, calls) in [
+        // Four sizes: with eight flags each, and two at once by the other function; and two refusals.
+        ("free_mode:ordered", 4 * (8 + 2) + 2),
+        ("free_mode:relaxed", 4 * (8 + 2) + 2),
+        ("free_mode:strict", made(&native)),
+        ("host_cache_mb:0", made(&native)),
+        ("fraction_of_gpu_memory_to_use:0", made(&native)),
+    ] {
+        let ours = run(conf);
+        assert_eq!(ours.stdout, native.stdout, "{conf}");
+        assert_eq!((made(&ours), ours.report.races()), (calls, 0), "{conf}");
+    }
+}
+
+/// No more than so many pieces and bytes are kept.
+#[test]
+fn what_is_kept_is_bounded() {
+    let frees = |shapes: &str, conf: &str| {
+        let ran = Run::c("pinned_again.c").arg(shapes).conf(conf).output().ok();
+        ran.report.calls("cuMemFreeHost")
+    };
+    assert_eq!(frees("200", "free_mode:ordered"), 0);
+    // 256 stay of 300: each round finds none of those that it needs next.
+    assert!((88..=600).contains(&frees("300", "free_mode:ordered")));
+    // A mebibyte holds some 150 of them.
+    assert!((50..=400).contains(&frees("200", "host_cache_mb:1")));
+}
+
+/// Host memory may be short because of what is kept.
+#[test]
+fn what_is_kept_gives_way() {
+    let run = Run::c("pinned_again.c").arg("20").env("SIM_FAIL", "cuMemHostAlloc@21=2");
+    let ran = run.output().ok();
+    assert_eq!((ran.report.calls("cuMemHostAlloc"), ran.report.calls("cuMemFreeHost")), (22, 20));
+}
