@@ -80,8 +80,7 @@ impl Allocator {
         debug_assert!(request.awaited_bytes.is_some(), "nothing was asked for: {request:?}");
         request.awaited_bytes = None;
         self.forget_arriving(request);
-        self.pressure = true;
-        self.note_refusal(request.requested_bytes);
+        self.note_refusal(request);
     }
 
     pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
@@ -206,8 +205,7 @@ impl Allocator {
         block_bytes: u64,
         segment_bytes: u64,
     ) -> Option<Step> {
-        if self.excess(segment_bytes) > 0 {
-            self.pressure = true;
+        if self.limit_refuses(request, segment_bytes) {
             return None;
         }
         request.awaited_bytes = Some(block_bytes);

@@ -112,8 +112,7 @@ impl Allocator {
         }
         let place = self.place(block_bytes, request.alone)?;
         let bytes = place.missing_bytes();
-        if self.excess(bytes) > 0 {
-            self.pressure = true;
+        if self.limit_refuses(request, bytes) {
             return None;
         }
         let mappings: Vec<Mapping> =

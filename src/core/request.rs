@@ -106,6 +106,11 @@ impl Request {
         self.polls_count == 1
     }
 
+    /// Whether all that was free has gone back for it.
+    pub(crate) fn has_released_all(&self) -> bool {
+        self.stage >= Stage::ReserveAfterRelease
+    }
+
     pub(crate) fn next_stage(&mut self) -> Stage {
         if !core::mem::take(&mut self.repeats) {
             self.stage = self.stage.next();

@@ -11,8 +11,8 @@
 //! a limit so low that a single segment for several could be too much, no large requests share one.
 //!
 //! A program whose sizes never repeat would pay that call for each request, for ever. So the calls are counted:
-//! 512 while it grows, then one for each 4,096 requests, and 16 for each refusal, which shows that memory is
-//! short. More are worth it only where the holes would take more than half of the *slack*, which is what the
+//! 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when nothing is left to release,
+//! which shows that memory is short, and not only held by the cache. More are worth it only where the holes would take more than half of the *slack*, which is what the
 //! program's peak so far leaves of 31/32 of the room: it will come to that peak again, in the next step of a
 //! training run.
 //!
@@ -28,7 +28,7 @@ const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
 const SLACK_PART: u64 = 2;
 /// So many calls to the driver may be made although free memory could have served, one more for each so many
-/// requests, and so many more for each refusal.
+/// requests, and so many more for each refusal when nothing is left to release.
 const SPARED_COUNT: u64 = 512;
 const REQUESTS_PER_SPARED: u64 = 4096;
 const SPARED_PER_REFUSAL: u64 = 16;
@@ -59,10 +59,14 @@ impl Room {
         self.is_saved
     }
 
-    /// The driver has refused what would have come to so many bytes.
+    /// What would have come to so many bytes was refused.
     pub(crate) fn is_below(&mut self, bytes: u64) {
-        self.refusals_count += 1;
         self.bytes = self.bytes.map(|room_bytes| room_bytes.min(bytes));
+    }
+
+    /// It was refused although nothing was left to release.
+    pub(crate) fn is_short(&mut self) {
+        self.refusals_count += 1;
     }
 
     /// So much is reserved now.

@@ -2,6 +2,7 @@
 
 use crate::allocator::Allocator;
 use crate::policy::{is_small, own_segment_bytes};
+use crate::request::Request;
 
 /// A segment for several requests may take this part of a limit.
 const SHARED_PART: u64 = 256;
@@ -29,10 +30,24 @@ impl Allocator {
         self.room.reserved(self.stats.reserved_bytes.all.current);
     }
 
-    /// The driver has no more for this request.
-    pub(crate) fn note_refusal(&mut self, requested_bytes: u64) {
+    /// Whether so many bytes more for this request would be above the limit: refused as by the driver, which
+    /// is not asked.
+    pub(crate) fn limit_refuses(&mut self, request: &Request, more_bytes: u64) -> bool {
+        let refuses = self.excess(more_bytes) > 0;
+        if refuses {
+            self.note_refusal(request);
+        }
+        refuses
+    }
+
+    /// There is no more for this request, by the driver or by the limit.
+    pub(crate) fn note_refusal(&mut self, request: &Request) {
+        self.pressure = true;
         let reserved_bytes = self.stats.reserved_bytes.all.current;
-        self.room.is_below(reserved_bytes.saturating_add(requested_bytes));
+        self.room.is_below(reserved_bytes.saturating_add(request.requested_bytes));
+        if request.has_released_all() {
+            self.room.is_short();
+        }
         self.note_room();
     }
 

@@ -17,7 +17,12 @@ struct Program {
 
 impl Program {
     fn new() -> Program {
-        let policy = Policy { limit_bytes: Some(ROOM_BYTES), ..Policy::default() };
+        Program::within(Some(ROOM_BYTES))
+    }
+
+    /// None: the driver itself refuses what is above the room.
+    fn within(limit_bytes: Option<u64>) -> Program {
+        let policy = Policy { limit_bytes, ..Policy::default() };
         let mut allocator = Allocator::new(policy);
         allocator.set_room(Some(ROOM_BYTES), false);
         Program { allocator, random: Random::new(1), end: Address(2 * MIB) }
@@ -29,6 +34,9 @@ impl Program {
             match self.allocator.poll(&mut request) {
                 Step::Done(allocation) => return allocation,
                 Step::Release(_) => {}
+                Step::Reserve { bytes } if bytes > self.left_bytes() => {
+                    self.allocator.reserve_failed(&mut request);
+                }
                 Step::Reserve { bytes } => {
                     self.allocator.reserved(&mut request, self.end, bytes);
                     self.end.0 += bytes.next_multiple_of(2 * MIB);
@@ -38,7 +46,11 @@ impl Program {
         }
     }
 
-    /// Others hold the rest of the device.
+    fn left_bytes(&self) -> u64 {
+        ROOM_BYTES - self.allocator.stats().reserved_bytes.all.current
+    }
+
+    /// Others hold the rest of the device; or by the limit.
     fn is_refused(&mut self, bytes: u64) {
         let mut request = Request::new(bytes, Requester::Context);
         loop {
@@ -109,15 +121,18 @@ impl Program {
 /// this program sometimes take half of the slack.
 #[test]
 fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
-    for percent in [20, 40, 60, 80] {
+    for (percent, limit_bytes) in [20, 40, 60, 80]
+        .into_iter()
+        .flat_map(|percent| [(percent, None), (percent, Some(ROOM_BYTES))])
+    {
         let held_bytes = ROOM_BYTES / 100 * percent;
-        let mut program = Program::new();
+        let mut program = Program::within(limit_bytes);
         for _ in 0..100 {
             program.alloc(held_bytes / 300);
         }
         let growing = program.train(50, held_bytes / 3 * 2);
         let later = program.train(200, held_bytes / 3 * 2);
-        println!("{percent} % of the room: {growing} calls, then {later}");
+        println!("{percent} % of the room, {limit_bytes:?}: {growing} calls, then {later}");
         assert!(growing < 1_500, "{percent} %: {growing} calls");
         let counted = 200 * REQUESTS_PER_STEP / 4096;
         let later_max = if percent < 80 { counted } else { 3 * 200 };
@@ -164,14 +179,17 @@ fn requests_that_could_share_are_counted_as_well() {
 
 /// Memory is short then, whatever the holes are.
 #[test]
-fn calls_are_earned_by_a_refusal() {
-    let mut program = Program::new();
-    program.alloc(ROOM_BYTES / 2);
-    program.train(50, ROOM_BYTES / 4);
-    assert!(!program.is_spared_a_cut());
-    program.is_refused(ROOM_BYTES / 32 * 15);
-    let spared_count = (0..100).take_while(|_| program.is_spared_a_cut()).count();
-    assert!((15..=48).contains(&spared_count), "{spared_count}");
+fn calls_are_earned_by_a_refusal_of_the_driver_or_of_the_limit() {
+    for limit_bytes in [None, Some(ROOM_BYTES / 4 * 3)] {
+        let mut program = Program::new();
+        program.alloc(ROOM_BYTES / 2);
+        program.train(50, ROOM_BYTES / 4);
+        assert!(!program.is_spared_a_cut());
+        program.allocator.set_limit(limit_bytes);
+        program.is_refused(ROOM_BYTES / 32 * 15);
+        let spared_count = (0..100).take_while(|_| program.is_spared_a_cut()).count();
+        assert!((15..=48).contains(&spared_count), "{limit_bytes:?}: {spared_count}");
+    }
 }
 
 #[test]

@@ -161,6 +161,32 @@ fn a_refusal_shows_the_room() {
     );
 }
 
+/// As the driver's, though it is not asked.
+#[test]
+fn a_refusal_of_the_limit_shows_the_room() {
+    check(
+        "
+            room 100000M
+            limit 1200M
+            a = alloc 900M
+            b = alloc 600M
+            c = alloc 30M
+            free c
+            d = alloc 14M
+        ",
+        "
+            a: reserve 900M
+            b: out of memory
+            c: reserve 30M
+            d: reserve 14M
+            900M large | a 900M
+            30M large | 30M free
+            14M large | d 14M
+            reserved 944M  allocated 914M  active 914M
+        ",
+    );
+}
+
 /// The driver gives more than it refused. Of the new room little is taken.
 #[test]
 fn others_may_go_again() {
