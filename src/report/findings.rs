@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cachealloc_analysis::model::Dropped;
+use cachealloc_analysis::model::{Action, Dropped, Entry};
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
@@ -109,6 +109,7 @@ impl Found<'_, '_> {
             ("grows", self.grows()),
             ("temporary", self.temporary(&sites)),
             ("fragmentation", self.fragmentation()),
+            ("steady", self.steady()),
         ];
         let whose = self.whose;
         let found = found.into_iter().filter_map(|(kind, found)| Some((kind, found?)));
@@ -272,7 +273,40 @@ impl Found<'_, '_> {
             (None, split, text)
         })
     }
+
+    /// Since when no allocation reached the driver, and which one ended the steady state before.
+    fn steady(&mut self) -> Option<About> {
+        let device = &self.inputs[self.place.file].snapshot.devices[self.place.device];
+        let asked =
+            |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
+        let asked: Vec<&Entry> = device.entries.iter().filter(asked).collect();
+        let quiet_us = device.entries.last()?.time_us.saturating_sub(asked.last()?.time_us);
+        let ended = asked.windows(2).rev().find_map(|two| {
+            let before_us = two[1].time_us.saturating_sub(two[0].time_us);
+            (before_us >= STEADY_US).then_some((two[1], before_us))
+        });
+        let now = (quiet_us >= STEADY_US)
+            .then(|| format!("No allocation reached the driver in the last {}", time(quiet_us)));
+        let ended = ended.map(|(entry, before_us)| {
+            let stack = self.tables.stack(self.translation, entry.stack, entry.category);
+            let site = self.tables.site_of(stack);
+            (site, format!("of {}, was ended by {}", time(before_us), self.tables.site_text(site)))
+        });
+        let site = ended.as_ref().map(|(site, _)| *site);
+        let text = match (now, ended) {
+            (Some(now), Some((_, ended))) => format!("{now}; the steady state before, {ended}."),
+            (Some(now), None) => format!("{now}."),
+            (None, Some((_, ended))) => format!(
+                "The last steady state without an allocation that reached the driver, {ended}."
+            ),
+            (None, None) => return None,
+        };
+        Some((site, quiet_us, text))
+    }
 }
+
+/// A state is steady when for so long no allocation reached the driver. As in the statistics.
+const STEADY_US: u64 = 1_000_000;
 
 /// What a call site never freed.
 #[derive(Default)]

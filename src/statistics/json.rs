@@ -6,7 +6,8 @@ use cachealloc_core::Stats;
 use cachealloc_text::Json;
 
 use crate::{
-    CallSite, ContextReport, Gpu, Holder, Limit, Place, Recording, Report, Snapshots, Timed, keys,
+    CallSite, ContextReport, Frame, Gpu, Holder, Limit, Place, Recording, Report, Snapshots, Timed,
+    keys,
 };
 
 type Out<'a> = Json<&'a mut Vec<u8>>;
@@ -68,7 +69,13 @@ fn write(json: &mut Out, report: &Report) -> Written {
             json.key("asked")?.number(report.trims.asked_count)?;
             json.key("done")?.number(report.trims.done_count)?;
             json.key("bytes")?.number(report.trims.bytes)
-        })
+        })?;
+        let seconds = report.steady.map(|time| format!("{:.3}", time.as_secs_f64()));
+        number_or_null(json.key("steady_seconds")?, seconds)?;
+        match &report.steady_ended_by {
+            None => json.key("steady_ended_by")?.null(),
+            Some(frames) => json.key("steady_ended_by")?.list(frames, frame),
+        }
     })
 }
 
@@ -109,16 +116,18 @@ fn call_site(json: &mut Out, site: &CallSite) -> Written {
         json.key("bytes_at_peak")?.number(site.bytes_at_peak)?;
         json.key("blocks")?.number(site.blocks_count)?;
         json.key("allocations")?.number(site.allocations_count)?;
-        json.key("frames")?.list(&site.frames, |json, frame| {
-            json.object(|json| {
-                json.key("name")?.text(&frame.name)?;
-                json.key("filename")?.text(&frame.filename)?;
-                match frame.place {
-                    Place::Line(line) => json.key("line")?.number(line),
-                    Place::Offset(offset) => json.key("offset")?.number(offset),
-                }
-            })
-        })
+        json.key("frames")?.list(&site.frames, frame)
+    })
+}
+
+fn frame(json: &mut Out, frame: &Frame) -> Written {
+    json.object(|json| {
+        json.key("name")?.text(&frame.name)?;
+        json.key("filename")?.text(&frame.filename)?;
+        match frame.place {
+            Place::Line(line) => json.key("line")?.number(line),
+            Place::Offset(offset) => json.key("offset")?.number(offset),
+        }
     })
 }
 

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
+use std::time::Duration;
+
 use cachealloc_core::Stats;
 
 pub mod keys;
@@ -44,6 +46,11 @@ pub struct Report {
     /// Of each device that the process has a context on.
     pub limits: Vec<Limit>,
     pub trims: Trims,
+    /// For how long no allocation has reached the driver; None: none ever has.
+    pub steady: Option<Duration>,
+    /// The frames of the allocation that ended the last steady state, innermost first; None: there was none, it is
+    /// not recorded, or it was not asked for.
+    pub steady_ended_by: Option<Vec<Frame>>,
 }
 
 /// One context, alive or gone.

@@ -26,6 +26,9 @@ pub fn text(report: &Report) -> String {
     if served != 0 {
         line(&mut text, "hit rate", Share(hits as f64 / served as f64));
     }
+    if let Some(time) = report.steady {
+        line(&mut text, "since one reached the driver", Time(time.as_nanos() as u64));
+    }
     let barriers = report.contexts.iter().map(|context| context.barriers_count).sum::<u64>();
     line(&mut text, "barriers", Count(barriers));
     report.calls.iter().for_each(|call| timed(&mut text, "driver: ", call));

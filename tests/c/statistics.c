@@ -279,6 +279,29 @@ static int busy(int count, const char *end) {
     return 0;
 }
 
+static Pointer __attribute__((noinline)) takes_more(void) {
+    Pointer more;
+    OK(cuMemAlloc(&more, 100 * MIB));
+    return more;
+}
+
+// Nothing but hits for longer than a second, then one that the driver is asked for, then hits until the input ends.
+static int steady(void) {
+    start_cuda();
+    Pointer block;
+    for (int i = 0; i < 1200; i++) {
+        OK(cuMemAlloc(&block, 3 * MIB));
+        OK(cuMemFree(block));
+        usleep(1000);
+    }
+    takes_more();
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != EOF)
+        ;
+    return 0;
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     find_driver();
@@ -286,6 +309,8 @@ int main(int argc, char **argv) {
     *(void **)&cuMemAllocAsync = dlsym(driver, "cuMemAllocAsync");
     *(void **)&cuMemFreeAsync = dlsym(driver, "cuMemFreeAsync");
     *(void **)&cuStreamSynchronize = dlsym(driver, "cuStreamSynchronize");
+    if (!strcmp(argv[1], "steady"))
+        return steady();
     if (!strcmp(argv[1], "zones"))
         return zones();
     if (!strcmp(argv[1], "lists"))

@@ -63,7 +63,7 @@ fn of_one(process: Process, format: Format) -> Result<String> {
     let command = || process.command();
     Ok(match format {
         Format::Text => {
-            let statistics = live.statistics(false, PATIENCE).map_err(explain)?;
+            let statistics = live.statistics(true, PATIENCE).map_err(explain)?;
             show::process(&statistics, process.0, &command())
         }
         Format::Json => {

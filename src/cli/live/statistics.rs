@@ -31,6 +31,10 @@ pub(crate) struct Statistics {
     pub recording: Option<Recording>,
     pub limits: Vec<Limit>,
     pub trims: Trims,
+    /// Since an allocation last reached the driver.
+    pub steady_seconds: Option<f64>,
+    /// Of the allocation that ended the last steady state, innermost first.
+    pub steady_ended_by: Option<Vec<Frame>>,
 }
 
 #[derive(Clone, Deserialize, Debug)]

@@ -6,21 +6,34 @@ use cachealloc_analysis::{Weighed, candidates, telling};
 
 use serde_json::Value;
 
-use crate::live::{CallSite, Statistics};
+use crate::live::{self, CallSite, Statistics};
 
 const NOT_KNOWN: &str = "(not recorded)";
 
 /// A line for each: `leak c/planted.c:22`, and behind a function through which most allocations go its caller.
 /// All call sites of one process are given at once.
 pub(crate) fn places(sites: &[&CallSite]) -> Vec<String> {
+    let weighed = sites
+        .iter()
+        .map(|site| (&*site.frames, site.allocations, site.bytes.max(site.bytes_at_peak)));
+    lines(&weighed.collect::<Vec<_>>())
+}
+
+/// The same for one stack alone.
+pub(crate) fn place(frames: &[live::Frame]) -> String {
+    lines(&[(frames, 1, 1)]).remove(0)
+}
+
+/// Of stacks, with the number of allocations and their bytes.
+fn lines(stacks: &[(&[live::Frame], u64, u64)]) -> Vec<String> {
     // The names of a stack are found in a snapshot.
     let mut model = Snapshot::default();
-    let stacks: Vec<StackId> = sites.iter().map(|site| stack(&mut model, site)).collect();
+    let numbers: Vec<StackId> =
+        stacks.iter().map(|(frames, ..)| stack(&mut model, frames)).collect();
     let names = Names::of(&model);
-    let weighed = sites.iter().zip(&stacks).map(|(site, stack)| Weighed {
-        frames: candidates(&model, &names, *stack).collect(),
-        count: site.allocations,
-        bytes: site.bytes.max(site.bytes_at_peak),
+    let weighed = stacks.iter().zip(&numbers).map(|(&(_, count, bytes), stack)| {
+        let frames = candidates(&model, &names, *stack).collect();
+        Weighed { frames, count, bytes }
     });
     let place = |frames: Vec<FrameId>| match frames[..] {
         [] => NOT_KNOWN.to_string(),
@@ -40,8 +53,8 @@ pub(crate) fn json_with_places(json: &str, statistics: &Statistics) -> Value {
     object
 }
 
-fn stack(model: &mut Snapshot, site: &CallSite) -> StackId {
-    let frames = site.frames.iter().map(|frame| {
+fn stack(model: &mut Snapshot, frames: &[live::Frame]) -> StackId {
+    let frames = frames.iter().map(|frame| {
         let (name, filename) = (model.texts.add(&frame.name), model.texts.add(&frame.filename));
         let line = frame.line.or(frame.offset).unwrap_or(0);
         model.frames.add(Frame { name, filename, line })
@@ -53,7 +66,6 @@ fn stack(model: &mut Snapshot, site: &CallSite) -> StackId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live;
 
     fn site(allocations: u64, frames: &[(&str, u64)]) -> CallSite {
         let frame = |&(name, line): &(&str, u64)| live::Frame {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cachealloc_text::{cut, plain};
 
-use super::{Column, Table, bytes, count, share, time};
+use super::{Column, Table, bytes, count, place, share, time};
 use crate::live::{Library, Statistics, Timed};
 
 /// What of a device is shown: a name, and PyTorch's key.
@@ -30,6 +30,12 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
     line(&mut text, "of these without the driver", &count(statistics.hits));
     if let Some(rate) = statistics.hit_rate() {
         line(&mut text, "hit rate", &share(rate));
+    }
+    if let Some(seconds) = statistics.steady_seconds {
+        line(&mut text, "since one reached the driver", &time((seconds * 1e9) as u64));
+    }
+    if let Some(frames) = &statistics.steady_ended_by {
+        line(&mut text, "the last steady state ended by", &place(frames));
     }
     line(&mut text, "barriers", &count(statistics.barriers));
     for (name, call) in &statistics.driver_calls {

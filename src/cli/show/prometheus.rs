@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 
 use cachealloc_text::{cut, plain};
 
-use super::places;
+use super::{place, places};
 use crate::live::{CallSite, Library, Statistics, Timed};
 
 /// Of a process; what does not fit is added up as `(other)`.
@@ -59,6 +59,16 @@ pub(crate) fn prometheus(all: &[Scraped]) -> String {
         let one = |it: &Scraped| vec![(it.of_process(""), number(&it.statistics) as f64)];
         counter(&mut out, name, help, all, one);
     }
+    let steady = |it: &Scraped| it.steady(it.statistics.steady_seconds, "");
+    let help = "Since an allocation last reached the driver.";
+    gauge(&mut out, "steady_seconds", help, all, steady);
+    let ended = |it: &Scraped| {
+        let site = it.statistics.steady_ended_by.as_deref().map(place);
+        let labels = |site: &String| labels(&[("site", site)]);
+        it.steady(site.as_ref().map(|_| 1.0), &site.as_ref().map(labels).unwrap_or_default())
+    };
+    let help = "The call site that ended the last second or more without such an allocation.";
+    gauge(&mut out, "steady_ended_by", help, all, ended);
     let timed: [(&str, &str, &str, TimedBy); 2] = [
         ("driver_call", "call", "Calls of the driver for the cache", |it| &it.driver_calls),
         ("wait", "reason", "Waits that were inserted", |it| &it.waits),
@@ -141,6 +151,10 @@ impl Scraped {
     fn of_process(&self, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         format!("{}{comma}{more}", labels(&[("pid", &self.process)]))
+    }
+
+    fn steady(&self, value: Option<f64>, more: &str) -> Vec<Sample> {
+        value.map(|value| (self.of_process(more), value.max(0.0))).into_iter().collect()
     }
 
     fn of_device(&self, device: i32, more: &[(&str, &dyn Display)]) -> String {

@@ -6,6 +6,7 @@ pub(crate) mod live;
 pub(crate) mod orders;
 pub(crate) mod reading;
 pub(crate) mod report;
+pub(crate) mod steady;
 pub(crate) mod waits;
 
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
-use cachealloc_history::{Describe, Frame, is_source};
+use cachealloc_history::{Describe, Frame, StackId, is_source};
 use cachealloc_options::{Record, Word};
 use cachealloc_statistics::{CallSite, Gpu, Holder, Place, Recording, Report};
 
@@ -18,7 +18,7 @@ use crate::record::holders::StackTotals;
 use crate::record::settings::{self, Settings};
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, past};
-use crate::statistics::{counters, reading, waits};
+use crate::statistics::{counters, reading, steady, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
 
@@ -59,6 +59,10 @@ fn take(patience: Patience, sites: bool) -> Report {
         recording: recording_now(),
         limits: limits::all(),
         trims: scavenger::trims(),
+        steady: steady::so_far(),
+        steady_ended_by: steady::ended_by()
+            .filter(|_| sites)
+            .map(|stack| contents::with_names([stack], |names| shown_all(names, stack))),
     }
 }
 
@@ -147,12 +151,12 @@ fn call_site(device: i32, totals: &StackTotals, names: &mut Names) -> CallSite {
         bytes_at_peak: totals.bytes_at_peak,
         blocks_count: totals.allocations_count.saturating_sub(totals.frees_count),
         allocations_count: totals.allocations_count,
-        frames: if known {
-            names.frames(totals.stack).iter().map(|frame| shown(frame)).collect()
-        } else {
-            Vec::new()
-        },
+        frames: if known { shown_all(names, totals.stack) } else { Vec::new() },
     }
+}
+
+fn shown_all(names: &mut Names, stack: StackId) -> Vec<cachealloc_statistics::Frame> {
+    names.frames(stack).iter().map(|frame| shown(frame)).collect()
 }
 
 fn shown(frame: &Frame) -> cachealloc_statistics::Frame {

@@ -1,5 +1,7 @@
 //! What other processes and people read: the head of the live file, and the report as text.
 
+use std::time::Duration;
+
 use cachealloc_options::{Record, StackContext, StackKind};
 use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
 use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
@@ -112,6 +114,7 @@ fn text_lists_what_happened() {
         process_id: 7,
         free_mode: "ordered",
         contexts: vec![context(1, true), context(2, false)],
+        steady: Some(Duration::from_millis(1500)),
         calls: vec![timed("reserve", 3, Some(1_500_000)), timed("free", 0, None)],
         waits: vec![timed("look", 5, None), timed("strict", 0, None)],
         counts: vec![("happened", 6), ("did not", 0)],
@@ -138,6 +141,7 @@ fn text_lists_what_happened() {
         "free_mode ordered",
         "allocations served 0",
         "of these without the driver 0",
+        "since one reached the driver 1.50 s",
         "barriers 4",
         "driver: reserve 3 (1.50 ms)",
         "driver: free 0",

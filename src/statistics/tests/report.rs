@@ -1,10 +1,13 @@
 //! The statistics as text: PyTorch's keys, PyTorch's table, JSON.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Address, Allocator, Policy, Request, Requester, Stat, Stats, Step};
-use cachealloc_statistics::{ContextReport, Gpu, Holder, Report, Timed, json, keys, summary};
+use cachealloc_statistics::{
+    ContextReport, Frame, Gpu, Holder, Place, Report, Timed, json, keys, summary,
+};
 
 /// Of an allocator with these blocks, each in segments of its own.
 fn stats_of(sizes: &[u64]) -> Stats {
@@ -162,6 +165,12 @@ fn json_of_little() {
             bytes: 5,
             bytes_at_peak: 6,
         }]),
+        steady: Some(Duration::from_millis(2500)),
+        steady_ended_by: Some(vec![Frame {
+            name: "f".to_string(),
+            filename: "a.c".to_string(),
+            place: Place::Line(3),
+        }]),
         ..Report::default()
     };
     let wanted = r#"{
@@ -221,7 +230,15 @@ fn json_of_little() {
     "asked": 0,
     "done": 0,
     "bytes": 0
-  }
+  },
+  "steady_seconds": 2.500,
+  "steady_ended_by": [
+    {
+      "name": "f",
+      "filename": "a.c",
+      "line": 3
+    }
+  ]
 }
 "#;
     assert_eq!(json(&report), wanted);

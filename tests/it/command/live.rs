@@ -56,6 +56,7 @@ device # now at the peak
 allocations #
 of these without the driver #
 hit rate # %
+since one reached the driver # ms
 barriers #
 driver: release # (# ms)
 driver: reserve # (# ms)
@@ -68,6 +69,8 @@ driver: reserve # (# ms)
         .replace("KiB", "MiB")
         .replace("# B", "# MiB")
         .replace("(# us)", "(# ms)")
+        .replace("driver # us", "driver # ms")
+        .replace("driver # s", "driver # ms")
         .replace("(< # us)", "(# ms)");
     assert!(found.starts_with(&wanted), "{found}\n{wanted}");
     let end =

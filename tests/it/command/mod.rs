@@ -22,6 +22,7 @@ mod schema;
 mod screen;
 mod sites;
 mod snapshot;
+mod steady;
 
 /// The command with these arguments, separated by spaces; nothing is preloaded by others.
 pub fn cachealloc(arguments: &str) -> Run {

@@ -36,7 +36,7 @@ pub(super) fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> 
     };
     counters::count(Count::PassedToDriver);
     let bytes = request.bytes();
-    growth.before(bytes)?;
+    growth.before(bytes, call)?;
     let allocated = api::relaxed(|| context.enter(|| api::mem_alloc(bytes as usize)));
     growth.after(bytes, allocated.unwrap_or(0))?;
     let pointer = allocated?;

@@ -18,6 +18,7 @@ use crate::ordering::{observers, widen};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::statistics::counters::{self, Count};
+use crate::statistics::steady;
 use crate::{config, memory_hooks, pagemap};
 
 /// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
@@ -53,7 +54,8 @@ impl<'a> Growth<'a> {
     }
 
     /// About to ask the driver for this many bytes.
-    pub(super) fn before(&mut self, bytes: u64) -> CuResult {
+    pub(super) fn before(&mut self, bytes: u64, call: Call) -> CuResult {
+        steady::ends(call.stack);
         self.notify(|hooks| hooks.before_driver(bytes))
     }
 
@@ -72,7 +74,7 @@ pub(super) fn map(
 ) -> CuResult {
     let context = growth.context;
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
-    growth.before(bytes)?;
+    growth.before(bytes, call)?;
     observers::inspect_libraries();
     match counters::timed_reserve(|| arenas::map(context, mappings)) {
         Ok(()) => {
@@ -133,7 +135,7 @@ pub(super) fn grow(
 fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -> CuResult<bool> {
     let context = growth.context;
     let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
-    growth.before(bytes)?;
+    growth.before(bytes, call)?;
     match segment(context, bytes) {
         Ok(base) => {
             claim.keep();

@@ -217,6 +217,38 @@ fn of_moments_of_one_process_the_last_tells() {
     assert!(found.iter().any(|finding| finding.starts_with("first: Peak: ")), "{found:?}");
 }
 
+/// An allocation after two seconds without one that reached the driver, and three since.
+#[test]
+fn a_steady_state_and_what_ended_the_one_before() {
+    let told = |entries_count: usize| {
+        let mut made = Made::new();
+        let first = made.stack(&[("load", "/home/user/app.c", 5)]);
+        let later = made.stack(&[("evaluate", "/home/user/app.c", 9)]);
+        let entries = [
+            (0, Action::SegmentAlloc, first),
+            (900_000, Action::SegmentAlloc, first),
+            (2_900_000, Action::SegmentAlloc, later),
+            (3_000_000, Action::SegmentMap, first),
+            (6_000_000, Action::Alloc, first),
+        ];
+        for (us, action, stack) in entries.into_iter().take(entries_count) {
+            made.entry(action, 1 << 30 | us, MIB, stack);
+            let entries = &mut made.snapshot.devices[0].entries;
+            let begin_us = entries[0].time_us;
+            entries.last_mut().expect("an entry").time_us = begin_us + us;
+        }
+        let found = sentences(&written(&[made.input("steady")]));
+        found.into_iter().filter(|finding| finding.contains("driver")).collect::<Vec<_>>()
+    };
+    let now = "No allocation reached the driver in the last 3.00 s; the steady state before, of 2.00 s, was \
+               ended by user/app.c:9 (evaluate).";
+    let before = "The last steady state without an allocation that reached the driver, of 2.00 s, was ended by \
+                  user/app.c:9 (evaluate).";
+    assert_eq!(told(5), [now]);
+    assert_eq!(told(4), [before]);
+    assert_eq!(told(2), [""; 0]);
+}
+
 /// Only the end of the program tells that a block was never freed.
 #[test]
 fn why_a_snapshot_was_taken_counts() {
