@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::addresses::Addresses;
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
+use crate::decay::Decay;
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
@@ -38,6 +39,7 @@ pub struct Allocator {
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
     pub(crate) room: Room,
+    pub(crate) decay: Decay,
     /// So many requests find room in the tables without a look.
     requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
@@ -66,6 +68,7 @@ impl Allocator {
             clock: 0,
             pressure: false,
             room: Room::default(),
+            decay: Decay::default(),
             requests_with_rows: 0,
             whole_large: false,
             arenas: Arenas::default(),
@@ -221,6 +224,9 @@ impl Allocator {
         self.segments_reserved_count += 1;
         self.stats.segment.increase(pool, 1);
         self.stats.num_device_alloc += 1;
+        if request.private.is_none() {
+            self.decay.segment_came(bytes);
+        }
         if self.policy.is_oversize(bytes) {
             self.stats.oversize_segments.increase(1);
         }

@@ -74,6 +74,7 @@ impl Allocator {
         let pool = self.policy.pool_of(block_bytes);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
             let bytes = range.iter().map(|mapping| mapping.bytes).sum();
+            self.decay.mapping_came(bytes);
             self.arenas.mappings.extend(range.iter().map(|mapping| (mapping.base, mapping.bytes)));
             self.insert_memory(range[0].base, bytes, pool, request.requester);
         }

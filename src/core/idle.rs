@@ -12,17 +12,9 @@ use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::Block;
+use crate::decay::{IdleMark, Pass};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment};
-
-/// A moment of an allocator.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct IdleMark(pub(crate) u64);
-
-impl IdleMark {
-    /// Before anything.
-    pub const NEVER: IdleMark = IdleMark(0);
-}
 
 impl Allocator {
     /// Now.
@@ -31,10 +23,22 @@ impl Allocator {
         IdleMark(self.clock)
     }
 
+    /// The caller passes by. `unused_count`: for how many of its passes memory is kept that nothing uses; None: as
+    /// Note [Decay] says.
+    pub fn pass(&mut self, unused_count: Option<u32>) -> Pass {
+        let mark = self.idle_mark();
+        Pass { mark, due: self.decay.pass(mark, unused_count.map(u64::from)) }
+    }
+
     /// Takes the segments that are idle since the mark out of the allocator. Not chunks: they were
     /// reserved to be kept.
     pub fn release_idle(&mut self, mark: IdleMark) -> Vec<Segment> {
-        if self.policy.chunk_bytes.is_some() { Vec::new() } else { self.release_unused(mark) }
+        if self.policy.chunk_bytes.is_some() {
+            return Vec::new();
+        }
+        let released = self.release_unused(mark);
+        released.iter().for_each(|segment| self.decay.segment_went(segment.bytes));
+        released
     }
 
     /// The same, chunks as well: on demand.
@@ -47,7 +51,9 @@ impl Allocator {
 
     /// The same for memory behind blocks in arenas.
     pub fn unmap_idle(&mut self, mark: IdleMark) -> Vec<Mapping> {
-        self.unmap_where(|block| is_idle(block, mark))
+        let unmapped = self.unmap_where(|block| is_idle(block, mark));
+        unmapped.iter().for_each(|mapping| self.decay.mapping_went(mapping.bytes));
+        unmapped
     }
 }
 

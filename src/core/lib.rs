@@ -35,6 +35,8 @@ mod sparing;
 
 mod private;
 
+mod decay;
+
 mod idle;
 
 mod joined;
@@ -62,8 +64,8 @@ pub mod order;
 pub mod rules;
 
 pub use allocator::Allocator;
+pub use decay::{IdleMark, Pass};
 pub use free::{Behind, Waiting};
-pub use idle::IdleMark;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};

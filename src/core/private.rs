@@ -26,8 +26,8 @@ use alloc::collections::BTreeMap;
 
 use crate::allocator::Allocator;
 use crate::block::State;
+use crate::decay::IdleMark;
 use crate::free_index::FreeIndex;
-use crate::idle::IdleMark;
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};

@@ -26,7 +26,7 @@ pub use help::{help, help_markdown, help_on};
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind, nearest_key};
 pub use row::{Effect, Kind, OptionRow};
-pub use shares::{Chunks, Idle, KeepFree, Limit, Strategy};
+pub use shares::{Chunks, IdleRelease, Limit, Strategy};
 pub use table::OPTIONS;
 pub use words::{ENTRIES_MAX, Word};
 
@@ -39,7 +39,7 @@ pub struct Config {
     pub limit: Limit,
     pub strategy: Strategy,
     pub chunks: Chunks,
-    pub idle: Idle,
+    pub idle_release: IdleRelease,
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
@@ -184,7 +184,7 @@ impl Default for Config {
             limit: Limit::default(),
             strategy: Strategy::AutoGrowth,
             chunks: Chunks::default(),
-            idle: Idle::default(),
+            idle_release: IdleRelease::default(),
             free_mode: Mode::Ordered,
             serve_async: true,
             host_cache_bytes: 256 << 20,

@@ -71,30 +71,23 @@ impl Chunks {
     }
 }
 
-/// When idle memory is released to the driver, for other processes on the device.
+/// For how long memory is kept that nothing uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Idle {
-    /// After so many seconds, however much the device has.
-    pub release_seconds: Option<u32>,
-    pub keep_free: KeepFree,
-}
-
-/// With less than this free on the device, memory goes back as soon as it may count as idle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum KeepFree {
-    /// Half of the device: two programs that share it find room, and one that leaves half pays nothing.
+pub enum IdleRelease {
+    /// A few seconds, and longer where what was released is asked for again: Note [Decay] of the core.
     #[default]
     Auto,
-    /// 0: never.
-    Bytes(u64),
+    /// So many seconds.
+    After(u32),
+    Never,
 }
 
-impl KeepFree {
-    /// On a device of this size.
-    pub fn on(self, device_bytes: u64) -> u64 {
+impl IdleRelease {
+    /// The seconds that the user has said.
+    pub fn seconds(self) -> Option<u32> {
         match self {
-            KeepFree::Auto => device_bytes / 2,
-            KeepFree::Bytes(bytes) => bytes,
+            IdleRelease::After(seconds) => Some(seconds),
+            IdleRelease::Auto | IdleRelease::Never => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::readers::{
 use crate::row::{Kind, OptionRow, ignored, row};
 use crate::without_effect::{BACKEND, CLASSES, FLAG, PINNED_MAX, PINNED_RESERVE, RESERVE, THREADS};
 use crate::{
-    AcrossContexts, Config, ENTRIES_MAX, Fill, KeepFree, LogLevel, Record, SNAPSHOT_DEFAULT,
+    AcrossContexts, Config, ENTRIES_MAX, Fill, IdleRelease, LogLevel, Record, SNAPSHOT_DEFAULT,
     StackContext, StackKind, StatsOnExit, Strategy, signals,
 };
 
@@ -164,23 +164,17 @@ pub const OPTIONS: &[OptionRow] = &[
     .when(Config::sizes_chunks, ONLY_WITH_CHUNKS),
     row(
         "idle_release_s",
-        Kind::Other("seconds", "a whole number from 1 to 3600, or off"),
-        "off",
-        to!(idle.release_seconds, |value| {
-            let seconds = read::unless("off", value, |value| number(value, 1..=3600))?;
-            Ok(seconds.map(|seconds| seconds as u32))
-        }),
-        "release memory to the driver, for other processes on the device, once it has been idle for so long",
-    )
-    .when(Config::grows, CHUNKS_STAY),
-    row(
-        "keep_free_mb",
-        Kind::Other("MiB", "a whole number, 0 for never, or auto: half of the device"),
+        Kind::Other("seconds", "a whole number from 1 to 3600, auto or off"),
         "auto",
-        to!(idle.keep_free, |value| {
-            Ok(read::unless("auto", value, mebibytes)?.map_or(KeepFree::Auto, KeepFree::Bytes))
+        to!(idle_release, |value| {
+            Ok(match value {
+                "auto" => IdleRelease::Auto,
+                "off" => IdleRelease::Never,
+                value => IdleRelease::After(number(value, 1..=3600)? as u32),
+            })
         }),
-        "while the device has less than this free, release memory that has been idle for 3 seconds",
+        "release memory to the driver once it has been idle for so long; auto: for 3 seconds, and longer where \
+         released memory is asked for again",
     )
     .when(Config::grows, CHUNKS_STAY),
     row(

@@ -15,9 +15,9 @@ use cachealloc_tests::{Ran, Run, driver_folder, scratch_file};
 use crate::hazards::{hazards, problems};
 use crate::random;
 
-/// As soon as may be, whatever the device has.
-const ALWAYS: &str = "keep_free_mb:1000000";
-const ALWAYS_EXPANDABLE: &str = "keep_free_mb:1000000,expandable_segments:true";
+/// As soon as by default, and no later where memory is asked for again.
+const ALWAYS: &str = "idle_release_s:3";
+const ALWAYS_EXPANDABLE: &str = "idle_release_s:3,expandable_segments:true";
 
 fn program(way: &str) -> Run {
     let run = Run::program(env!("CARGO_BIN_EXE_idle"));
@@ -107,11 +107,7 @@ fn a_neighbour_gets_what_lies_idle() {
         "ask: came\n",
         "under the library too"
     );
-    assert_eq!(
-        neighbours("keep_free_mb:0,idle_release_s:5", 20, Run::native, PATIENT),
-        "ask: came\n"
-    );
-    assert_eq!(neighbours("keep_free_mb:300", 20, Run::native, PATIENT), "ask: came\n");
+    assert_eq!(neighbours("idle_release_s:5", 20, Run::native, PATIENT), "ask: came\n");
 }
 
 /// A free in stream order is not enough: the device has the memory after a wait for it.
@@ -123,27 +119,40 @@ fn what_went_back_has_arrived() {
 
 #[test]
 fn a_neighbour_starves_where_the_user_wants_it() {
-    assert_eq!(neighbours("keep_free_mb:0", 100, Run::native, 50), "ask: never came\n");
+    assert_eq!(neighbours("idle_release_s:off", 100, Run::native, 50), "ask: never came\n");
     assert_eq!(
         neighbours("strategy:pre_allocate,log:quiet", 100, Run::native, 50),
         "ask: never came\n"
     );
 }
 
-/// Where half of the device is free, memory is not short, and nothing goes back.
+/// Whoever asks for it, and however much of the device is free.
 #[test]
-fn who_leaves_half_of_the_device_keeps_the_cache() {
-    let roomy = |run: Run| run.env("SIM_MEMORY_MB", "2048");
-    assert_eq!(given_back(&clean(&roomy(hurried("rest 100")))), 0);
-    assert!(goes_back(&hurried("rest 100").env("SIM_MEMORY_MB", "800")));
-    assert_eq!(given_back(&clean(&roomy(hurried("rest 100").conf("keep_free_mb:1000")))), 0);
-    assert!(goes_back(&roomy(hurried("rest 100").conf("keep_free_mb:2000"))));
+fn a_peak_that_passes_goes_back() {
+    let roomy = |conf: &str| hurried("rest 100").conf(conf).env("SIM_MEMORY_MB", "16384");
+    assert!(goes_back(&roomy("")));
+    assert_eq!(given_back(&clean(&roomy("idle_release_s:off"))), 0);
+    for conf in ["", "expandable_segments:true"] {
+        all_goes_back(hurried("all").conf(conf).env("SIM_MEMORY_MB", "16384"));
+    }
+}
+
+/// A program that comes back to its memory every 40 passes gives it back once, or a few times where the machine is busy.
+#[test]
+fn a_round_of_a_long_period_gets_free_of_calls() {
+    for conf in ["", "expandable_segments:true"] {
+        let rounds = program("rounds 30 200").env("CACHEALLOC_PASS_MS", "5").conf(conf);
+        let said = clean(&rounds).stdout;
+        assert_eq!(said, "rounds: ok\n", "{conf}");
+    }
+    let fixed = program("rounds 30 200").env("CACHEALLOC_PASS_MS", "5").conf(ALWAYS).output();
+    assert!(fixed.stdout.contains("FAIL"), "{fixed:?}");
 }
 
 #[test]
 fn memory_goes_back_after_the_time_that_the_user_says() {
     let run = |seconds: u32| {
-        let conf = format!("keep_free_mb:0,idle_release_s:{seconds}");
+        let conf = format!("idle_release_s:{seconds}");
         let run = program("rest 300").env("CACHEALLOC_PASS_MS", "20").conf(&conf);
         run.env("SIM_MEMORY_MB", "4096")
     };
@@ -166,8 +175,8 @@ fn little_memory_is_not_worth_a_thread() {
     let threads =
         |conf: &str| clean(&program("threads").conf(&format!("signal:off,{conf}"))).stdout;
     assert_eq!(threads(""), "threads: 0, then 1\n");
-    assert_eq!(threads("keep_free_mb:0"), "threads: 0, then 0\n");
-    assert_eq!(threads("keep_free_mb:0,idle_release_s:7"), "threads: 0, then 1\n");
+    assert_eq!(threads("idle_release_s:off"), "threads: 0, then 0\n");
+    assert_eq!(threads("idle_release_s:7"), "threads: 0, then 1\n");
     assert_eq!(threads("strategy:pre_allocate"), "threads: 0, then 0\n");
 }
 
@@ -206,7 +215,6 @@ fn the_driver_may_refuse() {
         "cuThreadExchangeStreamCaptureMode",
         "cuCtxPushCurrent_v2",
         "cuCtxPopCurrent_v2",
-        "cuMemGetInfo_v2",
         "cuStreamCreate",
         "cuMemFreeAsync",
         "cuStreamSynchronize",
@@ -230,7 +238,7 @@ fn the_driver_may_refuse() {
 
 #[test]
 fn the_log_says_what_went_back() {
-    let run = hurried("rest 100").conf("log:info,keep_free_mb:1000000");
+    let run = hurried("rest 100").conf("log:info");
     let line = "returned 500 MiB of unused memory to the driver";
     assert!((0..20).any(|_| run.output().ok().stderr.contains(line)));
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Files in the largest circle of each crate: it may only shrink.
 const LARGEST_CIRCLES: [(&str, usize); 12] = [
     ("text", 1),
-    ("core", 5),
+    ("core", 4),
     ("options", 1),
     ("statistics", 1),
     ("history", 1),

@@ -24,6 +24,7 @@ fn main() {
         "ask" => ask(&driver, number(1), number(2)),
         "rest" => rest(&driver, number(1)),
         "steps" => steps(&driver, number(1)),
+        "rounds" => rounds(&driver, number(1), number(2)),
         "room" => room(&driver, number(1)),
         "answers" => answers(&driver, number(1)),
         "late_kernel" => late_kernel(&driver, number(1)),
@@ -161,6 +162,23 @@ fn steps(d: &Driver, ms: usize) -> Outcome<String> {
         sleep_ms(2);
     }
     Ok("ok".into())
+}
+
+/// Takes the same memory in each round, and rests: in the later rounds the driver is not asked any more.
+fn rounds(d: &Driver, count: usize, rest_ms: usize) -> Outcome<String> {
+    let asked = || -> u64 {
+        ["cuMemAlloc_v2", "cuMemCreate"].iter().filter_map(|call| d.calls(call)).sum()
+    };
+    let mut first_half = 0;
+    for round in 0..count {
+        if round == count / 2 {
+            first_half = asked();
+        }
+        give(d, take(d, 4, 100 * MIB)?)?;
+        give(d, take(d, 4, 4 * MIB)?)?;
+        sleep_ms(rest_ms);
+    }
+    ok_if(asked() == first_half, &format!("{first_half} calls, then {}", asked() - first_half))
 }
 
 /// Needs memory at the moment at which it goes back, for itself or for a call of another kind.

@@ -3,7 +3,7 @@
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
 use cachealloc_options::{
-    Chunks, Config, Effect, KeepFree, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy, help,
+    Chunks, Config, Effect, IdleRelease, Limit, LogLevel, OPTIONS, StatsOnExit, Strategy, help,
     help_markdown, help_on, of_others, parse,
 };
 
@@ -245,13 +245,17 @@ fn of_two_limits_the_smaller_one_holds() {
 
 #[test]
 fn idle_memory_goes_back_as_the_options_say() {
-    let default = accepted("").idle;
-    assert_eq!((default.release_seconds, default.keep_free), (None, KeepFree::Auto));
-    assert_eq!(default.keep_free.on(80 << 30), 40 << 30);
-    let idle = accepted("idle_release_s:20,keep_free_mb:300").idle;
-    assert_eq!((idle.release_seconds, idle.keep_free.on(1 << 40)), (Some(20), 300 * MIB));
-    assert_eq!(accepted("keep_free_mb:0").idle.keep_free.on(1 << 40), 0);
-    assert_eq!(accepted("idle_release_s:off,keep_free_mb:auto").idle, default);
+    assert_eq!(accepted("").idle_release, IdleRelease::Auto);
+    for (value, wanted) in [
+        ("auto", IdleRelease::Auto),
+        ("off", IdleRelease::Never),
+        ("1", IdleRelease::After(1)),
+        ("3600", IdleRelease::After(3600)),
+    ] {
+        assert_eq!(accepted(&format!("idle_release_s:{value}")).idle_release, wanted);
+    }
+    assert_eq!(accepted("idle_release_s:20").idle_release.seconds(), Some(20));
+    assert_eq!(accepted("").idle_release.seconds(), None);
     let (_, problems) = parse("idle_release_s:20,strategy:pre_allocate");
     assert!(problems[0].to_string().contains("is kept"), "{}", problems[0]);
 }
@@ -306,8 +310,6 @@ fn what_pytorch_refuses_is_refused() {
         "idle_release_s:0",
         "idle_release_s:3601",
         "idle_release_s:on",
-        "keep_free_mb:-1",
-        "keep_free_mb:off",
         "release_lock_on_cudamalloc:maybe",
         "roundup_power2_divisions:[256:1",
     ] {

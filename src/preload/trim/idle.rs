@@ -1,9 +1,9 @@
-//! Returns unused memory to the driver, so that the cache does not starve other processes on the device:
-//! one pass of the scavenger (`scavenger.rs`) in one context.
+//! Returns unused memory to the driver, for other processes on the device and for other sizes: one pass of the
+//! scavenger (`scavenger.rs`) in one context.
 //!
 //! A pass waits for nothing that a program does. It takes a mark. What has been idle since a mark some
-//! passes ago goes back once the newest barrier of that time is complete: then all work with the memory
-//! is over, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for. The real
+//! passes ago (Note [Decay] in the core's `decay.rs` says how many) goes back once the newest barrier of that time is
+//! complete: then all work with the memory is over, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for. The real
 //! free would wait for the context.
 //!
 //! The device gets the memory when that stream is synchronized (measured: a query reports that all is
@@ -37,9 +37,6 @@ use crate::statistics::counters::{self, Count};
 use crate::trim::{Pass, TrimScope, scavenger};
 use crate::{config, log, pagemap};
 
-/// When the device is short of memory, what was unused for this many passes goes back: a loop that takes
-/// its memory again at each step keeps it.
-const PASSES_IDLE: usize = 3;
 /// Less than this is never returned.
 const WORTH_BYTES: u64 = 2 << 20;
 /// Marks whose barrier may be incomplete.
@@ -122,13 +119,10 @@ impl Pass {
         let stats = allocator.stats();
         let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
         let free_bytes = reserved.current - allocated.current;
-        let mark = allocator.idle_mark();
+        let cachealloc_core::Pass { mark, due } =
+            allocator.pass(config::get().idle_release.seconds());
         drop(allocator);
-        self.marks.push_back(mark);
-        let kept = PASSES_IDLE.max(config::get().idle.release_seconds.unwrap_or(0) as usize) + 1;
-        if self.marks.len() > kept {
-            self.marks.pop_front();
-        }
+        self.due = due;
         self.expect_complete(context, mark);
         free_bytes >= WORTH_BYTES
             || !self.refused.is_empty()
@@ -146,7 +140,8 @@ impl Pass {
     fn give_back(&mut self, context: &Context) {
         context.release_streams.collect();
         self.note_complete();
-        let Some(mark) = self.due(context).filter(|_| self.has_stream()) else { return };
+        let due = self.due.zip(self.complete).map(|(due, complete)| due.min(complete));
+        let Some(mark) = due.filter(|_| self.has_stream()) else { return };
         let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
         if bytes > 0 {
             log::info(format_args!("returned {} of unused memory to the driver", Bytes(bytes)));
@@ -220,21 +215,6 @@ impl Pass {
         }
     }
 
-    /// What is idle since this mark is due now.
-    fn due(&self, context: &Context) -> Option<IdleMark> {
-        let idle = config::get().idle;
-        let long = idle.release_seconds.and_then(|passes| self.mark_before(passes as usize));
-        let keep_free_bytes = idle.keep_free.on(context.device_bytes);
-        let short = self.mark_before(PASSES_IDLE).filter(|_| has_less_free_than(keep_free_bytes));
-        let due = long.max(short)?;
-        Some(due.min(self.complete?))
-    }
-
-    fn mark_before(&self, passes: usize) -> Option<IdleMark> {
-        let place = self.marks.len().checked_sub(1 + passes)?;
-        self.marks.get(place).copied()
-    }
-
     /// Created at first use, and only if the driver can free in stream order (11.2 and later).
     fn has_stream(&mut self) -> bool {
         if self.stream == 0 && table::has(id::cuMemFreeAsync) {
@@ -268,9 +248,4 @@ impl Pass {
         }
         bytes
     }
-}
-
-/// On the current device. If the context reports an error, it has lost more than memory.
-fn has_less_free_than(bytes: u64) -> bool {
-    bytes > 0 && api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes)
 }

@@ -48,9 +48,9 @@ pub(crate) struct Idle {
 
 #[derive(Default)]
 struct Pass {
-    /// One for each pass, the newest last.
-    marks: VecDeque<IdleMark>,
-    /// Some of them, oldest first, and what must complete first.
+    /// What is idle since then is to go back.
+    due: Option<IdleMark>,
+    /// Marks of some passes, oldest first, and what must complete first.
     completing: VecDeque<(IdleMark, Option<EventRef>)>,
     /// All work with the memory that was free at this mark is over.
     complete: Option<IdleMark>,

@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_options::{KeepFree, Strategy};
+use cachealloc_options::{IdleRelease, Strategy};
 use cachealloc_statistics::Trims;
 
 use crate::clock::Instant;
@@ -126,8 +126,7 @@ fn begin() {
 /// Chunks are reserved in order to be kept.
 fn is_wanted() -> bool {
     let config = config::get();
-    let goes_back =
-        config.idle.release_seconds.is_some() || config.idle.keep_free != KeepFree::Bytes(0);
+    let goes_back = config.idle_release != IdleRelease::Never;
     goes_back && config.caches() && config.strategy == Strategy::AutoGrowth
 }
 

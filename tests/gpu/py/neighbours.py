@@ -106,8 +106,8 @@ def main(library):
     for name, settings, must_share in (
         ("natively", None, True),
         ("default", "", True),
-        ("keep_free_mb:0", "keep_free_mb:0", False),
-        ("idle_release_s:1", "keep_free_mb:0,idle_release_s:1", True),
+        ("idle_release_s:off", "idle_release_s:off", False),
+        ("idle_release_s:1", "idle_release_s:1", True),
         ("expandable_segments", "expandable_segments:true", True),
     ):
         waited, (pairs, longest, taken, again) = both(library, settings)

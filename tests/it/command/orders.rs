@@ -136,7 +136,7 @@ fn the_stacks_of_live_blocks_stay() {
 #[test]
 fn what_is_free_goes_back_at_an_order() {
     for conf in
-        ["", "keep_free_mb:0", "expandable_segments:true", "record:all,snapshot:/dev/null/no"]
+        ["", "idle_release_s:off", "expandable_segments:true", "record:all,snapshot:/dev/null/no"]
     {
         let running = control("idle", &format!("log:quiet,{conf}"));
         let ran = order(&running, "trim", "").ok();
@@ -185,7 +185,7 @@ fn goes_back_later(way: &str, conf: &str) {
 
 #[test]
 fn a_limit_comes_and_goes() {
-    let mut running = control("grows", "log:quiet,keep_free_mb:0");
+    let mut running = control("grows", "log:quiet,idle_release_s:off");
     let mut answers = BufReader::new(running.child.stdout.take().expect("a pipe"));
     let mut stdin = running.child.stdin.take().expect("a pipe");
     let mut grow = || {

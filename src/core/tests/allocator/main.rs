@@ -5,6 +5,7 @@ mod picture;
 mod scenarios;
 mod statistics;
 
+mod decay;
 mod driver;
 mod model;
 mod naive;

@@ -1,0 +1,203 @@
+//! What Note [Decay] keeps, and what it costs: bytes held and calls to the driver, of programs over time. Ten steps of a
+//! program take as long as a pass.
+
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{
+    Address, Allocation, Allocator, Mapping, Policy, Pool, Ready, Request, Requester, Step,
+};
+
+const STEPS_PER_PASS: u64 = 10;
+const GIB: u64 = 1 << 30;
+
+struct Program {
+    allocator: Allocator,
+    end: Address,
+    steps_count: u64,
+}
+
+impl Program {
+    fn new() -> Program {
+        Program {
+            allocator: Allocator::new(Policy::default()),
+            end: Address(2 * MIB),
+            steps_count: 0,
+        }
+    }
+
+    fn in_arenas() -> Program {
+        let policy = Policy { expandable_segments: true, ..Policy::default() };
+        let mut allocator = Allocator::new(policy);
+        allocator.add_arena(Pool::Small, Address(1 << 53), 1 << 52);
+        allocator.add_arena(Pool::Large, Address(1 << 54), 1 << 52);
+        Program { allocator, end: Address(2 * MIB), steps_count: 0 }
+    }
+
+    fn alloc(&mut self, bytes: u64) -> Allocation {
+        let mut request = Request::new(bytes, Requester::Context);
+        loop {
+            match self.allocator.poll(&mut request) {
+                Step::Done(allocation) => return allocation,
+                Step::Reserve { bytes } => {
+                    self.allocator.reserved(&mut request, self.end, bytes);
+                    self.end.0 += bytes.next_multiple_of(2 * MIB);
+                }
+                Step::Map(_) => self.allocator.mapped(&mut request),
+                step => panic!("{step:?} without streams, and with memory to spare"),
+            }
+        }
+    }
+
+    /// A step that takes so much at once, and frees it. Returns the calls to the driver.
+    fn step(&mut self, all_bytes: &[u64]) -> u64 {
+        let before = self.calls_count();
+        let blocks: Vec<_> = all_bytes.iter().map(|bytes| self.alloc(*bytes)).collect();
+        blocks.into_iter().for_each(|block| self.free(block));
+        self.steps_count += 1;
+        if self.steps_count.is_multiple_of(STEPS_PER_PASS) {
+            self.pass();
+        }
+        self.calls_count() - before
+    }
+
+    fn steps(&mut self, count: u64, all_bytes: &[u64]) -> u64 {
+        (0..count).map(|_| self.step(all_bytes)).sum()
+    }
+
+    /// Does nothing for so many passes.
+    fn rest(&mut self, passes_count: u64) {
+        self.steps(passes_count * STEPS_PER_PASS, &[]);
+    }
+
+    fn pass(&mut self) {
+        if let Some(mark) = self.allocator.pass(None).due {
+            self.allocator.release_idle(mark);
+            let _: Vec<Mapping> = self.allocator.unmap_idle(mark);
+        }
+        self.allocator.check();
+    }
+
+    fn free(&mut self, block: Allocation) {
+        self.allocator.free(block.block, Ready::Everywhere);
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.allocator.stats().reserved_bytes.all.current
+    }
+
+    /// Of reservations and of what went back.
+    fn calls_count(&self) -> u64 {
+        let stats = self.allocator.stats();
+        stats.num_device_alloc + stats.num_device_free
+    }
+}
+
+/// Four square matrices.
+fn matrices(side: u64) -> [u64; 4] {
+    [4 * side * side; 4]
+}
+
+#[test]
+fn a_peak_that_passes_goes_back_and_what_is_used_stays() {
+    let mut program = Program::new();
+    let layers = [200 * MIB, 100 * MIB, 30 * MIB, MIB];
+    program.steps(50, &layers);
+    program.step(&[3 * GIB, 5 * GIB, 2 * GIB]);
+    assert!(program.held_bytes() > 10 * GIB);
+    program.steps(5 * STEPS_PER_PASS, &layers);
+    let live_bytes = layers.iter().sum::<u64>();
+    assert!(program.held_bytes() * 10 <= live_bytes * 13, "{} held", program.held_bytes());
+    // From then on it is steady.
+    assert_eq!(program.steps(500, &layers), 0);
+}
+
+/// What is held is what the last passes used. Of the peak one segment is left: the small matrices are cut of it.
+#[test]
+fn sizes_that_grow_leave_nothing_behind() {
+    let mut program = Program::new();
+    let sides = || (0..400).map(|step| 1_000 + 20 * step);
+    let mut used_bytes = Vec::new();
+    for side in sides() {
+        program.step(&matrices(side));
+        used_bytes.push(matrices(side).iter().sum::<u64>());
+        let lately = used_bytes.iter().rev().take(5 * STEPS_PER_PASS as usize);
+        let lately_bytes = lately.sum::<u64>() + 100 * MIB;
+        assert!(program.held_bytes() <= lately_bytes, "{} at {side}", program.held_bytes());
+    }
+    let all_bytes = used_bytes.iter().sum::<u64>();
+    println!("{} MiB of {} that were asked for", program.held_bytes() / MIB, all_bytes / MIB);
+    program.steps(5 * STEPS_PER_PASS, &matrices(1_000));
+    assert!(program.held_bytes() <= matrices(9_000)[0] + 2 * MIB, "{} held", program.held_bytes());
+    program.rest(5);
+    assert_eq!(program.held_bytes(), 0);
+}
+
+/// An evaluation between trainings, or a notebook: the first round pays, and no later one.
+#[test]
+fn a_round_of_a_long_period_pays_once() {
+    let sizes = [300 * MIB, 40 * MIB, 12 * MIB, 3 * MIB];
+    for is_in_arenas in [false, true] {
+        for period in [2, 5, 20, 60, 390] {
+            let mut program = if is_in_arenas { Program::in_arenas() } else { Program::new() };
+            let round = |program: &mut Program| {
+                let before = program.calls_count();
+                program.steps(3, &sizes);
+                program.rest(period);
+                program.calls_count() - before
+            };
+            let calls: Vec<u64> = (0..8).map(|_| round(&mut program)).collect();
+            println!("period of {period}: {calls:?}");
+            assert!(calls[..2].iter().sum::<u64>() <= 4 * calls[0].max(4), "{period}: {calls:?}");
+            assert_eq!(calls[3..], [0; 5], "{period}: {calls:?}");
+        }
+    }
+}
+
+/// The loop that goes on beside it keeps its memory meanwhile, and does not keep the rest.
+#[test]
+fn a_round_beside_a_loop_pays_once_too() {
+    let mut program = Program::new();
+    let (training, evaluation) = ([100 * MIB, 50 * MIB], [700 * MIB, 300 * MIB]);
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        let before = program.calls_count();
+        program.steps(5, &evaluation);
+        program.steps(60 * STEPS_PER_PASS, &training);
+        calls.push(program.calls_count() - before);
+    }
+    assert_eq!(calls[2..], [0; 4], "{calls:?}");
+}
+
+/// Longer than anything is remembered: each round pays for its memory, and no more.
+#[test]
+fn a_round_of_a_very_long_period_pays_for_itself_only() {
+    let mut program = Program::new();
+    for round in 0..4 {
+        let before = program.calls_count();
+        program.steps(3, &[300 * MIB, 40 * MIB]);
+        program.rest(2_000);
+        assert_eq!(program.calls_count() - before, 4, "round {round}");
+        assert_eq!(program.held_bytes(), 0);
+    }
+}
+
+/// Growing sizes teach nothing, however many come.
+#[test]
+fn new_sizes_do_not_make_it_slower() {
+    let mut program = Program::new();
+    for step in 0..600 {
+        program.step(&matrices(1_000 + 20 * step));
+    }
+    program.rest(5);
+    assert_eq!(program.held_bytes(), 0);
+}
+
+/// A time that the user says is kept to.
+#[test]
+fn a_fixed_time_is_kept_to() {
+    for passes_count in [1, 7, 3_600] {
+        let mut allocator = Allocator::new(Policy::default());
+        let mut passes = 0..5_000;
+        let first = passes.find(|_| allocator.pass(Some(passes_count)).due.is_some());
+        assert_eq!(first, Some(passes_count));
+    }
+}
