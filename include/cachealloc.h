@@ -82,7 +82,7 @@ void cachealloc_range_pop(void) CACHEALLOC_WEAK;
 
 /* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
  * there. Blocks that the program holds stay, and with them the segments that they lie in. Pinned memory that is kept goes back as
- * well; its bytes do not count.
+ * well where nothing runs; its bytes do not count.
  *
  * device: the number of a CUDA device, or -1 for all.
  * Returns the bytes that were given back, which may be 0, or a negative errno value: -EBUSY while a stream of the

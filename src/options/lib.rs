@@ -73,6 +73,11 @@ impl Config {
         self.chunks.fraction != 0.0
     }
 
+    /// Whether pinned memory may be kept.
+    pub fn keeps_pinned(&self) -> bool {
+        self.caches() && self.free_mode != Mode::Strict
+    }
+
     /// Whether segments are reserved as they are needed, in no chunks.
     fn grows(&self) -> bool {
         self.strategy == Strategy::AutoGrowth

@@ -189,8 +189,9 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("MiB", "a whole number, 0 for none"),
         "256",
         to!(host_cache_bytes, mebibytes),
-        "how much pinned host memory is kept for later requests; not in free_mode:strict",
-    ),
+        "how much pinned host memory that was freed is kept for later requests",
+    )
+    .when(Config::keeps_pinned, "mode strict leaves pinned memory to the driver"),
     row(
         "skip_barriers",
         Kind::Boolean,

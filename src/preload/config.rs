@@ -5,7 +5,6 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use cachealloc_core::order::Mode;
 use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
@@ -40,8 +39,7 @@ pub(crate) fn zone_bytes() -> u64 {
 /// How much pinned memory may be kept.
 pub(crate) fn host_cache_bytes() -> u64 {
     let config = get();
-    let keeps = config.caches() && config.free_mode != Mode::Strict;
-    if keeps { config.host_cache_bytes } else { 0 }
+    if config.keeps_pinned() { config.host_cache_bytes } else { 0 }
 }
 
 /// Whether memory is limited, on any device.

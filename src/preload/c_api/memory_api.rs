@@ -7,6 +7,7 @@ use crate::c_api::api::{as_hook, is_on};
 use crate::cache::{pinned_memory, streams};
 use crate::driver_memory::limits;
 use crate::memory_hooks::{self, Table};
+use crate::process::thread;
 use crate::trim::release;
 
 /// Returns all free memory to the driver. Bytes, or a negative `errno`.
@@ -18,7 +19,7 @@ pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     let trimmed = as_hook(|| release::trim((device != -1).then_some(device)));
     if let Some(Ok(_)) = trimmed {
         // Of the host, and so not counted.
-        let _ = as_hook(|| pinned_memory::empty(None));
+        let _ = as_hook(|| thread::with(pinned_memory::empty));
     }
     trimmed.map_or(-i64::from(libc::EIO), |trimmed| match trimmed {
         Ok(bytes) => bytes as i64,

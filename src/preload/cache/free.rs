@@ -365,18 +365,6 @@ impl<'a> Free<'a> {
     }
 }
 
-/// Waits for all work of the context as a native free does: for memory that is no block of the core.
-pub(super) fn wait_for_work(thread: &Thread, context: &'static Context) -> CuResult {
-    match free_context_block(&Facts { mode: Mode::Strict, ..facts(context) }) {
-        Route::Publish => Ok(()),
-        Route::BarrierThenWait => match barrier::put(thread, context) {
-            Ok(passed) => barrier::wait(context, &passed, Wait::Teardown),
-            Err(_) => wait_natively(context, Wait::Teardown),
-        },
-        _ => wait_natively(context, Wait::Teardown),
-    }
-}
-
 #[inline]
 pub(super) fn facts(context: &Context) -> Facts {
     let config = config::get();

@@ -68,7 +68,7 @@ pub(crate) fn forget(address: usize) -> bool {
 }
 
 /// Keeps this memory. Returns the oldest, which gives way where there is too much.
-pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<usize> {
+pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, Shape)> {
     let mut blocks = lock(&BLOCKS);
     blocks.kept_bytes += shape.bytes as u64;
     blocks.kept.push_back((address, shape));
@@ -76,7 +76,7 @@ pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<usize> {
     while blocks.kept.len() > KEPT_MAX || blocks.kept_bytes > bytes_max {
         let Some((oldest, shape)) = blocks.kept.pop_front() else { break };
         blocks.kept_bytes -= shape.bytes as u64;
-        too_much.push(oldest);
+        too_much.push((oldest, shape));
     }
     too_much
 }

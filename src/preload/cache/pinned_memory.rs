@@ -10,10 +10,10 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::free;
+use crate::cache::all_work;
 use crate::cache::pinned_blocks::{self, Owner, Shape};
 use crate::config;
-use crate::contexts::{self, lookup};
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::functions::Function;
@@ -78,11 +78,11 @@ pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
 fn has_waited(thread: &Thread, shape: Shape) -> bool {
     let context = lookup::current().ok().filter(|context| context.id == shape.context_id);
     // Only then nothing beyond this context may have work with it, or know that its free has returned.
-    let alone = |context: &&contexts::Context| LEDGER.exclusive.is_exclusive(context.id);
+    let alone = |context: &&Context| LEDGER.exclusive.is_exclusive(context.id);
     let Some(context) = context.filter(alone).filter(|_| bypass::is_fast_path()) else {
         return false;
     };
-    !rule_holds(Rule::PinnedFreeWaits) || free::wait_for_work(thread, context).is_ok()
+    !rule_holds(Rule::PinnedFreeWaits) || all_work::wait(thread, context).is_ok()
 }
 
 /// Keeps what was waited for.
@@ -90,26 +90,31 @@ pub(crate) fn keep(address: usize, shape: Shape) {
     give_back(pinned_blocks::keep(address, shape, config::host_cache_bytes()));
 }
 
-/// Gives what is kept back to the driver: of one context, or all. Returns the number of pieces.
-pub(crate) fn empty(context_id: Option<u64>) -> usize {
-    let going = pinned_blocks::take_all(context_id);
-    let context = going.first().and_then(|(_, shape)| contexts::find(shape.context_id));
-    let addresses: Vec<usize> = going.into_iter().map(|(address, _)| address).collect();
-    let count = addresses.len();
-    if let Some(context) = context {
-        let give_back = || {
-            give_back(addresses);
-            Ok(())
-        };
-        let _ = api::relaxed(|| context.enter(give_back));
+/// Gives what is kept back to the driver, unless its free would wait for work: neither a request nor a trim does that,
+/// and the work may wait for this thread (hazard 10). Returns the number of pieces.
+pub(crate) fn empty(thread: &Thread) -> usize {
+    let Ok(context) = lookup::current() else { return 0 };
+    if !LEDGER.exclusive.is_exclusive(context.id) || !all_work::is_over(thread, context) {
+        return 0;
     }
-    count
+    give_back(pinned_blocks::take_all(Some(context.id)))
 }
 
-/// Where the driver refuses, there is nothing left to try.
-fn give_back(addresses: Vec<usize>) {
-    for address in addresses {
-        let free = || real_frees::announced_everywhere(|| api::mem_free_host(address));
+/// The context is about to end. Natively nothing of this was left to it, so this does not depend on what the driver does with
+/// pinned memory then. The driver's free waits for every context, and this end for none but its own.
+pub(crate) fn context_ends(context: &'static Context) {
+    let kept = pinned_blocks::take_all(Some(context.id));
+    if !kept.is_empty() && LEDGER.exclusive.is_exclusive(context.id) {
+        let give_back = || Ok(give_back(kept));
+        let _ = context.enter(give_back);
+    }
+}
+
+/// Where the driver refuses, there is nothing left to try. Returns the number of pieces.
+fn give_back(pieces: Vec<(usize, Shape)>) -> usize {
+    for (address, _) in &pieces {
+        let free = || real_frees::announced_everywhere(|| api::mem_free_host(*address));
         let _: Result<(), CuError> = api::relaxed(free);
     }
+    pieces.len()
 }

@@ -208,8 +208,7 @@ impl EndingContext {
     fn begin(context: &'static Context) -> EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
-        // The program has freed it, so it does not depend on what the driver does with memory of a context that ends.
-        pinned_memory::empty(Some(context.id));
+        pinned_memory::context_ends(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();

@@ -64,7 +64,11 @@ pub(crate) fn alloc_as(
     let mut code = real();
     if code == Err(CuError::OUT_OF_MEMORY) {
         let mut count = 0;
-        beside(function, || count = pinned_memory::empty(None));
+        let empty = |thread: &Thread| {
+            count = pinned_memory::empty(thread);
+            Ok(())
+        };
+        let _ = guarded_with(function, empty, || Ok(()));
         code = if count == 0 { code } else { real() };
     }
     if code.is_ok() {

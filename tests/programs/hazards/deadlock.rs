@@ -22,6 +22,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, query_while_a_free_waits),
     hazard!(Full, query_behind_another_threads_frees),
     hazard!(Always, free_in_another_context),
+    hazard!(Always, spin_beside_a_context_that_ends),
+    hazard!(Always, spin_and_no_host_memory),
     hazard!(Always, collective_over_two_devices, machine = "SIM_DEVICES=2"),
 ];
 
@@ -285,4 +287,37 @@ fn collective_over_two_devices(d: &Driver) -> Verdict {
     d.set_context(second)?;
     d.synchronize()?;
     Ok("ok".into())
+}
+
+/// [63] Pinned memory that was freed there is natively the driver's: the end waits for its own context alone.
+fn spin_beside_a_context_that_ends(d: &Driver) -> Verdict {
+    let first = d.context();
+    let second = d.create_context(0)?;
+    let page = d.pinned(4096)?;
+    d.free_pinned(page)?;
+    d.set_context(first)?;
+    let (stream, flag) = (d.stream()?, d.pinned(64)?);
+    d.host_write(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    call!(d, cuCtxDestroy(second))?;
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok("ok".into())
+}
+
+/// [63] A request that the driver refuses waits for no work: what is kept may be given back only where nothing runs.
+fn spin_and_no_host_memory(d: &Driver) -> Verdict {
+    const SIZES: std::ops::RangeInclusive<usize> = 1..=3;
+    for size in SIZES {
+        d.free_pinned(d.pinned(size * 4096)?)?;
+    }
+    let (stream, flag) = (d.stream()?, d.pinned(64)?);
+    d.host_write(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    let _ = d.fail("cuMemHostAlloc@*=2");
+    let refused = code(d.pinned(1 << 20));
+    let _ = d.fail("");
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok(format!("code {refused}"))
 }

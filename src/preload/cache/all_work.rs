@@ -1,0 +1,37 @@
+//! All work of a context: whether it is over, and a wait for it as the native free has, for memory that is no block of
+//! the core.
+
+use cachealloc_core::order::{Facts, Mode, Route, free_context_block};
+
+use crate::cache::free::facts;
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::CuResult;
+use crate::ordering::barrier;
+use crate::ordering::native_wait::wait_natively;
+use crate::process::thread::Thread;
+use crate::statistics::waits::Wait;
+
+/// What a free that always waits must do.
+fn route(context: &Context) -> Route {
+    free_context_block(&Facts { mode: Mode::Strict, ..facts(context) })
+}
+
+/// Waits for none.
+pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
+    let recorded = || barrier::record(thread, context).ok();
+    route(context) == Route::Publish
+        || recorded().is_some_and(|(event, ..)| api::relaxed(|| event.query()).is_ok())
+}
+
+/// Waits as the native free does.
+pub(super) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
+    match route(context) {
+        Route::Publish => Ok(()),
+        Route::BarrierThenWait => match barrier::put(thread, context) {
+            Ok(passed) => barrier::wait(context, &passed, Wait::Teardown),
+            Err(_) => wait_natively(context, Wait::Teardown),
+        },
+        _ => wait_natively(context, Wait::Teardown),
+    }
+}
