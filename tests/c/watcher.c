@@ -1,6 +1,7 @@
 // NVIDIA's library that watches GPUs, of a machine with four of the simulated driver's, the last of which is divided:
-// what `cachealloc top` asks of it. The part is the one that a process with SIM_FIRST_DEVICE=3 and SIM_MIG=1 is on.
+// what `cachealloc top` and `explain` ask of it. The part is the one that a process with SIM_FIRST_DEVICE=3 and SIM_MIG=1 is on.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { GPUS = 4, PARTS = 2, NOT_FOUND = 6 };
@@ -37,6 +38,36 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device *p
 int nvmlDeviceGetUUID(Device device, char *uuid, unsigned bytes) {
     const char *begin = device > GPUS ? "MIG-73696d75-6c61-7465-6420-6120706172" : "GPU-73696d75-6c61-7465-6420-6465766963";
     snprintf(uuid, bytes, "%s%02x", begin, (unsigned)(device > GPUS ? GPUS - 1 : device - 1));
+    return 0;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
+    char known[80];
+    for (*device = 1; *device <= GPUS + PARTS; ++*device) {
+        nvmlDeviceGetUUID(*device, known, sizeof known);
+        if (!strcmp(known, uuid)) return 0;
+    }
+    return NOT_FOUND;
+}
+
+typedef struct {
+    unsigned process;
+    unsigned long long bytes;
+    unsigned instance, part;
+} Use;
+
+// Those of WATCHER_PROCESSES, "NUMBER=BYTES NUMBER=BYTES ..", on every GPU; -1 bytes are not available.
+int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Use *uses) {
+    const char *text = getenv("WATCHER_PROCESSES");
+    unsigned room = *count;
+    int read;
+    long long bytes;
+    (void)device;
+    *count = 0;
+    while (text && *count < room && sscanf(text, "%u=%lld%n", &uses[*count].process, &bytes, &read) == 2) {
+        uses[(*count)++].bytes = (unsigned long long)bytes;
+        text += read;
+    }
     return 0;
 }
 

@@ -3,6 +3,8 @@
 use super::pointers::{In, Out, put_text, text};
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
+use crate::model::memory::{Allocation, Kind};
+use crate::model::space::PAGE_BYTES;
 use crate::model::world::config;
 
 driver! {
@@ -127,8 +129,15 @@ driver! {
     }
 
     fn cuDeviceGetGraphMemAttribute: (device: i32, attribute: u32, value: Out<u64>) |call| {
-        check(device)?;
-        value.put(0)
+        let device = check(device)?;
+        let of_graphs = |a: &&Allocation| a.kind == Kind::Graph && a.device == device;
+        let nodes = call.world().memory.live().filter(of_graphs).map(|a| a.bytes);
+        value.put(match attribute {
+            GRAPH_RESERVED | GRAPH_RESERVED_PEAK => {
+                nodes.map(|bytes| bytes.next_multiple_of(PAGE_BYTES)).sum()
+            }
+            _ => nodes.sum(),
+        })
     }
 
     fn cuDeviceGraphMemTrim: (device: i32) |call| {
@@ -185,6 +194,9 @@ fn attribute_value(attribute: i32) -> i32 {
         _ => 0,
     }
 }
+
+const GRAPH_RESERVED: u32 = 2;
+const GRAPH_RESERVED_PEAK: u32 = 3;
 
 const MAX_THREADS_PER_BLOCK: i32 = 1;
 const MULTIPROCESSOR_COUNT: i32 = 16;

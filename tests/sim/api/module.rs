@@ -7,6 +7,7 @@ use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
 use crate::model::memory::Kind;
 use crate::model::module::{Function, Module};
+use crate::model::world::{World, config};
 
 driver! {
     fn cuModuleLoadData, cuModuleLoadFatBinary: (module: Out<Handle>, image: In<u32>) |call| {
@@ -47,9 +48,7 @@ driver! {
 
     fn cuModuleUnload, cuLibraryUnload: (module: Handle) |call| {
         let world = call.world();
-        let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
-        state.global_addresses.values().for_each(|address| world.discard(*address));
-        Ok(())
+        unload(world, module)
     }
 
     fn cuModuleGetFunction, cuLibraryGetKernel: (
@@ -179,7 +178,32 @@ fn load(call: &mut Call, image: In<u32>, ctx: u64) -> Outcome<Handle> {
         ELF | FAT_BINARY | FAT_BINARY_WRAPPER => Module::any(),
         _ => from_text(&text(In::at(image.address()))?)?,
     };
-    Ok(call.world().modules.modules.insert(Module { ctx, ..module }))
+    keep(call, Module { ctx, ..module })
+}
+
+/// A module takes memory of its context's device; that of a library is not modelled.
+fn keep(call: &mut Call, module: Module) -> Outcome<Handle> {
+    let world = call.world();
+    if let Some(device) = device_of(world, module.ctx)
+        && !world.memory.devices[device].take_pages(config().module_bytes)
+    {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    Ok(world.modules.modules.insert(module))
+}
+
+fn unload(world: &mut World, module: Handle) -> Outcome {
+    let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
+    state.global_addresses.values().for_each(|address| world.discard(*address));
+    if let Some(device) = device_of(world, state.ctx) {
+        world.memory.devices[device].give_pages(config().module_bytes);
+    }
+    Ok(())
+}
+
+fn device_of(world: &World, ctx: u64) -> Option<usize> {
+    let handle = world.context_handles.get(&ctx)?;
+    world.contexts.find(*handle).map(|context| context.device)
 }
 
 /// The module's variables get their memory now; where there is none, the module goes.
@@ -188,9 +212,7 @@ fn make_variables(call: &mut Call, module: Handle) -> Outcome {
     let names: Vec<String> = globals.keys().cloned().collect();
     let made = names.iter().try_for_each(|name| global(call, module, name).map(drop));
     if made.is_err() {
-        let world = call.world();
-        let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
-        state.global_addresses.values().for_each(|address| world.discard(*address));
+        unload(call.world(), module)?;
     }
     made
 }
@@ -211,7 +233,7 @@ fn load_file(call: &mut Call, path: In<u8>, ctx: u64) -> Outcome<Handle> {
         Ok(text) if text.contains(".version") => from_text(text)?,
         _ => Module::any(),
     };
-    Ok(call.world().modules.modules.insert(Module { ctx, ..module }))
+    keep(call, Module { ctx, ..module })
 }
 
 fn from_text(text: &str) -> Outcome<Module> {

@@ -67,6 +67,10 @@ driver! {
     }
 
     fn cuMemPoolGetAttribute: (pool: Handle, attribute: u32, value: Out<u64>) |call| {
+        if call.world().pools.find(pool).is_none_or(|pool| pool.destroyed) {
+            // A real driver looks at what was the pool.
+            call.world().report.problem("sim: a pool that is gone is asked".into());
+        }
         let pool = find(call, pool)?;
         let number = match attribute {
             1..=3 => {

@@ -5,9 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::clock::Clock;
 use super::memory::Kind;
 use super::op::{Deps, OpRef, Work};
-use super::space::PAGE_BYTES;
 use super::stream::{Stream, StreamKind};
-use super::world::World;
+use super::world::{World, config};
 use crate::abi::{Code, Handle, Outcome};
 
 pub struct Context {
@@ -39,7 +38,7 @@ pub struct Context {
 
 impl World {
     pub fn create_context(&mut self, device: usize, primary: bool, flags: u32) -> Outcome<Handle> {
-        if !self.memory.devices[device].take_pages(CONTEXT_BYTES) {
+        if !self.memory.devices[device].take_pages(config().context_bytes) {
             return Err(Code::OUT_OF_MEMORY);
         }
         let id = self.fresh_id();
@@ -65,7 +64,7 @@ impl World {
         self.context_handles.insert(id, handle);
         // What the driver itself keeps in the first small page of a context.
         if let Err(code) = self.memory.alloc(DRIVER_BYTES, Kind::Global, id, device) {
-            self.memory.devices[device].give_pages(CONTEXT_BYTES);
+            self.memory.devices[device].give_pages(config().context_bytes);
             self.contexts.remove(handle);
             self.context_handles.remove(&id);
             return Err(code);
@@ -87,14 +86,15 @@ impl World {
             }
         }
         // Handles of its kernels are given out again.
-        self.modules.unload_all_of(context.id);
+        let modules = self.modules.unload_all_of(context.id);
+        self.memory.devices[context.device].give_pages(modules * config().module_bytes);
         let of_context = |a: &&super::memory::Allocation| a.ctx == context.id;
         let bases: Vec<u64> = self.memory.live().filter(of_context).map(|a| a.base).collect();
         for base in bases {
             self.discard(base);
         }
         self.collect(None, Some(context.id));
-        self.memory.devices[context.device].give_pages(CONTEXT_BYTES);
+        self.memory.devices[context.device].give_pages(config().context_bytes);
         for other in self.contexts.values_mut() {
             other.peers.remove(&handle);
         }
@@ -212,6 +212,5 @@ impl World {
     }
 }
 
-/// What a context takes besides its small page, and what the driver keeps in that page.
-const CONTEXT_BYTES: u64 = PAGE_BYTES;
+/// What the driver keeps in the small page of a context.
 const DRIVER_BYTES: u64 = 64 << 10;

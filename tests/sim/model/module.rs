@@ -78,11 +78,11 @@ impl Modules {
         Some(state)
     }
 
-    /// The context is gone with its modules; their variables go with its memory.
-    pub fn unload_all_of(&mut self, ctx: u64) {
-        for module in self.modules.handles_of(|module| module.ctx == ctx) {
-            self.unload(module);
-        }
+    /// The context is gone with its modules, so many; their variables go with its memory.
+    pub fn unload_all_of(&mut self, ctx: u64) -> u64 {
+        let all = self.modules.handles_of(|module| module.ctx == ctx);
+        all.iter().for_each(|module| _ = self.unload(*module));
+        all.len() as u64
     }
 }
 

@@ -109,6 +109,10 @@ pub struct Config {
     pub is_mig: bool,
     pub memory_bytes: u64,
     pub pitch_bytes: usize,
+    /// What a context takes of its device, besides its small page.
+    pub context_bytes: u64,
+    /// What a module takes of the device it is loaded to.
+    pub module_bytes: u64,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
     pub teardown_ms: u64,
@@ -229,6 +233,8 @@ pub fn config() -> &'static Config {
             is_mig: number("SIM_MIG", 0) != 0,
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
             pitch_bytes: number("SIM_PITCH_BYTES", 512) as usize,
+            context_bytes: number("SIM_CONTEXT_MB", 2) << 20,
+            module_bytes: number("SIM_MODULE_MB", 0) << 20,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),
