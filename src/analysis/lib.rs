@@ -22,6 +22,9 @@ mod segments;
 mod series;
 mod when;
 
+// Where the memory of a device was.
+mod accounts;
+
 // By call site.
 mod shortages;
 mod sites;
@@ -40,6 +43,7 @@ pub mod formats;
 mod aggregate;
 mod difference;
 
+pub use accounts::accounts;
 pub use aggregate::{Aggregate, DeviceSums, Group};
 pub use difference::{SiteChange, difference};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, doctor, fit, limit, man, options, record, recover, report,
-    run, snapshot, stats, top, top_sites, trim,
+    Result, completions, convert, diff, doctor, explain, fit, limit, man, options, record, recover,
+    report, run, snapshot, stats, top, top_sites, trim,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Trim(trim::Arguments),
     Limit(limit::Arguments),
     Stats(stats::Arguments),
+    Explain(explain::Arguments),
     Top(top::Arguments),
     Report(report::Arguments),
     TopSites(top_sites::Arguments),
@@ -49,6 +50,7 @@ impl Command {
             Command::Trim(arguments) => trim::run(arguments),
             Command::Limit(arguments) => limit::run(arguments),
             Command::Stats(arguments) => stats::run(arguments),
+            Command::Explain(arguments) => explain::run(arguments),
             Command::Top(arguments) => top::run(arguments),
             Command::Report(arguments) => report::run(arguments),
             Command::TopSites(arguments) => top_sites::run(arguments),

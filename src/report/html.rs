@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::columns::base64;
 use crate::layout::Layout;
+use crate::text::escaped;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -60,29 +61,14 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
             }
             write!(out, "</ul>")
         }
+        "ACCOUNT" => write!(out, "{}", layout.account),
+        "ACCOUNT_LINK" if layout.account.is_empty() => Ok(()),
+        "ACCOUNT_LINK" => write!(out, "<a href=\"#account\">Device</a>"),
         "HEAD" => write!(out, "{}", in_script(&layout.head)),
         "BLOB" => write!(out, "{}", base64(&layout.columns.deflated())),
         "SCRIPT" => SCRIPTS.iter().try_for_each(|script| write!(out, "{script}")),
         _ => unreachable!("the template has no place {place}"),
     }
-}
-
-/// As text of HTML.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut made = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '<' => made.push_str("&lt;"),
-            '>' => made.push_str("&gt;"),
-            '&' => made.push_str("&amp;"),
-            '"' => made.push_str("&quot;"),
-            '\'' => made.push_str("&#39;"),
-            '\n' | '\t' => made.push(letter),
-            letter if letter.is_control() => made.push('\u{fffd}'),
-            letter => made.push(letter),
-        }
-    }
-    made
 }
 
 /// JSON inside a `<script>`: no `</script>` and no `<!--` can be in it without this letter, and in JSON

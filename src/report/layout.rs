@@ -7,11 +7,13 @@ use crate::inputs::{DeviceTrack, Input, title};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
-use crate::{findings, head};
+use crate::{account, findings, head};
 
 pub(crate) struct Layout {
     pub title: String,
     pub findings: Vec<String>,
+    /// HTML.
+    pub account: String,
     /// JSON.
     pub head: String,
     pub columns: Columns,
@@ -67,7 +69,8 @@ impl Layout {
         let findings = findings::of(inputs, &places, &mut translations, &mut tables);
         tables.write(&mut columns);
         let head = head::head(inputs, &places, &columns);
-        Layout { title: title(inputs), findings, head, columns }
+        let account = account::section(inputs);
+        Layout { title: title(inputs), findings, account, head, columns }
     }
 }
 

@@ -10,6 +10,7 @@
 #![warn(unreachable_pub)]
 
 // From snapshots to the data of the page.
+mod account;
 mod columns;
 mod files;
 mod findings;

@@ -5,6 +5,7 @@ use std::io;
 use cachealloc_core::Stats;
 use cachealloc_text::Json;
 
+use crate::account::Account;
 use crate::{
     CallSite, ContextReport, Frame, Gpu, Holder, Limit, Place, Recording, Report, Snapshots, Timed,
     keys,
@@ -73,9 +74,33 @@ fn write(json: &mut Out, report: &Report) -> Written {
         let seconds = report.steady.map(|time| format!("{:.3}", time.as_secs_f64()));
         number_or_null(json.key("steady_seconds")?, seconds)?;
         match &report.steady_ended_by {
-            None => json.key("steady_ended_by")?.null(),
-            Some(frames) => json.key("steady_ended_by")?.list(frames, frame),
+            None => json.key("steady_ended_by")?.null()?,
+            Some(frames) => json.key("steady_ended_by")?.list(frames, frame)?,
         }
+        json.key("measures")?.object(|json| {
+            json.key("asked")?.number(report.measures.asked_count)?;
+            json.key("done")?.number(report.measures.done_count)
+        })?;
+        match &report.accounts {
+            None => json.key("accounts")?.null(),
+            Some(accounts) => json.key("accounts")?.list(accounts, account),
+        }
+    })
+}
+
+fn account(json: &mut Out, account: &Account) -> Written {
+    json.object(|json| {
+        json.key("device")?.number(account.device)?;
+        number_or_null(json.key("total_bytes")?, account.total_bytes)?;
+        number_or_null(json.key("in_use_bytes")?, account.in_use_bytes)?;
+        number_or_null(json.key("age_ms")?, account.age_ms)?;
+        json.key("rows")?.list(&account.rows, |json, row| {
+            json.object(|json| {
+                json.key("part")?.text(row.part.word())?;
+                json.key("library")?.text(&row.library)?;
+                json.key("bytes")?.number(row.bytes)
+            })
+        })
     })
 }
 

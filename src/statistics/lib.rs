@@ -1,6 +1,7 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
 //! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), through
-//! which they also send orders (`orders`). The caller collects the numbers.
+//! which they also send orders (`orders`); and where the memory of a device is (`account`). The caller
+//! collects the numbers.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use cachealloc_core::Stats;
 
+use crate::account::Account;
+
+pub mod account;
 pub mod keys;
 pub mod orders;
 pub mod page;
@@ -51,6 +55,9 @@ pub struct Report {
     /// The frames of the allocation that ended the last steady state, innermost first; None: there was none, it is
     /// not recorded, or it was not asked for.
     pub steady_ended_by: Option<Vec<Frame>>,
+    pub measures: Measures,
+    /// Of each device, and of the host; None if it was not asked for.
+    pub accounts: Option<Vec<Account>>,
 }
 
 /// One context, alive or gone.
@@ -168,6 +175,13 @@ pub struct Trims {
     pub asked_count: u32,
     pub done_count: u32,
     pub bytes: u64,
+}
+
+/// How often another process had the driver asked for the accounts, and how often that was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Measures {
+    pub asked_count: u32,
+    pub done_count: u32,
 }
 
 impl Report {

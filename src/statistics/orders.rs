@@ -20,6 +20,8 @@ pub enum Order {
         /// None: no limit.
         bytes: Option<u64>,
     },
+    /// Ask the driver what the accounts of the statistics need (`account`).
+    Measure,
 }
 
 /// Changes of the recording. None: as it is.
@@ -38,6 +40,7 @@ pub struct Change {
 const RECORD: u32 = 1;
 const TRIM: u32 = 2;
 const LIMIT: u32 = 3;
+const MEASURE: u32 = 4;
 /// Where nothing is said of it.
 const AS_IT_IS: u64 = u64::MAX;
 const DEVICE_AS_IT_IS: i32 = -2;
@@ -50,6 +53,7 @@ impl Order {
             Order::Limit { device, bytes } => {
                 (LIMIT, device.unwrap_or(ALL_DEVICES), bytes.unwrap_or(AS_IT_IS), [0; 4])
             }
+            Order::Measure => (MEASURE, ALL_DEVICES, 0, [0; 4]),
             Order::Record(change) => {
                 let device =
                     change.device.map_or(DEVICE_AS_IT_IS, |one| one.unwrap_or(ALL_DEVICES));
@@ -95,6 +99,7 @@ impl Order {
                 device: if device == DEVICE_AS_IT_IS { None } else { Some(one_or_all()?) },
                 clear: bytes[19] != 0,
             })),
+            MEASURE => Some(Order::Measure),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod fit;
 pub(crate) mod limit;
 pub(crate) mod man;

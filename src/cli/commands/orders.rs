@@ -35,15 +35,21 @@ pub(crate) struct Ordered {
 
 impl Target {
     pub(crate) fn find(&self) -> Result<Ordered> {
-        let process = Process(self.process);
-        let live = Live::of(process).map_err(|problem| live::explain(process, &problem))?;
-        // More seconds than this are for ever.
-        let patience = Duration::from_secs(self.timeout.min(1 << 30));
-        Ok(Ordered { process, live, deadline: Instant::now() + patience, patience })
+        Ordered::of(Process(self.process), patience(self.timeout))
     }
 }
 
+/// More seconds than this are for ever.
+pub(crate) fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.min(1 << 30))
+}
+
 impl Ordered {
+    pub(crate) fn of(process: Process, patience: Duration) -> Result<Ordered> {
+        let live = Live::of(process).map_err(|problem| live::explain(process, &problem))?;
+        Ok(Ordered { process, live, deadline: Instant::now() + patience, patience })
+    }
+
     /// `what` holds if it did not even begin.
     pub(crate) fn give(&self, order: Order, what: &str) -> Result<()> {
         self.live.order(order, self.deadline).map_err(|refusal| self.explain(refusal, order, what))
@@ -74,6 +80,7 @@ impl Ordered {
                 let device = match order {
                     Order::Record(change) => change.device.flatten(),
                     Order::Trim { device } | Order::Limit { device, .. } => device,
+                    Order::Measure => None,
                 };
                 Failure::new(format!(
                     "process {id} has no context on device {}",

@@ -142,6 +142,28 @@ pub(crate) struct WatchedGpu {
     pub free_bytes: u64,
 }
 
+/// What is in use of a GPU, and by which processes, as the watcher numbers them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct UsedGpu {
+    pub uuid: String,
+    pub in_use_bytes: u64,
+    /// Of each the bytes, where the watcher says them.
+    pub processes: Vec<(u32, Option<u64>)>,
+}
+
+/// As `nvmlProcessInfo_t`, from the second version of the call on.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RunningProcess {
+    number: u32,
+    bytes: u64,
+    instances: [u32; 2],
+}
+
+/// Where the watcher does not say the bytes.
+const NOT_AVAILABLE: u64 = u64::MAX;
+const PROCESSES_MAX: usize = 1024;
+
 impl Watcher {
     /// None: there is none, or it finds no driver.
     pub(crate) fn start() -> Option<Watcher> {
@@ -167,6 +189,35 @@ impl Watcher {
             }
         }
         gpus
+    }
+
+    /// Of a GPU, or a part of one, by its UUID.
+    pub(crate) fn used(&self, uuid: &str) -> Option<UsedGpu> {
+        let name = CString::new(uuid).ok()?;
+        let function = c"nvmlDeviceGetHandleByUUID";
+        let handle = self.handle(function, name.as_ptr() as usize, None)?;
+        let gpu = self.gpu(handle, 0, None)?;
+        let in_use_bytes = gpu.total_bytes.saturating_sub(gpu.free_bytes);
+        let processes = self.processes(handle);
+        Some(UsedGpu { uuid: uuid.to_string(), in_use_bytes, processes })
+    }
+
+    /// Those that compute; none where the driver is older than the second version of the call.
+    fn processes(&self, handle: usize) -> Vec<(u32, Option<u64>)> {
+        let mut all = vec![RunningProcess::default(); PROCESSES_MAX];
+        let mut count = PROCESSES_MAX as u32;
+        let mut ask = |function: &CStr| {
+            let (count, all) = (&raw mut count as usize, all.as_mut_ptr() as usize);
+            self.0.call(function, handle, count, all) == Some(SUCCESS)
+        };
+        if !ask(c"nvmlDeviceGetComputeRunningProcesses_v3")
+            && !ask(c"nvmlDeviceGetComputeRunningProcesses_v2")
+        {
+            return Vec::new();
+        }
+        all.truncate(count as usize);
+        let bytes = |bytes| Some(bytes).filter(|bytes| *bytes != NOT_AVAILABLE);
+        all.iter().map(|process| (process.number, bytes(process.bytes))).collect()
     }
 
     fn handle(&self, function: &CStr, first: usize, second: Option<usize>) -> Option<usize> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
+use cachealloc_statistics::account::{Account, Part};
 use serde::Deserialize;
 
 #[derive(Clone, Deserialize, Debug)]
@@ -35,6 +36,46 @@ pub(crate) struct Statistics {
     pub steady_seconds: Option<f64>,
     /// Of the allocation that ended the last steady state, innermost first.
     pub steady_ended_by: Option<Vec<Frame>>,
+    #[serde(default)]
+    pub measures: Measures,
+    /// None if it was not asked for.
+    #[serde(default)]
+    pub accounts: Option<Vec<SaidAccount>>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, Debug)]
+pub(crate) struct Measures {
+    pub asked: u32,
+    pub done: u32,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub(crate) struct SaidAccount {
+    device: i32,
+    total_bytes: Option<u64>,
+    in_use_bytes: Option<u64>,
+    age_ms: Option<u64>,
+    rows: Vec<SaidRow>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+pub(crate) struct SaidRow {
+    part: String,
+    library: String,
+    bytes: u64,
+}
+
+impl SaidAccount {
+    /// Without parts that this version does not know: they are in the rest.
+    pub(crate) fn account(&self) -> Account {
+        let SaidAccount { device, total_bytes, in_use_bytes, age_ms, .. } = *self;
+        let mut account =
+            Account { device, total_bytes, in_use_bytes, age_ms, ..Account::default() };
+        for SaidRow { part, library, bytes } in &self.rows {
+            Part::of_word(part).into_iter().for_each(|part| account.add(part, library, *bytes));
+        }
+        account
+    }
 }
 
 #[derive(Clone, Deserialize, Debug)]

@@ -1,5 +1,6 @@
 //! Statistics as text for people.
 
+pub(crate) mod account;
 pub(crate) mod fit;
 mod places;
 mod process;

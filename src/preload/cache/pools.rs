@@ -44,6 +44,13 @@ pub(crate) fn device_of_default(pool: PoolHandle) -> Option<i32> {
     (0..count.min(DEVICES_MAX as i32)).find(|device| default_pool(*device) == Some(pool))
 }
 
+/// The default pool of a device.
+pub(crate) fn default_of(device: i32) -> Option<PoolHandle> {
+    usize::try_from(device)
+        .is_ok_and(|device| device < DEVICES_MAX)
+        .then(|| default_pool(device))?
+}
+
 fn default_pool(device: i32) -> Option<PoolHandle> {
     let known = DEFAULT[device as usize].load(Ordering::Relaxed);
     if known != 0 {

@@ -2,10 +2,13 @@
 
 use std::sync::OnceLock;
 
+use cachealloc_core::order::Observer;
+
 use crate::contexts::{self, Context, creation, end, registry};
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::lock::lock;
+use crate::ordering::LEDGER;
 
 /// What starts with the first context, and looks at each (`process::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
@@ -25,6 +28,18 @@ pub(crate) fn current() -> CuResult<&'static Context> {
 pub(crate) fn of_handle(handle: ContextHandle) -> CuResult<&'static Context> {
     let id = api::ctx_get_id(handle)?;
     contexts::find(id).map_or_else(|| adopt(handle, id), Ok)
+}
+
+/// Whether the context certainly exists. A green context ends unreported. So may a primary one, by a
+/// call that bypassed our hooks: the driver reports whether a primary context exists without its handle,
+/// but it may be another one.
+pub(crate) fn is_certain(context: &Context) -> bool {
+    if LEDGER.exclusive.has_observed(Observer::GreenContext) {
+        return false;
+    }
+    context.explicit
+        || api::device_primary_ctx_get_state(context.device).is_ok_and(|(_, active)| active != 0)
+            && api::ctx_get_id(context.handle) == Ok(context.id)
 }
 
 /// Records a context that is first seen. `handle` is 0 for the current one.

@@ -126,6 +126,10 @@ calls! {
         cuDeviceGetDefaultMemPool(&mut pool, device);
     mem_pool_get_attribute(pool: PoolHandle, attribute: u32) -> (value: u64) =
         cuMemPoolGetAttribute(pool, attribute, &mut value);
+    device_get_graph_mem_attribute(device: i32, attribute: u32) -> (value: u64) =
+        cuDeviceGetGraphMemAttribute(device, attribute, &mut value);
+    /// Of the current context.
+    ctx_get_limit(limit: u32) -> (bytes: usize) = cuCtxGetLimit(&mut bytes, limit);
     device_primary_ctx_get_state(device: i32) -> (flags: u32, active: i32) =
         cuDevicePrimaryCtxGetState(device, &mut flags, &mut active);
     device_primary_ctx_retain(device: i32) -> (context: ContextHandle) =

@@ -177,10 +177,18 @@ pub(crate) const RESOURCE_MIPMAPPED_ARRAY: u32 = 1;
 pub(crate) const RESOURCE_LINEAR: u32 = 2;
 pub(crate) const RESOURCE_PITCHED: u32 = 3;
 
+pub(crate) const DEVICE_MULTIPROCESSOR_COUNT: u32 = 16;
+pub(crate) const DEVICE_THREADS_PER_MULTIPROCESSOR_MAX: u32 = 39;
 pub(crate) const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
 pub(crate) const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
 
 pub(crate) const POOL_RELEASE_THRESHOLD: u32 = 4;
+pub(crate) const POOL_RESERVED: u32 = 5;
+pub(crate) const GRAPH_MEMORY_RESERVED: u32 = 2;
+
+pub(crate) const LIMIT_STACK: u32 = 0;
+pub(crate) const LIMIT_PRINTF_BUFFER: u32 = 1;
+pub(crate) const LIMIT_MALLOC_HEAP: u32 = 2;
 
 pub(crate) const DEVICE_VMM: u32 = 102;
 pub(crate) const DEVICE_RDMA_WITH_VMM: u32 = 110;

@@ -57,7 +57,7 @@ pub(crate) struct Claim {
 }
 
 /// What a report says about a limit.
-pub(crate) struct Account {
+pub(crate) struct LimitUse {
     pub limit_bytes: u64,
     pub held_bytes: u64,
     /// The option or call that set it.
@@ -177,7 +177,7 @@ pub(crate) fn give_back(device: i32, bytes: u64) {
 }
 
 /// The limit of a device and how much of it is used, for a report.
-pub(crate) fn account(device: i32) -> Option<Account> {
+pub(crate) fn use_of(device: i32) -> Option<LimitUse> {
     let limit_bytes = of(device)?;
     let set_by = row(device)?.set_by.load(Ordering::Relaxed);
     let by_size = config::get().limit.bytes == Some(limit_bytes);
@@ -187,7 +187,7 @@ pub(crate) fn account(device: i32) -> Option<Account> {
         true => "gpu_memory_limit_mb",
         false => "per_process_memory_fraction",
     };
-    Some(Account { limit_bytes, held_bytes: held(device), option })
+    Some(LimitUse { limit_bytes, held_bytes: held(device), option })
 }
 
 /// Free and total bytes for `cuMemGetInfo`, given the driver's own and what the caches could give back.

@@ -1,8 +1,10 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
+pub(crate) mod account;
 pub(crate) mod claims;
 pub(crate) mod ending;
 pub(crate) mod limits;
+pub(crate) mod measured;
 pub(crate) mod pool_devices;
 pub(crate) mod serving;
 pub(crate) mod table;

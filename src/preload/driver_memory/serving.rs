@@ -1,6 +1,8 @@
 //! Around a call by which the driver serves the program memory: its bytes, as far as the arguments say,
 //! are claimed from the limit before the driver is asked, and what it served goes into the table.
 
+use cachealloc_statistics::account::Part;
+
 use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -23,6 +25,8 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy)]
 pub(crate) enum MemoryKind {
     Linear,
+    /// On the device as far as it was last used there.
+    Managed,
     /// From the named pool, or the default one.
     Pooled(Option<PoolHandle>),
     Array,
@@ -78,7 +82,8 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
             return Err(CuError::OUT_OF_MEMORY);
         }
     }
-    let served = Served { device, bytes, context_id, ..Served::default() };
+    let part = part_of(kind);
+    let served = Served { device, bytes, context_id, part, ..Served::default() };
     Ok(Some(Asked { kind, served, claim }))
 }
 
@@ -98,7 +103,9 @@ impl Asked {
                 return table::created(number, device, served.claimed_bytes);
             }
             MemoryKind::Array => Key::Array(number),
-            MemoryKind::Linear | MemoryKind::Pooled(_) | MemoryKind::Host => Key::Memory(number),
+            MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Pooled(_) | MemoryKind::Host => {
+                Key::Memory(number)
+            }
         };
         served.stack = capture::of_allocation();
         table::enter(key, served);
@@ -133,6 +140,21 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult
 pub(crate) fn report(bytes: u64) {
     if let Ok(context) = lookup::current() {
         shortage::happened(context, bytes, capture::of_allocation());
+    }
+}
+
+/// Under which part an account has it; None: elsewhere, once for all its mappings.
+fn part_of(kind: MemoryKind) -> Option<Part> {
+    match kind {
+        MemoryKind::Linear => Some(Part::Linear),
+        MemoryKind::Managed => Some(Part::Managed),
+        MemoryKind::Pooled(pool) => match pool.and_then(device_of_pool) {
+            Some(None) => Some(Part::Pinned),
+            _ => Some(Part::PoolsHeld),
+        },
+        MemoryKind::Array => Some(Part::Arrays),
+        MemoryKind::Physical(_) => None,
+        MemoryKind::Host => Some(Part::Pinned),
     }
 }
 

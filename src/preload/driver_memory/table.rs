@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_history::{Entry, Segment, StackId};
+use cachealloc_statistics::account::Part;
 
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
@@ -48,6 +49,8 @@ pub(crate) struct Served {
     pub bytes: u64,
     /// The context with which it ends; 0: with none.
     pub context_id: u64,
+    /// Under which part an account has it; None: a mapping, whose physical memory it has.
+    pub part: Option<Part>,
     /// `NONE` unless recorded.
     pub stack: StackId,
     /// Of the limit; 0 for what does not count, and for mappings.
@@ -74,6 +77,19 @@ pub(crate) struct Physical {
     claimed_bytes: u64,
     pub references: u64,
     pub mappings: u64,
+}
+
+/// What an account counts of one allocation, or of physical memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// Or `HOST`.
+    pub device: i32,
+    /// None: a mapping of physical memory.
+    pub part: Option<Part>,
+    pub stack: StackId,
+    pub bytes: u64,
+    /// Of physical memory.
+    pub handle: Option<u64>,
 }
 
 /// The driver has served this.
@@ -160,6 +176,30 @@ pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
     let table = lock(&TABLE);
     let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
     (shown.map(|allocation| allocation.segment()).collect(), table.history.entries())
+}
+
+/// All that is live. Where it grows faster than it can be listed, some is missing.
+pub(crate) fn held() -> Vec<Held> {
+    const SPARE: usize = 1000;
+    let count = {
+        let table = lock(&TABLE);
+        table.served.len() + table.physical.len()
+    };
+    // Before the lock: where there is no memory the writer gives up, and must hold no lock then.
+    let mut all = Vec::with_capacity(count + SPARE);
+    let table = lock(&TABLE);
+    let served = table.served.values().map(|served| {
+        let Served { device, part, stack, bytes, handle, .. } = *served;
+        Held { device, part, stack, bytes, handle }
+    });
+    let physical = table.physical.iter().map(|(handle, physical)| {
+        let Physical { device, claimed_bytes: bytes, .. } = *physical;
+        let (part, stack, handle) = (Some(Part::Virtual), StackId::NONE, Some(*handle));
+        Held { device, part, stack, bytes, handle }
+    });
+    let room = all.capacity();
+    all.extend(served.chain(physical).take(room));
+    all
 }
 
 impl Table {

@@ -12,6 +12,7 @@ use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context, Home, end, lookup};
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, table};
+use crate::driver_memory::measured;
 use crate::functions::{Function, id};
 use crate::hooks::{beside, common};
 use crate::interpose::signals;
@@ -65,8 +66,10 @@ fn made(
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
         beside(function, || {
-            if let Some(id) = contexts::id_of(handle) {
-                observers::note_context(SeenContext { id, handle, primary_of });
+            if let Some(id) = contexts::id_of(handle)
+                && observers::note_context(SeenContext { id, handle, primary_of })
+            {
+                measured::context_made(id, handle);
             }
             if peers::any()
                 && let Ok(context) = lookup::of_handle(handle)

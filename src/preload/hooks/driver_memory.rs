@@ -55,7 +55,7 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
         serving::ask(Wanted { kind, bytes, counts, reported: Reported::Here })
     };
     let call = match function.id {
-        id::cuMemAllocManaged => Call::Makes(ask(MemoryKind::Linear, word(1), false)?),
+        id::cuMemAllocManaged => Call::Makes(ask(MemoryKind::Managed, word(1), false)?),
         id::cuMemAllocPitch_v2 if words[0] != 0 && words[1] != 0 => {
             // The pitch is not known yet; it is at least the width.
             let bytes = word(2).saturating_mul(word(3));

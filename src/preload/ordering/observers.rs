@@ -99,16 +99,16 @@ pub(crate) fn watch_stream() {
     watch_submission();
 }
 
-/// A context was made or retained. From the second one on, submissions are watched.
-pub(crate) fn note_context(context: SeenContext) {
+/// A context was made or retained. From the second one on, submissions are watched. True: it is new.
+pub(crate) fn note_context(context: SeenContext) -> bool {
     let mut seen = lock(&SEEN);
     if seen.iter().any(|seen| seen.id == context.id) {
-        return;
+        return false;
     }
     seen.push(context);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) || across::is_promised() {
-        return;
+        return true;
     }
     // Unwatched submissions belong to the first context.
     let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
@@ -118,6 +118,7 @@ pub(crate) fn note_context(context: SeenContext) {
     if second {
         observe(Observer::SecondContext);
     }
+    true
 }
 
 /// All contexts that were made or retained and are alive.

@@ -18,11 +18,12 @@ use cachealloc_history::{
     BlockState, Clock, Gather, OomLimit, OomReport, Settings, Site, Snapshot, StackId, oom_report,
 };
 use cachealloc_options::Word;
+use cachealloc_statistics::account::Account;
 
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver_memory::{limits, table};
+use crate::driver_memory::{account, limits, table};
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::pagemap::{self, Place};
@@ -33,10 +34,14 @@ use crate::record::ranges;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
 use crate::statistics::waits;
+use crate::trim::scavenger;
 use crate::{config, log};
 
 /// A context whose end takes longer is left out.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// An account without the driver's answers is better than a snapshot that waits for a driver in trouble.
+const MEASURE_MAX: Duration = Duration::from_millis(200);
 
 /// The report names so many call sites.
 const SITES_SHOWN: usize = 5;
@@ -68,8 +73,13 @@ impl Why {
 
 /// Writes a snapshot of the whole process. Returns how many entries the history lacks.
 pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
+    if matches!(why, Why::Asked | Why::Shortage) {
+        scavenger::measure_within(MEASURE_MAX);
+    }
     let mut snapshot = take()?;
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
+    let accounts = account::accounts(Patience::GivesUp);
+    snapshot.settings.more.extend(accounts.iter().flat_map(Account::texts));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     names.prepare(snapshot.stacks(), silence::sign_of_life);
@@ -162,14 +172,14 @@ pub(crate) fn shortage_text(
     let Some((held, sites)) = held(context, with_sites) else { return String::new() };
     let recorded = sites.iter().any(|site| !site.stack.is_none());
     names.prepare(sites.iter().take(SITES_SHOWN).map(|site| site.stack), || ());
-    let account = limits::account(context.device);
+    let limit = limits::use_of(context.device);
     let report = OomReport {
         device: context.device.max(0) as u32,
         asked_bytes,
-        limit: account.map(|account| OomLimit {
-            bytes: account.limit_bytes,
-            held_bytes: account.held_bytes,
-            option: account.option,
+        limit: limit.map(|limit| OomLimit {
+            bytes: limit.limit_bytes,
+            held_bytes: limit.held_bytes,
+            option: limit.option,
         }),
         reserved_bytes: held.reserved_bytes,
         allocated_bytes: held.allocated_bytes,

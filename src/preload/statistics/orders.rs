@@ -34,6 +34,7 @@ fn carry_out(order: Order) -> Result<(), i32> {
             known(device)?;
             scavenger::trim(device)
         }
+        Order::Measure => scavenger::measure(),
         Order::Limit { device, bytes } => {
             known(device)?;
             limits::set_by_order(device, bytes)

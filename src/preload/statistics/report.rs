@@ -12,7 +12,7 @@ use cachealloc_options::{Record, Word};
 use cachealloc_statistics::{CallSite, Gpu, Holder, Place, Recording, Report};
 
 use crate::driver::hardware::Hardware;
-use crate::driver_memory::limits;
+use crate::driver_memory::{account, limits};
 use crate::process::patience::Patience;
 use crate::record::holders::StackTotals;
 use crate::record::settings::{self, Settings};
@@ -44,6 +44,7 @@ pub(crate) fn json(patience: Patience, sites: bool) -> String {
 
 fn take(patience: Patience, sites: bool) -> Report {
     let contexts = reading::reports(patience);
+    let measures = scavenger::measures();
     Report {
         version: env!("CARGO_PKG_VERSION"),
         process_id: std::process::id(),
@@ -63,6 +64,8 @@ fn take(patience: Patience, sites: bool) -> Report {
         steady_ended_by: steady::ended_by()
             .filter(|_| sites)
             .map(|stack| contents::with_names([stack], |names| shown_all(names, stack))),
+        accounts: (measures.asked_count > 0).then(|| account::accounts(patience)),
+        measures,
     }
 }
 

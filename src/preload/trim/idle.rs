@@ -16,7 +16,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Segment};
 use cachealloc_text::Bytes;
@@ -24,14 +23,14 @@ use cachealloc_text::Bytes;
 use crate::cache::departures::{self, Departure};
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::clock::Instant;
-use crate::contexts::Context;
 use crate::contexts::events::EventRef;
+use crate::contexts::{Context, lookup};
 use crate::driver::sys::{CuError, STREAM_NON_BLOCKING};
 use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, captures, widen};
+use crate::ordering::{captures, widen};
 use crate::process::own_thread;
 use crate::statistics::counters::{self, Count};
 use crate::trim::{Pass, TrimScope, scavenger};
@@ -58,7 +57,7 @@ pub(crate) fn pass(context: &'static Context) {
         return;
     }
     // Does nothing avoidable during a capture.
-    if captures::any() || !may_enter(context) {
+    if captures::any() || !lookup::is_certain(context) {
         return;
     }
     widen(Rule::EndHoldsScavengerOff);
@@ -84,7 +83,7 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
     if context.idle.is_held_off() || captures::any() {
         return Trim { is_done: false, bytes: 0 };
     }
-    if !may_enter(context) {
+    if !lookup::is_certain(context) {
         pass.trim = None;
         return Trim { is_done: true, bytes: 0 };
     }
@@ -95,18 +94,6 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
         pass.trim = None;
     }
     Trim { is_done, bytes: bytes.unwrap_or(0) }
-}
-
-/// Whether the context certainly exists. A green context ends unreported. So may a primary one, by a
-/// call that bypassed our hooks: the driver reports whether a primary context exists without its handle,
-/// but it may be another one.
-fn may_enter(context: &Context) -> bool {
-    if LEDGER.exclusive.has_observed(Observer::GreenContext) {
-        return false;
-    }
-    context.explicit
-        || api::device_primary_ctx_get_state(context.device).is_ok_and(|(_, active)| active != 0)
-            && api::ctx_get_id(context.handle) == Ok(context.id)
 }
 
 impl Pass {

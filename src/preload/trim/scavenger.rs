@@ -1,5 +1,5 @@
 //! The scavenger: a thread of ours that checks every second for idle memory (`idle.rs`), and returns
-//! what another process requests (`cachealloc trim`).
+//! what another process requests (`cachealloc trim`), and asks the driver what an account needs (`measured`).
 //!
 //! It starts with the first such request, or when the process has reserved enough to be worth a thread,
 //! and sleeps without waking while there is less. Only a miss, which asks the driver anyway, checks
@@ -14,16 +14,19 @@ use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::{IdleRelease, Strategy};
-use cachealloc_statistics::Trims;
+use cachealloc_statistics::{Measures, Trims};
 
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver::table;
+use crate::driver_memory::measured;
 use crate::functions::id;
 use crate::graphs::pool_life;
 use crate::lock::lock;
+use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::own_thread::{self, Body};
+use crate::process::silence;
 use crate::trim::idle;
 use crate::{config, identity, log};
 
@@ -45,9 +48,14 @@ static STATE: AtomicU8 = AtomicU8::new(NONE);
 static RUNS: AtomicBool = AtomicBool::new(false);
 static TRIMS_ASKED: AtomicU32 = AtomicU32::new(0);
 static TRIMS_DONE: AtomicU32 = AtomicU32::new(0);
+static MEASURES_ASKED: AtomicU32 = AtomicU32::new(0);
+static MEASURES_DONE: AtomicU32 = AtomicU32::new(0);
 static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
 /// While work of the program has to end first: the first pause, which doubles each time.
 const TRIM_POLL_FIRST: Duration = Duration::from_millis(2);
+const MEASURE_LOOK: Duration = Duration::from_micros(200);
+/// While something captures.
+const MEASURE_AGAIN: Duration = Duration::from_millis(20);
 /// The word it sleeps on.
 static BELL: AtomicU32 = AtomicU32::new(0);
 static IN_PASS: AtomicBool = AtomicBool::new(false);
@@ -76,6 +84,37 @@ pub(crate) fn trim(device: Option<i32>) -> Result<(), i32> {
         .filter(|context| device.is_none_or(|device| context.device == device))
         .for_each(|context| context.idle.want_trim());
     TRIMS_ASKED.fetch_add(1, Ordering::SeqCst);
+    go()
+}
+
+/// Requests that the driver is asked what an account needs. Waits for nothing.
+pub(crate) fn measure() -> Result<(), i32> {
+    MEASURES_ASKED.fetch_add(1, Ordering::SeqCst);
+    go()
+}
+
+/// The same, and waits for it no longer than this; not at all during a capture. Only where the thread runs: the host
+/// may be without memory for another.
+pub(crate) fn measure_within(wait_max: Duration) {
+    let runs = RUNS.load(Ordering::SeqCst) && !is_stopped();
+    if !runs || captures::any() || measure().is_err() {
+        return;
+    }
+    let (begun, asked) = (Instant::now(), measures().asked_count);
+    while (measures().done_count.wrapping_sub(asked) as i32) < 0 && begun.elapsed() < wait_max {
+        silence::sign_of_life();
+        own_thread::sleep(MEASURE_LOOK);
+    }
+}
+
+/// How often that was requested and done.
+pub(crate) fn measures() -> Measures {
+    let done_count = MEASURES_DONE.load(Ordering::SeqCst);
+    Measures { asked_count: MEASURES_ASKED.load(Ordering::SeqCst), done_count }
+}
+
+/// Wakes the thread, which begins if there is none.
+fn go() -> Result<(), i32> {
     let new = STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     if new || !RUNS.load(Ordering::SeqCst) {
         begin();
@@ -142,8 +181,16 @@ fn work() {
     loop {
         let rung = BELL.load(Ordering::Acquire);
         let asked = TRIMS_ASKED.load(Ordering::SeqCst);
+        let measures = measures();
         if is_stopped() || !bypass::is_caching() {
             own_thread::wait(&BELL, rung, None);
+        } else if measures.asked_count != measures.done_count {
+            // A capture is left alone, as by a pass.
+            if in_the_driver(|| !captures::any() && measured::ask()) {
+                MEASURES_DONE.store(measures.asked_count, Ordering::SeqCst);
+            } else {
+                own_thread::wait(&BELL, rung, Some(MEASURE_AGAIN));
+            }
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);

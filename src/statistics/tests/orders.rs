@@ -77,6 +77,7 @@ fn an_order_is_read_as_it_was_written() {
         Order::Trim { device: Some(63) },
         Order::Limit { device: Some(0), bytes: Some(1) },
         Order::Limit { device: None, bytes: None },
+        Order::Measure,
     ] {
         assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
         for at in 0..ORDER_BYTES {

@@ -238,7 +238,12 @@ fn json_of_little() {
       "filename": "a.c",
       "line": 3
     }
-  ]
+  ],
+  "measures": {
+    "asked": 0,
+    "done": 0
+  },
+  "accounts": null
 }
 "#;
     assert_eq!(json(&report), wanted);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use cachealloc_tests::{Run, command};
 
 mod doctor;
+mod explain;
 mod fit;
 mod fitting;
 mod generated;

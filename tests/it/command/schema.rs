@@ -101,10 +101,12 @@ fn json_is_what_the_schema_says() {
     }
     check("fit", &said(&place, "fit 2.pickle --json"));
     check("fit", &said(&place, "fit 5.pickle --json"));
+    check("explain", &said(&place, "explain 5.pickle --json"));
     for record in ["all", "off"] {
         let running = busy(&format!("record:{record},snapshot:/dev/null/no,log:quiet"));
         let process = running.child.id();
         let print = |arguments: &str| cachealloc(arguments).output().ok().stdout;
+        check("explain", &print(&format!("explain --json {process}")));
         check("stats", &print(&format!("stats --json {process}")));
         check("top", &print(&format!("top --json {process}")));
         // Other programs may run under other versions.

@@ -122,3 +122,23 @@ fn empty_snapshot_makes_a_page() {
     let page = written(&[nothing.input("nothing")]);
     assert_eq!(head(&page)["tracks"], json!([]));
 }
+
+/// Rows of the file, whatever a library is called, and none where a file has none.
+#[test]
+fn account_of_the_device_is_a_table() {
+    let mut made = small();
+    assert!(!written(&[small().input("a")]).contains("id=\"account\""));
+    let texts = [("in_use", "5242880"), ("cache_held", "1048576"), ("arrays lib<b>.so", "2097152")];
+    let texts = texts.map(|(name, text)| (format!("memory 0 {name}"), text.to_string()));
+    made.snapshot.settings.ours.extend(texts);
+    let page = written(&[made.input("a")]);
+    for wanted in [
+        "<a href=\"#account\">",
+        "<td>1.00 MiB</td><td>20.00 %</td><td class=\"text\">counted</td>",
+        "<td class=\"text\">lib&lt;b&gt;.so</td><td class=\"text\">driver: arrays</td>",
+        "<td>2.00 MiB</td><td>40.00 %</td><td class=\"text\">difference</td>",
+        "<p class=\"soft\">60.00 % of it has a row</p>",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+}

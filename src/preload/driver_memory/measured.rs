@@ -1,0 +1,148 @@
+//! What the driver says of the memory of a device: asked when a context is made, when another process wants an
+//! account, and for a snapshot that is asked for. Nothing is asked on the way of an allocation, nor at the end
+//! of the process, where the driver may be going as well.
+//!
+//! Each question is asked in a context that is kept open meanwhile, and of pools that are kept as well
+//! (`pool_devices::while_they_stay`). Where the driver lacks a function, or refuses, the number is not known.
+
+use std::sync::Mutex;
+
+use cachealloc_statistics::account::Part;
+
+use crate::cache::pools;
+use crate::clock::Instant;
+use crate::contexts::{self, Context, lookup};
+use crate::driver::api;
+use crate::driver::sys::{
+    ContextHandle, CuResult, DEVICE_MULTIPROCESSOR_COUNT, DEVICE_THREADS_PER_MULTIPROCESSOR_MAX,
+    GRAPH_MEMORY_RESERVED, LIMIT_MALLOC_HEAP, LIMIT_PRINTF_BUFFER, LIMIT_STACK, POOL_RESERVED,
+};
+use crate::driver_memory::pool_devices;
+use crate::lock::lock;
+use crate::ordering::observers;
+use crate::process::patience::Patience;
+
+/// What was in use on each device when its first context had been made.
+static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());
+/// The last answers of each device.
+static LAST: Mutex<[Option<Measured>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
+const DEVICES_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+struct First {
+    device: i32,
+    context_id: u64,
+    in_use_bytes: u64,
+}
+
+/// The answers for one device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub at: Instant,
+    pub total_bytes: u64,
+    /// By all processes.
+    pub in_use_bytes: u64,
+    /// By the default pool and all pools of the program.
+    pub pools_reserved_bytes: u64,
+    pub graphs_reserved_bytes: u64,
+    /// What kernels may make the driver reserve, of all contexts.
+    pub limits: [(Part, u64); 3],
+}
+
+/// A context was made that was not there before.
+pub(crate) fn context_made(id: u64, handle: ContextHandle) {
+    let Ok((device, in_use_bytes)) = api::relaxed(|| within(id, handle, in_use)) else { return };
+    let alive = observers::contexts_seen();
+    let mut first = lock(&FIRST);
+    first.retain(|first| alive.iter().any(|seen| seen.id == first.context_id));
+    if first.iter().all(|first| first.device != device) {
+        first.push(First { device, context_id: id, in_use_bytes });
+    }
+}
+
+/// What was in use on this device when its first context had been made.
+pub(crate) fn at_first_context(device: i32, patience: Patience) -> Option<u64> {
+    let first = patience.lock(&FIRST)?;
+    let found = first.iter().find(|first| first.device == device);
+    found.map(|first| first.in_use_bytes)
+}
+
+/// The last answers for this device.
+pub(crate) fn last(device: i32, patience: Patience) -> Option<Measured> {
+    let last = patience.lock(&LAST)?;
+    *last.get(usize::try_from(device).ok()?)?
+}
+
+/// Asks for every device. Call where the driver may be called, with no lock of ours. Allocates nothing: the caller
+/// may be the program's thread, and the host without memory. True.
+pub(crate) fn ask() -> bool {
+    let mut all: [Option<Measured>; DEVICES_MAX] = [None; DEVICES_MAX];
+    for context in contexts::all() {
+        // Its end waits for us, so it is not entered any more once it has begun.
+        let open = context.keep_open();
+        if open.is_none() || !lookup::is_certain(context) {
+            continue;
+        }
+        let place = usize::try_from(context.device).ok().and_then(|device| all.get_mut(device));
+        let Some(place) = place else { continue };
+        let Ok(measured) = api::relaxed(|| context.enter(|| of(context))) else { continue };
+        match place {
+            Some(other) => {
+                let sums = other.limits.iter_mut().zip(measured.limits);
+                sums.for_each(|((_, sum), (_, bytes))| *sum = sum.saturating_add(bytes));
+            }
+            None => *place = Some(measured),
+        }
+    }
+    let mut last = lock(&LAST);
+    for (last, measured) in last.iter_mut().zip(all).filter(|(_, measured)| measured.is_some()) {
+        *last = measured;
+    }
+    true
+}
+
+/// The current context, and its device.
+fn of(context: &Context) -> CuResult<Measured> {
+    let device = context.device;
+    let (free, total) = api::mem_get_info()?;
+    let reserved = |pool| api::mem_pool_get_attribute(pool, POOL_RESERVED).unwrap_or(0);
+    let of_program = pool_devices::while_they_stay(device, |pools| {
+        pools.iter().map(|pool| reserved(*pool)).fold(0, u64::saturating_add)
+    });
+    let of_default = pools::default_of(device).map_or(0, reserved);
+    let limit = |limit| api::ctx_get_limit(limit).unwrap_or(0) as u64;
+    let attribute =
+        |which| api::device_get_attribute(which, device).map_or(0, |it| it.max(0) as u64);
+    let threads = attribute(DEVICE_MULTIPROCESSOR_COUNT)
+        .saturating_mul(attribute(DEVICE_THREADS_PER_MULTIPROCESSOR_MAX));
+    Ok(Measured {
+        at: Instant::now(),
+        total_bytes: total as u64,
+        in_use_bytes: total.saturating_sub(free) as u64,
+        pools_reserved_bytes: of_program.saturating_add(of_default),
+        graphs_reserved_bytes: api::device_get_graph_mem_attribute(device, GRAPH_MEMORY_RESERVED)
+            .unwrap_or(0),
+        limits: [
+            (Part::LocalMemory, limit(LIMIT_STACK).saturating_mul(threads)),
+            (Part::MallocHeap, limit(LIMIT_MALLOC_HEAP)),
+            (Part::PrintfBuffer, limit(LIMIT_PRINTF_BUFFER)),
+        ],
+    })
+}
+
+/// The current device, and what is in use on it.
+fn in_use() -> CuResult<(i32, u64)> {
+    let (free, total) = api::mem_get_info()?;
+    Ok((api::ctx_get_device()?, total.saturating_sub(free) as u64))
+}
+
+/// Runs `body` with a context current that no record of ours belongs to yet.
+fn within<T>(id: u64, handle: ContextHandle, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
+    if api::ctx_get_id(0) == Ok(id) {
+        return body();
+    }
+    api::ctx_push_current(handle)?;
+    let result = body();
+    let _ = api::ctx_pop_current();
+    result
+}

@@ -1,0 +1,89 @@
+//! Rows add up, and come back from the texts of a snapshot.
+
+use cachealloc_statistics::account::{Account, HOST, Line, Part, Sum, of_texts};
+
+fn account() -> Account {
+    let mut account = Account { in_use_bytes: Some(1000), ..Account::new(0) };
+    account.add(Part::CacheHeld, "", 300);
+    account.add(Part::Context, "", 250);
+    account.add(Part::Managed, "", 9000);
+    account.add(Part::LocalMemory, "", 70);
+    account
+}
+
+#[track_caller]
+fn settled(account: &Account, sum: Option<Sum>, context: Option<u64>, rest: Option<i64>) {
+    let settled = account.settle(sum);
+    let row = settled.rows.iter().find(|row| row.part == Part::Context);
+    assert_eq!((row.map(|row| row.bytes), settled.rest_bytes), (context, rest), "{settled:?}");
+}
+
+#[test]
+fn rows_add_up() {
+    let account = account();
+    // Others have 400 of the 1000, and are taken to have had them then.
+    settled(&account, Some(Sum::Process(600)), None, Some(300));
+    settled(&account, Some(Sum::Process(800)), Some(50), Some(450));
+    settled(&account, Some(Sum::LessOthers(1000)), Some(250), Some(450));
+    settled(&account, None, Some(250), Some(450));
+    // Others must have come or gone: it is not known.
+    settled(&account, Some(Sum::Process(1001)), None, Some(701));
+    settled(&account, Some(Sum::Device(500)), None, Some(200));
+    // The process has changed meanwhile.
+    settled(&account, Some(Sum::Process(200)), None, Some(-100));
+    let unknown = Account { in_use_bytes: None, ..account };
+    settled(&unknown, None, None, None);
+    settled(&unknown, Some(Sum::Process(600)), None, Some(300));
+    assert_eq!(unknown.settle(None).named_share(), None);
+    assert_eq!(unknown.settle(Some(Sum::Process(600))).named_share(), Some(0.5));
+    assert_eq!(unknown.settle(Some(Sum::Process(0))).named_share(), None);
+}
+
+#[test]
+fn texts_come_back() {
+    let mut account = account();
+    account.add(Part::Arrays, "libstrange name.so", 5);
+    account.add(Part::Arrays, "", 6);
+    account.add(Part::Arrays, "", 0);
+    account.add(Part::Arrays, "", 1);
+    let account = Account { total_bytes: Some(2), age_ms: Some(3), ..account };
+    let host = Account { rows: vec![], total_bytes: Some(1), ..Account::new(HOST) };
+    let texts = [account.texts(), host.texts()].concat();
+    let odd = [("memory", "1"), ("memory x y", "1"), ("memory 0 cache_held", "-1")];
+    let odd = odd.into_iter().chain([("memory 0 new", "1"), ("version", "0"), ("", "")]);
+    let texts = texts.iter().map(|(name, text)| (&**name, &**text));
+    assert_eq!(of_texts(texts.chain(odd)), [host, account]);
+}
+
+#[test]
+fn each_part_has_a_word_of_its_own() {
+    for part in Part::ALL {
+        assert_eq!(Part::of_word(part.word()), Some(*part));
+        assert!(!["total", "in_use", "age_ms"].contains(&part.word()));
+    }
+}
+
+#[test]
+fn lines_say_what_is_not_known() {
+    let account = account();
+    let lines = |sum| {
+        let lines = account.settle(sum).lines();
+        let line = |line: &Line| [&line.bytes, &line.share, line.known_by].join("|");
+        lines.iter().map(line).collect::<Vec<_>>()
+    };
+    let beside = ["70 B||asked", "8.79 KiB||counted"];
+    let wanted = ["300 B|37.50 %|counted", "50 B|6.25 %|difference", "450 B|56.25 %|difference"];
+    let sum = ["800 B|100.00 %|"];
+    assert_eq!(lines(Some(Sum::Process(800))), [&wanted[..], &sum, &beside].concat());
+    let less = ["300 B|100.00 %|counted", "-100 B||difference", "200 B|100.00 %|"];
+    assert_eq!(lines(Some(Sum::Process(200))), [&less[..], &beside].concat());
+    let notes = |in_use_bytes, age_ms| {
+        let account = Account { in_use_bytes, age_ms, ..account.clone() };
+        account.settle(None).notes()
+    };
+    assert_eq!(notes(Some(1000), Some(999)), ["55.00 % of it has a row"]);
+    assert_eq!(notes(Some(1000), Some(2500))[1], "the driver was asked 2.50 s before");
+    assert!(notes(None, None)[0].contains("in use on the device is not known"));
+    assert!(notes(None, None)[1].contains("was not asked"));
+    assert_eq!(Account::new(HOST).settle(None).notes(), [""; 0]);
+}
