@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use cachealloc_tests::{Ran, Run, compile_library};
+use cachealloc_tests::{Ran, Run, command, compile_library};
 
 use crate::snapshots::Place;
 
@@ -171,4 +171,14 @@ fn a_filter_for_system_calls_kills_nobody() {
         same(&place, &format!("sealed {threads}"), "record:off");
         place.sound(0..=0, &[]);
     }
+}
+
+/// Another process may ask for statistics at any moment.
+#[test]
+fn a_process_behind_a_filter_gives_no_answer() {
+    let (place, command) = (Place::new(), command().display().to_string());
+    let run = |run: Run| place.run(&run.env("COMMAND", &command));
+    let native = run(ends("sealed asked").native());
+    let ours = run(ends("sealed asked"));
+    assert_eq!((native.stdout, native.code), (ours.stdout, ours.code), "{}", ours.stderr);
 }
