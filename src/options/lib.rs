@@ -73,9 +73,11 @@ impl Config {
         self.chunks.fraction != 0.0
     }
 
-    /// Whether pinned memory may be kept.
+    /// Whether pinned memory may be kept. It belongs to every context, so its free waits for all of them, and the promise
+    /// of `across_contexts` is about what one context has allocated.
     pub fn keeps_pinned(&self) -> bool {
-        self.caches() && self.free_mode != Mode::Strict
+        let waits_elsewhere = self.across_contexts != AcrossContexts::Barrier;
+        self.caches() && self.free_mode != Mode::Strict && waits_elsewhere
     }
 
     /// Whether segments are reserved as they are needed, in no chunks.

@@ -191,7 +191,7 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(host_cache_bytes, mebibytes),
         "how much pinned host memory that was freed is kept for later requests",
     )
-    .when(Config::keeps_pinned, "mode strict leaves pinned memory to the driver"),
+    .when(Config::keeps_pinned, "free_mode:strict and across_contexts:barrier leave pinned memory to the driver"),
     row(
         "skip_barriers",
         Kind::Boolean,
