@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::ops::{ControlFlow, Range};
 use core::ptr::null_mut;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::fork::Visit;
@@ -56,15 +56,17 @@ pub struct ModuleInfo {
 const LOADED: u32 = u32::MAX;
 /// Beyond this many, further modules stay unknown: a program may load and unload for ever.
 const MODULES_MAX: u32 = 1 << 16;
-/// A visit may find the list changed once more; the loader cannot keep this up.
-const ATTEMPTS_MAX: u32 = 8;
+/// A visit may find the list changed once more, which the loader cannot keep up, or another thread that writes.
+/// That one may have lost its processor: enough to outlast a few turns of others, as each attempt sleeps.
+const ATTEMPTS_MAX: u32 = 400;
 
 static NEWEST: AtomicPtr<Module> = AtomicPtr::new(null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// `ListState` of the last completed visit, packed.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// The table is being written.
-static WRITER: AtomicBool = AtomicBool::new(false);
+/// Number of the thread that writes the table, or `UNWRITTEN`.
+static WRITER: AtomicI32 = AtomicI32::new(UNWRITTEN);
+const UNWRITTEN: i32 = 0;
 static WRITING: Writing =
     Writing(UnsafeCell::new(WriterState { arena: Arena::new(), visits: 0, modules: 0 }));
 
@@ -125,8 +127,9 @@ pub(crate) fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option
         match update {
             Some(update) if !refused => update.publish(),
             Some(_) => return None,
-            // Another thread is about to publish, unless we interrupted it.
-            // Asleep, not yielding: under a real-time policy a thread gives way only to its equals.
+            // We interrupted the writer.
+            None if WRITER.load(Ordering::Relaxed) == this_thread() => return None,
+            // Another thread is about to publish. Asleep, not yielding: under a real-time policy a thread gives way only to its equals.
             None => std::thread::sleep(core::time::Duration::from_micros(1)),
         }
     }
@@ -253,9 +256,9 @@ struct Update {
 
 impl Update {
     fn begin(state: ListState) -> Option<Update> {
-        if WRITER.swap(true, Ordering::Acquire) {
-            return None;
-        }
+        WRITER
+            .compare_exchange(UNWRITTEN, this_thread(), Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
         let seen = SEEN.load(Ordering::Relaxed);
         let removed = unpack(seen).removed != state.removed && seen != 0;
         let mut update =
@@ -330,8 +333,13 @@ impl Update {
 
 impl Drop for Update {
     fn drop(&mut self) {
-        WRITER.store(false, Ordering::Release);
+        WRITER.store(UNWRITTEN, Ordering::Release);
     }
+}
+
+fn this_thread() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 fn pack(state: ListState) -> u64 {
