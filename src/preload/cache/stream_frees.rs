@@ -23,8 +23,9 @@ use crate::process::thread;
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
 
-/// A kernel may wait for what the program does after a failed request.
-const STREAMS_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long nothing of the awaited work may end: a kernel may wait for what the program does after the
+/// request, which only a refusal lets go on. Natively no request fails for work that merely takes long.
+const STREAMS_WAIT_MAX: Duration = Duration::from_secs(30);
 const TIDY_ABOVE_MIN: usize = 64;
 
 /// Frees a claimed block with a tag.
@@ -127,24 +128,30 @@ pub(crate) fn assume_over(context: &'static Context) {
 
 /// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
 /// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
-/// if they have enough with what the device has free, for a while. True: they are done.
+/// if they have enough with what the device has free, as long as their work goes on. True: it is done.
 pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = lock(&context.allocator).freed_on_streams_bytes();
     let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;
     if !enough || !rule_holds(Rule::PiecesAreAwaited) {
         return false;
     }
-    let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
-    let begun = Instant::now();
-    let over = |event: &EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
+    let mut behind: Vec<EventRef> = lock(&context.stream_frees.events).clone();
+    let mut last_ended = Instant::now();
+    let not_over = |event: &EventRef| api::relaxed(|| event.query()) == Err(CuError::NOT_READY);
     waits::timed(Wait::ParkedFree, || {
-        while !events.iter().all(over) {
-            if begun.elapsed() > STREAMS_WAIT_MAX {
+        loop {
+            let before = behind.len();
+            behind.retain(not_over);
+            if behind.is_empty() {
+                return Ok(());
+            }
+            if behind.len() < before {
+                last_ended = Instant::now();
+            } else if last_ended.elapsed() > STREAMS_WAIT_MAX {
                 return Err(CuError::NOT_READY);
             }
             crate::process::own_thread::sleep(Duration::from_micros(50));
         }
-        Ok(())
     })
     .is_ok()
 }

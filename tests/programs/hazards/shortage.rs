@@ -231,7 +231,7 @@ fn another_stream_takes_six_pieces(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let pieces: Vec<u64> = (0..6).map(|_| d.alloc_async(20 * MIB, a)).collect::<Outcome<_>>()?;
     for piece in &pieces {
-        fill(d, a, *piece, 20 * MIB, 1, LATE / 6)?;
+        fill(d, a, *piece, 20 * MIB, 1, LATE / 2)?;
     }
     pieces.into_iter().try_for_each(|piece| d.free_async(piece, a))?;
     let all = d.alloc_async(110 * MIB, b)?;
