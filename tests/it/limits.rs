@@ -113,7 +113,7 @@ fn a_limit_refuses_no_more_than_it_must() {
         "
         rows: 0
         too many: 2
-        pitch: 7
+        pitch: 512
         release: 0
         again: 1
         unmap: 0

@@ -14,8 +14,7 @@ use crate::record::{HOST, capture};
 /// Such a call, about to be made.
 enum Call {
     Makes(Option<Asked>),
-    /// With what was in the program's place for the pitch.
-    MakesPitched(Option<Asked>, u64),
+    MakesPitched(Option<Asked>),
     /// What the program has itself becomes the device's as well.
     Registers(Option<Asked>),
     Maps,
@@ -60,9 +59,7 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             // The pitch is not known yet; it is at least the width.
             let bytes = word(2).saturating_mul(word(3));
             let counts = bytes != 0 && matches!(words[4] as u32, 4 | 8 | 16);
-            // SAFETY: the program's place for the pitch, which is not null.
-            let before = unsafe { *(words[1] as *const u64) };
-            Call::MakesPitched(ask(MemoryKind::Linear, bytes, counts)?, before)
+            Call::MakesPitched(ask(MemoryKind::Linear, bytes, counts)?)
         }
         id::cuMemCreate => {
             // SAFETY: null, or the program's struct, which the driver reads as well.
@@ -109,8 +106,8 @@ fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
         _ if code.is_err() => {}
         Call::Makes(Some(asked)) => asked.served(made()),
         Call::Registers(Some(asked)) => asked.served(words[0] as u64),
-        Call::MakesPitched(Some(asked), before) => return pitched(words, made(), asked, before),
-        Call::Makes(None) | Call::MakesPitched(None, _) | Call::Registers(None) => {}
+        Call::MakesPitched(Some(asked)) => return pitched(words, made(), asked),
+        Call::Makes(None) | Call::MakesPitched(None) | Call::Registers(None) => {}
         Call::Maps => {
             let [address, bytes, handle] = [0, 1, 3].map(|at| words[at] as u64);
             table::mapped(address, bytes, handle, capture::of_allocation());
@@ -120,7 +117,7 @@ fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
 }
 
 /// Only now the pitch is known, and whether the limit allows the memory.
-fn pitched(words: &[usize], made: u64, mut asked: Asked, pitch_before: u64) -> CuResult {
+fn pitched(words: &[usize], made: u64, mut asked: Asked) -> CuResult {
     // SAFETY: the driver has written the pitch.
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);
@@ -130,11 +127,8 @@ fn pitched(words: &[usize], made: u64, mut asked: Asked, pitch_before: u64) -> C
     }
     drop(asked);
     let _ = api::relaxed(|| api::mem_free(made));
-    // SAFETY: the program's places, which the driver has just written.
-    unsafe {
-        *(words[0] as *mut u64) = 0;
-        *(words[1] as *mut u64) = pitch_before;
-    }
+    // SAFETY: the program's place, which the driver has just written. A refusal leaves the pitch in its own.
+    unsafe { *(words[0] as *mut u64) = 0 };
     serving::report(bytes);
     Err(CuError::OUT_OF_MEMORY)
 }

@@ -6,7 +6,7 @@ use crate::cache::pitches::{self, Rows};
 use crate::cache::{alloc, fill};
 use crate::config;
 use crate::contexts::lookup;
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
 use crate::hooks::{beside, common, driver_memory, guarded_with};
 use crate::process::bypass;
@@ -59,15 +59,23 @@ fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
     let pitch_bytes = pitches::pitch_of(request.of(context.device))?;
     let bytes = (pitch_bytes as u64).checked_mul(request.rows_count as u64)?;
     let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0);
-    let answer = allocated.map(|address| {
-        fill::prepare(context, address, bytes, None);
+    let answer = match allocated {
+        Ok(address) => {
+            fill::prepare(context, address, bytes, None);
+            Some(address)
+        }
+        // Measured: the driver gives the pitch here too.
+        Err(CuError::OUT_OF_MEMORY) => Some(0),
+        Err(_) => None,
+    };
+    if let Some(address) = answer {
         // SAFETY: the program's places for the two, which are not null.
         unsafe {
             request.pointer.write(address);
             request.pitch.write(pitch_bytes);
         }
-    });
-    Some(answer)
+    }
+    Some(allocated.map(|_| ()))
 }
 
 fn by_driver(

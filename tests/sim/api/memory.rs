@@ -29,8 +29,13 @@ driver! {
     ) |call| {
         let row = width.next_multiple_of(config().pitch_bytes.next_multiple_of(element.max(1) as usize));
         let bytes = (row as u64).checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
-        address.put(alloc(call, bytes, Kind::Device)?)?;
-        pitch.put(row)
+        let made = alloc(call, bytes, Kind::Device);
+        // Measured: a refusal leaves no address, but the pitch.
+        if matches!(made, Ok(_) | Err(Code::OUT_OF_MEMORY)) {
+            address.put(made.unwrap_or(0))?;
+            pitch.put(row)?;
+        }
+        made.map(|_| ())
     }
 
     fn cuMemFree_v2: (address: DevicePtr) |call| {
