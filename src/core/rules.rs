@@ -93,6 +93,8 @@ rules! {
     PinnedFreeWaits = "pinned_free_waits",
     /// And is as new when it is given again.
     PinnedIsZeroed = "pinned_is_zeroed",
+    /// What waits for a blocking stream waits for the legacy work before a free there.
+    FreeJoinsLegacy = "free_joins_legacy",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

@@ -208,6 +208,7 @@ fn exports(rows: &[Row]) -> String {
             "export! {{ {}{}({parameters}), ({forwarded}), [{words}], {hook}, [{taken}] }}",
             match row.stream_at().as_str() {
                 _ if row.class == "record" => "recorded ",
+                _ if row.submits_on == "legacy" => "submits_to_legacy ",
                 "Nowhere" => "",
                 _ => "submits ",
             },

@@ -45,7 +45,17 @@ macro_rules! export {
                 // SAFETY: the arguments are the caller's promise.
                 unsafe { capture::submits(function, &$w) };
             }
-            $hook(function, $($h,)* real)
+            let done = $hook(function, $($h,)* real);
+            // SAFETY: the arguments are the caller's promise.
+            unsafe { submitted(function, &$w) };
+            done
+        } }
+    };
+    (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
+        symbol! { $name $p, $a, |function, real| {
+            let done = $hook(function, $($h,)* real);
+            crate::ordering::legacy::got_work();
+            done
         } }
     };
     (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {

@@ -75,6 +75,7 @@ calls! {
     stream_query(stream: StreamHandle) = cuStreamQuery(stream);
     stream_synchronize(stream: StreamHandle) = cuStreamSynchronize(stream);
     stream_get_id_raw(stream: StreamHandle) -> (id: u64) = cuStreamGetId(stream, &mut id);
+    stream_get_flags(stream: StreamHandle) -> (flags: u32) = cuStreamGetFlags(stream, &mut flags);
     stream_get_ctx(stream: StreamHandle) -> (context: ContextHandle) =
         cuStreamGetCtx(stream, &mut context);
     stream_is_capturing(stream: StreamHandle) -> (status: u32) =

@@ -6,9 +6,9 @@ use crate::cache::streams;
 use crate::driver::sys::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, StreamHandle,
 };
-use crate::functions::{Function, StreamAt};
+use crate::functions::Function;
 use crate::graphs::{open_captures, participants, pool_life};
-use crate::hooks::{beside, common, guarded, guarded_with, stream_of};
+use crate::hooks::{beside, common, guarded, guarded_with, stream_among, stream_of};
 use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bypass;
@@ -190,18 +190,8 @@ pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
     if !bypass::is_caching() {
         return;
     }
-    let stream = match function.stream {
-        StreamAt::Nowhere => None,
-        StreamAt::Argument(index) => Some(words[index as usize]),
-        StreamAt::Inside { argument, offset } => match words[argument as usize] {
-            0 => None,
-            // SAFETY: the driver reads its stream there.
-            place => Some(unsafe {
-                (place as *const u8).add(offset as usize).cast::<usize>().read_unaligned()
-            }),
-        },
-    };
-    let stream = stream.map(|stream| stream_of(function, stream));
+    // SAFETY: the caller's promise.
+    let stream = unsafe { stream_among(function, words) };
     let body = |thread: &Thread| {
         captures::note_submission(thread, stream);
         if let Some(stream) = stream {

@@ -26,8 +26,9 @@ pub(crate) mod stream_ordered;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
-use crate::functions::Function;
+use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle};
+use crate::functions::{Function, StreamAt};
+use crate::ordering::legacy;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 
@@ -95,6 +96,40 @@ fn report(function: &'static Function, panic: Box<dyn core::any::Any + Send>) {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     bypass::begin(format_args!("{} panicked ({text})", function.symbol.to_string_lossy()));
     core::mem::forget(panic); // dropping it could panic again
+}
+
+/// The stream that a call names, if it names one.
+///
+/// # Safety
+///
+/// `words` are the program's arguments of this function.
+#[inline(always)]
+pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Option<StreamHandle> {
+    let stream = match function.stream {
+        StreamAt::Nowhere => return None,
+        StreamAt::Argument(index) => words[index as usize],
+        StreamAt::Inside { argument, offset } => match words[argument as usize] {
+            0 => return None,
+            // SAFETY: the driver reads its stream there.
+            place => unsafe {
+                (place as *const u8).add(offset as usize).cast::<usize>().read_unaligned()
+            },
+        },
+    };
+    Some(stream_of(function, stream))
+}
+
+/// Behind a call that submits work to a stream it names.
+///
+/// # Safety
+///
+/// `words` are the program's arguments of this function.
+#[inline(always)]
+pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
+    // SAFETY: the caller's promise.
+    if unsafe { stream_among(function, words) }.is_some_and(|stream| stream <= STREAM_LEGACY) {
+        legacy::got_work();
+    }
 }
 
 /// The stream that a function means by this argument: in the per-thread variants, NULL is the calling

@@ -9,6 +9,7 @@ pub(crate) mod early_start;
 pub(crate) mod elision;
 pub(crate) mod kernels;
 pub(crate) mod last_frees;
+pub(crate) mod legacy;
 pub(crate) mod native_wait;
 pub(crate) mod observers;
 pub(crate) mod pending;

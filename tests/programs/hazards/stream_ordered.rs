@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream};
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome, Stream};
 
 use crate::tools::*;
 
@@ -24,6 +24,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, events_of_many_rounds_on_one_stream),
     hazard!(Always, async_block_freed_plainly),
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
+    hazard!(Always, wait_for_a_stream_behind_a_free),
+    hazard!(Always, query_behind_a_free_on_a_default_stream),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
     hazard!(Always, room_comes_back_from_behind_tags, machine = "SIM_MEMORY_MB=128"),
 ];
@@ -108,6 +110,58 @@ fn block_recorded_on_another_stream(d: &Driver) -> Verdict {
     let next = d.alloc_async(BYTES, a)?;
     fill(d, a, next, BYTES, 2, 0)?;
     ok_if(said == Some(0) && holds(d, next, BYTES, 2)?, MIXED)
+}
+
+/// [64] A free on a blocking stream comes behind the legacy stream's work, and so does a wait for the stream.
+fn wait_for_a_stream_behind_a_free(d: &Driver) -> Verdict {
+    let mut stream = 0;
+    call!(d, cuStreamCreate(&mut stream, 0))?;
+    // The legacy stream gets more after the first free, too.
+    for round in 0..3 {
+        let wait = || call!(d, cuStreamSynchronize(stream));
+        if !read_by_the_legacy_stream_before(d, stream, wait)? {
+            return Ok(format!("FAIL, the copy of round {round} saw what the host wrote later"));
+        }
+    }
+    Ok("ok".into())
+}
+
+/// [64] The same, where a query says that it is over, on the default stream of a thread.
+fn query_behind_a_free_on_a_default_stream(d: &Driver) -> Verdict {
+    const PER_THREAD: Stream = 2;
+    let wait = || loop {
+        match call!(d, cuStreamQuery(PER_THREAD)) {
+            Err(NOT_READY) => {}
+            done => return done,
+        }
+    };
+    ok_if(
+        read_by_the_legacy_stream_before(d, PER_THREAD, wait)?,
+        "the copy saw what the host wrote later",
+    )
+}
+
+const NOT_READY: i32 = 600;
+
+/// Whether a copy of pinned memory on the legacy stream reads what is there before the host, behind a free on
+/// this stream and `wait`, writes more.
+fn read_by_the_legacy_stream_before(
+    d: &Driver,
+    stream: Stream,
+    wait: impl Fn() -> Outcome,
+) -> Outcome<bool> {
+    let (word, copied) = (d.pinned(4096)?, d.alloc(4096)?);
+    let freed = d.alloc_async(BYTES, stream)?;
+    d.host_write(word, 1);
+    d.synchronize()?;
+    copy(d, LEGACY, copied, word, 8, LATE)?;
+    d.free_async(freed, stream)?;
+    wait()?;
+    d.host_write(word, 2);
+    let read = holds(d, copied, 8, 1)?;
+    d.free(copied)?;
+    d.free_pinned(word)?;
+    Ok(read)
 }
 
 /// Two neighbours freed on one stream; both are free when the later one is.

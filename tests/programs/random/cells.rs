@@ -66,8 +66,7 @@ impl Worker<'_> {
                 self.free_a_temporary()?;
             } else {
                 self.driver.synchronize_stream(self.streams.handles[stream])?;
-                let waited = self.streams.past(stream);
-                self.streams.host_waited(&waited);
+                self.streams.host_waited_for(stream);
             }
         }
         let read = self.driver.host_read(self.cells[index].address);

@@ -182,8 +182,7 @@ impl<'a> Worker<'a> {
             }
             _ => {
                 self.driver.synchronize_stream(self.streams.handles[before])?;
-                let waited = self.streams.past(before);
-                self.streams.host_waited(&waited);
+                self.streams.host_waited_for(before);
             }
         }
         self.bring_in_order(stream, clock)
@@ -235,8 +234,7 @@ impl<'a> Worker<'a> {
         for (stream, seen) in clock.iter().enumerate() {
             if self.streams.host()[stream] < *seen {
                 self.driver.synchronize_stream(self.streams.handles[stream])?;
-                let waited = self.streams.past(stream);
-                self.streams.host_waited(&waited);
+                self.streams.host_waited_for(stream);
             }
         }
         Ok(())

@@ -5,7 +5,6 @@ use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
 use crate::model::event::{Captured, Event};
 use crate::model::graph::NodeKind;
-use crate::model::op::Work;
 
 driver! {
     fn cuEventCreate: (event: Out<Handle>, flags: u32) |call| {
@@ -79,7 +78,7 @@ fn record(call: &mut Call, event: Handle, stream: Handle, flags: u32) -> Outcome
     call.check_legacy(stream)?;
     call.wait_for_context(known);
     let at = call.ns();
-    let op = call.world().submit(stream, Work::Marker, at)?;
+    let op = call.world().record(stream, at)?;
     let event = call.world().events.get_mut(event)?;
     (event.op, event.captured) = (Some(op), None);
     Ok(())

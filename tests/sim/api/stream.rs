@@ -26,7 +26,7 @@ driver! {
         call.refuse_capture(stream)?;
         call.check_legacy(stream)?;
         call.forbid_unsafe()?;
-        let deps = call.world().stream_deps(stream)?;
+        let deps = call.world().stream_ends(stream)?;
         if !deps.ends.is_empty() {
             return Err(Code::NOT_READY);
         }
@@ -39,7 +39,7 @@ driver! {
         call.refuse_capture(stream)?;
         call.check_legacy(stream)?;
         call.forbid_unsafe()?;
-        let deps = call.world().stream_deps(stream)?;
+        let deps = call.world().stream_ends(stream)?;
         call.wait_all(deps);
         call.world().trim_pools(None);
         let id = call.world().streams.get(stream)?.id;

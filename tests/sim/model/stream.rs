@@ -27,6 +27,8 @@ pub struct Stream {
     pub priority: i32,
     /// The last work; several operations only where a dependent started early.
     pub tail: Vec<OpRef>,
+    /// What a wait for the stream waits for: the tail, or what was that before an event was recorded.
+    over: Vec<OpRef>,
     /// Known besides the tail: events that were complete when the stream waited for them.
     pub clock: Clock,
     pub chains: ChainSet,
@@ -55,6 +57,7 @@ impl World {
             non_blocking,
             priority,
             tail: Vec::new(),
+            over: Vec::new(),
             clock: Clock::default(),
             chains: ChainSet::default(),
             births: ChainSet::default(),
@@ -114,6 +117,21 @@ impl World {
         Ok(stream)
     }
 
+    /// What is over when the stream is: its own work, and what that came after. Measured: on a blocking
+    /// stream neither what the legacy stream has got since, nor a barrier of the context. A wait for the
+    /// legacy stream is one for all blocking streams.
+    pub fn stream_ends(&self, handle: Handle) -> Outcome<Deps> {
+        let stream = self.streams.get(handle)?;
+        if stream.kind == StreamKind::Legacy {
+            return self.stream_deps(handle);
+        }
+        let mut deps = Deps::default();
+        deps.clock.join(&self.host.clock);
+        deps.clock.join(&stream.clock);
+        stream.over.iter().for_each(|op| deps.after(op));
+        Ok(deps)
+    }
+
     /// What new work on the stream comes after.
     pub fn stream_deps(&self, handle: Handle) -> Outcome<Deps> {
         self.deps(handle, true)
@@ -154,6 +172,20 @@ impl World {
         self.submit_after(handle, work, deps, at)
     }
 
+    /// What an event recorded now is behind. Measured: on a blocking stream that is also what the legacy
+    /// stream was given before, and yet a wait for the stream itself is none for that.
+    pub fn record(&mut self, handle: Handle, at: u64) -> Outcome<OpRef> {
+        let behind_more =
+            self.stream_deps(handle)?.ends.len() > self.stream_ends(handle)?.ends.len();
+        let over = self.streams.get(handle)?.over.clone();
+        let op = self.submit(handle, Work::Marker, at)?;
+        let stream = self.streams.get_mut(handle)?;
+        if behind_more && !stream.non_blocking && stream.kind != StreamKind::Legacy {
+            stream.over = over;
+        }
+        Ok(op)
+    }
+
     /// Work on a stream with dependencies that the caller has completed.
     pub fn submit_after(
         &mut self,
@@ -167,8 +199,8 @@ impl World {
         let kernel = matches!(work, Work::Kernel(_));
         let op = self.submit_op(work, place, chains, deps, at);
         let stream = self.streams.get_mut(handle)?;
-        stream.tail.clear();
-        stream.tail.push(op.clone());
+        stream.tail = vec![op.clone()];
+        stream.over = stream.tail.clone();
         stream.last_kernel = kernel.then(|| op.clone());
         Ok(op)
     }
@@ -186,7 +218,8 @@ impl World {
         deps.after_start(&before);
         let op = self.submit_after(handle, work, deps, at)?;
         tail.push(op.clone());
-        self.streams.get_mut(handle)?.tail = tail;
+        let stream = self.streams.get_mut(handle)?;
+        (stream.over, stream.tail) = (tail.clone(), tail);
         Ok(op)
     }
 

@@ -15,7 +15,7 @@ enum Finder {
     Promised,
 }
 
-const RULES: [(Rule, Finder); 13] = [
+const RULES: [(Rule, Finder); 14] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
     (Rule::CoverNeedsSeen, Finder::Interleave),
@@ -26,6 +26,7 @@ const RULES: [(Rule, Finder); 13] = [
     (Rule::StrictWaits, Finder::Programs("streams")),
     (Rule::AsyncTagWaitsElsewhere, Finder::Programs("stream-ordered")),
     (Rule::StreamElsewhereTags, Finder::Promised),
+    (Rule::FreeJoinsLegacy, Finder::Programs("legacy stream")),
     (Rule::FreeOfStreamBlockParks, Finder::Programs("stream-ordered")),
     (Rule::VisibleIsSticky, Finder::Programs("visibility")),
     (Rule::CommunicationIsVisible, Finder::Programs("visibility")),

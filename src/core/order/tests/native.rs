@@ -49,6 +49,12 @@ impl Order {
         before
     }
 
+    /// What is over when the host has waited for the stream: what runs there, and on the legacy stream what
+    /// runs on every blocking one. A blocking stream is behind the legacy one's work only by what it was given since.
+    pub fn over(&self, stream: usize) -> Set {
+        if stream == LEGACY { self.prefix(stream) } else { self.tail[stream] | self.done }
+    }
+
     /// Submits an item: its bit, and what runs before it.
     pub fn submit(&mut self, stream: usize) -> (Set, Set) {
         let before = self.prefix(stream);
@@ -57,6 +63,19 @@ impl Order {
         self.tail[stream] = before | work;
         self.all[context_of(stream)] |= before | work;
         (work, before)
+    }
+
+    /// A place in the stream that is no work: the stream comes behind nothing by it.
+    pub fn place(&mut self, stream: usize) -> (Set, Set) {
+        let tail = self.tail[stream];
+        let (place, before) = self.submit(stream);
+        self.tail[stream] = tail | place;
+        (place, before)
+    }
+
+    /// What new work of the stream would come behind, the stream is behind now.
+    pub fn join(&mut self, stream: usize) {
+        self.tail[stream] = self.prefix(stream);
     }
 
     pub fn record(&mut self, event: usize, stream: usize) {

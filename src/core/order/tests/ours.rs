@@ -1,7 +1,7 @@
 //! The same program under our rules: the real ledger, routes and captures over a cache that is as greedy
 //! as possible. It hands out the most recently freed address that may be handed out at all.
 
-use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, Order, Set, WORKS_MAX};
+use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX};
 use crate::order::captures::{Capture, Captures};
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
@@ -11,6 +11,7 @@ use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
 use crate::order::visible::{BlindSpot, Elision, Visible, VisibleCause};
+use crate::rules::{Rule, rule_holds};
 
 /// What the program could see that it natively could not.
 pub type Violation = &'static str;
@@ -165,7 +166,7 @@ impl Ours {
 
     /// The place of an allocation or a free in its stream: nothing is submitted, nothing marked.
     pub fn place(&mut self, stream: usize) -> (Set, Set) {
-        let (place, before) = self.order.submit(stream);
+        let (place, before) = self.order.place(stream);
         self.places |= place;
         (place, before)
     }
@@ -351,13 +352,14 @@ impl Ours {
 
     /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for. `elsewhere`: on a stream of
     /// another context than the block's.
-    pub fn free_async(
-        &mut self,
-        block: usize,
-        (stream_id, stream_prefix): (u64, Set),
-        elsewhere: bool,
-    ) {
-        let place = match free_on_stream(&self.facts(), elsewhere) {
+    pub fn free_async(&mut self, block: usize, stream: usize, stream_id: u64) {
+        let (stream_prefix, elsewhere) = (self.order.prefix(stream), stream == ELSEWHERE);
+        let route = free_on_stream(&self.facts(), elsewhere);
+        // An event on the legacy stream is enough (measured).
+        if route == StreamRoute::Tag && (stream == LEGACY || rule_holds(Rule::FreeJoinsLegacy)) {
+            self.order.join(stream);
+        }
+        let place = match route {
             StreamRoute::Publish => Whereabouts::Free,
             StreamRoute::Tag if elsewhere => Whereabouts::Parked(stream_prefix),
             StreamRoute::Tag => Whereabouts::Tagged(stream_id, stream_prefix),

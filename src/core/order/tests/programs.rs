@@ -51,7 +51,7 @@ const fn free(var: usize) -> Op {
     Op::Free { var, thread: 0 }
 }
 
-pub const THEMES: [Theme; 7] = [
+pub const THEMES: [Theme; 8] = [
     Theme {
         name: "streams",
         start: &[malloc(P), malloc(Q)],
@@ -105,6 +105,24 @@ pub const THEMES: [Theme; 7] = [
             Op::WaitEvent { stream: B, event: 0 },
             Op::Recreate { stream: B },
             Op::TimePasses,
+        ],
+        length: 6,
+    },
+    Theme {
+        name: "legacy stream",
+        start: &[malloc(P)],
+        alphabet: &[
+            free(P),
+            Op::MallocAsync { var: Q, stream: A },
+            Op::FreeAsync { var: Q, stream: A },
+            Op::FreeAsync { var: Q, stream: LEGACY },
+            write(A, P),
+            write(B, P),
+            Op::LaunchPinned { stream: LEGACY },
+            Op::LaunchPinned { stream: A },
+            Op::SyncStream { stream: A },
+            Op::HostRead,
+            Op::HostWrite,
         ],
         length: 6,
     },

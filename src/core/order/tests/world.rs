@@ -239,8 +239,8 @@ impl World {
                 self.ours.submits(context, false, |order| order.wait_event(stream, event));
             }
             Op::SyncStream { stream } => {
-                self.native.wait(self.native.order.prefix(stream), 0);
-                self.ours.order.wait(self.ours.order.prefix(stream));
+                self.native.wait(self.native.order.over(stream), 0);
+                self.ours.order.wait(self.ours.order.over(stream));
             }
             Op::SyncContext => {
                 self.native.wait(self.native.order.all[0], 0);
@@ -394,7 +394,7 @@ impl World {
     /// An allocation or a free takes its place in the stream: natively an access to the block. It
     /// submits nothing, so it leaves no mark.
     fn place_on_stream(&mut self, block: usize, stream: usize) -> Result<(), Stop> {
-        let native = self.native.order.submit(stream);
+        let native = self.native.order.place(stream);
         let ours = self.ours.place(stream);
         self.same_or_fewer(native, ours)?;
         Ok(self.native.access(native, block, true)?)
@@ -416,9 +416,8 @@ impl World {
         self.vars[var] = None;
         self.alive[block.number] = false;
         self.place_on_stream(block.number, stream)?;
-        let prefix = self.ours.order.prefix(stream);
-        let event = (self.stream_ids[stream], prefix);
-        self.ours.free_async(block.number, event, stream == ELSEWHERE);
+        self.native.order.join(stream);
+        self.ours.free_async(block.number, stream, self.stream_ids[stream]);
         Ok(())
     }
 

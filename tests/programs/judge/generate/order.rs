@@ -112,9 +112,13 @@ impl Order {
         }
     }
 
+    /// A wait for a stream is one for its own work, and on the legacy stream for that of all blocking ones.
     pub fn waited_for(&mut self, lane: usize) {
-        let past = self.past(lane);
-        self.host.join(&past);
+        let over = match self.lanes[lane].kind {
+            LaneKind::Legacy => self.past(lane),
+            _ => self.lanes[lane].clock.clone(),
+        };
+        self.host.join(&over);
     }
 
     /// The part of a clock that is of other contexts.
