@@ -28,7 +28,7 @@ macro_rules! symbol {
             let real = move || result(unsafe {
                 table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
             });
-            let ($function, $real) = (&FUNCTIONS[id::$name], &real);
+            let ($function, $real) = (&FUNCTIONS[id::$name], real);
             code($body)
         }
     };

@@ -8,7 +8,7 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::graphs::{open_captures, participants, pool_life};
-use crate::hooks::{beside, common, guarded, guarded_with, stream_among, stream_of};
+use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of};
 use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bypass;
@@ -18,7 +18,7 @@ use crate::process::thread::Thread;
 pub(crate) fn begin(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     begin_in_mode(function, stream, CAPTURE_MODE_GLOBAL, real)
 }
@@ -28,7 +28,7 @@ pub(crate) fn begin(
 pub(crate) fn begin_again(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     begin_in_mode(function, stream, CAPTURE_MODE_RELAXED, real)
 }
@@ -38,7 +38,7 @@ pub(crate) fn begin_in_mode(
     function: &'static Function,
     stream: StreamHandle,
     mode: u32,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     begins(function, stream, Some(mode), real)
 }
@@ -47,7 +47,7 @@ pub(crate) fn begin_in_mode(
 pub(crate) fn begin_without_graph(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     begins(function, stream, None, real)
 }
@@ -57,7 +57,7 @@ fn begins(
     function: &'static Function,
     stream: StreamHandle,
     mode: Option<u32>,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -76,11 +76,7 @@ fn begins(
 }
 
 /// `cuStreamEndCapture*(stream, ...)`. May fail and end the capture nevertheless.
-pub(crate) fn end(
-    function: &'static Function,
-    stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
-) -> CuResult {
+pub(crate) fn end(function: &'static Function, stream: StreamHandle, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -100,7 +96,7 @@ pub(crate) fn end(
 pub(crate) fn wait_event(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -134,7 +130,7 @@ pub(crate) fn wait_event(
 pub(crate) fn stream_destroy(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() || !captures::maybe() {
         return real();
@@ -148,14 +144,14 @@ pub(crate) fn stream_destroy(
 pub(crate) fn edit_graph(
     function: &'static Function,
     graph: GraphHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     edited(function, Some(graph));
     common::pass(function, real)
 }
 
 /// `cuGraphDestroyNode(node)`: of any graph.
-pub(crate) fn edit(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn edit(function: &'static Function, real: impl Real) -> CuResult {
     edited(function, None);
     common::pass(function, real)
 }
@@ -164,7 +160,7 @@ pub(crate) fn edit(function: &'static Function, real: impl Fn() -> CuResult) -> 
 pub(crate) fn update_dependencies(
     function: &'static Function,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = edit(function, real);
     if bypass::is_caching() && captures::maybe() {

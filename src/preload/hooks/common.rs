@@ -9,7 +9,7 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
 use crate::functions::Function;
-use crate::hooks::beside;
+use crate::hooks::{Real, beside};
 use crate::memory_hooks;
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::process::{bypass, thread};
@@ -19,7 +19,7 @@ use crate::trim::release;
 
 /// The hook of functions that need no other.
 #[inline(always)]
-pub(crate) fn pass(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn pass(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -37,11 +37,7 @@ pub(crate) fn pass(function: &'static Function, real: impl Fn() -> CuResult) -> 
 
 /// A call that submits work. `host_visible`: the host could see its effect without synchronizing.
 #[inline(always)]
-pub(crate) fn submit(
-    function: &'static Function,
-    host_visible: bool,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn submit(function: &'static Function, host_visible: bool, real: impl Real) -> CuResult {
     submit_to(function, host_visible, Captured::Perhaps, real)
 }
 
@@ -51,9 +47,13 @@ pub(crate) fn submit_to(
     function: &'static Function,
     host_visible: bool,
     captured: Captured,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
-    submissions::counted(host_visible, || retried_unless(function, captured, &mut || real()))
+    submissions::counted(host_visible, || match real() {
+        Ok(()) => Ok(()),
+        // A copy, so that the arguments of a call that succeeds need no place in memory.
+        Err(error) => failed(function, captured, error, &mut move || real()),
+    })
 }
 
 /// An allocation of the program, by a function with these arguments, of which the first are the place for
@@ -97,7 +97,7 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
 
 /// The real call, repeated if it lacked memory that we hold.
 #[inline(always)]
-pub(crate) fn retried(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn retried(function: &'static Function, real: impl Real) -> CuResult {
     retried_mut(function, &mut || real())
 }
 
@@ -116,19 +116,21 @@ pub(crate) fn retried_mut(
     function: &'static Function,
     real: &mut impl FnMut() -> CuResult,
 ) -> CuResult {
-    retried_unless(function, Captured::No, real)
+    match real() {
+        Ok(()) => Ok(()),
+        Err(error) => failed(function, Captured::No, error, real),
+    }
 }
 
-#[inline(always)]
-fn retried_unless(
+/// The result of a call that has failed once.
+#[cold]
+fn failed(
     function: &'static Function,
     captured: Captured,
-    real: &mut impl FnMut() -> CuResult,
+    error: CuError,
+    real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
-    let code = real();
-    if code.is_ok() {
-        return code;
-    }
+    let code = Err(error);
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
@@ -139,7 +141,6 @@ fn retried_unless(
 
 /// Repeats the call as long as memory comes back for it, and at least once: memory that arrived between
 /// the driver's refusal and the first check here cannot be distinguished from earlier memory.
-#[cold]
 fn last_word(
     function: &'static Function,
     captured: Captured,

@@ -5,21 +5,17 @@ use cachealloc_core::order::Observer;
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{beside, common};
+use crate::hooks::{Real, beside, common};
 use crate::ordering::{communication, observers};
 use crate::process::bypass;
 
 /// `cuMemExportToShareableHandle(void *shareable, handle, type, flags)`.
-pub(crate) fn export(
-    function: &'static Function,
-    handle: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn export(function: &'static Function, handle: usize, real: impl Real) -> CuResult {
     shared(function, || communication::is_own(handle as u64), real)
 }
 
 /// `cuMemImportFromShareableHandle(handle *, void *shareable, type)`.
-pub(crate) fn import(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn import(function: &'static Function, real: impl Real) -> CuResult {
     shared(function, || true, real)
 }
 
@@ -28,18 +24,14 @@ pub(crate) fn bind(
     function: &'static Function,
     multicast: usize,
     handle: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let own = || [multicast, handle].iter().all(|&one| communication::is_own(one as u64));
     shared(function, own, real)
 }
 
 /// `own`: if a library makes the call, it does so for itself.
-fn shared(
-    function: &'static Function,
-    own: impl FnOnce() -> bool,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+fn shared(function: &'static Function, own: impl FnOnce() -> bool, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -63,7 +55,7 @@ pub(crate) fn makes_for_itself(function: &'static Function) -> bool {
 pub(crate) fn multicast(
     function: &'static Function,
     handle: *mut usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = common::retried(function, real);
     if code.is_ok() && bypass::is_caching() && !handle.is_null() {
@@ -79,20 +71,12 @@ pub(crate) fn multicast(
 }
 
 /// `cuMemRelease(handle)`: a teardown.
-pub(crate) fn release(
-    function: &'static Function,
-    handle: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn release(function: &'static Function, handle: usize, real: impl Real) -> CuResult {
     communication::released_by(handle as u64, || common::pass(function, real))
 }
 
 /// `cuMemAddressReserve(address *, bytes, ..)`.
-pub(crate) fn reserve(
-    function: &'static Function,
-    bytes: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn reserve(function: &'static Function, bytes: usize, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         beside(function, || communication::reserves(bytes));
     }

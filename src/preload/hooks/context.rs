@@ -14,7 +14,7 @@ use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, table};
 use crate::driver_memory::measured;
 use crate::functions::{Function, id};
-use crate::hooks::{beside, common};
+use crate::hooks::{Real, beside, common};
 use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
@@ -25,7 +25,7 @@ use crate::statistics::waits::Wait;
 use crate::trim::HeldOff;
 
 /// `cuInit(flags)`: CUDA has started.
-pub(crate) fn init(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn init(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if code.is_ok() && bypass::is_caching() {
         beside(function, || {
@@ -40,7 +40,7 @@ pub(crate) fn init(function: &'static Function, real: impl Fn() -> CuResult) -> 
 pub(crate) fn create(
     function: &'static Function,
     handle: *mut ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     made(function, handle, None, real)
 }
@@ -50,7 +50,7 @@ pub(crate) fn retain(
     function: &'static Function,
     handle: *mut ContextHandle,
     device: i32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     made(function, handle, Some(device), real)
 }
@@ -59,7 +59,7 @@ fn made(
     function: &'static Function,
     handle: *mut ContextHandle,
     primary_of: Option<i32>,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = common::retried(function, real);
     if code.is_ok() && bypass::is_caching() && !handle.is_null() {
@@ -87,7 +87,7 @@ fn made(
 pub(crate) fn destroy(
     function: &'static Function,
     handle: ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -109,11 +109,7 @@ pub(crate) fn destroy(
 
 /// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and every
 /// reset, ends the primary context.
-pub(crate) fn primary_end(
-    function: &'static Function,
-    device: i32,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -143,7 +139,7 @@ pub(crate) fn primary_end(
 }
 
 /// `cuStreamCreate(CUstream *stream, unsigned flags)`, `cuStreamCreateWithPriority`.
-pub(crate) fn stream_create(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn stream_create(function: &'static Function, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         beside(function, observers::watch_stream);
     }
@@ -151,7 +147,7 @@ pub(crate) fn stream_create(function: &'static Function, real: impl Fn() -> CuRe
 }
 
 /// Green contexts share the memory of the primary one and order only their own streams.
-pub(crate) fn green(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn green(function: &'static Function, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::GreenContext));
     }
@@ -162,7 +158,7 @@ pub(crate) fn green(function: &'static Function, real: impl Fn() -> CuResult) ->
 pub(crate) fn enable_peer(
     function: &'static Function,
     peer: ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::PeerAccess));
@@ -185,7 +181,7 @@ pub(crate) fn enable_peer(
 pub(crate) fn disable_peer(
     function: &'static Function,
     peer: ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let mut answer = None;
     if bypass::is_caching() && peers::any() {

@@ -11,7 +11,7 @@ use crate::driver::sys::{
     Side3d,
 };
 use crate::functions::Function;
-use crate::hooks::{beside, common};
+use crate::hooks::{Real, beside, common};
 use crate::ordering::{LEDGER, observers, pinned};
 use crate::pagemap;
 use crate::process::bypass;
@@ -30,11 +30,7 @@ fn host_sees_range(first: usize, last: usize) -> bool {
 }
 
 #[inline]
-fn submit(
-    function: &'static Function,
-    look: impl FnOnce() -> bool,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+fn submit(function: &'static Function, look: impl FnOnce() -> bool, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -47,17 +43,13 @@ pub(crate) fn operands(
     function: &'static Function,
     destination: usize,
     source: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     submit(function, || host_sees(destination) || host_sees(source), real)
 }
 
 /// With one address: fills, words that the host may poll, and copies whose other side is an array.
-pub(crate) fn operand(
-    function: &'static Function,
-    address: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn operand(function: &'static Function, address: usize, real: impl Real) -> CuResult {
     submit(function, || host_sees(address), real)
 }
 
@@ -65,7 +57,7 @@ pub(crate) fn operand(
 pub(crate) fn two_dimensional(
     function: &'static Function,
     copy: *const Memcpy2d,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let look = || {
         // SAFETY: null, or the program's struct, valid for the call.
@@ -86,7 +78,7 @@ pub(crate) fn two_dimensional(
 pub(crate) fn three_dimensional(
     function: &'static Function,
     copy: *const Memcpy3d,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let look = || {
         // SAFETY: null, or the program's struct, valid for the call.
@@ -159,7 +151,7 @@ pub(crate) fn peer(
     function: &'static Function,
     to: ContextHandle,
     from: ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -171,7 +163,7 @@ pub(crate) fn peer(
 }
 
 /// As `peer`, with the contexts in a struct.
-pub(crate) fn peer_of_struct(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn peer_of_struct(function: &'static Function, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::SecondContext));
     }
@@ -180,10 +172,7 @@ pub(crate) fn peer_of_struct(function: &'static Function, real: impl Fn() -> CuR
 
 /// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory
 /// exists.
-pub(crate) fn unknown_operands(
-    function: &'static Function,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn unknown_operands(function: &'static Function, real: impl Real) -> CuResult {
     submit(function, || true, real)
 }
 
@@ -194,7 +183,7 @@ pub(crate) fn batch(
     destinations: *const u64,
     sources: *const u64,
     count: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -212,7 +201,7 @@ pub(crate) fn with_attributes(
     function: &'static Function,
     destination: u64,
     source: u64,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -222,10 +211,7 @@ pub(crate) fn with_attributes(
 }
 
 /// As `batch`, with operands in an array of structs.
-pub(crate) fn batch_of_structs(
-    function: &'static Function,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn batch_of_structs(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -242,10 +228,7 @@ fn is_ours(address: u64) -> bool {
 }
 
 /// Tells another process or API that earlier work is done.
-pub(crate) fn external_signal(
-    function: &'static Function,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn external_signal(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }

@@ -15,7 +15,7 @@ use crate::driver::sys::{
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
 use crate::hooks::communication::makes_for_itself;
-use crate::hooks::{beside, common, guarded_with};
+use crate::hooks::{Real, beside, common, guarded_with};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -26,7 +26,7 @@ pub(crate) fn alloc(
     function: &'static Function,
     pointer: *mut usize,
     bytes: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     alloc_as(function, pointer, bytes, 0, real)
 }
@@ -37,7 +37,7 @@ pub(crate) fn alloc_as(
     pointer: *mut usize,
     bytes: usize,
     flags: u32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -86,7 +86,7 @@ pub(crate) fn register(
     pointer: usize,
     bytes: usize,
     flags: u32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -98,11 +98,7 @@ pub(crate) fn register(
 }
 
 /// `cuMemFreeHost(pointer)`: kept for a later request if all work could be waited for.
-pub(crate) fn free(
-    function: &'static Function,
-    pointer: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -130,11 +126,7 @@ pub(crate) fn free(
 }
 
 /// `cuMemHostUnregister(pointer)`, and the end of pinned memory by the driver: teardowns.
-pub(crate) fn end(
-    _function: &'static Function,
-    pointer: usize,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn end(_function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -143,7 +135,7 @@ pub(crate) fn end(
 }
 
 /// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
-pub(crate) fn device_pointer(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn device_pointer(function: &'static Function, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         reached(function, VisibleCause::DevicePointer);
     }
@@ -163,7 +155,7 @@ fn reached(function: &'static Function, cause: VisibleCause) {
 pub(crate) fn resource(
     function: &'static Function,
     resource: *const ResourceDescription,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     // SAFETY: null, or the program's struct, valid for the call.
     let resource = unsafe { resource.as_ref() };
@@ -183,7 +175,7 @@ pub(crate) fn resource(
 pub(crate) fn behind_object(
     function: &'static Function,
     address: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     reached_by_object(function, Some(address), real)
 }
@@ -192,7 +184,7 @@ pub(crate) fn behind_object(
 fn reached_by_object(
     function: &'static Function,
     address: Option<usize>,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsAreVisible);
     if seen && bypass::is_caching() {
@@ -207,7 +199,7 @@ pub(crate) fn set_access(
     function: &'static Function,
     accesses: *const AccessDescription,
     count: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     // SAFETY: null, or the program's array of so many, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
@@ -219,7 +211,7 @@ pub(crate) fn set_access(
 }
 
 /// Managed memory: the host reads what kernels write.
-pub(crate) fn managed(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn managed(function: &'static Function, real: impl Real) -> CuResult {
     if bypass::is_caching() {
         observers::visible(VisibleCause::Managed);
     }
@@ -231,7 +223,7 @@ pub(crate) fn vmm_create(
     function: &'static Function,
     handle: *mut usize,
     properties: *const AllocationProperties,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -260,7 +252,7 @@ pub(crate) fn pool_create(
     function: &'static Function,
     pool: *mut PoolHandle,
     properties: *const PoolProperties,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
@@ -277,7 +269,7 @@ pub(crate) fn pool_of_location(
     pool: *mut PoolHandle,
     location: *const Location,
     allocation_type: u32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     // SAFETY: null, or the program's struct.
     let location = unsafe { location.as_ref() };

@@ -12,7 +12,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, Handle64};
 use crate::functions::Function;
 use crate::hooks::observers::observed;
-use crate::hooks::{beside, common, guarded, pointer};
+use crate::hooks::{Real, beside, common, guarded, pointer};
 use crate::ipc::exported_blocks;
 use crate::ipc::imports::{self, Closing};
 use crate::ipc::ipc_handle::{self, Inside};
@@ -27,7 +27,7 @@ pub(crate) fn get(
     function: &'static Function,
     handle: *mut Handle64,
     address: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let handle = handle.cast::<ipc_handle::Bytes>();
     let Some(extent) = pagemap::extent_of(address) else {
@@ -69,7 +69,7 @@ fn export(
     function: &'static Function,
     block: &LiveBlock,
     handle: *mut ipc_handle::Bytes,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     observers::observe(Observer::Ipc);
     if !exported_blocks::mark(block) {
@@ -98,7 +98,7 @@ pub(crate) fn open(
     pointer: *mut u64,
     handle: Handle64,
     flags: u32,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     // While hooks are off, the driver refuses our handles.
     if !bypass::is_caching() || pointer.is_null() {
@@ -162,11 +162,7 @@ fn lies_in_mapping(base: u64, inside: Inside) -> bool {
 }
 
 /// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
-pub(crate) fn close(
-    function: &'static Function,
-    address: u64,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn close(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     let mut closing = Closing::Unknown;
     beside(function, || closing = imports::closes(address));
     let code = match closing {
@@ -183,6 +179,6 @@ pub(crate) fn close(
 }
 
 /// Events of other processes: work that our barriers do not order.
-pub(crate) fn event(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn event(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::Ipc, real)
 }

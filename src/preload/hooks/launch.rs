@@ -15,7 +15,7 @@ use crate::driver::sys::{
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
-use crate::hooks::{beside, stream_of};
+use crate::hooks::{Real, beside, stream_of};
 use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned};
 use crate::process::bypass;
 
@@ -26,7 +26,7 @@ pub(crate) fn kernel(
     kernel: usize,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     launch(function, kernel, params, extra, real)
 }
@@ -37,7 +37,7 @@ pub(crate) fn cooperative(
     function: &'static Function,
     kernel: usize,
     params: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     launch(function, kernel, params, null_mut(), real)
 }
@@ -50,7 +50,7 @@ pub(crate) fn kernel_ex(
     kernel: usize,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if early_start::watched()
         && bypass::is_caching()
@@ -97,7 +97,7 @@ fn in_full_order(
 }
 
 /// Launches whose arguments were set by earlier calls, or are in an array of structs.
-pub(crate) fn untyped(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -106,7 +106,7 @@ pub(crate) fn untyped(function: &'static Function, real: impl Fn() -> CuResult) 
 }
 
 /// Host functions run on the host.
-pub(crate) fn always_visible(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn always_visible(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -118,7 +118,7 @@ pub(crate) fn graph_instantiate(
     function: &'static Function,
     executable: *mut usize,
     graph: GraphHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -138,7 +138,7 @@ pub(crate) fn graph_instantiate(
 pub(crate) fn graph_launch(
     function: &'static Function,
     executable: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     with_graph_memory(function, executable, rule_holds(Rule::HostFunctionsAreVisible), real)
 }
@@ -147,7 +147,7 @@ pub(crate) fn graph_launch(
 pub(crate) fn graph_upload(
     function: &'static Function,
     executable: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     with_graph_memory(function, executable, false, real)
 }
@@ -156,7 +156,7 @@ fn with_graph_memory(
     function: &'static Function,
     executable: usize,
     look: bool,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -181,7 +181,7 @@ fn with_graph_memory(
 pub(crate) fn graph_destroy(
     function: &'static Function,
     executable: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() || !graph_memory::any() {
         return graph_end(function, real);
@@ -190,7 +190,7 @@ pub(crate) fn graph_destroy(
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
-pub(crate) fn graph_end(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn graph_end(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if bypass::is_caching() {
         beside(function, pool_life::graph_ended);
@@ -200,7 +200,7 @@ pub(crate) fn graph_end(function: &'static Function, real: impl Fn() -> CuResult
 
 /// `cuGraphExecUpdate(executable, graph, ...)`: it releases its previous graph, perhaps while a launch
 /// runs.
-pub(crate) fn graph_update(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn graph_update(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
@@ -213,7 +213,7 @@ pub(crate) fn graph_update(function: &'static Function, real: impl Fn() -> CuRes
 }
 
 /// `cuDeviceGraphMemTrim(device)`.
-pub(crate) fn graph_trim(_function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn graph_trim(_function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if bypass::is_caching() && graph_memory::any() {
         graph_memory::trimmed();
@@ -227,7 +227,7 @@ fn launch(
     kernel: usize,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();

@@ -10,7 +10,7 @@ use crate::driver_memory::limits;
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::{beside, common, guarded, guarded_with};
+use crate::hooks::{Real, beside, common, guarded, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
@@ -25,7 +25,7 @@ pub(crate) fn alloc(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_fast_path()
         && let Some(code) = alloc_seldom(function, pointer, bytes, real)
@@ -67,7 +67,7 @@ fn by_driver(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let serve = || {
         // SAFETY: the driver writes there.
@@ -94,7 +94,7 @@ fn alloc_seldom(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> Option<CuResult> {
     if !bypass::is_caching() {
         return Some(real());
@@ -119,7 +119,7 @@ fn alloc_in_capture(
     function: &'static Function,
     pointer: *mut u64,
     bytes: u64,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> Option<CuResult> {
     if pointer.is_null() || bytes == 0 || config::caches_nothing() {
         return None;
@@ -170,11 +170,7 @@ fn outside_of_captures(
 /// `cuMemFree(CUdeviceptr pointer)`. An address that is not ours goes to the driver, and may end
 /// something that work behind one of our barriers still uses.
 #[inline]
-pub(crate) fn free(
-    function: &'static Function,
-    address: u64,
-    real: impl Fn() -> CuResult + Copy,
-) -> CuResult {
+pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()
         && let Some(code) = free_seldom(function, address, real)
     {
@@ -196,11 +192,7 @@ pub(crate) fn free(
 }
 
 #[cold]
-fn free_seldom(
-    function: &'static Function,
-    address: u64,
-    real: impl Fn() -> CuResult,
-) -> Option<CuResult> {
+fn free_seldom(function: &'static Function, address: u64, real: impl Real) -> Option<CuResult> {
     if !bypass::is_caching() {
         return Some(free_in_bypass(address, real));
     }
@@ -213,7 +205,7 @@ pub(crate) fn info(
     function: &'static Function,
     free_bytes: *mut usize,
     total_bytes: *mut usize,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let mut arrivals = 0;
     if bypass::is_caching() {
@@ -260,7 +252,7 @@ pub(crate) fn total(
     function: &'static Function,
     bytes: *mut usize,
     device: i32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = real();
     if code.is_ok() && !bytes.is_null() && bypass::is_caching() {
@@ -295,7 +287,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
 /// Caching has ended, or this thread is inside a hook: our addresses do not reach the driver, unless every call
 /// does (a forked child).
 #[cold]
-fn free_in_bypass(address: u64, real: impl Fn() -> CuResult) -> CuResult {
+fn free_in_bypass(address: u64, real: impl Real) -> CuResult {
     if bypass::is_switched_off() || pagemap::extent_of(address).is_none() {
         return real();
     }

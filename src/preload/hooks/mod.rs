@@ -32,6 +32,12 @@ use crate::ordering::legacy;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 
+/// The real function with the program's arguments. Passed by value: copied only by a path that needs it
+/// in memory, so that elsewhere the arguments stay in registers.
+pub(crate) trait Real: Fn() -> CuResult + Copy {}
+
+impl<F: Fn() -> CuResult + Copy> Real for F {}
+
 /// Proof that this thread is inside one hook and no deeper.
 struct Token<'a>(&'a Thread);
 

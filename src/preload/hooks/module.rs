@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
 use crate::functions::Function;
-use crate::hooks::{common, guarded};
+use crate::hooks::{Real, common, guarded};
 use crate::ordering::{kernels, observers, pending, real_frees};
 use crate::process::bypass;
 use crate::statistics::waits::Wait;
@@ -27,7 +27,7 @@ pub(crate) fn load_data(
     count: u32,
     options: *mut u32,
     values: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -63,11 +63,7 @@ pub(crate) fn load_data(
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
 /// this call the host cannot know the address of a module's variable. Through a managed one it sees what
 /// kernels write (hazard 1).
-pub(crate) fn global(
-    function: &'static Function,
-    address: *mut u64,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn global(function: &'static Function, address: *mut u64, real: impl Real) -> CuResult {
     let code = common::retried(function, real);
     if code.is_err() || address.is_null() || !bypass::is_caching() {
         return code;
@@ -88,7 +84,7 @@ pub(crate) fn global(
 }
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
-pub(crate) fn unload(_function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn unload(_function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }

@@ -6,7 +6,7 @@ use cachealloc_core::order::Observer;
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{beside, common};
+use crate::hooks::{Real, beside, common};
 use crate::ordering::observers;
 use crate::process::bypass;
 
@@ -14,7 +14,7 @@ use crate::process::bypass;
 pub(crate) fn observed(
     function: &'static Function,
     observer: Observer,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -25,16 +25,16 @@ pub(crate) fn observed(
 
 /// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another
 /// process or device may work on it, which no barrier orders (hazard 5).
-pub(crate) fn shared(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn shared(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::Ipc, real)
 }
 
 /// External memory and semaphores: another API works on the same memory.
-pub(crate) fn external(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn external(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::External, real)
 }
 
 /// Resources of a graphics API.
-pub(crate) fn graphics(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn graphics(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::External, real)
 }

@@ -8,7 +8,7 @@ use crate::config;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::{beside, common, driver_memory, guarded_with};
+use crate::hooks::{Real, beside, common, driver_memory, guarded_with};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
@@ -31,7 +31,7 @@ pub(crate) fn alloc(
     width_bytes: usize,
     rows_count: usize,
     element_bytes: u32,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let request = Request { pointer, pitch, width_bytes, rows_count, element_bytes };
     // Beside a capture it is the driver that refuses.
@@ -78,11 +78,7 @@ fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
     Some(allocated.map(|_| ()))
 }
 
-fn by_driver(
-    function: &'static Function,
-    request: Request,
-    real: impl Fn() -> CuResult + Copy,
-) -> CuResult {
+fn by_driver(function: &'static Function, request: Request, real: impl Real) -> CuResult {
     let Request { pointer, pitch, width_bytes, rows_count, element_bytes } = request;
     let words = [pointer as usize, pitch as usize, width_bytes, rows_count, element_bytes as usize];
     let code = driver_memory::around(function, &words, || common::retried(function, real));

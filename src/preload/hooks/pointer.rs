@@ -10,7 +10,7 @@ use crate::driver::sys::*;
 use crate::driver_memory::table;
 use crate::functions::Function;
 use crate::hooks::observers::observed;
-use crate::hooks::{beside, common, guarded};
+use crate::hooks::{Real, beside, common, guarded};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::{communication, observers};
@@ -26,7 +26,7 @@ pub(crate) fn range(
     base: *mut u64,
     bytes: *mut usize,
     address: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let Some(extent) = our_segment(address) else {
         return match imports::find(address) {
@@ -64,7 +64,7 @@ pub(crate) fn attribute(
     data: *mut u64,
     attribute: u32,
     address: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if attribute == POINTER_P2P_TOKENS {
         show_p2p_tokens(function);
@@ -102,7 +102,7 @@ pub(crate) fn attributes(
     kinds: *const u32,
     data: *const *mut u64,
     address: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     // SAFETY: null, or the program's array of this length; the driver reads it as well.
     let kind = |index: u32| unsafe { *kinds.add(index as usize) };
@@ -149,7 +149,7 @@ pub(crate) fn set_attribute(
     value: *const u8,
     attribute: u32,
     address: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let sync_memops = attribute == POINTER_SYNC_MEMOPS;
     if bypass::is_caching() && sync_memops {
@@ -186,7 +186,7 @@ pub(crate) fn range_handle(
     bytes: usize,
     kind: u32,
     flags: u64,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     if let Some(extent) = our_segment(address) {
         let judge = || {
@@ -208,7 +208,7 @@ pub(crate) fn retain_handle(
     function: &'static Function,
     handle: *mut u64,
     address: u64,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let ours = our_segment(address).is_some_and(Extent::is_expandable);
     if ours {

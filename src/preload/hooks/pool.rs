@@ -11,17 +11,13 @@ use crate::driver::api;
 use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
-use crate::hooks::{beside, common};
+use crate::hooks::{Real, beside, common};
 use crate::ipc::peers;
 use crate::ordering::observers;
 use crate::process::bypass;
 
 /// `cuMemPoolDestroy(pool)`.
-pub(crate) fn destroy(
-    function: &'static Function,
-    pool: PoolHandle,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn destroy(function: &'static Function, pool: PoolHandle, real: impl Real) -> CuResult {
     leave_if_default(function, pool);
     pool_devices::end_by(pool, || common::pass(function, real))
 }
@@ -30,7 +26,7 @@ pub(crate) fn destroy(
 pub(crate) fn use_default(
     function: &'static Function,
     pool: PoolHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     leave_if_default(function, pool);
     common::pass(function, real)
@@ -43,7 +39,7 @@ pub(crate) fn get_attribute(
     pool: PoolHandle,
     attribute: u32,
     value: *mut u64,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = real();
     let number = Number::of(attribute).filter(|_| rule_holds(Rule::PoolNumbersAreOurs));
@@ -70,7 +66,7 @@ pub(crate) fn trim(
     function: &'static Function,
     pool: PoolHandle,
     bytes: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = common::pass(function, real);
     if code.is_ok() && bypass::is_caching() {
@@ -91,7 +87,7 @@ pub(crate) fn set_access(
     pool: PoolHandle,
     accesses: *const AccessDescription,
     count: usize,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if bypass::is_caching() {
         beside(function, || observers::observe(Observer::PeerAccess));
@@ -118,7 +114,7 @@ pub(crate) fn set_attribute(
     function: &'static Function,
     pool: PoolHandle,
     attribute: u32,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let number = Number::of(attribute);
     if attribute != POOL_RELEASE_THRESHOLD && number.is_none() {
@@ -139,20 +135,13 @@ pub(crate) fn set_attribute(
 }
 
 /// `cuDeviceSetMemPool(CUdevice device, pool)`: the program provides a pool of its own.
-pub(crate) fn replace(
-    _function: &'static Function,
-    device: i32,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn replace(_function: &'static Function, device: i32, real: impl Real) -> CuResult {
     replaced(device..=device);
     real()
 }
 
 /// `cuMemSetMemPool`, for a location that is ignored here.
-pub(crate) fn replace_anywhere(
-    _function: &'static Function,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+pub(crate) fn replace_anywhere(_function: &'static Function, real: impl Real) -> CuResult {
     replaced(0..=63);
     real()
 }

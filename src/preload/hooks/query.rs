@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::contexts::{Context, lookup};
 use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::{beside, common, guarded_with};
+use crate::hooks::{Real, beside, common, guarded_with};
 use crate::ordering::{LEDGER, pending};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -15,7 +15,7 @@ use crate::statistics::waits::Wait;
 /// A query that returns NOT_READY waits for frees that have returned and asks again: see
 /// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
-pub(crate) fn ask_again(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if code.is_ok() || !bypass::is_caching() {
         return code;
@@ -38,7 +38,7 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Fn() -> CuResult
 }
 
 /// `cuCtxSynchronize()`.
-pub(crate) fn synchronize(function: &'static Function, real: impl Fn() -> CuResult) -> CuResult {
+pub(crate) fn synchronize(function: &'static Function, real: impl Real) -> CuResult {
     synchronize_context(function, 0, real)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn synchronize(function: &'static Function, real: impl Fn() -> CuResu
 pub(crate) fn synchronize_context(
     function: &'static Function,
     handle: ContextHandle,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();

@@ -7,7 +7,7 @@ use cachealloc_core::order::{BlindSpot, VisibleCause};
 use crate::driver::sys::{CuResult, Uuid};
 use crate::driver::table;
 use crate::functions::Function;
-use crate::hooks::beside;
+use crate::hooks::{Real, beside};
 use crate::interpose::substitute;
 use crate::log;
 use crate::ordering::{elision, observers};
@@ -21,7 +21,7 @@ pub(crate) fn proc_address(
     _function: &'static Function,
     base: *const c_char,
     pointer: *mut *mut c_void,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     let code = real();
     if code.is_err() || pointer.is_null() || bypass::is_switched_off() || !table::load() {
@@ -57,7 +57,7 @@ const KNOWN_TABLES: [u128; 9] = [
 pub(crate) fn export_table(
     function: &'static Function,
     table_id: *const Uuid,
-    real: impl Fn() -> CuResult,
+    real: impl Real,
 ) -> CuResult {
     if bypass::is_caching() && !table_id.is_null() {
         // SAFETY: the program's 16 bytes, read by the driver as well.

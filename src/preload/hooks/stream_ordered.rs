@@ -11,7 +11,7 @@ use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::private_pools;
 use crate::hooks::common::{self, Captured};
-use crate::hooks::{beside, guarded_with, stream_of};
+use crate::hooks::{Real, beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -25,7 +25,7 @@ pub(crate) fn alloc(
     pointer: *mut u64,
     bytes: usize,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let whole = || common::observed_malloc(function, &[pointer as usize, bytes, stream]);
     let request = AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: None };
@@ -39,7 +39,7 @@ pub(crate) fn alloc_from_pool(
     bytes: usize,
     pool: PoolHandle,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let whole = || common::observed_malloc(function, &[pointer as usize, bytes, pool, stream]);
     let request =
@@ -52,7 +52,7 @@ pub(crate) fn free(
     function: &'static Function,
     address: u64,
     stream: StreamHandle,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let words = [address as usize, stream];
     if let Some(code) = observed(|| common::observed_free(function, &words)) {
@@ -95,7 +95,7 @@ fn served(
     function: &'static Function,
     AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
     observe: impl Fn() -> Option<CuResult>,
-    real: impl Fn() -> CuResult + Copy,
+    real: impl Real,
 ) -> CuResult {
     let whole = || match common::lost(function) {
         Some(_) => Some(native(function, stream, real)),
@@ -212,11 +212,7 @@ fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Co
 }
 
 /// The driver's own call, counted as a submission: it orders work on its stream.
-fn native(
-    function: &'static Function,
-    stream: StreamHandle,
-    real: impl Fn() -> CuResult,
-) -> CuResult {
+fn native(function: &'static Function, stream: StreamHandle, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
