@@ -67,7 +67,10 @@ const EXTERNAL: u32 = 1;
 
 fn record(call: &mut Call, event: Handle, stream: Handle, flags: u32) -> Outcome {
     let stream = call.stream(stream)?;
-    let known = call.world().events.get(event)?.context;
+    let (known, timing) = {
+        let event = call.world().events.get(event)?;
+        (event.context, event.timing)
+    };
     if call.world().capture_of(stream).is_some() {
         return record_captured(call, event, stream, flags);
     }
@@ -78,7 +81,7 @@ fn record(call: &mut Call, event: Handle, stream: Handle, flags: u32) -> Outcome
     call.check_legacy(stream)?;
     call.wait_for_context(known);
     let at = call.ns();
-    let op = call.world().record(stream, at)?;
+    let op = call.world().record(stream, timing, at)?;
     let event = call.world().events.get_mut(event)?;
     (event.op, event.captured) = (Some(op), None);
     Ok(())

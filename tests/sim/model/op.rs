@@ -23,8 +23,10 @@ pub struct Op {
 /// What an operation does when virtual time reaches its end.
 #[derive(Clone)]
 pub enum Work {
-    /// Only order: event records and waits, barriers, the two ends of a graph launch.
+    /// Only order: waits for events, barriers, the two ends of a graph launch.
     Marker,
+    /// The record of an event that takes no time.
+    Record,
     Kernel(Launch),
     Copy(CopyWork),
     Fill(FillWork),
@@ -184,6 +186,7 @@ impl Work {
     pub fn name(&self) -> &'static str {
         match self {
             Work::Marker => "marker",
+            Work::Record => "record",
             Work::Kernel(launch) => launch.builtin.name(),
             Work::Copy(_) => "memcpy",
             Work::Fill(_) => "memset",
@@ -197,7 +200,11 @@ impl Work {
 
     pub fn duration_ns(&self) -> u64 {
         match self {
-            Work::Marker | Work::Birth { .. } | Work::Host(_) | Work::WaitValue(_) => 0,
+            Work::Marker
+            | Work::Record
+            | Work::Birth { .. }
+            | Work::Host(_)
+            | Work::WaitValue(_) => 0,
             Work::WriteValue(_) | Work::Release { .. } | Work::Give { .. } => 500,
             Work::Kernel(launch) => KERNEL_NS + launch.delay_ns(),
             Work::Copy(copy) => COPY_NS + copy.width * copy.height * copy.depth / COPY_BYTES_PER_NS,

@@ -27,7 +27,7 @@ pub struct Stream {
     pub priority: i32,
     /// The last work; several operations only where a dependent started early.
     pub tail: Vec<OpRef>,
-    /// What a wait for the stream waits for: the tail, or what was that before an event was recorded.
+    /// What a wait for the stream waits for: the tail, but for records of events.
     over: Vec<OpRef>,
     /// Known besides the tail: events that were complete when the stream waited for them.
     pub clock: Clock,
@@ -117,18 +117,26 @@ impl World {
         Ok(stream)
     }
 
-    /// What is over when the stream is: its own work, and what that came after. Measured: on a blocking
-    /// stream neither what the legacy stream has got since, nor a barrier of the context. A wait for the
-    /// legacy stream is one for all blocking streams.
+    /// What is over when the stream is: its own work, and what that came after. Measured: neither a barrier
+    /// of the context nor, on a blocking stream, what the legacy stream has got since. A wait for the legacy
+    /// stream is one for all blocking streams.
     pub fn stream_ends(&self, handle: Handle) -> Outcome<Deps> {
         let stream = self.streams.get(handle)?;
-        if stream.kind == StreamKind::Legacy {
-            return self.stream_deps(handle);
-        }
         let mut deps = Deps::default();
         deps.clock.join(&self.host.clock);
-        deps.clock.join(&stream.clock);
-        stream.over.iter().for_each(|op| deps.after(op));
+        let mut over = |stream: &Stream| {
+            deps.clock.join(&stream.clock);
+            stream.over.iter().for_each(|op| deps.after(op));
+        };
+        over(stream);
+        if stream.kind == StreamKind::Legacy {
+            let context = self.contexts.get(stream.context)?;
+            let of_context = context.streams.iter().filter_map(|other| self.streams.find(*other));
+            of_context.filter(|other| !other.non_blocking).for_each(over);
+            deps.clock.join(&context.orphans_blocking_clock);
+            let orphans = context.orphans.iter().filter(|(_, blocking)| *blocking);
+            orphans.for_each(|(op, _)| deps.after(op));
+        }
         Ok(deps)
     }
 
@@ -172,17 +180,15 @@ impl World {
         self.submit_after(handle, work, deps, at)
     }
 
-    /// What an event recorded now is behind. Measured: on a blocking stream that is also what the legacy
-    /// stream was given before, and yet a wait for the stream itself is none for that.
-    pub fn record(&mut self, handle: Handle, at: u64) -> Outcome<OpRef> {
-        let behind_more =
-            self.stream_deps(handle)?.ends.len() > self.stream_ends(handle)?.ends.len();
-        let over = self.streams.get(handle)?.over.clone();
-        let op = self.submit(handle, Work::Marker, at)?;
-        let stream = self.streams.get_mut(handle)?;
-        if behind_more && !stream.non_blocking && stream.kind != StreamKind::Legacy {
-            stream.over = over;
+    /// A record of an event, behind what work would be behind. Measured: one that takes the time is work of
+    /// the stream; any other is over with what it is behind, and a wait for the stream is none for that.
+    pub fn record(&mut self, handle: Handle, timing: bool, at: u64) -> Outcome<OpRef> {
+        if timing {
+            return self.submit(handle, Work::Marker, at);
         }
+        let op = self.submit(handle, Work::Record, at)?;
+        // Behind nothing, it is over now: not only once this thread's time is that of the last call.
+        self.run_until(self.engine.now);
         Ok(op)
     }
 
@@ -197,10 +203,18 @@ impl World {
         let stream = self.streams.get(handle)?;
         let (place, chains) = ((stream.ctx, stream.id), stream.chains.clone());
         let kernel = matches!(work, Work::Kernel(_));
+        // Measured: a free on the legacy stream is none that a wait for it waits for.
+        let counts = match work {
+            Work::Record => false,
+            Work::Release { .. } | Work::Give { .. } => stream.kind != StreamKind::Legacy,
+            _ => true,
+        };
         let op = self.submit_op(work, place, chains, deps, at);
         let stream = self.streams.get_mut(handle)?;
         stream.tail = vec![op.clone()];
-        stream.over = stream.tail.clone();
+        if counts {
+            stream.over = stream.tail.clone();
+        }
         stream.last_kernel = kernel.then(|| op.clone());
         Ok(op)
     }
