@@ -95,6 +95,8 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// What waits for a blocking stream waits for the legacy work before a free there.
     FreeJoinsLegacy = "free_joins_legacy",
+    /// What waits for any other stream waits for what its context was told to wait for before a free there.
+    FreeJoinsContext = "free_joins_context",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.

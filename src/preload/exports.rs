@@ -54,7 +54,7 @@ macro_rules! export {
     (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
         symbol! { $name $p, $a, |function, real| {
             let done = $hook(function, $($h,)* real);
-            crate::ordering::legacy::got_work();
+            crate::ordering::joins::legacy_got_work();
             done
         } }
     };

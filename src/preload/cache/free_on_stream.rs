@@ -13,7 +13,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
-use crate::ordering::{across, barrier, captures, legacy};
+use crate::ordering::{across, barrier, captures, joins};
 use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
@@ -77,7 +77,7 @@ impl Free<'_> {
             self.block.give_back();
             return code;
         }
-        legacy::join(self.thread, stream, id, event.handle());
+        joins::join(self.thread, stream, id, event.handle());
         if let Some(copied) = copied {
             zones::check_after(self.context, copied, event.clone());
         }

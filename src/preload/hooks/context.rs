@@ -18,7 +18,7 @@ use crate::hooks::{Real, beside, common};
 use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
-use crate::ordering::{LEDGER, captures, kernels, pending, widen};
+use crate::ordering::{LEDGER, captures, joins, kernels, pending, widen};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
 use crate::statistics::waits::Wait;
@@ -192,6 +192,13 @@ pub(crate) fn disable_peer(
         });
     }
     answer.unwrap_or_else(|| common::pass(function, real))
+}
+
+/// `cuCtxWaitEvent(context, event)`.
+pub(crate) fn waits(function: &'static Function, real: impl Real) -> CuResult {
+    let code = common::pass(function, real);
+    joins::context_waits();
+    code
 }
 
 /// A context that the driver is about to end: nothing of ours is in it or waits for its events.

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle};
 use crate::functions::{Function, StreamAt};
-use crate::ordering::legacy;
+use crate::ordering::joins;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 
@@ -134,7 +134,7 @@ pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Optio
 pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
     // SAFETY: the caller's promise.
     if unsafe { stream_among(function, words) }.is_some_and(|stream| stream <= STREAM_LEGACY) {
-        legacy::got_work();
+        joins::legacy_got_work();
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Thread {
     /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
     /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
-    /// stream (`ordering::legacy`).
-    pub joined_legacy: Cell<(u64, u64)>,
+    /// stream (`ordering::joins`).
+    pub joined: Cell<(u64, u64)>,
     number: Cell<u32>,
     /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
@@ -45,7 +45,7 @@ thread_local! {
             in_memory_hook: Cell::new(false),
             observed_call: Cell::new(null()),
             submits_on: Cell::new(None),
-            joined_legacy: Cell::new((0, 0)),
+            joined: Cell::new((0, 0)),
             number: Cell::new(0),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),

@@ -26,6 +26,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
     hazard!(Always, wait_for_a_stream_behind_a_free),
     hazard!(Always, query_behind_a_free_on_a_default_stream),
+    hazard!(Always, wait_for_a_stream_of_a_waiting_context),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
     hazard!(Always, room_comes_back_from_behind_tags, machine = "SIM_MEMORY_MB=128"),
 ];
@@ -143,18 +144,49 @@ fn query_behind_a_free_on_a_default_stream(d: &Driver) -> Verdict {
 
 const NOT_READY: i32 = 600;
 
-/// Whether a copy of pinned memory on the legacy stream reads what is there before the host, behind a free on
-/// this stream and `wait`, writes more.
+/// [65] A free behind what its context was told to wait for: a wait for the stream is one for that.
+fn wait_for_a_stream_of_a_waiting_context(d: &Driver) -> Verdict {
+    let (reader, done) = (d.stream()?, d.event()?);
+    for (name, flags) in [("non-blocking", 1), ("blocking", 0)] {
+        let mut stream = 0;
+        call!(d, cuStreamCreate(&mut stream, flags))?;
+        let context_waits = || {
+            d.record(done, reader)?;
+            call!(d, cuCtxWaitEvent(d.context(), done))
+        };
+        let wait = || d.synchronize_stream(stream);
+        if !read_in_order(d, reader, stream, context_waits, wait)? {
+            return Ok(format!(
+                "FAIL, behind a {name} stream the copy saw what the host wrote later"
+            ));
+        }
+    }
+    Ok("ok".into())
+}
+
 fn read_by_the_legacy_stream_before(
     d: &Driver,
     stream: Stream,
+    wait: impl Fn() -> Outcome,
+) -> Outcome<bool> {
+    read_in_order(d, LEGACY, stream, || Ok(()), wait)
+}
+
+/// Whether a copy of pinned memory on `reader` reads what is there before the host writes more, which it does
+/// behind a free on `stream`, and `wait`.
+fn read_in_order(
+    d: &Driver,
+    reader: Stream,
+    stream: Stream,
+    before_free: impl Fn() -> Outcome,
     wait: impl Fn() -> Outcome,
 ) -> Outcome<bool> {
     let (word, copied) = (d.pinned(4096)?, d.alloc(4096)?);
     let freed = d.alloc_async(BYTES, stream)?;
     d.host_write(word, 1);
     d.synchronize()?;
-    copy(d, LEGACY, copied, word, 8, LATE)?;
+    copy(d, reader, copied, word, 8, LATE)?;
+    before_free()?;
     d.free_async(freed, stream)?;
     wait()?;
     d.host_write(word, 2);
