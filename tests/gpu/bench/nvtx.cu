@@ -1,5 +1,5 @@
 // What a range of NVTX costs, pushed and popped: prints nanoseconds of a pair of calls, alone and three deep, and of an
-// allocation and its free inside. Natively nobody listens, and the calls end in NVTX's own header.
+// allocation and its free inside. Natively no tool listens, and the calls end in NVTX's own header.
 //
 //   nvtx                                natively
 //   cachealloc run -- nvtx              the library is there, and nothing is recorded
