@@ -45,7 +45,8 @@ impl Run {
         Run {
             program: program.into(),
             arguments: Vec::new(),
-            variables: Vec::new(),
+            // Processes of other tests are no neighbours.
+            variables: vec![("SIM_MACHINE".to_string(), machine().into())],
             preload: vec![library()],
             driver: Some(driver_folder()),
             folder: None,
@@ -184,6 +185,14 @@ impl Run {
         }
         command
     }
+}
+
+/// The number of a simulated machine that no other test has.
+fn machine() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    let number =
+        u64::from(std::process::id()) << 20 | u64::from(COUNT.fetch_add(1, Ordering::Relaxed));
+    number.to_string()
 }
 
 /// What came of a program.

@@ -10,9 +10,14 @@ use super::cachealloc;
 use crate::snapshots::Place;
 use crate::statistics::{Running, statistics};
 
+/// On the machine whose GPUs the watcher knows.
+fn on_known_gpus(way: &str) -> Run {
+    statistics(way).env("SIM_MACHINE", "0")
+}
+
 /// A process that was shown one GPU of the machine only, by CUDA_VISIBLE_DEVICES.
 fn rank(number: u32) -> Running {
-    shown(statistics("busy 1 exit").env("SIM_FIRST_DEVICE", number.to_string()))
+    shown(on_known_gpus("busy 1 exit").env("SIM_FIRST_DEVICE", number.to_string()))
 }
 
 fn shown(run: Run) -> Running {
@@ -92,7 +97,7 @@ fn a_gpu_that_nothing_has() {
 #[test]
 fn a_part_of_a_gpu() {
     let whole = rank(3);
-    let run = statistics("busy 1 exit").env("SIM_FIRST_DEVICE", "3").env("SIM_MIG", "1");
+    let run = on_known_gpus("busy 1 exit").env("SIM_FIRST_DEVICE", "3").env("SIM_MIG", "1");
     let part = shown(run);
     let table = with_watcher("top").output().ok().stdout;
     assert_eq!(
@@ -111,7 +116,7 @@ fn a_part_of_a_gpu() {
 /// Drivers before 11.4 have the first version of the question only.
 #[test]
 fn an_old_driver_has_uuids_too() {
-    let run = statistics("busy 1 exit").driver(driver_of_version(11_030));
+    let run = on_known_gpus("busy 1 exit").driver(driver_of_version(11_030));
     let running = shown(run.env("SIM_FIRST_DEVICE", "9").env("SIM_DRIVER_VERSION", "11030"));
     let json = cachealloc(&format!("top --json {}", running.child.id())).output().ok().stdout;
     assert!(json.contains("\"uuid\":\"GPU-73696d75-6c61-7465-6420-646576696309\""), "{json}");
@@ -125,7 +130,7 @@ fn root_sees_everybody() {
         return skipped("this is not root");
     }
     const NOBODY: &str = "65534";
-    let own = shown(statistics("busy 1 exit"));
+    let own = shown(on_known_gpus("busy 1 exit"));
     // What the other user may read: the tests may lie in a closed folder.
     let place = PathBuf::from(format!("/tmp/cachealloc-test-others-{}", std::process::id()));
     fs::create_dir_all(&place).expect("/tmp");

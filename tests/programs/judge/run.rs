@@ -220,6 +220,9 @@ impl Machine {
             command.env("SIM_MEMORY_MB", (program.memory_mb * factor).to_string());
         }
         command.env("SIM_DEVICES", program.devices.max(1).to_string());
+        // Its GPUs are no other program's: where it runs out of memory, it asks no neighbours.
+        let machine = u64::from(std::process::id()) << 32 | program.seed & 0xFFFF_FFFF;
+        command.env("SIM_MACHINE", machine.to_string());
         if program.theme == "together" && program.seed.is_multiple_of(2) {
             // Where several threads take and give back, they meet.
             command.env("SIM_LINGER_US", "200");

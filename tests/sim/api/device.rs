@@ -152,6 +152,9 @@ pub fn check(device: i32) -> Outcome<usize> {
 
 fn uuid_of(name: &[u8; 16], device: usize) -> [u8; 16] {
     let mut bytes = *name;
+    for (byte, of_machine) in bytes[7..].iter_mut().zip(config().machine.to_le_bytes()) {
+        *byte ^= of_machine;
+    }
     bytes[15] = (config().first_device + device) as u8;
     bytes
 }

@@ -105,6 +105,8 @@ pub struct Config {
     pub devices: usize,
     /// Which one of the machine the first of them is: `CUDA_VISIBLE_DEVICES` chooses.
     pub first_device: usize,
+    /// Which machine it is: GPUs of different ones are different.
+    pub machine: u64,
     /// They are parts of a GPU.
     pub is_mig: bool,
     pub memory_bytes: u64,
@@ -230,6 +232,7 @@ pub fn config() -> &'static Config {
             driver_version: number("SIM_DRIVER_VERSION", 13_000) as i32,
             devices: number("SIM_DEVICES", 1) as usize,
             first_device: number("SIM_FIRST_DEVICE", 0) as usize,
+            machine: number("SIM_MACHINE", 0),
             is_mig: number("SIM_MIG", 0) != 0,
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
             pitch_bytes: number("SIM_PITCH_BYTES", 512) as usize,
