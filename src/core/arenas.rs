@@ -98,12 +98,41 @@ impl Allocator {
         candidates.retain(|(id, _)| goes(self.blocks.at(id.0)));
         // From the highest address down: what is right of a cut gets a new name each time.
         candidates.sort_by_key(|(id, _)| core::cmp::Reverse(self.blocks.at(id.0).address));
-        candidates.into_iter().flat_map(|(id, _)| self.cut(id)).collect()
+        candidates.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
+    }
+
+    /// As `unmap_where`, until so many bytes have gone, from the longest unused block first.
+    pub(crate) fn unmap_oldest(
+        &mut self,
+        wanted_bytes: u64,
+        goes: impl Fn(&Block) -> bool,
+    ) -> Vec<Mapping> {
+        let candidates = self.unmappable().into_iter().map(|(id, _)| (self.blocks.at(id.0), id));
+        let going = candidates.filter(|(block, _)| goes(block));
+        let mut going: Vec<(u64, BlockId)> =
+            going.map(|(block, id)| (block.freed_at, id)).collect();
+        going.sort_unstable();
+        let mut gone_bytes = 0;
+        let mut gone = Vec::new();
+        for (_, id) in going {
+            if gone_bytes >= wanted_bytes {
+                break;
+            }
+            let mappings = self.cut(id, wanted_bytes - gone_bytes);
+            gone_bytes += mappings.iter().map(|mapping| mapping.bytes).sum::<u64>();
+            gone.extend(mappings);
+        }
+        gone
     }
 
     /// The bytes that `unmap_free` would take out.
     pub(crate) fn unmappable_bytes(&self) -> u64 {
-        self.unmappable().iter().map(|(_, bytes)| bytes).sum()
+        self.unmappable_bytes_of(|_| true)
+    }
+
+    pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> bool) -> u64 {
+        let candidates = self.unmappable().into_iter();
+        candidates.filter(|(id, _)| goes(self.blocks.at(id.0))).map(|(_, bytes)| bytes).sum()
     }
 
     /// The memory for this request, where the least of it is missing.
@@ -144,7 +173,7 @@ impl Allocator {
             more
         });
         let enough: Vec<_> = enough.collect();
-        enough.into_iter().flat_map(|(id, _)| self.cut(id)).collect()
+        enough.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
     /// What a request asked to be mapped is no longer on its way.
@@ -189,9 +218,17 @@ impl Allocator {
         mappings.take_while(move |mapping| mapping.end() <= end)
     }
 
-    /// Takes the whole mappings out of a free block, and what is left of it stays free.
-    fn cut(&mut self, id: BlockId) -> Vec<Mapping> {
-        let mappings: Vec<Mapping> = self.mappings_in(id).collect();
+    /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is left of it stays
+    /// free.
+    fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
+        let mut mappings: Vec<Mapping> = self.mappings_in(id).collect();
+        let mut out_bytes = 0;
+        let is_last = |mapping: &Mapping| {
+            out_bytes += mapping.bytes;
+            out_bytes >= wanted_bytes
+        };
+        let stay_count = mappings.iter().rposition(is_last).unwrap_or(0);
+        mappings.drain(..stay_count);
         let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else {
             return mappings;
         };

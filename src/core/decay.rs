@@ -80,6 +80,11 @@ impl Decay {
         if self.marks.len() > unused_count { self.marks.front().copied() } else { None }
     }
 
+    /// The mark of the last pass.
+    pub(crate) fn newest(&self) -> Option<IdleMark> {
+        self.marks.back().copied()
+    }
+
     fn kept_count(&self) -> u64 {
         self.learned_count.max(PASSES_LEAST)
     }

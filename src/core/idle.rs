@@ -14,7 +14,7 @@ use crate::allocator::Allocator;
 use crate::block::Block;
 use crate::decay::{IdleMark, Pass};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Mapping, Segment};
+use crate::types::{Mapping, Segment, SegmentId};
 
 impl Allocator {
     /// Now.
@@ -36,24 +36,62 @@ impl Allocator {
         if self.policy.chunk_bytes.is_some() {
             return Vec::new();
         }
-        let released = self.release_unused(mark);
+        let released = self.release_unused(mark, u64::MAX);
         released.iter().for_each(|segment| self.decay.segment_went(segment.bytes));
         released
     }
 
-    /// The same, chunks as well: on demand.
-    pub fn release_unused(&mut self, mark: IdleMark) -> Vec<Segment> {
-        self.release_where(|allocator, segment| {
-            let first = allocator.blocks.at(segment.first.0);
-            !first.is_split() && is_idle(first, mark)
-        })
+    /// The same, chunks as well: on demand, until so many bytes have gone, and the longest unused first.
+    pub fn release_unused(&mut self, mark: IdleMark, wanted_bytes: u64) -> Vec<Segment> {
+        let mut idle: Vec<(u64, SegmentId)> = self.idle_segments(mark).collect();
+        idle.sort_unstable();
+        let mut gone_bytes = 0;
+        let mut released = Vec::new();
+        for (_, id) in idle {
+            if gone_bytes >= wanted_bytes {
+                break;
+            }
+            let segment = self.remove_segment(id);
+            gone_bytes += segment.bytes;
+            released.push(segment);
+        }
+        released
     }
 
-    /// The same for memory behind blocks in arenas.
+    /// The same as `release_idle` for memory behind blocks in arenas.
     pub fn unmap_idle(&mut self, mark: IdleMark) -> Vec<Mapping> {
         let unmapped = self.unmap_where(|block| is_idle(block, mark));
         unmapped.iter().for_each(|mapping| self.decay.mapping_went(mapping.bytes));
         unmapped
+    }
+
+    /// And as `release_unused`.
+    pub fn unmap_unused(&mut self, mark: IdleMark, wanted_bytes: u64) -> Vec<Mapping> {
+        self.unmap_oldest(wanted_bytes, |block| is_idle(block, mark))
+    }
+
+    /// How many bytes could leave the allocator, as far as one can say without asking anything: what waits for
+    /// events counts as free.
+    pub fn free_bytes(&self) -> u64 {
+        self.freed_bytes() + self.unmappable_bytes()
+    }
+
+    /// How many of them are idle since the caller last passed by.
+    pub fn unused_bytes(&self) -> u64 {
+        let Some(mark) = self.decay.newest() else { return 0 };
+        let segments = self.idle_segments(mark);
+        let segment_bytes: u64 = segments.map(|(_, id)| self.segments.at(id.0).bytes).sum();
+        segment_bytes + self.unmappable_bytes_of(|block| is_idle(block, mark))
+    }
+
+    /// Those of one idle block, and since when.
+    fn idle_segments(&self, mark: IdleMark) -> impl Iterator<Item = (u64, SegmentId)> {
+        let plain = self.segments.iter().filter(|(_, it)| !it.expandable && it.private.is_none());
+        plain.filter_map(move |(number, segment)| {
+            let first = self.blocks.at(segment.first.0);
+            let idle = !first.is_split() && is_idle(first, mark);
+            idle.then_some((first.freed_at, SegmentId(number)))
+        })
     }
 }
 

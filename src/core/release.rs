@@ -22,9 +22,17 @@ impl Allocator {
     /// the next barrier stay: there is no event to wait for.
     pub fn release_freed(&mut self) -> Vec<Segment> {
         self.stats.num_sync_all_streams += 1;
-        self.release_where(|allocator, segment| {
-            allocator.is_free_but(segment, |ready| ready != Ready::NextBarrier)
-        })
+        self.release_where(Allocator::is_freed)
+    }
+
+    /// The bytes that `release_freed` would take out.
+    pub(crate) fn freed_bytes(&self) -> u64 {
+        let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
+        plain.filter(|(_, it)| self.is_freed(it)).map(|(_, segment)| segment.bytes).sum()
+    }
+
+    fn is_freed(&self, segment: &SegmentRow) -> bool {
+        self.is_free_but(segment, |ready| ready != Ready::NextBarrier)
     }
 
     /// The bytes that `release_free` and `unmap_free` would take out.

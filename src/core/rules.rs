@@ -101,6 +101,8 @@ rules! {
     IdleSinceMark = "idle_since_mark",
     /// What is idle goes back once the barriers of its frees are complete.
     IdleBehindBarrier = "idle_behind_barrier",
+    /// The user's other processes are asked for memory before a request fails.
+    NeighboursAreAsked = "neighbours_are_asked",
     /// No thread of ours is in a context that ends.
     EndHoldsScavengerOff = "end_holds_scavenger_off",
     /// Nor in the driver when the process ends.

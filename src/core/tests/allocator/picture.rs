@@ -10,6 +10,7 @@
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
 //! n = now, idle n                   what was not used since then goes back
+//! give 20M n                        so much of it, for another process
 //! trim, pressure on, pressure off, limit 50M, room 50M, chunk 40M
 //! ```
 //!
@@ -132,6 +133,10 @@ impl Drawing {
             ["idle", name] => {
                 let gone = self.world.release_idle(self.moments[*name]);
                 self.gone("idle", gone);
+            }
+            ["give", size, name] => {
+                let gone = self.world.give(self.moments[*name], bytes(size));
+                self.gone("give", gone);
             }
             _ => panic!("not a line of the language: {words:?}"),
         }

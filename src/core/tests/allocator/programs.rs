@@ -101,8 +101,10 @@ impl Program {
                 3 => self.world.allocator.set_chunk(self.random.pick(&CHUNKS_BYTES)),
                 2 => self.world.report_finished(),
                 4 => self.moment = Some(self.world.moment()),
-                5 | 6 => {
-                    self.moment.map(|moment| self.world.release_idle(moment));
+                5 => drop(self.moment.map(|moment| self.world.release_idle(moment))),
+                6 => {
+                    let wanted_bytes = self.size();
+                    self.moment.map(|moment| self.world.give(moment, wanted_bytes));
                 }
                 _ => {}
             },

@@ -23,5 +23,6 @@ mod captures;
 mod chunks;
 
 mod exported_blocks;
+mod giving;
 
 mod idle;

@@ -1,0 +1,78 @@
+//! What another process gets: as much as it lacks, of what was unused for longest.
+
+use crate::picture::check;
+
+#[test]
+fn the_longest_unused_goes_and_no_more_than_is_wanted() {
+    check(
+        "
+            a = alloc 30M
+            b = alloc 40M
+            c = alloc 50M
+            free b
+            d = alloc 1M
+            free c
+            e = alloc 1M
+            free a
+            n = now
+            give 41M n
+            give 1M n
+            give 1M n
+        ",
+        "
+            a: reserve 30M
+            b: reserve 40M
+            c: reserve 50M
+            d: reserve 2M
+            give: release 40M + 50M
+            give: release 30M
+            give: release nothing
+            2M small | d 1M | e 1M
+            reserved 2M  allocated 2M  active 2M
+        ",
+    );
+}
+
+#[test]
+fn what_was_used_since_is_not_given() {
+    check(
+        "
+            a = alloc 30M
+            b = alloc 40M
+            free a
+            n = now
+            free b
+            give 60M n
+        ",
+        "
+            a: reserve 30M
+            b: reserve 40M
+            give: release 30M
+            40M large | 40M free
+            reserved 40M  allocated 0  active 0
+        ",
+    );
+}
+
+#[test]
+fn what_is_mapped_goes_from_its_end() {
+    check(
+        "
+            policy expandable_segments:true
+            a = alloc 100M
+            b = alloc 30M
+            free a
+            n = now
+            give 9M n
+            give 1000M n
+        ",
+        "
+            a: map 100M
+            b: map 30M
+            give: release nothing, unmap 10M
+            give: release nothing, unmap 90M
+            30M large | b 30M
+            reserved 30M  allocated 30M  active 30M
+        ",
+    );
+}
