@@ -57,6 +57,7 @@ mod graphs;
 mod interpose;
 mod ipc;
 mod memory_hooks;
+mod neighbours;
 mod ordering;
 mod pagemap;
 mod process;

@@ -1,6 +1,6 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
 //! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), through
-//! which they also send orders (`orders`); and where the memory of a device is (`account`). The caller
+//! which they also send orders (`orders`, `sender`, `shares`); and where the memory of a device is (`account`). The caller
 //! collects the numbers.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,8 @@ pub mod account;
 pub mod keys;
 pub mod orders;
 pub mod page;
+pub mod sender;
+pub mod shares;
 
 mod json;
 mod summary;

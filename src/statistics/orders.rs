@@ -22,7 +22,19 @@ pub enum Order {
     },
     /// Ask the driver what the accounts of the statistics need (`account`).
     Measure,
+    /// Answer how much of this GPU the process could give to one that lacks memory.
+    Offer {
+        gpu: GpuId,
+    },
+    /// Give that much of it, the longest unused first.
+    Give {
+        gpu: GpuId,
+        mebibytes: u32,
+    },
 }
+
+/// Which GPU of the machine, or which part of one: its UUID. A number says that only within a process.
+pub type GpuId = [u8; 16];
 
 /// Changes of the recording. None: as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +53,8 @@ const RECORD: u32 = 1;
 const TRIM: u32 = 2;
 const LIMIT: u32 = 3;
 const MEASURE: u32 = 4;
+const OFFER: u32 = 5;
+const GIVE: u32 = 6;
 /// Where nothing is said of it.
 const AS_IT_IS: u64 = u64::MAX;
 const DEVICE_AS_IT_IS: i32 = -2;
@@ -49,6 +63,8 @@ const ALL_DEVICES: i32 = -1;
 impl Order {
     pub fn to_bytes(&self) -> [u8; ORDER_BYTES] {
         let (kind, device, number, words) = match *self {
+            Order::Offer { gpu } => return of_gpu(OFFER, gpu, 0),
+            Order::Give { gpu, mebibytes } => return of_gpu(GIVE, gpu, mebibytes),
             Order::Trim { device } => (TRIM, device.unwrap_or(ALL_DEVICES), 0, [0; 4]),
             Order::Limit { device, bytes } => {
                 (LIMIT, device.unwrap_or(ALL_DEVICES), bytes.unwrap_or(AS_IT_IS), [0; 4])
@@ -100,9 +116,22 @@ impl Order {
                 clear: bytes[19] != 0,
             })),
             MEASURE => Some(Order::Measure),
+            OFFER => Some(Order::Offer { gpu: bytes[4..20].try_into().ok()? }),
+            GIVE => Some(Order::Give {
+                gpu: bytes[4..20].try_into().ok()?,
+                mebibytes: u32::from_ne_bytes(short(20)),
+            }),
             _ => None,
         }
     }
+}
+
+fn of_gpu(kind: u32, gpu: GpuId, mebibytes: u32) -> [u8; ORDER_BYTES] {
+    let mut bytes = [0; ORDER_BYTES];
+    bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+    bytes[4..20].copy_from_slice(&gpu);
+    bytes[20..].copy_from_slice(&mebibytes.to_ne_bytes());
+    bytes
 }
 
 /// Of a word.

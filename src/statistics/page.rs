@@ -14,7 +14,10 @@
 //! written until it is answered; it writes the order, adds 1 to `orders` and to `bell`, and waits for `done`. The
 //! process writes the number into `begun`, and reads the order only then; afterwards `result` is 0 or an
 //! `errno`, and then `done` the number. So a sender that gives up clears the order, and if it then finds another
-//! number in `begun`, the order is not carried out.
+//! number in `begun`, the order is not carried out. `sender` is the sender's part of this.
+//!
+//! A process that lacks memory orders an *offer*: the answer is in `offered` before `done`. What it then orders to be
+//! given is accepted by `done`; the process adds 1 to `gifts` and wakes the waiters on it once it has given what it could.
 //!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
 //! stale: process ids are reused. So is one that its process does not map: a program replaced
@@ -26,7 +29,7 @@ use crate::orders::ORDER_BYTES;
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
 /// Changes with what is said above. What the JSON has may grow.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 /// The text begins here.
 pub const HEAD_BYTES: usize = 128;
 /// Where the words are that others wait for, or change.
@@ -41,6 +44,8 @@ pub const BEGUN_OFFSET: usize = 72;
 pub const DONE_OFFSET: usize = 76;
 pub const RESULT_OFFSET: usize = 80;
 pub const ORDER_OFFSET: usize = 88;
+pub const OFFERED_OFFSET: usize = 112;
+pub const GIFTS_OFFSET: usize = 120;
 
 /// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
 /// there, with a `-` between them; and if that name is taken, a `.` and anything. A
@@ -90,6 +95,28 @@ pub struct Head {
     pub result: u32,
     /// The last one, as `Order` has it.
     pub order: [u8; ORDER_BYTES],
+    /// The answer to the last order for an offer.
+    pub offered: Offer,
+    /// How many gifts were made so far.
+    pub gifts: u32,
+}
+
+/// What a process could give to one that lacks memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// All that is free.
+    pub free_mebibytes: u32,
+    /// Of that, what it has not used for a while.
+    pub idle_mebibytes: u32,
+}
+
+impl Offer {
+    pub fn to_bytes(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.free_mebibytes.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.idle_mebibytes.to_ne_bytes());
+        bytes
+    }
 }
 
 impl Head {
@@ -109,6 +136,7 @@ impl Head {
             (BEGUN_OFFSET, self.begun),
             (DONE_OFFSET, self.done),
             (RESULT_OFFSET, self.result),
+            (GIFTS_OFFSET, self.gifts),
         ] {
             bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -121,6 +149,7 @@ impl Head {
             bytes[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
         }
         bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].copy_from_slice(&self.order);
+        bytes[OFFERED_OFFSET..OFFERED_OFFSET + 8].copy_from_slice(&self.offered.to_bytes());
         bytes
     }
 
@@ -140,6 +169,8 @@ impl Head {
             done: 0,
             result: 0,
             order: [0; ORDER_BYTES],
+            offered: Offer::default(),
+            gifts: 0,
         }
     }
 
@@ -167,6 +198,11 @@ impl Head {
             done: short(DONE_OFFSET),
             result: short(RESULT_OFFSET),
             order: bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].try_into().unwrap_or_default(),
+            offered: Offer {
+                free_mebibytes: short(OFFERED_OFFSET),
+                idle_mebibytes: short(OFFERED_OFFSET + 4),
+            },
+            gifts: short(GIFTS_OFFSET),
         })
     }
 }

@@ -1,5 +1,5 @@
 // live_reader FILE COUNT: asks a running process for its statistics COUNT times, and prints each answer on a line of its
-// own. What it knows of the file is in src/core/report/page.rs.
+// own. What it knows of the file is in src/statistics/page.rs.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
         return 2;
     int file = open(argv[1], O_RDWR | O_CLOEXEC);
     struct head *head = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *head, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 3) {
+    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 4) {
         fprintf(stderr, "%s is no file of a running process\n", argv[1]);
         return 3;
     }

@@ -145,6 +145,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::LimitClaimsFirst,
     Rule::IdleSinceMark,
     Rule::IdleBehindBarrier,
+    Rule::NeighboursAreAsked,
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,

@@ -25,6 +25,7 @@ mod lookups;
 mod matrix;
 mod memory_hooks;
 mod missing;
+mod neighbours;
 mod observers;
 mod options;
 mod package;

@@ -80,7 +80,7 @@ impl Ordered {
                 let device = match order {
                     Order::Record(change) => change.device.flatten(),
                     Order::Trim { device } | Order::Limit { device, .. } => device,
-                    Order::Measure => None,
+                    Order::Measure | Order::Offer { .. } | Order::Give { .. } => None,
                 };
                 Failure::new(format!(
                     "process {id} has no context on device {}",

@@ -12,6 +12,7 @@ use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
     SITE_REQUESTS_OFFSET, may_be_of,
 };
+use cachealloc_statistics::sender;
 
 use crate::kernel::Page;
 use crate::processes::{self, Process};
@@ -299,8 +300,5 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn head(file: &File) -> Result<Head, Problem> {
-    let mut bytes = [0; HEAD_BYTES];
-    // What is missing of a shorter head is zero.
-    let _ = file.read_at(&mut bytes, 0).map_err(Problem::Refused)?;
-    Head::from_bytes(&bytes).ok_or(Problem::OtherLayout)
+    sender::head(file).map_err(Problem::Refused)?.ok_or(Problem::OtherLayout)
 }

@@ -1,15 +1,14 @@
 //! Orders to a running process, by the same file: how they get there is said in
 //! `cachealloc_statistics::page`.
 
-use std::fs::TryLockError;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cachealloc_statistics::orders::{ORDER_BYTES, Order};
-use cachealloc_statistics::page::{BELL_OFFSET, DONE_OFFSET, ORDER_OFFSET, ORDERS_OFFSET};
+use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 
-use super::{LOOK_EVERY, Live, Problem, WRITES_FOR};
+use super::{Live, Problem};
+use crate::kernel::Page;
 
 /// Why an order was not carried out.
 #[derive(Debug)]
@@ -23,68 +22,48 @@ pub(crate) enum Refusal {
     No(i32),
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal::Problem(problem)
-    }
-}
-
 impl Live {
     /// Has the process carry an order out. Where it does not even begin, the order is taken back.
     pub(crate) fn order(&self, order: Order, deadline: Instant) -> Result<(), Refusal> {
-        self.lock(deadline)?;
-        let result = self.give(order, deadline);
-        let _ = self.file.unlock();
-        result
-    }
-
-    fn give(&self, order: Order, deadline: Instant) -> Result<(), Refusal> {
-        let failed = |error| Refusal::Problem(Problem::Refused(error));
-        self.write_order(order.to_bytes()).map_err(failed)?;
-        self.page.ring(ORDERS_OFFSET).map_err(failed)?;
-        let number = self.head()?.orders;
-        self.page.ring(BELL_OFFSET).map_err(failed)?;
-        loop {
-            let head = self.head()?;
-            if head.done == number {
-                return if head.result == 0 {
-                    Ok(())
-                } else {
-                    Err(Refusal::No(head.result as i32))
-                };
-            }
-            if self.has_ended() {
-                return Err(Refusal::Problem(Problem::Ended));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.process.is_stopped() {
-                break;
-            }
-            self.page.sleep(DONE_OFFSET, head.done, left.min(LOOK_EVERY));
-        }
-        self.write_order([0; ORDER_BYTES]).map_err(failed)?;
-        let head = self.head()?;
-        match (head.begun == number, head.done == number) {
-            (_, true) if head.result == 0 => Ok(()),
-            (true, _) => Err(Refusal::Unfinished),
-            (false, _) => Err(Refusal::Problem(Problem::Silent)),
+        let receiver = Until { live: self, deadline };
+        let sent = sender::send(&self.file, &self.page, &receiver, &order);
+        match sent.map_err(|error| Refusal::Problem(Problem::Refused(error)))?.0 {
+            Sent::Done => Ok(()),
+            Sent::Refused(errno) => Err(Refusal::No(errno)),
+            Sent::Others => Err(Refusal::Others),
+            Sent::Unfinished => Err(Refusal::Unfinished),
+            Sent::Silent => Err(Refusal::Problem(Problem::Silent)),
+            Sent::Ended => Err(Refusal::Problem(Problem::Ended)),
+            Sent::OtherLayout => Err(Refusal::Problem(Problem::OtherLayout)),
         }
     }
+}
 
-    fn write_order(&self, order: [u8; ORDER_BYTES]) -> io::Result<()> {
-        self.file.write_all_at(&order, ORDER_OFFSET as u64)
+struct Until<'a> {
+    live: &'a Live,
+    deadline: Instant,
+}
+
+impl Receiver for Until<'_> {
+    fn has_ended(&self) -> bool {
+        self.live.has_ended()
     }
 
-    fn lock(&self, deadline: Instant) -> Result<(), Refusal> {
-        loop {
-            match self.file.try_lock() {
-                Ok(()) => return Ok(()),
-                Err(TryLockError::Error(error)) => return Err(Problem::Refused(error).into()),
-                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                    return Err(Refusal::Others);
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(WRITES_FOR),
-            }
-        }
+    fn is_stopped(&self) -> bool {
+        self.live.process.is_stopped()
+    }
+
+    fn patience(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Words for Page {
+    fn ring(&self, offset: usize) -> io::Result<()> {
+        Page::ring(self, offset)
+    }
+
+    fn sleep(&self, offset: usize, value: u32, longest: Duration) {
+        Page::sleep(self, offset, value, longest);
     }
 }

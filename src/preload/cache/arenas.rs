@@ -7,7 +7,7 @@
 //! same in those frees.
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, IdleMark, Mapping, Pool};
+use cachealloc_core::{Address, Allocator, Mapping, Pool};
 
 use crate::cache::departures::Departure;
 use crate::cache::{Mapped, Physical};
@@ -76,14 +76,16 @@ fn wait_for_frees(context: &Context) -> CuResult {
     }
 }
 
-/// Unmaps what is idle since the mark, and returns its bytes. The barriers of its frees must be
-/// complete.
-pub(crate) fn unmap_idle(context: &Context, mark: IdleMark) -> u64 {
+/// Unmaps what the core takes out, and returns its bytes. The barriers of its frees must be complete.
+pub(crate) fn unmap_idle(
+    context: &Context,
+    taken: impl FnOnce(&mut Allocator) -> Vec<Mapping>,
+) -> u64 {
     // Before the core chooses: no thread maps there until it is unmapped.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
-        let mappings = allocator.unmap_idle(mark);
+        let mappings = taken(&mut allocator);
         context.recorder.unmapped(&mut allocator, &mappings);
         let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
         (mappings, departure)

@@ -14,6 +14,7 @@ use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::limits;
 use crate::graphs::pool_life;
 use crate::lock::lock;
+use crate::neighbours::Plea;
 use crate::ordering::LEDGER;
 use crate::process::thread::{self, Thread};
 use crate::trim::release::Leaving;
@@ -43,11 +44,19 @@ pub(crate) fn miss_or_else(
     call: Call,
     rest: impl FnOnce() -> Option<u64>,
 ) -> CuResult<u64> {
-    let bytes = request.bytes();
+    let (bytes, again) = (request.bytes(), request.again());
     let mut result = thread::with(|thread| miss(thread, context, request, call));
     scavenger::cache_grew();
     if result == Err(CuError::OUT_OF_MEMORY) {
         result = rest().ok_or(CuError::OUT_OF_MEMORY);
+    }
+    let mut plea = Plea::default();
+    let may_ask = call.requester == Requester::Context && bytes <= limits::most(context);
+    while result == Err(CuError::OUT_OF_MEMORY)
+        && may_ask
+        && plea.is_heard(context.device, Some(bytes))
+    {
+        result = thread::with(|thread| miss(thread, context, again.again(), call));
     }
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.
     if result == Err(CuError::OUT_OF_MEMORY) && call.requester == Requester::Context {

@@ -9,6 +9,8 @@ use crate::driver::sys::{CuResult, Uuid};
 
 #[derive(Default)]
 pub(crate) struct Hardware {
+    /// Of the device. None: the driver does not say.
+    pub id: Option<Uuid>,
     /// As NVIDIA's tools write it. None: the driver does not say.
     pub uuid: Option<String>,
     /// Of the GPU that it is a part of (MIG).
@@ -34,6 +36,7 @@ impl Hardware {
         let code = api::device_get_pci_bus_id(&mut pci, PCI_BYTES_MAX as i32, device);
         let pci = CStr::from_bytes_until_nul(&pci).ok().filter(|_| code.is_ok());
         Hardware {
+            id: own,
             uuid: own.map(|uuid| text(if is_part { "MIG" } else { "GPU" }, &uuid)),
             whole_uuid: whole.filter(|_| is_part).map(|uuid| text("GPU", &uuid)),
             pci: pci.map(|pci| pci.to_string_lossy().into_owned()),

@@ -10,6 +10,7 @@ use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, pool_devices};
+use crate::neighbours::Plea;
 use crate::record::{HOST, capture};
 
 /// What a call asks for.
@@ -88,6 +89,14 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
 }
 
 impl Asked {
+    /// Whether other processes gave memory for what the driver has answered so: then it is asked again.
+    pub(crate) fn is_heard(&self, plea: &mut Plea, code: CuResult) -> bool {
+        let on_device = self.served.device != HOST && !matches!(self.kind, MemoryKind::Managed);
+        on_device
+            && code == Err(CuError::OUT_OF_MEMORY)
+            && plea.is_heard(self.served.device, Some(self.served.bytes))
+    }
+
     /// The driver has served more than the arguments said. False: more than the limit allows.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
@@ -115,11 +124,14 @@ impl Asked {
 /// Lets the driver serve linear memory by `call`; where that succeeds, `address` is known.
 pub(crate) fn serve(
     wanted: Wanted,
-    call: impl FnOnce() -> CuResult,
+    mut call: impl FnMut() -> CuResult,
     address: impl FnOnce() -> u64,
 ) -> CuResult {
     let asked = ask(wanted)?;
-    let code = call();
+    let (mut code, mut plea) = (call(), Plea::default());
+    while asked.as_ref().is_some_and(|asked| asked.is_heard(&mut plea, code)) {
+        code = call();
+    }
     if code.is_ok()
         && let Some(asked) = asked
     {

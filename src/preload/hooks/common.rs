@@ -8,9 +8,10 @@ use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
-use crate::functions::Function;
+use crate::functions::{Class, Function};
 use crate::hooks::{Real, beside};
 use crate::memory_hooks;
+use crate::neighbours::Plea;
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::process::{bypass, thread};
 use crate::statistics::counters::{self, Count};
@@ -147,13 +148,15 @@ fn last_word(
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
     let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), departures::arrivals());
-    for tries in 0..TRIES_MAX {
+    let may_not_repeat = || {
         let captures = || captures::any() && !thread::with(captures::is_beside);
-        let forbidden = captured == Captured::Perhaps && captures();
-        if forbidden && rule_holds(Rule::RetryNotInCapture) {
+        captured == Captured::Perhaps && captures() && rule_holds(Rule::RetryNotInCapture)
+    };
+    for tries in 0..TRIES_MAX {
+        if may_not_repeat() {
             break;
         }
-        if !made_room(function, &mut seen) && tries > 0 {
+        if !in_guard(function, || make_room(&mut seen)) && tries > 0 {
             break;
         }
         counters::count(Count::Retries);
@@ -162,7 +165,27 @@ fn last_word(
             break;
         }
     }
+    // Those of other classes say how much they ask for (`driver_memory/serving`), and the cache does.
+    let mut plea = (!matches!(function.class, Class::Record | Class::Own)).then(Plea::default);
+    while let Some(plea) = plea.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
+        let device = api::ctx_get_device().unwrap_or(0);
+        if may_not_repeat() || !in_guard(function, || plea.is_heard(device, None)) {
+            break;
+        }
+        code = real();
+    }
     code
+}
+
+/// Runs `body` in a guard of its own if the hook has none here.
+#[cold]
+pub(crate) fn in_guard(function: &'static Function, body: impl FnOnce() -> bool) -> bool {
+    if thread::with(|thread| thread.inside.get()) {
+        return body();
+    }
+    let mut answer = false;
+    beside(function, || answer = body());
+    answer
 }
 
 /// Notes a failed call. Whether its context is lost is checked when it matters.
@@ -179,19 +202,6 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
     let mut error = None;
     beside(function, || error = lookup::current().ok().and_then(sticky_error::of));
     error
-}
-
-/// As `make_room`, in a guard of its own if the hook has none here.
-#[cold]
-fn made_room(function: &'static Function, seen: &mut u64) -> bool {
-    if thread::with(|thread| thread.inside.get()) {
-        return make_room(seen);
-    }
-    let mut made = false;
-    beside(function, || {
-        made = make_room(seen);
-    });
-    made
 }
 
 /// Gives back what is free in every context of the current device, and waits for memory that other

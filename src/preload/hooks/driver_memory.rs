@@ -7,7 +7,8 @@ use crate::driver_memory::ending::{self, Ending};
 use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
 use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
-use crate::hooks::{array_bytes, beside};
+use crate::hooks::{array_bytes, beside, common};
+use crate::neighbours::Plea;
 use crate::process::bypass;
 use crate::record::{HOST, capture};
 
@@ -27,7 +28,7 @@ enum Call {
 pub(crate) fn around(
     function: &'static Function,
     words: &[usize],
-    real: impl FnOnce() -> CuResult,
+    mut real: impl FnMut() -> CuResult,
 ) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -39,9 +40,18 @@ pub(crate) fn around(
         Ok(None) => return real(),
         Err(error) => return Err(error),
     };
-    let mut code = real();
+    let (mut code, mut plea) = (real(), Plea::default());
+    while code.is_err() && common::in_guard(function, || is_heard(&call, &mut plea, code)) {
+        code = real();
+    }
     beside(function, || code = end(call, words, code));
     code
+}
+
+/// Whether other processes gave memory for what the driver has refused.
+fn is_heard(call: &Call, plea: &mut Plea, code: CuResult) -> bool {
+    let (Call::Makes(asked) | Call::MakesPitched(asked)) = call else { return false };
+    asked.as_ref().is_some_and(|asked| asked.is_heard(plea, code))
 }
 
 /// None: it does nothing to the memory that we keep. Fails if the limit forbids it.

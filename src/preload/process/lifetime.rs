@@ -16,6 +16,7 @@ use crate::process::patience::Patience;
 use crate::process::{self, bypass, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
+use crate::trim::gifts;
 use crate::{c_library, clock, config, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -53,6 +54,7 @@ pub(crate) fn started(expect_signals: fn()) {
     live::serve(live::Service {
         report: |sites| report::json(Patience::GivesUp, sites),
         obey: orders::obey,
+        offer: gifts::offer,
     });
     lookup::when_first_seen(context_seen);
 }

@@ -38,6 +38,8 @@ counters! {
         RefusedByLimit = "requests refused because of the limit",
         AsyncNative = "stream-ordered requests left to the driver",
         BlocksExported = "blocks exported to other processes",
+        NeighboursAsked = "requests for which other processes gave memory",
+        Gifts = "gifts of memory to other processes",
         BlocksImported = "blocks imported from other processes",
     }
 }

@@ -28,10 +28,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
-    ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner,
-    RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET, name,
+    ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
+    NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
+    name,
 };
 
 use crate::clock::now_ns;
@@ -39,7 +40,7 @@ use crate::preserved::preserving_thread_state;
 use crate::process::own_thread;
 use crate::{config, filter, identity, log};
 
-const FOLDER: &str = "/dev/shm";
+pub(crate) const FOLDER: &str = "/dev/shm";
 /// Files of other processes that are checked when ours is created.
 const OTHERS_MAX: usize = 1000;
 
@@ -77,6 +78,8 @@ pub(crate) struct Service {
     pub report: fn(bool) -> String,
     /// Carries an order out. Returns 0 or an `errno`.
     pub obey: fn(Option<Order>) -> u32,
+    /// What could be given of a GPU.
+    pub offer: fn(GpuId) -> Offer,
 }
 
 static SERVICE: OnceLock<Service> = OnceLock::new();
@@ -108,7 +111,12 @@ impl Live {
                 |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
             word(BEGUN_OFFSET, number)?;
             let head = read_head(&file)?.ok_or(io::ErrorKind::InvalidData)?;
-            word(RESULT_OFFSET, (service.obey)(Order::from_bytes(&head.order)))?;
+            let order = Order::from_bytes(&head.order);
+            if let Some(Order::Offer { gpu }) = order {
+                let offer = (service.offer)(gpu);
+                file.write_all_at(&offer.to_bytes(), OFFERED_OFFSET as u64)?;
+            }
+            word(RESULT_OFFSET, (service.obey)(order))?;
             word(DONE_OFFSET, number)
         });
         match obeyed {
@@ -214,21 +222,35 @@ pub(crate) fn ring() {
         return;
     }
     let bell = page.wrapping_add(BELL_OFFSET);
-    // SAFETY: the kernel adds 1 to the word and wakes threads that sleep on it; if it cannot, it returns an error.
-    let ring =
-        || unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAKE_OP, 1, 0, bell, ADD_1) };
-    if ring() == -1
+    if !add_1(bell)
         && let Some(path) = PATH.get()
     {
         // The file was truncated, and the writer sleeps on a word beyond its end.
         // SAFETY: a C string.
         unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
-        ring();
+        add_1(bell);
     }
 }
 
-/// Adds 1 to the second word, and wakes no waiter for it.
-const ADD_1: u32 = 1 << 28 | 1 << 12;
+/// Another process got what it ordered, as far as there was any.
+pub(crate) fn gave() {
+    let page = PAGE.load(Ordering::SeqCst);
+    if !page.is_null() {
+        add_1(page.wrapping_add(GIFTS_OFFSET));
+    }
+}
+
+/// Adds 1 to a word of a mapped head and wakes all that sleep on it. False: the kernel cannot, because the file
+/// was truncated.
+pub(crate) fn add_1(word: *mut u8) -> bool {
+    /// What is done to the second word, which is the same one; no waiter is woken for that.
+    const ADD_1: u32 = 1 << 28 | 1 << 12;
+    let all = i32::MAX;
+    // SAFETY: the kernel changes the word, or returns an error.
+    let code =
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, all, 0, word, ADD_1) };
+    code != -1
+}
 
 fn wake(offset: usize) {
     let word = PAGE.load(Ordering::SeqCst).wrapping_add(offset);
@@ -261,10 +283,10 @@ fn create(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn map(file: &File) -> io::Result<*mut u8> {
+/// Maps the head of a file, for the kernel only.
+pub(crate) fn map(file: &File) -> io::Result<*mut u8> {
     use std::os::fd::AsRawFd;
-    // SAFETY: a new mapping at an address of the kernel's choice; it lives for ever, and nothing of
-    // ours looks into it.
+    // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours looks into it.
     let mapped = unsafe {
         libc::mmap(
             null_mut(),

@@ -10,7 +10,7 @@ use crate::driver_memory::limits;
 use crate::process::bypass;
 use crate::process::patience::Patience;
 use crate::snapshots::recording;
-use crate::trim::scavenger;
+use crate::trim::{gifts, scavenger};
 use crate::{contexts, heap};
 
 /// Carries an order out, or returns the `errno` of the reason. None: the bytes were no order.
@@ -35,6 +35,9 @@ fn carry_out(order: Order) -> Result<(), i32> {
             scavenger::trim(device)
         }
         Order::Measure => scavenger::measure(),
+        // The answer is all that it asks for.
+        Order::Offer { .. } => Ok(()),
+        Order::Give { gpu, mebibytes } => gifts::order(gpu, mebibytes),
         Order::Limit { device, bytes } => {
             known(device)?;
             limits::set_by_order(device, bytes)

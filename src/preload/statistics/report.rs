@@ -73,7 +73,7 @@ fn take(patience: Patience, sites: bool) -> Report {
 fn gpus() -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
     for context in contexts::every() {
-        let Hardware { uuid, whole_uuid, pci } = &context.hardware;
+        let Hardware { uuid, whole_uuid, pci, .. } = &context.hardware;
         if gpus.iter().all(|gpu| gpu.device != context.device) {
             gpus.push(Gpu {
                 device: context.device,

@@ -45,6 +45,8 @@ counters! {
         Observer = "export or peer access after a free",
         /// Memory had to be back at the driver before an allocation could continue.
         Release = "allocation: memory being returned",
+        /// Other processes give memory back.
+        Neighbours = "allocation: memory of other processes",
         /// The driver says in its own time which graphs are gone.
         Notes = "allocation: notes of graphs",
         /// Natively the free of this memory would have waited (mode `relaxed`).

@@ -50,6 +50,15 @@ pub(crate) struct Trim {
     pub bytes: u64,
 }
 
+/// What goes back of the memory that is idle since a mark.
+#[derive(Clone, Copy)]
+enum Goes {
+    /// What nothing asks for: the caller knows how long that has to be.
+    Idle,
+    /// So many bytes of it, on demand.
+    Unused(u64),
+}
+
 /// One visit to a context: returns what is due.
 pub(crate) fn pass(context: &'static Context) {
     let mut pass = lock(&context.idle.pass);
@@ -96,6 +105,17 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
     Trim { is_done, bytes: bytes.unwrap_or(0) }
 }
 
+/// Gives another process so many bytes, as far as all work with them is over, and returns how many. During a capture
+/// as well: that process lacks them.
+pub(crate) fn give(context: &'static Context, wanted_bytes: u64) -> u64 {
+    let mut pass = lock(&context.idle.pass);
+    if context.is_dead() || context.idle.is_held_off() || !lookup::is_certain(context) {
+        return 0;
+    }
+    let given = api::relaxed(|| context.enter(|| Ok(pass.give(context, wanted_bytes))));
+    given.unwrap_or(0)
+}
+
 impl Pass {
     /// Takes a mark. False: nothing can be idle.
     fn note(&mut self, context: &Context) -> bool {
@@ -129,7 +149,7 @@ impl Pass {
         self.note_complete();
         let due = self.due.zip(self.complete).map(|(due, complete)| due.min(complete));
         let Some(mark) = due.filter(|_| self.has_stream()) else { return };
-        let bytes = self.give_back_idle(context, mark, Allocator::release_idle);
+        let bytes = self.give_back_idle(context, mark, Goes::Idle);
         if bytes > 0 {
             log::info(format_args!("returned {} of unused memory to the driver", Bytes(bytes)));
         }
@@ -147,7 +167,29 @@ impl Pass {
         if self.complete < Some(mark) || !self.has_stream() {
             return None;
         }
-        Some(self.give_back_idle(context, mark, Allocator::release_unused))
+        Some(self.give_back_idle(context, mark, Goes::Unused(u64::MAX)))
+    }
+
+    /// Gives so many bytes to another process, as far as all work with them is over by now, and returns how many. Call
+    /// with the context current.
+    fn give(&mut self, context: &'static Context, wanted_bytes: u64) -> u64 {
+        context.release_streams.collect();
+        let mut given_bytes = self.give_complete(context, wanted_bytes);
+        if given_bytes < wanted_bytes {
+            // What has become free since the last pass.
+            stream_frees::query(context);
+            blocks::empty_lists(context);
+            let mark = lock(&context.allocator).idle_mark();
+            self.expect_complete(context, mark);
+            given_bytes += self.give_complete(context, wanted_bytes - given_bytes);
+        }
+        given_bytes
+    }
+
+    fn give_complete(&mut self, context: &Context, wanted_bytes: u64) -> u64 {
+        self.note_complete();
+        let Some(mark) = self.complete.filter(|_| self.has_stream()) else { return 0 };
+        self.give_back_idle(context, mark, Goes::Unused(wanted_bytes))
     }
 
     /// None: some of the memory is freed but not yet reusable.
@@ -172,14 +214,12 @@ impl Pass {
     }
 
     /// Gives back what is idle since this mark, which is complete. Call with the context current.
-    fn give_back_idle(
-        &mut self,
-        context: &Context,
-        mark: IdleMark,
-        taken: fn(&mut Allocator, IdleMark) -> Vec<Segment>,
-    ) -> u64 {
+    fn give_back_idle(&mut self, context: &Context, mark: IdleMark, goes: Goes) -> u64 {
         let mut allocator = lock(&context.allocator);
-        let segments = taken(&mut allocator, mark);
+        let segments = match goes {
+            Goes::Idle => allocator.release_idle(mark),
+            Goes::Unused(bytes) => allocator.release_unused(mark, bytes),
+        };
         let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
         context.recorder.segments_released(&mut allocator, &segments);
         drop(allocator);
@@ -188,7 +228,11 @@ impl Pass {
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);
         drop(departure);
-        bytes + arenas::unmap_idle(context, mark)
+        let unmapped = |allocator: &mut Allocator| match goes {
+            Goes::Idle => allocator.unmap_idle(mark),
+            Goes::Unused(wanted) => allocator.unmap_unused(mark, wanted.saturating_sub(bytes)),
+        };
+        bytes + arenas::unmap_idle(context, unmapped)
     }
 
     fn note_complete(&mut self) {

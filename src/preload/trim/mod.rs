@@ -1,5 +1,6 @@
 //! Returns memory to the driver. Here: what every context keeps for that.
 
+pub(crate) mod gifts;
 pub(crate) mod idle;
 pub(crate) mod release;
 pub(crate) mod scavenger;

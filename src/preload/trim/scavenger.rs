@@ -1,5 +1,5 @@
-//! The scavenger: a thread of ours that checks every second for idle memory (`idle.rs`), and returns
-//! what another process requests (`cachealloc trim`), and asks the driver what an account needs (`measured`).
+//! The scavenger: a thread of ours that checks every second for idle memory (`idle.rs`), returns what another process
+//! requests (`cachealloc trim`) or lacks (`gifts`), and asks the driver what an account needs (`measured`).
 //!
 //! It starts with the first such request, or when the process has reserved enough to be worth a thread,
 //! and sleeps without waking while there is less. Only a miss, which asks the driver anyway, checks
@@ -27,7 +27,7 @@ use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::own_thread::{self, Body};
 use crate::process::silence;
-use crate::trim::idle;
+use crate::trim::{gifts, idle};
 use crate::{config, identity, log};
 
 /// A second in the options is one pass.
@@ -114,7 +114,7 @@ pub(crate) fn measures() -> Measures {
 }
 
 /// Wakes the thread, which begins if there is none.
-fn go() -> Result<(), i32> {
+pub(super) fn go() -> Result<(), i32> {
     let new = STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     if new || !RUNS.load(Ordering::SeqCst) {
         begin();
@@ -162,6 +162,11 @@ fn begin() {
     }
 }
 
+/// Whether other processes get what is free here.
+pub(super) fn may_give() -> bool {
+    bypass::is_caching() && is_wanted() && table::has(id::cuMemFreeAsync)
+}
+
 /// Chunks are reserved in order to be kept.
 fn is_wanted() -> bool {
     let config = config::get();
@@ -191,6 +196,11 @@ fn work() {
             } else {
                 own_thread::wait(&BELL, rung, Some(MEASURE_AGAIN));
             }
+        } else if gifts::are_wanted() {
+            in_the_driver(|| {
+                gifts::give_next();
+                true
+            });
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);

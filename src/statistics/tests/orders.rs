@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cachealloc_options::{Record, StackContext, StackKind};
 use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
-use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Owner, start_of};
+use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Offer, Owner, start_of};
 use cachealloc_statistics::{ContextReport, Holder, Report, Timed, text};
 
 const HEAD: Head = Head {
@@ -21,6 +21,8 @@ const HEAD: Head = Head {
     done: 13,
     result: 14,
     order: [15; ORDER_BYTES],
+    offered: Offer { free_mebibytes: 16, idle_mebibytes: 17 },
+    gifts: 18,
 };
 
 #[test]
@@ -38,7 +40,8 @@ fn a_head_is_read_as_it_was_written() {
     assert_eq!(numbers(32, 48, 4), [4, 5, 6, 7]);
     assert_eq!(numbers(48, 64, 8), [8 << 40, 9 << 40]);
     assert_eq!(numbers(64, 88, 4), [10, 11, 12, 13, 14, 0]);
-    assert_eq!(numbers(88, HEAD_BYTES, 1)[23..25], [15, 0]);
+    assert_eq!(numbers(88, 112, 1), [15; ORDER_BYTES]);
+    assert_eq!(numbers(112, HEAD_BYTES, 4), [16, 17, 18, 0]);
 }
 
 #[test]
@@ -78,6 +81,8 @@ fn an_order_is_read_as_it_was_written() {
         Order::Limit { device: Some(0), bytes: Some(1) },
         Order::Limit { device: None, bytes: None },
         Order::Measure,
+        Order::Offer { gpu: *b"a simulated GPU." },
+        Order::Give { gpu: [255; 16], mebibytes: 1 << 20 },
     ] {
         assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
         for at in 0..ORDER_BYTES {

@@ -34,7 +34,7 @@ const MODULE: i64 = 14;
 const PACE: (&str, &str) = ("CACHEALLOC_PASS_MS", "100000");
 
 fn program(way: &str) -> Run {
-    let run = Run::c("account.c").arg(way).env("SIM_CONTEXT_MB", "40");
+    let run = Run::c("account.c").arg(way).env("SIM_CONTEXT_MB", "40").env("SIM_MACHINE", "0");
     run.env("SIM_MODULE_MB", MODULE.to_string())
 }
 

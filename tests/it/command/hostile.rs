@@ -43,7 +43,7 @@ def text():
     return json.dumps(said, ensure_ascii=False).encode()
 def head(text):
     # Answered for ever, and never being written.
-    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 3, os.getpid(), start, namespace,
+    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 4, os.getpid(), start, namespace,
         0, 0, 1 << 30, 2, len(text), 0, 0).ljust(128, b'\0')
 def write():
     with open(path, 'r+b') as file:

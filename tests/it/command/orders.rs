@@ -315,7 +315,7 @@ fn what_is_no_order_is_refused() {
     for (number, (record, errno)) in [
         ([0xff; 24], einval),
         ([0; 24], einval),
-        (record(5, -1, 1, [0; 4]), einval),
+        (record(7, -1, 1, [0; 4]), einval),
         (record(1, -1, 1000, [3, 0, 0, 0]), einval),
         (record(1, -1, 1000, [2, 4, 0, 0]), einval),
         (record(1, -1, 1000, [2, 3, 3, 0]), einval),

@@ -1,0 +1,125 @@
+//! The user's other processes under the library, asked for memory that a request lacks.
+//!
+//! Note [Neighbours]. Natively memory is the device's as soon as it is freed, and any process may have it. Under the
+//! library what a process has freed lies in its cache, for a while. So a request that is about to fail, because the
+//! device has no memory and neither does our own cache, asks the user's other processes, by the files in which they
+//! answer requests for their statistics. It asks twice. First each process says what it could give. If all together is
+//! not enough, the request fails and no process has lost anything: programs measure free memory by requests that fail.
+//! Otherwise each is told what to give, first what it has not used for a while; it gives what has been unused for
+//! longest.
+//!
+//! The threads that answer and give are ours (`trim/gifts.rs`): they take no lock that a sender holds, and wait for
+//! nothing that a program does. So two processes that ask each other at the same time both get an answer. A sender
+//! waits for a bounded time, without a lock that a thread of ours wants. Two processes that need each other's memory in
+//! turn take it from one another; each request asks a bounded number of times.
+
+use std::time::Duration;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::orders::GpuId;
+use cachealloc_statistics::shares::shares;
+
+use crate::clock::Instant;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::hardware::Hardware;
+use crate::driver_memory::limits;
+use crate::preserved::preserving_thread_state;
+use crate::process::bypass;
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::{self, Wait};
+use crate::{config, filter, identity};
+
+mod pages;
+
+use pages::Neighbour;
+
+/// For one request, all rounds together.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Others may take what was given for this request.
+const ROUNDS_MAX: u32 = 8;
+/// The driver's page.
+const PAGE_BYTES: u64 = 2 << 20;
+/// What is asked for besides where so much was not enough, doubled with each round.
+const MORE_BYTES: u64 = 64 << 20;
+
+/// One request that would fail.
+#[derive(Default)]
+pub(crate) struct Plea {
+    begun: Option<Instant>,
+    rounds: u32,
+}
+
+impl Plea {
+    /// Asks for memory of the device for a request of so many bytes; None: it is not known how many. False: there is no
+    /// more, and the request fails. Call without a lock that a thread of ours may want.
+    #[cold]
+    pub(crate) fn is_heard(&mut self, device: i32, bytes: Option<u64>) -> bool {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
+        if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
+            return false;
+        }
+        let neighbours = preserving_thread_state(Neighbour::all);
+        if neighbours.is_empty() {
+            return false;
+        }
+        let context = contexts::all().find(|context| context.device == device);
+        let gpu = context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id);
+        let Some(gpu) = gpu else { return false };
+        let more_bytes = match self.rounds {
+            0 if bytes.is_some() => 0,
+            rounds => MORE_BYTES << rounds,
+        };
+        self.rounds += 1;
+        // Without a context of ours it is not known what is free, and all of it may be missing.
+        let lacks_bytes = bytes.map(|it| context.map_or(it, |context| lack(context, it)));
+        if lacks_bytes == Some(0) && more_bytes == 0 {
+            return true; // it has come meanwhile
+        }
+        let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
+        let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
+        let ask = || wanted.ask(&neighbours, begun);
+        waits::timed(Wait::Neighbours, || preserving_thread_state(ask))
+    }
+}
+
+/// Not where the user wants no file of ours, or nothing of ours works.
+fn may_ask() -> bool {
+    let able = config::get().live && bypass::is_caching() && identity::is_ours();
+    able && !filter::is_new() && rule_holds(Rule::NeighboursAreAsked)
+}
+
+/// How much more the device must have for so many bytes.
+fn lack(context: &Context, bytes: u64) -> u64 {
+    let info = api::relaxed(|| context.enter(api::mem_get_info));
+    let free_bytes = info.map_or(0, |(free, _)| free as u64);
+    bytes.next_multiple_of(PAGE_BYTES).saturating_sub(free_bytes)
+}
+
+struct Wanted {
+    gpu: GpuId,
+    bytes: u64,
+    /// Less is of no use.
+    all: bool,
+}
+
+impl Wanted {
+    /// Returns whether any process gave something.
+    fn ask(&self, neighbours: &[Neighbour], begun: Instant) -> bool {
+        let left = || WAIT_MAX.saturating_sub(begun.elapsed());
+        let offers = neighbours.iter().map(|it| it.offers(self.gpu, &left).unwrap_or_default());
+        let offers: Vec<_> = offers.collect();
+        let shares = shares(&offers, self.bytes.div_ceil(1 << 20), self.all);
+        let orders = neighbours.iter().zip(shares).filter(|(_, mebibytes)| *mebibytes > 0);
+        // First all orders, so that all give at the same time.
+        let orders: Vec<_> = orders
+            .filter_map(|(it, mebibytes)| it.is_to_give(self.gpu, mebibytes, &left))
+            .collect();
+        orders.iter().for_each(|order| order.wait(&left));
+        if !orders.is_empty() {
+            counters::count(Count::NeighboursAsked);
+        }
+        !orders.is_empty()
+    }
+}

@@ -1,0 +1,140 @@
+//! Another process of the user's under the library, by its file (`cachealloc_statistics::page`).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use cachealloc_statistics::orders::{GpuId, Order};
+use cachealloc_statistics::page::{GIFTS_OFFSET, HEAD_BYTES, NAME_BEGIN, Offer, Owner};
+use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
+
+use crate::clock::Instant;
+use crate::identity;
+use crate::process::own_thread;
+use crate::statistics::live;
+
+/// A process that is stopped, or writes a snapshot, is not waited for.
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(50);
+/// Files that are looked at.
+const OTHERS_MAX: usize = 1000;
+
+pub(super) struct Neighbour {
+    file: File,
+    head: Mapped,
+}
+
+/// The head of its file, for the kernel only: the file may be truncated.
+struct Mapped(*mut u8);
+
+/// What was ordered to be given.
+pub(super) struct Given<'a> {
+    head: &'a Mapped,
+    /// Gifts before.
+    gifts: u32,
+    file: &'a File,
+}
+
+impl Neighbour {
+    /// Those that seem to live. Processes of another namespace cannot be judged: one that is gone does not answer.
+    pub(super) fn all() -> Vec<Neighbour> {
+        let Ok(folder) = std::fs::read_dir(live::FOLDER) else { return Vec::new() };
+        let Ok(own) = identity::owner_of("self") else { return Vec::new() };
+        // SAFETY: asks the kernel for a number.
+        let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
+        let entries = folder.flatten();
+        let of_user = entries.filter(|it| it.file_name().as_bytes().starts_with(begin.as_bytes()));
+        of_user.take(OTHERS_MAX).filter_map(|entry| Neighbour::at(&entry.path(), &own)).collect()
+    }
+
+    fn at(path: &Path, own: &Owner) -> Option<Neighbour> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true);
+        let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+        let owner = sender::head(&file).ok()??.owner;
+        let is_own = owner.process_id == std::process::id() && owner.namespace == own.namespace;
+        // `/proc` may belong to another namespace, with other numbers.
+        let is_judged = own.process_id == std::process::id() && owner.namespace == own.namespace;
+        if is_own || is_judged && identity::is_gone(&owner) {
+            return None;
+        }
+        let head = Mapped(live::map(&file).ok()?);
+        Some(Neighbour { file, head })
+    }
+
+    /// What it could give. None: it does not say.
+    pub(super) fn offers(&self, gpu: GpuId, left: &dyn Fn() -> Duration) -> Option<Offer> {
+        let receiver = Patient { begun: Instant::now(), left };
+        match sender::send(&self.file, &self.head, &receiver, &Order::Offer { gpu }).ok()? {
+            (Sent::Done, Some(head)) => Some(head.offered),
+            _ => None,
+        }
+    }
+
+    /// Orders it to give so much. None: it does not.
+    pub(super) fn is_to_give(
+        &self,
+        gpu: GpuId,
+        mebibytes: u32,
+        left: &dyn Fn() -> Duration,
+    ) -> Option<Given<'_>> {
+        let receiver = Patient { begun: Instant::now(), left };
+        let gifts = sender::head(&self.file).ok()??.gifts;
+        let order = Order::Give { gpu, mebibytes };
+        match sender::send(&self.file, &self.head, &receiver, &order).ok()? {
+            (Sent::Done, _) => Some(Given { head: &self.head, gifts, file: &self.file }),
+            _ => None,
+        }
+    }
+}
+
+impl Given<'_> {
+    /// Waits until the process has given what it could.
+    pub(super) fn wait(&self, left: &dyn Fn() -> Duration) {
+        let made = || sender::head(self.file).ok().flatten().map_or(0, |head| head.gifts);
+        while made() == self.gifts && !left().is_zero() {
+            self.head.sleep(GIFTS_OFFSET, self.gifts, left());
+        }
+    }
+}
+
+struct Patient<'a> {
+    begun: Instant,
+    left: &'a dyn Fn() -> Duration,
+}
+
+impl Receiver for Patient<'_> {
+    fn has_ended(&self) -> bool {
+        false // patience ends soon
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    fn patience(&self) -> Duration {
+        ANSWER_WAIT_MAX.saturating_sub(self.begun.elapsed()).min((self.left)())
+    }
+}
+
+impl Words for Mapped {
+    fn ring(&self, offset: usize) -> io::Result<()> {
+        let word = self.0.wrapping_add(offset);
+        if live::add_1(word) { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn sleep(&self, offset: usize, value: u32, longest: Duration) {
+        let (word, time) = (self.0.wrapping_add(offset), own_thread::timespec(longest));
+        // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, value, &time) };
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing refers to any longer.
+        unsafe { libc::munmap(self.0.cast(), HEAD_BYTES) };
+    }
+}

@@ -1,0 +1,89 @@
+//! Memory for the user's other processes that lack it (`neighbours` asks for them, in those processes). The writer's
+//! thread answers what could be given and takes an order to give it; the scavenger's thread gives it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use cachealloc_statistics::orders::GpuId;
+use cachealloc_statistics::page::Offer;
+use cachealloc_text::Bytes;
+
+use crate::cache::blocks;
+use crate::clock::Instant;
+use crate::contexts::{self, Context};
+use crate::lock::lock;
+use crate::log;
+use crate::process::own_thread;
+use crate::process::patience::Patience;
+use crate::statistics::counters::{self, Count};
+use crate::statistics::live;
+use crate::trim::{idle, scavenger};
+
+/// Work that still uses the memory is waited for no longer: natively it would keep the memory as well.
+const WORK_WAIT_MAX: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Ordered and not given yet.
+static WANTED: Mutex<Vec<Gift>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy)]
+struct Gift {
+    gpu: GpuId,
+    bytes: u64,
+}
+
+/// What could be given of a GPU. Nothing is asked of the driver.
+pub(crate) fn offer(gpu: GpuId) -> Offer {
+    let (mut free_bytes, mut idle_bytes) = (0, 0);
+    for context in on(gpu).filter(|_| scavenger::may_give()) {
+        let Some(mut allocator) = Patience::GivesUp.lock(&context.allocator) else { continue };
+        // The core counts what lies in lists as in use, and with it the segment around.
+        blocks::take_back_all(context, &mut allocator);
+        free_bytes += allocator.free_bytes();
+        idle_bytes += allocator.unused_bytes();
+    }
+    let mebibytes = |bytes: u64| (bytes >> 20) as u32;
+    Offer { free_mebibytes: mebibytes(free_bytes), idle_mebibytes: mebibytes(idle_bytes) }
+}
+
+/// Has the scavenger give so much of a GPU. Waits for nothing.
+pub(crate) fn order(gpu: GpuId, mebibytes: u32) -> Result<(), i32> {
+    if !scavenger::may_give() {
+        return Err(libc::EPERM);
+    }
+    lock(&WANTED).push(Gift { gpu, bytes: u64::from(mebibytes) << 20 });
+    scavenger::go()
+}
+
+pub(super) fn are_wanted() -> bool {
+    !lock(&WANTED).is_empty()
+}
+
+/// Gives what was ordered first. For the scavenger's thread.
+pub(super) fn give_next() {
+    let next = {
+        let mut wanted = lock(&WANTED);
+        (!wanted.is_empty()).then(|| wanted.remove(0))
+    };
+    let Some(gift) = next else { return };
+    let begun = Instant::now();
+    let mut left_bytes = gift.bytes;
+    loop {
+        for context in on(gift.gpu) {
+            left_bytes -= idle::give(context, left_bytes).min(left_bytes);
+        }
+        let over = begun.elapsed() >= WORK_WAIT_MAX || scavenger::is_stopped();
+        if left_bytes == 0 || over {
+            break;
+        }
+        own_thread::sleep(LOOK_EVERY);
+    }
+    counters::count(Count::Gifts);
+    let given_bytes = gift.bytes - left_bytes;
+    log::info(format_args!("gave {} to another process that lacked memory", Bytes(given_bytes)));
+    live::gave();
+}
+
+fn on(gpu: GpuId) -> impl Iterator<Item = &'static Context> {
+    contexts::all().filter(move |context| context.hardware.id == Some(gpu))
+}

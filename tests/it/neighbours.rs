@@ -1,0 +1,446 @@
+//! A request that is about to fail asks the user's other processes for memory (`preload/neighbours`). Several processes
+//! share a simulated device; this test tells each what to do, one after the other, and so knows what is free natively.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use cachealloc_core::rules::Rule;
+use cachealloc_tests::dice::Dice;
+use cachealloc_tests::{Run, scratch_file};
+
+/// Nothing goes back by itself while a test runs.
+const KEEPS: &str = "idle_release_s:3600";
+const EXPANDABLE: &str = "idle_release_s:3600,expandable_segments:true";
+const DEVICE_MIB: u64 = 1024;
+const OUT_OF_MEMORY: i32 = 2;
+
+/// Processes on one device of 1 GiB.
+struct House {
+    /// Where the simulation counts, and what it found.
+    device: PathBuf,
+    reports: PathBuf,
+    program: Run,
+}
+
+struct Process {
+    child: Child,
+    told: ChildStdin,
+    says: BufReader<ChildStdout>,
+    /// What the driver has given it, by its own file.
+    pages: PathBuf,
+    blocks_count: usize,
+}
+
+impl House {
+    fn new() -> House {
+        let (device, reports) = (scratch_file("house"), scratch_file("reports"));
+        std::fs::create_dir_all(&reports).expect("target/ is writable");
+        let program = Run::program(env!("CARGO_BIN_EXE_neighbours")).env("SIM_SHARED", &device);
+        House { device, reports, program: program.env("CACHEALLOC_PASS_MS", "20") }
+    }
+
+    fn process(&self, conf: &str) -> Process {
+        self.process_with(conf, |run| run)
+    }
+
+    fn process_with(&self, conf: &str, more: impl FnOnce(Run) -> Run) -> Process {
+        let number = std::fs::read_dir(&self.reports).expect("it was made").count();
+        let report = self.reports.join(number.to_string());
+        std::fs::write(&report, "").expect("target/ is writable");
+        let run = more(self.program.clone().conf(conf).env("SIM_REPORT", report));
+        let mut command = run.plain_command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let told = child.stdin.take().expect("a pipe");
+        let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        says.read_line(&mut line).expect("it says something");
+        assert_eq!(line, "ready\n");
+        let pages = self.device.join(format!("{}.0", child.id()));
+        Process { child, told, says, pages, blocks_count: 0 }
+    }
+
+    /// What the simulation found in any of them.
+    #[track_caller]
+    fn ends_clean(self) {
+        for report in std::fs::read_dir(&self.reports).expect("it was made") {
+            let text = std::fs::read_to_string(report.expect("an entry").path()).expect("a report");
+            let problem = text.lines().find(|line| {
+                line.starts_with("problem") || line.starts_with("races ") && *line != "races 0"
+            });
+            assert_eq!(problem, None, "{text}");
+        }
+        std::fs::remove_dir_all(self.reports).expect("it was made");
+        std::fs::remove_dir_all(self.device).expect("it was made");
+    }
+}
+
+impl Process {
+    fn tell(&mut self, line: &str) {
+        writeln!(self.told, "{line}").expect("it reads");
+    }
+
+    fn answer(&mut self) -> i32 {
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("it answers");
+        line.trim().parse().expect("a code")
+    }
+
+    fn does(&mut self, line: &str) -> i32 {
+        self.tell(line);
+        self.answer()
+    }
+
+    /// Makes a block and returns its number.
+    #[track_caller]
+    fn takes(&mut self, line: &str) -> usize {
+        assert_eq!(self.does(line), 0, "{line}");
+        self.blocks_count += 1;
+        self.blocks_count - 1
+    }
+
+    #[track_caller]
+    fn frees(&mut self, block: usize) {
+        assert_eq!(self.does(&format!("free {block}")), 0);
+    }
+
+    /// Takes so much in parts, frees it, and has it in its cache.
+    fn caches(&mut self, mib: usize, part_mib: usize) {
+        let blocks: Vec<usize> =
+            (0..mib / part_mib).map(|_| self.takes(&format!("alloc {part_mib}"))).collect();
+        blocks.into_iter().for_each(|block| self.frees(block));
+    }
+
+    fn has_mib(&self) -> u64 {
+        let text = std::fs::read_to_string(&self.pages).expect("the simulation writes it");
+        2 * text.parse::<u64>().expect("a number")
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    #[track_caller]
+    fn ends(mut self) {
+        drop(self.told);
+        assert!(self.child.wait().expect("it ends").success());
+    }
+
+    fn dies(mut self) {
+        self.signal(libc::SIGKILL);
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// Rests until what is free there was not used in a pass.
+fn a_while() {
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+#[test]
+fn a_neighbour_gives_what_it_has_freed() {
+    for conf in [KEEPS, EXPANDABLE] {
+        for part_mib in [900, 100, 20, 2] {
+            let house = House::new();
+            let (mut first, mut second) = (house.process(conf), house.process(conf));
+            first.caches(900, part_mib);
+            second.takes("alloc 600");
+            // It is a program like any other.
+            first.takes("alloc 100");
+            first.ends();
+            second.ends();
+            house.ends_clean();
+        }
+    }
+}
+
+/// Requests of every kind.
+#[test]
+fn every_kind_of_memory_comes() {
+    for kind in ["alloc", "async", "pitch", "create", "array", "pool"] {
+        let house = House::new();
+        let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+        first.caches(900, 20);
+        second.takes(&format!("{kind} 600"));
+        first.ends();
+        second.ends();
+        house.ends_clean();
+    }
+}
+
+/// So does what tells no size, as the memory of a context.
+#[test]
+fn what_tells_no_size_comes_too() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    second.takes("alloc 100");
+    first.caches(916, 4);
+    assert_eq!(first.does("alloc 1"), 0);
+    assert_eq!(second.does("context"), 0);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
+#[test]
+fn what_is_not_asked_for_stays() {
+    for (conf, more_mib) in [(KEEPS, 100), (EXPANDABLE, 2)] {
+        let house = House::new();
+        let (mut idle, mut busy) = (house.process(conf), house.process(conf));
+        idle.caches(400, 100);
+        a_while();
+        busy.caches(400, 100);
+        let (idle_mib, busy_mib) = (idle.has_mib(), busy.has_mib());
+        let mut third = house.process(conf);
+        let free_mib = DEVICE_MIB - idle_mib - busy_mib - third.has_mib();
+        third.takes(&format!("alloc {}", free_mib + 150));
+        let given_mib = idle_mib - idle.has_mib();
+        assert!((150..150 + more_mib).contains(&given_mib), "{given_mib} for 150, {conf}");
+        assert_eq!(busy.has_mib(), busy_mib, "what was just used stays");
+        // Of the second one only what the first one lacks.
+        third.takes("alloc 400");
+        assert!(busy.has_mib() < busy_mib);
+        [idle, busy, third].into_iter().for_each(Process::ends);
+        house.ends_clean();
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_served_takes_nothing() {
+    for conf in [KEEPS, EXPANDABLE] {
+        let house = House::new();
+        let (mut first, mut second) = (house.process(conf), house.process(conf));
+        first.takes("alloc 200");
+        first.caches(400, 100);
+        let before = first.has_mib();
+        for kind in ["alloc", "async", "create"] {
+            assert_eq!(second.does(&format!("{kind} 900")), OUT_OF_MEMORY);
+            assert_eq!(second.does(&format!("{kind} 2000")), OUT_OF_MEMORY);
+        }
+        assert_eq!(first.has_mib(), before);
+        first.ends();
+        second.ends();
+        house.ends_clean();
+    }
+}
+
+#[test]
+fn nothing_is_given_where_the_user_does_not_want_it() {
+    let kept = |giver: &str, asker: &str| {
+        let house = House::new();
+        let (mut first, mut second) = (house.process(giver), house.process(asker));
+        first.caches(800, 100);
+        assert_eq!(second.does("alloc 600"), OUT_OF_MEMORY, "{giver}; {asker}");
+        first.ends();
+        second.ends();
+        house.ends_clean();
+    };
+    kept("idle_release_s:off", "");
+    kept("strategy:pre_allocate,idle_release_s:off", "");
+    kept(&format!("{KEEPS},live:false"), "");
+    kept(KEEPS, "live:false");
+    kept(KEEPS, "gpu_memory_limit_mb:500,log:quiet");
+}
+
+#[test]
+fn without_the_rule_it_fails() {
+    let house = House::new();
+    let broken = |run: Run| run.env("CACHEALLOC_BREAK", Rule::NeighboursAreAsked.name());
+    let (mut first, mut second) = (house.process(KEEPS), house.process_with(KEEPS, broken));
+    first.caches(900, 100);
+    assert_eq!(second.does("alloc 600"), OUT_OF_MEMORY);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
+/// Natively the free would have waited for the kernel.
+#[test]
+fn memory_that_a_kernel_writes_is_not_given() {
+    let run = |broken: Option<Rule>| {
+        let house = House::new();
+        let breaks = |run: Run| match broken {
+            Some(rule) => run.env("CACHEALLOC_BREAK", rule.name()),
+            None => run,
+        };
+        let (mut first, mut second) = (house.process_with(KEEPS, breaks), house.process(KEEPS));
+        let block = first.takes("alloc 800");
+        assert_eq!(first.does(&format!("late {block}")), 0);
+        first.frees(block);
+        let code = second.does("alloc 600");
+        first.does("wait");
+        let later = second.does("alloc 600");
+        first.ends();
+        second.ends();
+        (code, later)
+    };
+    assert_eq!(run(None), (OUT_OF_MEMORY, 0));
+    assert_eq!(run(Some(Rule::IdleBehindBarrier)).0, 0);
+}
+
+#[test]
+fn a_capture_on_either_side_is_no_obstacle() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    first.caches(900, 100);
+    assert_eq!(first.does("begin"), 0);
+    second.takes("alloc 600");
+    assert_eq!(first.does("end"), 0);
+    assert_eq!(second.does("begin"), 0);
+    second.takes("alloc 200");
+    assert_eq!(second.does("end"), 0);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
+/// A process that is stopped, was killed or never answers costs little time and no memory.
+#[test]
+fn a_process_that_does_not_answer_is_not_waited_for() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    let (mut stopped, mut killed) = (house.process(KEEPS), house.process(KEEPS));
+    stopped.caches(200, 100);
+    stopped.signal(libc::SIGSTOP);
+    killed.caches(200, 100);
+    killed.dies();
+    first.caches(500, 100);
+    let begun = Instant::now();
+    second.takes("alloc 600");
+    assert_eq!(second.does("alloc 300"), OUT_OF_MEMORY);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    stopped.signal(libc::SIGCONT);
+    second.takes("alloc 300");
+    [first, second, stopped].into_iter().for_each(Process::ends);
+    house.ends_clean();
+}
+
+/// Each asks for what the other one holds: both end, with the driver's error.
+#[test]
+fn two_that_starve_each_other_both_end() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    for process in [&mut first, &mut second] {
+        process.takes("alloc 300");
+        process.caches(100, 100);
+    }
+    first.tell("alloc 600");
+    second.tell("alloc 600");
+    assert_eq!((first.answer(), second.answer()), (OUT_OF_MEMORY, OUT_OF_MEMORY));
+    // And what one of them may have: who comes first has it.
+    first.tell("alloc 350");
+    second.tell("alloc 350");
+    let mut codes = [first.answer(), second.answer()];
+    codes.sort_unstable();
+    assert_eq!(codes, [0, OUT_OF_MEMORY]);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
+/// Where nobody else is, a request that fails costs no call more.
+#[test]
+fn who_is_alone_asks_nobody() {
+    let calls = |conf: &str| {
+        let report = scratch_file("report");
+        let house = House::new();
+        let alone = |run: Run| run.env("SIM_REPORT", &report);
+        let mut process = house.process_with(conf, alone);
+        assert_eq!(process.does("alloc 2000"), OUT_OF_MEMORY);
+        assert_eq!(process.does("alloc 1023"), OUT_OF_MEMORY);
+        process.ends();
+        let text = std::fs::read_to_string(&report).expect("a report");
+        std::fs::remove_file(report).expect("it was made");
+        house.ends_clean();
+        let calls = text.lines().filter(|line| line.starts_with("call "));
+        calls.map(str::to_string).collect::<Vec<_>>()
+    };
+    assert!(!calls("live:false").is_empty());
+}
+
+/// What a process of the random programs has in use.
+struct Tenant {
+    process: Process,
+    /// Number and size of each.
+    blocks: Vec<(usize, u64)>,
+    is_stopped: bool,
+}
+
+/// Eight processes, random demands, kills and stops: what memory is free natively is had.
+#[test]
+fn whatever_is_free_natively_is_had() {
+    for seed in 1..=3 {
+        play(seed, KEEPS, &[40]);
+        // Whole mappings: what is left of one in use cannot go.
+        play(seed, EXPANDABLE, &[32, 64, 96, 256, 384]);
+    }
+}
+
+fn play(seed: u64, conf: &str, sizes: &[u64]) {
+    let house = House::new();
+    let mut dice = Dice::new(seed);
+    let tenant = || Tenant { process: house.process(conf), blocks: Vec::new(), is_stopped: false };
+    let mut tenants: Vec<Tenant> = (0..8).map(|_| tenant()).collect();
+    let context_mib = tenants[0].process.has_mib();
+    for step in 0..200 {
+        let at = dice.below(tenants.len());
+        match dice.below(60) {
+            0 => {
+                tenants.swap_remove(at).process.dies();
+                tenants.push(tenant());
+            }
+            1 if !tenants[at].is_stopped => {
+                tenants[at].process.signal(libc::SIGSTOP);
+                tenants[at].is_stopped = true;
+            }
+            2..6 => {
+                for tenant in tenants.iter_mut().filter(|tenant| tenant.is_stopped) {
+                    tenant.process.signal(libc::SIGCONT);
+                    tenant.is_stopped = false;
+                }
+            }
+            _ if tenants[at].is_stopped => {}
+            ..30 if !tenants[at].blocks.is_empty() => {
+                let tenant = &mut tenants[at];
+                let (block, _) = tenant.blocks.swap_remove(dice.below(tenant.blocks.len()));
+                tenant.process.frees(block);
+            }
+            _ => {
+                let mib = dice.pick(sizes);
+                // Who is stopped gives nothing of what is in its cache.
+                let used = |tenant: &Tenant| match tenant.is_stopped {
+                    true => tenant.process.has_mib(),
+                    false => context_mib + tenant.blocks.iter().map(|(_, mib)| mib).sum::<u64>(),
+                };
+                let used_mib: u64 = tenants.iter().map(used).sum();
+                let is_free = used_mib + mib <= DEVICE_MIB;
+                let tenant = &mut tenants[at];
+                let code = tenant.process.does(&format!("alloc {mib}"));
+                let wanted = if is_free { 0 } else { OUT_OF_MEMORY };
+                if code != wanted {
+                    let all = tenants.iter().map(|it| {
+                        let used_mib: u64 = it.blocks.iter().map(|(_, mib)| mib).sum();
+                        (used_mib, it.process.has_mib(), it.is_stopped)
+                    });
+                    let all: Vec<_> = all.collect();
+                    panic!(
+                        "seed {seed}, step {step}: {code} for {mib}, {used_mib} used, {conf}: {all:?} {at}"
+                    );
+                }
+                let tenant = &mut tenants[at];
+                if code == 0 {
+                    tenant.blocks.push((tenant.process.blocks_count, mib));
+                    tenant.process.blocks_count += 1;
+                }
+            }
+        }
+    }
+    for tenant in &tenants {
+        tenant.process.signal(libc::SIGCONT);
+    }
+    tenants.into_iter().for_each(|tenant| tenant.process.ends());
+    house.ends_clean();
+}
