@@ -1,7 +1,8 @@
 //! The variables of other allocators, PyTorch's and Paddle's: they belong to those and are not read. What of
 //! them there is here as well, where one is set and expected to count.
 
-use crate::problem::{PADDLE, named_by_paddle};
+use crate::parse::key_of;
+use crate::problem::PADDLE;
 use crate::{Effect, OPTIONS, ProblemKind, parse};
 
 /// All names under which PyTorch reads the same text.
@@ -13,18 +14,21 @@ pub fn of_others(name: &str, value: &str) -> Option<String> {
     if PYTORCH.contains(&name) {
         return Some(of_pytorch(name, value));
     }
-    let flag = name.strip_prefix(PADDLE)?;
-    Some(match named_by_paddle(flag) {
-        Some(key) if value.is_empty() => {
-            format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {key} does the same")
-        }
-        Some(key) => {
-            format!(
-                "{name} is Paddle's and not read; in CACHEALLOC_CONF {key}:{value} does the same"
-            )
-        }
-        None => format!("{name} is a framework's own and not read; no option does what it does"),
-    })
+    name.starts_with(PADDLE).then(|| of_paddle(name, value))
+}
+
+/// They are about Paddle's own memory, and a program that sets them for it does not mean the other libraries.
+fn of_paddle(name: &str, value: &str) -> String {
+    let Some(key) = key_of(name) else {
+        return format!("{name} is a framework's own and not read; no option does what it does");
+    };
+    let pair = if value.is_empty() { key.to_string() } else { format!("{key}:{value}") };
+    let is_wrong = |kind: &ProblemKind| matches!(kind, ProblemKind::BadValue { .. });
+    let what = match parse(&pair).1.iter().any(|problem| is_wrong(&problem.kind)) {
+        true => "is not understood",
+        false => "does the same for this cache",
+    };
+    format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {pair} {what}")
 }
 
 fn of_pytorch(name: &str, value: &str) -> String {

@@ -5,8 +5,9 @@ use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
 use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
 use crate::{Config, Effect, OPTIONS, OptionRow};
 
-/// The same options as PyTorch spells them on AMD's devices.
-const ALIASES: [(&str, &str); 3] = [
+/// The same options as PyTorch spells them on AMD's devices, and as Paddle does.
+const ALIASES: [(&str, &str); 4] = [
+    ("allocator_strategy", "strategy"),
     ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
     ("throw_on_hipmalloc_oom", "throw_on_cudamalloc_oom"),
     ("pinned_use_hip_host_register", "pinned_use_cuda_host_register"),
@@ -20,7 +21,7 @@ pub fn parse(text: &str) -> (Config, Vec<Problem>) {
     let help = pairs.iter().any(Pair::is_help);
     pairs.retain(|pair| !pair.is_help());
     let mut problems = Vec::new();
-    for pair in pairs.iter().filter(|pair| !is_known(pair.key)) {
+    for pair in pairs.iter().filter(|pair| key_of(pair.key).is_none()) {
         problems.push(unknown(pair));
     }
     let mut config = Config { help, ..Config::default() };
@@ -49,8 +50,8 @@ struct Pair<'text> {
 impl Pair<'_> {
     fn of(text: &str) -> Pair<'_> {
         match text.split_once(':') {
-            Some((key, value)) => Pair { key: known_as(key), value: Some(value) },
-            None => Pair { key: known_as(text), value: None },
+            Some((key, value)) => Pair { key: key_of(key).unwrap_or(key), value: Some(value) },
+            None => Pair { key: key_of(text).unwrap_or(text), value: None },
         }
     }
 
@@ -138,18 +139,17 @@ fn unknown(pair: &Pair) -> Problem {
 /// `record=all`, as variables are written.
 fn with_equals_sign(pair: &Pair) -> Option<ProblemKind> {
     let (key, value) = pair.key.split_once('=')?;
-    let nearest = nearest_key(known_as(key))?;
+    let nearest = key_of(key).or_else(|| nearest_key(key))?;
     // What follows the first colon belongs to the value.
     let rest = pair.value.map_or(String::new(), |rest| format!(":{rest}"));
     Some(ProblemKind::EqualsSign { nearest, meant: format!("{nearest}:{value}{rest}") })
 }
 
-fn known_as(key: &str) -> &str {
-    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
-}
-
-fn is_known(key: &str) -> bool {
-    OPTIONS.iter().any(|row| row.key == key)
+/// The key of the option that has this name, with Paddle's `FLAGS_` in front or without.
+pub(crate) fn key_of(name: &str) -> Option<&'static str> {
+    let name = name.strip_prefix(PADDLE).unwrap_or(name);
+    let key = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);
+    OPTIONS.iter().map(|row| row.key).find(|known| *known == key)
 }
 
 fn is_misspelt(row: &OptionRow, problems: &[Problem]) -> bool {

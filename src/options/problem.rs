@@ -105,21 +105,9 @@ const WRONG_LETTERS_OF_THREE_MAX: usize = 1;
 /// What Paddle's flags begin with. Behind it some have our keys.
 pub(crate) const PADDLE: &str = "FLAGS_";
 
-/// The option that a flag of Paddle's is exactly.
-pub(crate) fn named_by_paddle(flag: &str) -> Option<&'static str> {
-    let key = if flag == PADDLE_STRATEGY { "strategy" } else { flag };
-    OPTIONS.iter().map(|row| row.key).find(|known| *known == key)
-}
-
-const PADDLE_STRATEGY: &str = "allocator_strategy";
-
 /// The known key that differs least, if it differs little enough to be meant.
 pub fn nearest_key(key: &str) -> Option<&'static str> {
-    let key = match key.strip_prefix(PADDLE) {
-        Some(PADDLE_STRATEGY) => "strategy",
-        Some(flag) => flag,
-        None => key,
-    };
+    let key = key.strip_prefix(PADDLE).unwrap_or(key);
     let (distance, nearest) =
         OPTIONS.iter().map(|row| (edit_distance(key, row.key), row.key)).min()?;
     (distance * 3 <= nearest.len() * WRONG_LETTERS_OF_THREE_MAX).then_some(nearest)

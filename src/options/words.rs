@@ -1,4 +1,4 @@
-//! Each value that has a name, and its one word: for options, calls, orders from other processes and reports.
+//! Each value that has a name, and its word: for options, calls, orders from other processes and reports.
 
 use cachealloc_core::order::Mode;
 
@@ -7,7 +7,7 @@ use crate::{AcrossContexts, Fill, LogLevel, Record, StackContext, StackKind, Str
 /// The most that `max_entries` may be.
 pub const ENTRIES_MAX: u64 = 100_000_000;
 
-/// Something that has one word for each of its values.
+/// Something that has a word for each of its values; of several for the same one the first is ours.
 pub trait Word: Copy + PartialEq + 'static {
     const ALL: &'static [(Self, &'static str)];
 
@@ -60,8 +60,12 @@ impl Word for AcrossContexts {
 }
 
 impl Word for Strategy {
-    const ALL: &'static [(Strategy, &'static str)] =
-        &[(Strategy::AutoGrowth, "auto_growth"), (Strategy::PreAllocate, "pre_allocate")];
+    const ALL: &'static [(Strategy, &'static str)] = &[
+        (Strategy::AutoGrowth, "auto_growth"),
+        (Strategy::PreAllocate, "pre_allocate"),
+        // Paddle's word for it.
+        (Strategy::PreAllocate, "naive_best_fit"),
+    ];
 }
 
 impl Word for Fill {

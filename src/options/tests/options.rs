@@ -150,19 +150,37 @@ fn an_equals_sign_is_no_colon() {
     assert_eq!(config.free_mode, Mode::Strict);
 }
 
-/// Some of Paddle's flags have our keys; for the others there is no option.
+/// Some of Paddle's flags are options, as Paddle writes them; for the others there is none.
 #[test]
-fn flags_of_paddle_are_named() {
-    for (flag, key) in [
-        ("FLAGS_fraction_of_gpu_memory_to_use", "fraction_of_gpu_memory_to_use"),
-        ("FLAGS_initial_gpu_memory_in_mb", "initial_gpu_memory_in_mb"),
-        ("FLAGS_reallocate_gpu_memory_in_mb", "reallocate_gpu_memory_in_mb"),
-        ("FLAGS_gpu_memory_limit_mb", "gpu_memory_limit_mb"),
-        ("FLAGS_allocator_strategy", "strategy"),
+fn flags_of_paddle_are_options() {
+    for (theirs, ours) in [
+        ("FLAGS_allocator_strategy:naive_best_fit", "strategy:pre_allocate"),
+        ("allocator_strategy:auto_growth", "strategy:auto_growth"),
+        ("strategy:naive_best_fit", "strategy:pre_allocate"),
+        (
+            "FLAGS_allocator_strategy:naive_best_fit,FLAGS_fraction_of_gpu_memory_to_use:0.4,
+             FLAGS_initial_gpu_memory_in_mb:500,FLAGS_reallocate_gpu_memory_in_mb:100",
+            "strategy:pre_allocate,fraction_of_gpu_memory_to_use:0.4,
+             initial_gpu_memory_in_mb:500,reallocate_gpu_memory_in_mb:100",
+        ),
+        ("FLAGS_gpu_memory_limit_mb:4096", "gpu_memory_limit_mb:4096"),
+        ("gpu_memory_limit_mb:1,FLAGS_gpu_memory_limit_mb:2", "gpu_memory_limit_mb:2"),
+        ("FLAGS_gpu_memory_limit_mb:2,gpu_memory_limit_mb:1", "gpu_memory_limit_mb:1"),
     ] {
-        let message = format!("unknown option {flag}, did you mean {key}? ignored");
-        refused(&format!("{flag}:1"), &message);
+        assert_eq!(accepted(theirs), accepted(ours), "{theirs}");
     }
+    refused(
+        "FLAGS_gpu_memory_limit_mb:all",
+        "invalid gpu_memory_limit_mb 'all': expected a whole number, 0 for no limit; using 0",
+    );
+    refused(
+        "FLAGS_gpu_memory_limit_mb=4096",
+        "invalid option FLAGS_gpu_memory_limit_mb=4096: write gpu_memory_limit_mb:4096; ignored",
+    );
+    refused(
+        "FLAGS_gpu_memory_limit:4096",
+        "unknown option FLAGS_gpu_memory_limit, did you mean gpu_memory_limit_mb? ignored",
+    );
     refused(
         "FLAGS_use_cuda_managed_memory:1",
         "unknown option FLAGS_use_cuda_managed_memory: no option does what this flag of Paddle's \
@@ -306,7 +324,7 @@ fn what_pytorch_refuses_is_refused() {
         "fraction_of_gpu_memory_to_use:1.01",
         "initial_gpu_memory_in_mb:x",
         "reallocate_gpu_memory_in_mb:",
-        "strategy:naive_best_fit",
+        "strategy:thread_local",
         "idle_release_s:0",
         "idle_release_s:3601",
         "idle_release_s:on",
@@ -431,12 +449,23 @@ fn variables_of_others() {
         (
             "FLAGS_fraction_of_gpu_memory_to_use",
             "0.5",
-            "Paddle's and not read; in CACHEALLOC_CONF fraction_of_gpu_memory_to_use:0.5 does the same",
+            "Paddle's and not read; in CACHEALLOC_CONF fraction_of_gpu_memory_to_use:0.5 does the same for \
+             this cache",
         ),
         (
             "FLAGS_allocator_strategy",
             "",
-            "Paddle's and not read; in CACHEALLOC_CONF strategy does the same",
+            "Paddle's and not read; in CACHEALLOC_CONF strategy does the same for this cache",
+        ),
+        (
+            "FLAGS_allocator_strategy",
+            "naive_best_fit",
+            "Paddle's and not read; in CACHEALLOC_CONF strategy:naive_best_fit does the same for this cache",
+        ),
+        (
+            "FLAGS_allocator_strategy",
+            "thread_local",
+            "Paddle's and not read; in CACHEALLOC_CONF strategy:thread_local is not understood",
         ),
         (
             "FLAGS_cudnn_deterministic",

@@ -116,7 +116,7 @@ fn options_are_found_by_a_word() {
     assert!(missing.is_none(), "{:?}", missing.map(|row| row.key));
     let flag = cachealloc("options FLAGS_allocator_strategy=auto_growth").output().ok().stdout;
     let wanted = "FLAGS_allocator_strategy is Paddle's and not read; in CACHEALLOC_CONF strategy:auto_growth \
-                  does the same\n";
+                  does the same for this cache\n";
     assert_eq!(flag, wanted);
     let one = cachealloc("options --free-mode").output().ok().stdout;
     assert!(one.contains("\nfree_mode  (word, default: ordered)\n"), "{one}");
