@@ -90,6 +90,7 @@ fn flag(row: &'static OptionRow) -> Arg {
         .alias(*key)
         .value_name(kind.name().to_uppercase())
         .value_parser(Words(kind.words()))
+        .allow_negative_numbers(true)
         .overrides_with(*key)
         .help_heading(HEADING);
     let alone = match kind {
