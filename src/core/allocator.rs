@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::addresses::Addresses;
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
-use crate::decay::Decay;
+use crate::decay::{Decay, IdleMark};
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
@@ -40,6 +40,8 @@ pub struct Allocator {
     pub(crate) pressure: bool,
     pub(crate) room: Room,
     pub(crate) decay: Decay,
+    /// What was free before is left where it is. See Note [Excess] in excess.rs.
+    pub(crate) left_before: IdleMark,
     /// So many requests find room in the tables without a look.
     requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
@@ -69,6 +71,7 @@ impl Allocator {
             pressure: false,
             room: Room::default(),
             decay: Decay::default(),
+            left_before: IdleMark::NEVER,
             requests_with_rows: 0,
             whole_large: false,
             arenas: Arenas::default(),

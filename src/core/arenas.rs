@@ -89,19 +89,13 @@ impl Allocator {
 
     /// Memory that backs nothing but free blocks leaves the allocator, all of it.
     pub fn unmap_free(&mut self) -> Vec<Mapping> {
-        self.unmap_where(|_| true)
-    }
-
-    /// As `unmap_free`, for some of the blocks.
-    pub(crate) fn unmap_where(&mut self, goes: impl Fn(&Block) -> bool) -> Vec<Mapping> {
         let mut candidates = self.unmappable();
-        candidates.retain(|(id, _)| goes(self.blocks.at(id.0)));
         // From the highest address down: what is right of a cut gets a new name each time.
         candidates.sort_by_key(|(id, _)| core::cmp::Reverse(self.blocks.at(id.0).address));
         candidates.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
-    /// As `unmap_where`, until so many bytes have gone, from the longest unused block first.
+    /// As `unmap_free`, for some of the blocks, until so many bytes have gone, the longest unused first.
     pub(crate) fn unmap_oldest(
         &mut self,
         wanted_bytes: u64,
@@ -192,7 +186,7 @@ impl Allocator {
     }
 
     /// The free blocks with whole mappings in them, and how many bytes those are.
-    fn unmappable(&self) -> Vec<(BlockId, u64)> {
+    pub(crate) fn unmappable(&self) -> Vec<(BlockId, u64)> {
         if self.arenas.mappings.is_empty() {
             return Vec::new();
         }
@@ -220,7 +214,7 @@ impl Allocator {
 
     /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is left of it stays
     /// free.
-    fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
+    pub(crate) fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
         let mut mappings: Vec<Mapping> = self.mappings_in(id).collect();
         let mut out_bytes = 0;
         let is_last = |mapping: &Mapping| {

@@ -30,19 +30,24 @@ impl Allocator {
         Pass { mark, due: self.decay.pass(mark, unused_count.map(u64::from)) }
     }
 
-    /// Takes the segments that are idle since the mark out of the allocator. Not chunks: they were
-    /// reserved to be kept.
-    pub fn release_idle(&mut self, mark: IdleMark) -> Vec<Segment> {
+    /// Takes what is idle since the mark out of the allocator: segments, and memory behind blocks in arenas. Not
+    /// chunks: they were reserved to be kept.
+    pub fn release_idle(&mut self, mark: IdleMark) -> (Vec<Segment>, Vec<Mapping>) {
         if self.policy.chunk_bytes.is_some() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
-        let released = self.release_unused(mark, u64::MAX);
-        released.iter().for_each(|segment| self.decay.segment_went(segment.bytes));
-        released
+        let (segments, mappings) = self.release_unused(mark, u64::MAX);
+        segments.iter().for_each(|segment| self.decay.segment_went(segment.bytes));
+        mappings.iter().for_each(|mapping| self.decay.mapping_went(mapping.bytes));
+        (segments, mappings)
     }
 
-    /// The same, chunks as well: on demand, until so many bytes have gone, and the longest unused first.
-    pub fn release_unused(&mut self, mark: IdleMark, wanted_bytes: u64) -> Vec<Segment> {
+    /// The same, chunks as well: on demand, until so many bytes have gone, the longest unused first.
+    pub fn release_unused(
+        &mut self,
+        mark: IdleMark,
+        wanted_bytes: u64,
+    ) -> (Vec<Segment>, Vec<Mapping>) {
         let mut idle: Vec<(u64, SegmentId)> = self.idle_segments(mark).collect();
         idle.sort_unstable();
         let mut gone_bytes = 0;
@@ -55,19 +60,8 @@ impl Allocator {
             gone_bytes += segment.bytes;
             released.push(segment);
         }
-        released
-    }
-
-    /// The same as `release_idle` for memory behind blocks in arenas.
-    pub fn unmap_idle(&mut self, mark: IdleMark) -> Vec<Mapping> {
-        let unmapped = self.unmap_where(|block| is_idle(block, mark));
-        unmapped.iter().for_each(|mapping| self.decay.mapping_went(mapping.bytes));
-        unmapped
-    }
-
-    /// And as `release_unused`.
-    pub fn unmap_unused(&mut self, mark: IdleMark, wanted_bytes: u64) -> Vec<Mapping> {
-        self.unmap_oldest(wanted_bytes, |block| is_idle(block, mark))
+        let left_bytes = wanted_bytes.saturating_sub(gone_bytes);
+        (released, self.unmap_oldest(left_bytes, |block| is_idle(block, mark)))
     }
 
     /// How many bytes could leave the allocator, as far as one can say without asking anything: what waits for
@@ -95,7 +89,7 @@ impl Allocator {
     }
 }
 
-fn is_idle(block: &Block, mark: IdleMark) -> bool {
+pub(crate) fn is_idle(block: &Block, mark: IdleMark) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
     block.is_free_everywhere() && !block.exported && since
 }

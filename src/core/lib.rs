@@ -39,6 +39,8 @@ mod decay;
 
 mod idle;
 
+mod excess;
+
 mod joined;
 
 mod arenas;

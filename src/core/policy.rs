@@ -55,6 +55,10 @@ pub struct Policy {
     /// Share of the limit above which old free segments are released before a new one is
     /// reserved. 0: off.
     pub garbage_collection_threshold: f64,
+    /// How much may lie free. None: any amount. See Note [Excess] in excess.rs.
+    pub free_bytes_max: Option<u64>,
+    /// The share that goes at most, of what can go where more lies free.
+    pub excess_share: f64,
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, which knows the device.
     pub limit_bytes: Option<u64>,
@@ -75,6 +79,8 @@ impl Default for Policy {
             max_split_bytes: None,
             max_non_split_rounding_bytes: LARGE_SEGMENT_BYTES,
             garbage_collection_threshold: 0.0,
+            free_bytes_max: None,
+            excess_share: 1.0,
             limit_bytes: None,
             shares_segments: true,
             expandable_segments: false,

@@ -85,6 +85,11 @@ impl Config {
         self.strategy == Strategy::AutoGrowth
     }
 
+    /// Whether more than a maximum of free memory goes back.
+    fn bounds_free(&self) -> bool {
+        self.policy.free_bytes_max.is_some() && self.grows()
+    }
+
     /// Whether the options of chunks say anything: the fraction may also turn caching off.
     fn sizes_chunks(&self) -> bool {
         !self.grows() || !self.caches()

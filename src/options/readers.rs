@@ -45,6 +45,13 @@ pub(crate) fn bytes_or_none(value: &str) -> Read<Option<u64>> {
     mebibytes(value).map(|bytes| (bytes != 0).then_some(bytes))
 }
 
+/// Below 0: none.
+pub(crate) fn gibibytes_or_none(value: &str) -> Read<Option<u64>> {
+    let number = decimal(value.strip_prefix('-').unwrap_or(value))?;
+    let is_below_0 = value.starts_with('-') && number > 0.0;
+    Ok((!is_below_0).then_some((number * 1024.0 * MIB as f64) as u64))
+}
+
 pub(crate) fn large_segment(value: &str) -> Read<u64> {
     mebibytes(value).and_then(|bytes| valid(bytes, bytes > 10 * MIB))
 }

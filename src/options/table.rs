@@ -7,7 +7,10 @@ use crate::readers::{
     self as read, Malformed, boolean, bytes_or_none, fraction, mebibytes, number, word,
 };
 use crate::row::{Kind, OptionRow, ignored, row};
-use crate::without_effect::{BACKEND, CLASSES, FLAG, PINNED_MAX, PINNED_RESERVE, RESERVE, THREADS};
+use crate::without_effect::{
+    BACKEND, CACHE_FIRST, CLASSES, ENOUGH_ADDRESSES, FLAG, NO_LOCK, NOT_PINNED, PINNED_MAX,
+    PINNED_RESERVE, RESERVE, THREADS,
+};
 use crate::{
     AcrossContexts, Config, ENTRIES_MAX, Fill, IdleRelease, LogLevel, Record, SNAPSHOT_DEFAULT,
     StackContext, StackKind, StatsOnExit, Strategy, signals,
@@ -177,6 +180,23 @@ pub const OPTIONS: &[OptionRow] = &[
          released memory is asked for again",
     )
     .when(Config::grows, CHUNKS_STAY),
+    row(
+        "eager_delete_tensor_gb",
+        Kind::Other("GiB", "a number, below 0 for no maximum"),
+        "-1",
+        to!(policy.free_bytes_max, read::gibibytes_or_none),
+        "how much memory may lie free in the cache of a context; what is more goes back to the driver within about a \
+         second, the largest first",
+    )
+    .when(Config::grows, CHUNKS_STAY),
+    row(
+        "memory_fraction_of_eager_deletion",
+        Kind::Other("share", "a number from 0 to 1"),
+        "1",
+        to!(policy.excess_share, fraction),
+        "of what can go back then, the share that does at most; the rest stays until it was used again",
+    )
+    .when(Config::bounds_free, "it applies to eager_delete_tensor_gb only"),
     row(
         "async",
         Kind::Boolean,
@@ -374,9 +394,3 @@ pub const OPTIONS: &[OptionRow] = &[
 const ONLY_WITH_CHUNKS: &str = "it applies to strategy:pre_allocate only";
 
 const CHUNKS_STAY: &str = "what strategy:pre_allocate has reserved is kept";
-
-const NO_LOCK: &str = "no lock that hits need is held while the driver allocates";
-const CACHE_FIRST: &str = "a request fails natively only if the device is full, so the cache \
-                           releases memory first";
-const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";
-const NOT_PINNED: &str = "host_cache_mb bounds what is kept of pinned memory";

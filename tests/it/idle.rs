@@ -18,6 +18,10 @@ use crate::random;
 /// As soon as by default, and no later where memory is asked for again.
 const ALWAYS: &str = "idle_release_s:3";
 const ALWAYS_EXPANDABLE: &str = "idle_release_s:3,expandable_segments:true";
+/// Whatever is free.
+const EAGER: &str = "idle_release_s:off,eager_delete_tensor_gb:0";
+const EAGER_EXPANDABLE: &str =
+    "idle_release_s:off,eager_delete_tensor_gb:0,expandable_segments:true";
 
 fn program(way: &str) -> Run {
     let run = Run::program(env!("CARGO_BIN_EXE_idle"));
@@ -137,6 +141,23 @@ fn a_peak_that_passes_goes_back() {
     }
 }
 
+/// The program has 500 MiB free, and asks for nothing: in whole segments, or in an arena by the page.
+#[test]
+fn free_memory_falls_to_its_maximum() {
+    const QUARTER: &str = "idle_release_s:off,eager_delete_tensor_gb:0.25";
+    let expandable = format!("{QUARTER},expandable_segments:true");
+    for (conf, left_mib) in [(QUARTER, 200), (&*expandable, 256), (EAGER, 0), (EAGER_EXPANDABLE, 0)]
+    {
+        for way in ["falls", "falls_in_order"] {
+            all_goes_back(hurried(&format!("{way} {left_mib}")).conf(conf));
+        }
+    }
+    let rest = |conf: &str| given_back(&clean(&hurried("rest 100").conf(conf)));
+    assert_eq!(rest("idle_release_s:off,eager_delete_tensor_gb:1"), 0);
+    assert_eq!(rest("idle_release_s:off,eager_delete_tensor_gb:-1"), 0);
+    assert_eq!(rest(&format!("{EAGER},memory_fraction_of_eager_deletion:0")), 0);
+}
+
 /// A program that comes back to its memory every 40 passes gives it back once, or a few times where the machine is busy.
 #[test]
 fn a_round_of_a_long_period_gets_free_of_calls() {
@@ -177,13 +198,16 @@ fn little_memory_is_not_worth_a_thread() {
     assert_eq!(threads(""), "threads: 0, then 1\n");
     assert_eq!(threads("idle_release_s:off"), "threads: 0, then 0\n");
     assert_eq!(threads("idle_release_s:7"), "threads: 0, then 1\n");
+    // More than what may lie free.
+    assert_eq!(threads("idle_release_s:off,eager_delete_tensor_gb:0.1"), "threads: 0, then 1\n");
+    assert_eq!(threads("idle_release_s:off,eager_delete_tensor_gb:0.2"), "threads: 0, then 0\n");
     assert_eq!(threads("strategy:pre_allocate"), "threads: 0, then 0\n");
 }
 
 /// All of it, the small segment as well whose last block is in a list; and again when there is more.
 #[test]
 fn nothing_stays_that_nobody_uses() {
-    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         all_goes_back(hurried("all").conf(conf));
     }
 }
@@ -247,7 +271,7 @@ fn the_log_says_what_went_back() {
 
 #[test]
 fn work_that_still_runs_keeps_its_memory() {
-    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         let run = hurried("late_kernel 100").conf(conf);
         clean(&run);
         goes_wrong(&broken(run, Rule::IdleBehindBarrier));
@@ -258,6 +282,8 @@ fn work_that_still_runs_keeps_its_memory() {
 fn a_request_finds_what_is_on_its_way() {
     clean(&hurried("room 150").conf(ALWAYS));
     clean(&hurried("room 50").conf(ALWAYS_EXPANDABLE));
+    clean(&hurried("room 50").conf(EAGER));
+    clean(&hurried("room 50").conf(EAGER_EXPANDABLE));
     clean(&hurried("room 150").conf(&format!("{ALWAYS},gpu_memory_limit_mb:950")));
     // Where memory arrives between the last look at the cache and the last resort, the driver serves the request.
     let conf = format!("{ALWAYS},stats_on_exit:stderr");
@@ -269,7 +295,7 @@ fn a_request_finds_what_is_on_its_way() {
 
 #[test]
 fn what_is_free_does_not_change_on_its_way() {
-    for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
+    for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         clean(&hurried("answers 1500").conf(conf));
     }
 }
@@ -351,7 +377,7 @@ fn every_hazard_is_kept() {
 fn random_programs_are_right() {
     let mut failures = String::new();
     for seed in 1..300 {
-        let conf = if seed % 2 == 0 { ALWAYS } else { ALWAYS_EXPANDABLE };
+        let conf = [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE][seed as usize % 4];
         let ran = random::program(seed, "full").conf(conf).env("CACHEALLOC_PASS_MS", "1").output();
         failures += &random::problem(&ran)
             .map(|problem| format!("{seed}: {problem}\n"))

@@ -9,6 +9,7 @@ use cachealloc_tests::driver::{Driver, Lookup, Outcome};
 const MIB: usize = 1 << 20;
 /// Virtual nanoseconds: longer than the program.
 const LATE: u64 = 60_000_000_000;
+const SOON: u64 = 1_000_000;
 /// Where the other process never comes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,6 +33,8 @@ fn main() {
         "primary" => primary(&driver, number(1)),
         "ends_unseen" => ends_unseen(&driver, &arguments[1..]),
         "all" => all(&driver),
+        "falls" => falls(&driver, number(1)),
+        "falls_in_order" => falls_in_order(&driver, number(1)),
         "keep" => keep(&driver, number(1)),
         "capture" => capture(&driver, number(1)),
         "threads" => threads(&driver),
@@ -90,11 +93,41 @@ fn rest(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Frees and sleeps until nothing is left, twice. What it had last was in a list.
-fn all(d: &Driver) -> Outcome<String> {
+/// How much of the device the process has, in pages of 2 MiB, as the simulation counts.
+fn used() -> Option<u64> {
     let folder = std::env::var("SIM_SHARED").expect("where the simulation counts");
     let file = format!("{folder}/{}.0", std::process::id());
-    let used = || std::fs::read_to_string(&file).ok().and_then(|text| text.parse::<u64>().ok());
+    std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok())
+}
+
+/// Frees all and sleeps until just so much is left.
+fn falls(d: &Driver, left_mib: usize) -> Outcome<String> {
+    let before = used().expect("it has a context");
+    give(d, take(d, 5, 100 * MIB)?)?;
+    falls_to(before + left_mib as u64 / 2)
+}
+
+/// The same of memory that is freed in the order of a stream.
+fn falls_in_order(d: &Driver, left_mib: usize) -> Outcome<String> {
+    let (before, stream) = (used().expect("it has a context"), d.stream()?);
+    let blocks: Outcome<Vec<u64>> = (0..5).map(|_| d.alloc_async(100 * MIB, stream)).collect();
+    let blocks = blocks?;
+    d.launch("late_fill", stream, &[blocks[0], 4096, 7, SOON])?;
+    blocks.into_iter().try_for_each(|block| d.free_async(block, stream))?;
+    falls_to(before + left_mib as u64 / 2)
+}
+
+fn falls_to(pages: u64) -> Outcome<String> {
+    let begun = Instant::now();
+    while used() != Some(pages) && begun.elapsed() < PATIENCE {
+        sleep_ms(2);
+    }
+    sleep_ms(50);
+    ok_if(used() == Some(pages), &format!("{:?} pages are left and not {pages}", used()))
+}
+
+/// Frees and sleeps until nothing is left, twice. What it had last was in a list.
+fn all(d: &Driver) -> Outcome<String> {
     let before = used();
     for round in 0..2 {
         give(d, take(d, 5, 100 * MIB)?)?;

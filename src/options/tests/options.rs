@@ -242,6 +242,36 @@ fn idle_memory_goes_back_as_the_options_say() {
     assert!(problems[0].to_string().contains("is kept"), "{}", problems[0]);
 }
 
+/// As Paddle has them: GiB, and below 0 for off.
+#[test]
+fn what_may_lie_free_is_as_the_options_say() {
+    for (value, wanted) in [
+        ("-1", None),
+        ("-0.5", None),
+        ("-1.0", None),
+        ("0", Some(0)),
+        ("0.0", Some(0)),
+        ("-0", Some(0)),
+        ("0.5", Some(512 * MIB)),
+        ("1", Some(1024 * MIB)),
+        ("80", Some(80 * 1024 * MIB)),
+    ] {
+        for prefix in ["", "FLAGS_"] {
+            let config = accepted(&format!("{prefix}eager_delete_tensor_gb:{value}"));
+            assert_eq!(config.policy.free_bytes_max, wanted, "{value}");
+        }
+    }
+    let both = "eager_delete_tensor_gb:1,FLAGS_memory_fraction_of_eager_deletion:0.6";
+    assert_eq!(accepted(both).policy.excess_share, 0.6);
+    for (text, why) in [
+        ("memory_fraction_of_eager_deletion:0.6", "eager_delete_tensor_gb only"),
+        ("eager_delete_tensor_gb:1,strategy:naive_best_fit", "is kept"),
+    ] {
+        let said = parse(text).1[0].to_string();
+        assert!(said.contains(why), "{text}: {said}");
+    }
+}
+
 #[test]
 fn chunks_are_what_the_options_say() {
     let sizes = |text: &str| {

@@ -76,8 +76,9 @@ fn wait_for_frees(context: &Context) -> CuResult {
     }
 }
 
-/// Unmaps what the core takes out, and returns its bytes. The barriers of its frees must be complete.
-pub(crate) fn unmap_idle(
+/// Unmaps what this takes out of the allocator, and returns its bytes. The barriers of its frees must be
+/// complete.
+pub(crate) fn unmap_taken(
     context: &Context,
     taken: impl FnOnce(&mut Allocator) -> Vec<Mapping>,
 ) -> u64 {
@@ -112,7 +113,7 @@ pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     if code.is_err() {
         return (code, 0);
     }
-    // As in `unmap_idle`.
+    // As in `unmap_taken`.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);

@@ -6,6 +6,9 @@
 //! complete: then all work with the memory is over, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for. The real
 //! free would wait for the context.
 //!
+//! What lies free beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `excess.rs`) goes back in the same way, without
+//! those passes: what was free at the newest mark whose barrier is complete.
+//!
 //! The device gets the memory when that stream is synchronized (measured: a query reports that all is
 //! over but brings nothing back, and requests fail for lack of memory). That takes 27 us for 2 MiB and 35 ms
 //! for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
@@ -17,7 +20,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocator, IdleMark, Segment};
+use cachealloc_core::{Allocator, IdleMark, Mapping, Segment};
+use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
 use crate::cache::departures::{self, Departure};
@@ -48,15 +52,6 @@ const STRETCH: Duration = Duration::from_millis(1);
 pub(crate) struct Trim {
     pub is_done: bool,
     pub bytes: u64,
-}
-
-/// What goes back of the memory that is idle since a mark.
-#[derive(Clone, Copy)]
-enum Goes {
-    /// What nothing asks for: the caller knows how long that has to be.
-    Idle,
-    /// So many bytes of it, on demand.
-    Unused(u64),
 }
 
 /// One visit to a context: returns what is due.
@@ -126,10 +121,10 @@ impl Pass {
         let stats = allocator.stats();
         let (reserved, allocated) = (&stats.reserved_bytes.all, &stats.allocated_bytes.all);
         let free_bytes = reserved.current - allocated.current;
-        let cachealloc_core::Pass { mark, due } =
-            allocator.pass(config::get().idle_release.seconds());
+        let idle_release = config::get().idle_release;
+        let cachealloc_core::Pass { mark, due } = allocator.pass(idle_release.seconds());
         drop(allocator);
-        self.due = due;
+        self.due = due.filter(|_| idle_release != IdleRelease::Never);
         self.expect_complete(context, mark);
         free_bytes >= WORTH_BYTES
             || !self.refused.is_empty()
@@ -144,14 +139,19 @@ impl Pass {
     }
 
     /// Call with the context current.
-    fn give_back(&mut self, context: &Context) {
+    fn give_back(&mut self, context: &'static Context) {
         context.release_streams.collect();
         self.note_complete();
-        let due = self.due.zip(self.complete).map(|(due, complete)| due.min(complete));
-        let Some(mark) = due.filter(|_| self.has_stream()) else { return };
-        let bytes = self.give_back_idle(context, mark, Goes::Idle);
-        if bytes > 0 {
-            log::info(format_args!("returned {} of unused memory to the driver", Bytes(bytes)));
+        let Some(complete) = self.complete.filter(|_| self.has_stream()) else { return };
+        if let Some(mark) = self.due.map(|due| due.min(complete)) {
+            let idle = |allocator: &mut Allocator| allocator.release_idle(mark);
+            say_returned("unused", self.take_and_give_back(context, idle));
+        }
+        if config::get().policy.free_bytes_max.is_some() {
+            // What only its stream may take does not lie free.
+            stream_frees::query(context);
+            let excess = |allocator: &mut Allocator| allocator.release_excess(complete);
+            say_returned("excess", self.take_and_give_back(context, excess));
         }
     }
 
@@ -167,7 +167,7 @@ impl Pass {
         if self.complete < Some(mark) || !self.has_stream() {
             return None;
         }
-        Some(self.give_back_idle(context, mark, Goes::Unused(u64::MAX)))
+        Some(self.give_back_unused(context, mark, u64::MAX))
     }
 
     /// Gives so many bytes to another process, as far as all work with them is over by now, and returns how many. Call
@@ -189,7 +189,11 @@ impl Pass {
     fn give_complete(&mut self, context: &Context, wanted_bytes: u64) -> u64 {
         self.note_complete();
         let Some(mark) = self.complete.filter(|_| self.has_stream()) else { return 0 };
-        self.give_back_idle(context, mark, Goes::Unused(wanted_bytes))
+        self.give_back_unused(context, mark, wanted_bytes)
+    }
+
+    fn give_back_unused(&mut self, context: &Context, mark: IdleMark, wanted_bytes: u64) -> u64 {
+        self.take_and_give_back(context, |allocator| allocator.release_unused(mark, wanted_bytes))
     }
 
     /// None: some of the memory is freed but not yet reusable.
@@ -213,26 +217,26 @@ impl Pass {
         Some(mark)
     }
 
-    /// Gives back what is idle since this mark, which is complete. Call with the context current.
-    fn give_back_idle(&mut self, context: &Context, mark: IdleMark, goes: Goes) -> u64 {
-        let mut allocator = lock(&context.allocator);
-        let segments = match goes {
-            Goes::Idle => allocator.release_idle(mark),
-            Goes::Unused(bytes) => allocator.release_unused(mark, bytes),
-        };
-        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
-        context.recorder.segments_released(&mut allocator, &segments);
-        drop(allocator);
+    /// Gives back what this takes out of the allocator. All work with it is over. Call with the context current.
+    fn take_and_give_back(
+        &mut self,
+        context: &Context,
+        taken: impl FnOnce(&mut Allocator) -> (Vec<Segment>, Vec<Mapping>),
+    ) -> u64 {
+        let (mut segments, mut departure) = (Vec::new(), None);
+        let unmapped_bytes = arenas::unmap_taken(context, |allocator| {
+            let (whole, mappings) = taken(allocator);
+            departure = (!whole.is_empty()).then(|| Departure::to(context.device));
+            context.recorder.segments_released(allocator, &whole);
+            segments = whole;
+            mappings
+        });
         widen(Rule::RoomIsAwaited);
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);
         drop(departure);
-        let unmapped = |allocator: &mut Allocator| match goes {
-            Goes::Idle => allocator.unmap_idle(mark),
-            Goes::Unused(wanted) => allocator.unmap_unused(mark, wanted.saturating_sub(bytes)),
-        };
-        bytes + arenas::unmap_idle(context, unmapped)
+        bytes + unmapped_bytes
     }
 
     fn note_complete(&mut self) {
@@ -278,5 +282,11 @@ impl Pass {
             }
         }
         bytes
+    }
+}
+
+fn say_returned(which: &str, bytes: u64) {
+    if bytes > 0 {
+        log::info(format_args!("returned {} of {which} memory to the driver", Bytes(bytes)));
     }
 }

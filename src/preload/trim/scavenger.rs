@@ -1,5 +1,6 @@
-//! The scavenger: a thread of ours that checks every second for idle memory (`idle.rs`), returns what another process
-//! requests (`cachealloc trim`) or lacks (`gifts`), and asks the driver what an account needs (`measured`).
+//! The scavenger: a thread of ours that checks every second for memory that is idle or too much (`idle.rs`), returns
+//! what another process requests (`cachealloc trim`) or lacks (`gifts`), and asks the driver what an account needs
+//! (`measured`).
 //!
 //! It starts with the first such request, or when the process has reserved enough to be worth a thread,
 //! and sleeps without waking while there is less. Only a miss, which asks the driver anyway, checks
@@ -170,15 +171,23 @@ pub(super) fn may_give() -> bool {
 /// Chunks are reserved in order to be kept.
 fn is_wanted() -> bool {
     let config = config::get();
-    let goes_back = config.idle_release != IdleRelease::Never;
-    goes_back && config.caches() && config.strategy == Strategy::AutoGrowth
+    worth_bytes().is_some() && config.caches() && config.strategy == Strategy::AutoGrowth
+}
+
+/// Where so much is reserved some may have to go back. None: nothing ever has.
+fn worth_bytes() -> Option<u64> {
+    let config = config::get();
+    let idle = (config.idle_release != IdleRelease::Never).then_some(WORTH_BYTES);
+    let excess =
+        config.policy.free_bytes_max.map(|free_bytes_max| free_bytes_max.saturating_add(1));
+    idle.into_iter().chain(excess).min()
 }
 
 fn is_worth_it() -> bool {
     let reserved = contexts::all()
         .map(|context| lock(&context.allocator).stats().reserved_bytes.all.current)
         .sum::<u64>();
-    reserved >= WORTH_BYTES || (pace().is_some() && reserved > 0)
+    worth_bytes().is_some_and(|bytes| reserved >= bytes) || (pace().is_some() && reserved > 0)
 }
 
 fn work() {

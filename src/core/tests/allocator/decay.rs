@@ -3,7 +3,7 @@
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, Mapping, Policy, Pool, Ready, Request, Requester, Step,
+    Address, Allocation, Allocator, Policy, Pool, Ready, Request, Requester, Step,
 };
 
 const STEPS_PER_PASS: u64 = 10;
@@ -71,7 +71,6 @@ impl Program {
     fn pass(&mut self) {
         if let Some(mark) = self.allocator.pass(None).due {
             self.allocator.release_idle(mark);
-            let _: Vec<Mapping> = self.allocator.unmap_idle(mark);
         }
         self.allocator.check();
     }

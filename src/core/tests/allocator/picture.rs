@@ -9,7 +9,7 @@
 //! finish e1, report                 the device completes e1; the allocator is told
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
-//! n = now, idle n                   what was not used since then goes back
+//! n = now, idle n, excess n         what was not used since then goes back, or what is too much of it
 //! give 20M n                        so much of it, for another process
 //! trim, pressure on, pressure off, limit 50M, room 50M, chunk 40M
 //! ```
@@ -137,6 +137,10 @@ impl Drawing {
             ["give", size, name] => {
                 let gone = self.world.give(self.moments[*name], bytes(size));
                 self.gone("give", gone);
+            }
+            ["excess", name] => {
+                let gone = self.world.release_excess(self.moments[*name]);
+                self.gone("excess", gone);
             }
             _ => panic!("not a line of the language: {words:?}"),
         }

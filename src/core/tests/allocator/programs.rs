@@ -42,7 +42,12 @@ struct Program {
 pub fn run(seed: u64, judges_all: bool) {
     let mut random = Random::new(seed);
     let limit_bytes = random.pick(&[Some(64 * MIB), Some(256 * MIB), None]);
-    let policy = Policy { limit_bytes, ..parse(random.pick(&POLICIES)).0.policy };
+    let policy = Policy {
+        limit_bytes,
+        free_bytes_max: Some(16 * MIB),
+        excess_share: [0.5, 1.0][seed as usize % 2],
+        ..parse(random.pick(&POLICIES)).0.policy
+    };
     let capacity_bytes = random.pick(&[48 * MIB, 120 * MIB, 1 << 40]);
     let exports = random.below(3) == 0;
     let captures = random.below(2) == 0;
@@ -106,7 +111,9 @@ impl Program {
                     let wanted_bytes = self.size();
                     self.moment.map(|moment| self.world.give(moment, wanted_bytes));
                 }
-                _ => {}
+                _ => {
+                    self.moment.map(|moment| self.world.release_excess(moment));
+                }
             },
             _ => {}
         }

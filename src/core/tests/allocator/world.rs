@@ -336,23 +336,27 @@ impl World {
 
     /// What was not used since then goes back.
     pub fn release_idle(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
-        let segments = self.allocator.release_idle(since.mark);
-        let mappings = self.allocator.unmap_idle(since.mark);
+        let (segments, mappings) = self.allocator.release_idle(since.mark);
         self.idle_went(since, segments, mappings)
     }
 
     /// So many bytes of it, for another process.
     pub fn give(&mut self, since: Moment, wanted_bytes: u64) -> (Vec<Segment>, Vec<Mapping>) {
-        let segments = self.allocator.release_unused(since.mark, wanted_bytes);
+        let (segments, mappings) = self.allocator.release_unused(since.mark, wanted_bytes);
         let given_bytes = segments.iter().map(|segment| segment.bytes).sum::<u64>();
-        let left_bytes = wanted_bytes.saturating_sub(given_bytes);
-        let mappings = self.allocator.unmap_unused(since.mark, left_bytes);
         // No more than is wanted: without the last one it was too little.
         let last_bytes = segments.last().map_or(0, |segment| segment.bytes);
         assert!(given_bytes - last_bytes < wanted_bytes.max(1), "{segments:x?} for {wanted_bytes}");
+        let left_bytes = wanted_bytes.saturating_sub(given_bytes);
         let mapped_bytes = mappings.iter().map(|mapping| mapping.bytes).sum::<u64>();
         let most_bytes = mappings.iter().map(|mapping| mapping.bytes).max().unwrap_or(0);
         assert!(mapped_bytes < left_bytes + most_bytes.max(1), "{mappings:x?} for {left_bytes}");
+        self.idle_went(since, segments, mappings)
+    }
+
+    /// Or only what is too much of it.
+    pub fn release_excess(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
+        let (segments, mappings) = self.allocator.release_excess(since.mark);
         self.idle_went(since, segments, mappings)
     }
 

@@ -74,6 +74,11 @@ fn what_pytorch_refuses_is_refused() {
         "initial_gpu_memory_in_mb:x",
         "reallocate_gpu_memory_in_mb:",
         "strategy:thread_local",
+        "eager_delete_tensor_gb:1GB",
+        "eager_delete_tensor_gb:--1",
+        "eager_delete_tensor_gb:inf",
+        "memory_fraction_of_eager_deletion:1.1",
+        "memory_fraction_of_eager_deletion:-1",
         "idle_release_s:0",
         "idle_release_s:3601",
         "idle_release_s:on",
@@ -181,6 +186,11 @@ fn variables_of_others() {
             "FLAGS_allocator_strategy",
             "thread_local",
             "Paddle's and not read; in CACHEALLOC_CONF strategy:thread_local is not understood",
+        ),
+        (
+            "FLAGS_eager_delete_tensor_gb",
+            "-1.0",
+            "Paddle's and not read; in CACHEALLOC_CONF eager_delete_tensor_gb:-1.0 does the same for this cache",
         ),
         (
             "FLAGS_cudnn_deterministic",

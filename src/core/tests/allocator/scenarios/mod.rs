@@ -26,3 +26,5 @@ mod exported_blocks;
 mod giving;
 
 mod idle;
+
+mod excess;
