@@ -6,10 +6,11 @@
 //! middle; addresses without memory, the *holes*, cost nothing. A request that finds no block gets one
 //! where the fewest bytes must be mapped for it: free blocks beside a hole count.
 //!
-//! So only what is mapped and partly in use can be wasted: mappings are small, and under pressure as
-//! small as the driver allows. Memory may be taken from behind any free block, wherever it is, and put
-//! where it is needed (`unmap_some`). Blocks that still wait for something keep theirs: the caller
-//! waits for barriers before it takes memory away, not for streams (hazard 31).
+//! So only what is mapped and partly in use can be wasted: mappings are small, and under pressure a
+//! thousandth of what they serve, or as small as the driver allows. Memory may be taken from behind any
+//! free block, wherever it is, and put where it is needed (`unmap_some`). Blocks that still wait for
+//! something keep theirs: the caller waits for barriers before it takes memory away, not for streams
+//! (hazard 31).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,6 +27,8 @@ use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
 pub(crate) const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
 /// Mapping takes the driver 30 us, whatever the size (measured), so one request is served with few.
 const MAPPINGS_FOR_A_REQUEST: u64 = 32;
+/// When memory is short. A later request that takes a part of the block leaves one of them partly used.
+const MAPPINGS_UNDER_PRESSURE: u64 = 1024;
 const MAPPING_BYTES_MAX: u64 = 64 << 20;
 
 /// Addresses for one pool.
@@ -355,10 +358,11 @@ impl Allocator {
     }
 }
 
-/// Cuts a range into mappings: few for a large one, of one page each when memory is short.
+/// Cuts a range into mappings: few for a large one, many when memory is short, of a page each at least.
 fn mappings_of(range: Mapping, pressure: bool) -> impl Iterator<Item = Mapping> {
-    let share = (range.bytes / MAPPINGS_FOR_A_REQUEST).max(PAGE_BYTES);
-    let step = if pressure { PAGE_BYTES } else { (1 << share.ilog2()).min(MAPPING_BYTES_MAX) };
+    let count = if pressure { MAPPINGS_UNDER_PRESSURE } else { MAPPINGS_FOR_A_REQUEST };
+    let share = (range.bytes / count).max(PAGE_BYTES);
+    let step = (1 << share.ilog2()).min(MAPPING_BYTES_MAX);
     let end = range.end();
     (range.base.0..end.0)
         .step_by(step as usize)
