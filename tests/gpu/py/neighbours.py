@@ -1,5 +1,6 @@
 """Two programs on one GPU. One took most of the memory, freed it, and goes on with small blocks; the other one
-asks for more than what the first never had. Run by scripts/gpu-neighbours.sh.
+asks for more than what the first never had. Where both are under the library, the second one asks the first. Run by
+scripts/gpu-neighbours.sh.
 
 usage: neighbours.py LIBRARY
 """
@@ -83,16 +84,25 @@ def second():
     print("never")
 
 
-def both(library, settings):
-    variables = dict(os.environ)
-    if settings is not None:
-        variables.update(LD_PRELOAD=library, CACHEALLOC_CONF=settings)
+def both(library, settings, asks):
+    plain, under_library = dict(os.environ), dict(os.environ)
+    under_library.update(LD_PRELOAD=library, CACHEALLOC_CONF=settings or "")
     start = [sys.executable, __file__]
     one = subprocess.Popen(
-        start + ["first"], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        start + ["first"],
+        env=plain if settings is None else under_library,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert one.stdout.readline() == "ready\n"
-    waited = subprocess.run(start + ["second"], stdout=subprocess.PIPE, text=True, check=True)
+    waited = subprocess.run(
+        start + ["second"],
+        env=under_library if asks else plain,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     out, _ = one.communicate("\n")
     assert one.returncode == 0, one.returncode
     return waited.stdout.strip(), [float(number) for number in out.split()]
@@ -103,15 +113,17 @@ def main(library):
     print(f"{'':24}{'it has it':>12}{'pairs of':>12}{'longest':>10}{'80 % at':>10}{'and again':>10}")
     print(f"{'setting':24}{'after':>12}{'the first':>12}{'pair':>10}{'first':>10}{'':>10}")
     starved = []
-    for name, settings, must_share in (
-        ("natively", None, True),
-        ("default", "", True),
-        ("idle_release_s:off", "idle_release_s:off", False),
-        ("idle_release_s:1", "idle_release_s:1", True),
-        ("expandable_segments", "expandable_segments:true", True),
+    for name, settings, asks, must_share in (
+        ("natively", None, False, True),
+        ("default, both", "", True, True),
+        ("expandable, both", "expandable_segments:true", True, True),
+        ("default, the first", "", False, True),
+        ("idle_release_s:off", "idle_release_s:off", False, False),
+        ("idle_release_s:1", "idle_release_s:1", False, True),
+        ("expandable, the first", "expandable_segments:true", False, True),
     ):
-        waited, (pairs, longest, taken, again) = both(library, settings)
-        after = waited if waited == "never" else f"{float(waited):.2f} s"
+        waited, (pairs, longest, taken, again) = both(library, settings, asks)
+        after = waited if waited == "never" else f"{float(waited):.3f} s"
         print(
             f"{name:24}{after:>12}{pairs:>12.0f}{longest:>7.2f} ms{taken:>7.1f} ms{again:>7.1f} ms",
             flush=True,
