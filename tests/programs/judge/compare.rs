@@ -100,6 +100,12 @@ impl Native {
         Ok(self)
     }
 
+    /// The same, where what a query answers does not count.
+    pub fn without_questions(mut self, program: &Program) -> Native {
+        self.counted.retain(|line| !op_at(program, *line).is_some_and(Op::asks));
+        self
+    }
+
     /// Lines whose request natively found no memory.
     pub fn refused(&self, program: &Program) -> HashSet<usize> {
         let refused = |record: &&Record| {
