@@ -57,7 +57,14 @@ impl Settled {
 
     /// How much has a row, and what is to be known of the driver's answers.
     pub fn notes(&self) -> Vec<String> {
-        let named = self.named_share().map(|named| format!("{} of it has a row", share(named)));
+        let named = self.named_shares().map(|[certain, with_context]| {
+            let uncertain = format!(
+                ", {} without that of the first context, which other processes may have changed",
+                share(certain)
+            );
+            let uncertain = if certain == with_context { "" } else { &uncertain };
+            format!("{} of it has a row{uncertain}", share(with_context))
+        });
         let of_sum = match self.sum {
             _ if self.device == HOST => None,
             None => Some("what is in use on the device is not known".to_string()),

@@ -143,7 +143,7 @@ parts! {
     PoolsHeld = "pools_held", "driver's pools: held by the program", Counted, Sum;
     PoolsFree = "pools_free", "driver's pools: free", Asked, Sum;
     Graphs = "graphs", "graphs: memory nodes", Asked, Sum;
-    Context = "context", "first context, when it was made", Difference, Sum;
+    Context = "context", "first context, if other processes have what they had then", Difference, Sum;
     LocalMemory = "local_memory", "local memory of kernels", Asked, Rest;
     MallocHeap = "malloc_heap", "heap of malloc in kernels", Asked, Rest;
     PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
@@ -307,10 +307,16 @@ impl Settled {
         format!("the rest: {context}modules, lazily loaded kernels, their memory, rounding{others}")
     }
 
-    /// The share of the sum that has a row. None without a sum.
-    pub fn named_share(&self) -> Option<f64> {
+    /// The share of the sum that has a row: without that of the first context, and with it. None without a sum.
+    ///
+    /// What other processes gave back since that context was made is in its row, and nothing says how much that is: only
+    /// the first share is certain.
+    pub fn named_shares(&self) -> Option<[f64; 2]> {
         let sum = self.sum.filter(|sum| sum.bytes() != 0)?;
-        let rest = self.rest_bytes?.max(0) as f64;
-        Some(1.0 - rest / sum.bytes() as f64)
+        let rest = self.rest_bytes?.max(0);
+        let context = self.rows.iter().find(|row| row.part == Part::Context);
+        let uncertain = context.map_or(0, |row| row.bytes);
+        let named = |unnamed: f64| (1.0 - unnamed / sum.bytes() as f64).max(0.0);
+        Some([named(rest as f64 + uncertain as f64), named(rest as f64)])
     }
 }

@@ -34,9 +34,25 @@ fn rows_add_up() {
     let unknown = Account { in_use_bytes: None, ..account };
     settled(&unknown, None, None, None);
     settled(&unknown, Some(Sum::Process(600)), None, Some(300));
-    assert_eq!(unknown.settle(None).named_share(), None);
-    assert_eq!(unknown.settle(Some(Sum::Process(600))).named_share(), Some(0.5));
-    assert_eq!(unknown.settle(Some(Sum::Process(0))).named_share(), None);
+    assert_eq!(unknown.settle(None).named_shares(), None);
+    assert_eq!(unknown.settle(Some(Sum::Process(600))).named_shares(), Some([0.5; 2]));
+    assert_eq!(unknown.settle(Some(Sum::Process(0))).named_shares(), None);
+}
+
+/// Another process had 100 of the 250 that were in use when the first context had been made: the context took 150, and
+/// 250 have no row.
+#[test]
+fn what_a_neighbour_gave_back_is_not_certain() {
+    let truth = (300.0 + 150.0) / 700.0;
+    for (others_bytes, row_bytes) in [(100, 150), (40, 210), (0, 250)] {
+        let account = Account { in_use_bytes: Some(700 + others_bytes), ..account() };
+        let settled = account.settle(Some(Sum::Process(700)));
+        let row = settled.rows.iter().find(|row| row.part == Part::Context);
+        assert_eq!(row.map(|row| row.bytes), Some(row_bytes));
+        let [certain, with_context] = settled.named_shares().expect("a sum");
+        assert!((certain - 300.0 / 700.0).abs() < 1e-9, "{others_bytes}: {certain}");
+        assert!(certain < truth && truth < with_context + 1e-9, "{others_bytes}: {with_context}");
+    }
 }
 
 #[test]
@@ -81,7 +97,12 @@ fn lines_say_what_is_not_known() {
         let account = Account { in_use_bytes, age_ms, ..account.clone() };
         account.settle(None).notes()
     };
-    assert_eq!(notes(Some(1000), Some(999)), ["55.00 % of it has a row"]);
+    assert_eq!(
+        notes(Some(1000), Some(999)),
+        [
+            "55.00 % of it has a row, 30.00 % without that of the first context, which other processes may have changed"
+        ]
+    );
     assert_eq!(notes(Some(1000), Some(2500))[1], "the driver was asked 2.50 s before");
     assert!(notes(None, None)[0].contains("in use on the device is not known"));
     assert!(notes(None, None)[1].contains("was not asked"));
