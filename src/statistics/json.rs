@@ -45,6 +45,10 @@ fn write(json: &mut Out, report: &Report) -> Written {
         json.key("counts")?.object(|json| {
             report.counts.iter().try_for_each(|(name, count)| json.key(&snake(name))?.number(count))
         })?;
+        json.key("host_cache")?.object(|json| {
+            json.key("pieces")?.number(report.host_cache.pieces_count)?;
+            json.key("bytes")?.number(report.host_cache.bytes)
+        })?;
         json.key("devices")?.object(|json| {
             report.devices().into_iter().try_for_each(|device| {
                 stats(json.key(&device.to_string())?, &report.of_device(device))

@@ -42,6 +42,8 @@ pub struct Report {
     pub waits: Vec<Timed>,
     /// What else was counted.
     pub counts: Vec<(&'static str, u64)>,
+    /// Pinned memory of the host that the program has freed.
+    pub host_cache: HostCache,
     /// Memory by library; None if nothing is recorded.
     pub holders: Option<Vec<Holder>>,
     /// Memory by call site; None if nothing is recorded, or it was not asked for.
@@ -96,6 +98,14 @@ pub struct Timed {
     pub count: u64,
     /// None if it was not measured.
     pub nanoseconds: Option<u64>,
+}
+
+/// Pinned memory of the host that is kept for later requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HostCache {
+    /// Each is one allocation of the driver's.
+    pub pieces_count: u64,
+    pub bytes: u64,
 }
 
 /// What one library holds of a device's memory, in requested bytes.

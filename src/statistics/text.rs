@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_text::{Count, Share, Time};
+use cachealloc_text::{Bytes, Count, Share, Time};
 
-use crate::{Report, Timed, summary};
+use crate::{HostCache, Report, Timed, summary};
 
 /// Where values begin.
 const VALUE_COLUMN: usize = 58;
@@ -36,6 +36,11 @@ pub fn text(report: &Report) -> String {
     waits.for_each(|wait| timed(&mut text, "waits, ", wait));
     for (name, count) in report.counts.iter().filter(|(_, count)| *count != 0) {
         line(&mut text, name, Count(*count));
+    }
+    let HostCache { pieces_count, bytes } = report.host_cache;
+    if pieces_count != 0 {
+        let value = format!("{} ({})", Count(pieces_count), Bytes(bytes));
+        line(&mut text, "pieces of pinned memory in the cache", value);
     }
     holders(&mut text, report);
     text

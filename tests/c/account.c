@@ -65,6 +65,13 @@ static void of_graph(void) {
     CALL("cuGraphAddMemAllocNode", (void **, void *, void *, size_t, GraphMemory *), (&node, graph, 0, 0, &memory));
 }
 
+// 3 MiB of the host, pinned and free in the cache.
+static void pinned_and_freed(void) {
+    void *pinned;
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 3 * MIB, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+}
+
 static void by_driver(void) {
     Physical properties = {.kind = 1, .location = 1};
     struct {
@@ -115,6 +122,7 @@ int main(int count, char **words) {
         end_while_asked();
         return 0;
     }
+    pinned_and_freed();
     cached();
     pooled();
     of_graph();

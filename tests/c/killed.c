@@ -30,15 +30,21 @@ static void change(int entries_max, int clear) {
     CHECK(!cachealloc_record_memory_history(level, "all", "all", entries_max, -1, clear));
 }
 
-// Between two stops all that there is to record, once: memory that comes and goes, of ours and of the driver's own.
+// Between two stops all that there is to record, once: memory that comes and goes, of ours, of the driver's own, and of the host.
 static void stepped(void) {
-    int (*managed)(Pointer *, size_t, unsigned) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAllocManaged");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *pinned;
+    int (*managed)(Pointer *, size_t, unsigned) = dlsym(driver, "cuMemAllocManaged");
+    int (*alloc_host)(void **, size_t) = dlsym(driver, "cuMemAllocHost_v2"), (*free_host)(void *) = dlsym(driver, "cuMemFreeHost");
     Pointer pointer, other;
     raise(SIGSTOP);
     OK(cuMemAlloc(&pointer, 1000));
     OK(cuMemAlloc(&other, 30000000));
     OK(cuMemFree(pointer));
     OK(cuMemFree(other));
+    for (int i = 0; i < 2; i++) {
+        OK(alloc_host(&pinned, 4096));
+        OK(free_host(pinned));
+    }
     OK(cuMemAlloc(&pointer, 900));
     OK(managed(&other, 5000, 1));
     change(9, 0);

@@ -64,9 +64,10 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
         let dropped = count(dropped);
         let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
     }
-    if !snapshot.host.segments.is_empty() && devices.iter().all(|it| it.device != HOST_DEVICE) {
-        let held =
-            snapshot.host.segments.iter().fold(0, |sum: u64, it| sum.saturating_add(it.bytes));
+    let of_host = snapshot.host.segments.iter().flat_map(|segment| &segment.blocks);
+    let held = of_host.filter(|block| block.state.is_active());
+    let held = held.fold(0, |sum: u64, block| sum.saturating_add(block.bytes));
+    if held > 0 && devices.iter().all(|it| it.device != HOST_DEVICE) {
         let held = bytes(held);
         let _ =
             writeln!(notes, "host: {held} that devices reach; --device host lists who holds it");

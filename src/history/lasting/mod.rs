@@ -18,6 +18,6 @@ mod read;
 mod restore;
 mod words;
 
-pub use read::{Leftover, Problem, ReadAt, read};
+pub use read::{Leftover, Problem, ReadAt, Whose, read};
 pub use restore::{Restored, restore, take_out};
 pub use words::{Words, header, take_apart};

@@ -70,7 +70,10 @@ impl State {
         let block = self.blocks.get_mut(&address);
         let segment = self.segments.get_mut(&address);
         match (entry.action, block, segment) {
-            (Action::Alloc, _, Some(segment)) if self.is_foreign => segment.flags |= IS_BLOCK,
+            (Action::Alloc, _, Some(segment)) if self.is_foreign => {
+                segment.stack = stack;
+                segment.flags |= IS_BLOCK;
+            }
             (Action::Alloc, None, _) => {
                 let row = BlockRow {
                     address,

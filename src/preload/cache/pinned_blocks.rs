@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 use crate::lock::lock;
+use crate::process::patience::Patience;
 
 /// So many are looked through in less time than the free of one saves.
 const KEPT_MAX: usize = 256;
@@ -90,6 +91,12 @@ pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
     blocks.kept_bytes = staying.iter().map(|(_, shape)| shape.bytes as u64).sum();
     blocks.kept = staying.into();
     going
+}
+
+/// How many pieces are kept, and their bytes. None: another thread does not let go of the table.
+pub(crate) fn kept(patience: Patience) -> Option<(u64, u64)> {
+    let blocks = patience.lock(&BLOCKS)?;
+    Some((blocks.kept.len() as u64, blocks.kept_bytes))
 }
 
 /// The driver has destroyed the context, and its memory with it.

@@ -16,6 +16,8 @@ use crate::config;
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::CuError;
+use crate::driver_memory::ending;
+use crate::driver_memory::table::{self, Key};
 use crate::functions::Function;
 use crate::ordering::{LEDGER, real_frees};
 use crate::process::bypass;
@@ -85,8 +87,9 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
     !rule_holds(Rule::PinnedFreeWaits) || all_work::wait(thread, context).is_ok()
 }
 
-/// Keeps what was waited for.
+/// Keeps what was waited for. From the second line on another thread may have it.
 pub(crate) fn keep(address: usize, shape: Shape) {
+    table::kept(address as u64);
     give_back(pinned_blocks::keep(address, shape, config::host_cache_bytes()));
 }
 
@@ -113,8 +116,9 @@ pub(crate) fn context_ends(context: &'static Context) {
 /// Where the driver refuses, there is nothing left to try. Returns the number of pieces.
 fn give_back(pieces: Vec<(usize, Shape)>) -> usize {
     for (address, _) in &pieces {
+        let ending = ending::ends(Key::Memory(*address as u64));
         let free = || real_frees::announced_everywhere(|| api::mem_free_host(*address));
-        let _: Result<(), CuError> = api::relaxed(free);
+        ending.finish(api::relaxed(free));
     }
     pieces.len()
 }

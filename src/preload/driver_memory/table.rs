@@ -126,6 +126,20 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
     }
 }
 
+/// The program has given up this pinned memory, and the driver was not told: it is kept for a later request.
+pub(crate) fn kept(address: u64) {
+    let mut table = lock(&TABLE);
+    let (key, Table { served, history, .. }) = (Key::Memory(address), &mut *table);
+    let Some(served) = served.get_mut(&key).filter(|served| served.part == Some(Part::Pinned))
+    else {
+        return;
+    };
+    if let Some(shown) = served.shown(key) {
+        history.kept(&shown);
+    }
+    served.part = Some(Part::PinnedFree);
+}
+
 /// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
 pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
     lock(&TABLE).make_way(address, bytes, None);
@@ -190,6 +204,7 @@ pub(crate) fn held() -> Vec<Held> {
     let table = lock(&TABLE);
     let served = table.served.values().map(|served| {
         let Served { device, part, stack, bytes, handle, .. } = *served;
+        let stack = if served.is_kept() { StackId::NONE } else { stack };
         Held { device, part, stack, bytes, handle }
     });
     let physical = table.physical.iter().map(|(handle, physical)| {
@@ -213,6 +228,9 @@ impl Table {
         if !record::is_on_for(served.device) {
             served.stack = StackId::NONE;
         }
+        if self.give_again(key, served) {
+            return;
+        }
         match key {
             Key::Memory(address) => self.make_way(address, served.bytes, Some(served.device)),
             Key::Array(handle) => {
@@ -225,6 +243,17 @@ impl Table {
             self.history.allocated(&shown);
         }
         self.served.insert(key, served);
+    }
+
+    /// The program has got what was kept for it, which the driver was not asked for. False: this is no such memory.
+    fn give_again(&mut self, key: Key, again: Served) -> bool {
+        let Some(served) = self.served.get_mut(&key) else { return false };
+        let is_it = served.is_kept() && !served.hidden && served.bytes == again.bytes;
+        if is_it {
+            *served = again;
+            served.shown(key).iter().for_each(|shown| self.history.given_again(shown));
+        }
+        is_it
     }
 
     pub(crate) fn end(&mut self, key: Key, ending: &mut Ending) {
@@ -291,7 +320,13 @@ impl Served {
     /// As snapshots show it.
     pub(crate) fn shown(&self, key: Key) -> Option<Allocation> {
         let Served { device, bytes, stack, .. } = *self;
-        (!self.hidden).then_some(Allocation { address: key.number(), bytes, device, stack })
+        let (address, is_free) = (key.number(), self.is_kept());
+        (!self.hidden).then_some(Allocation { address, bytes, device, stack, is_free })
+    }
+
+    /// The program has freed it, and the driver still has it for the process.
+    fn is_kept(&self) -> bool {
+        self.part == Some(Part::PinnedFree)
     }
 }
 

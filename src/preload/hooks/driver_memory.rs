@@ -94,9 +94,8 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
         id::cuMemHostRegister | id::cuMemHostRegister_v2 => {
             Call::Registers(ask(MemoryKind::Host, word(1), false)?)
         }
-        id::cuMemFreeHost | id::cuMemHostUnregister => {
-            Call::Ends(ending::ends(Key::Memory(word(0))))
-        }
+        // Pinned memory may be kept, which its hook finds out (`host_memory::free`).
+        id::cuMemHostUnregister => Call::Ends(ending::ends(Key::Memory(word(0)))),
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
             Call::Ends(ending::ends(Key::Array(word(0))))
         }

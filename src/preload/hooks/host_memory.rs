@@ -12,7 +12,9 @@ use crate::driver::sys::{
     CuResult, HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY,
     RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
+use crate::driver_memory::ending::{self, Ending};
 use crate::driver_memory::pool_devices;
+use crate::driver_memory::table::Key;
 use crate::functions::Function;
 use crate::hooks::communication::makes_for_itself;
 use crate::hooks::{Real, beside, common, guarded_with};
@@ -109,20 +111,29 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
     };
     let _ = guarded_with(function, claim, || Ok(()));
     match freed {
-        Freed::Unknown => end(function, pointer, real),
+        Freed::Unknown => end_by_driver(function, pointer, real),
         Freed::Refused(error) => Err(error),
         Freed::Waited(shape) => pinned::end_by(pointer, || {
             beside(function, || pinned_memory::keep(pointer, shape));
             Ok(())
         }),
         Freed::ByDriver(shape) => {
-            let code = end(function, pointer, real);
+            let code = end_by_driver(function, pointer, real);
             if code.is_err() {
                 beside(function, || pinned_blocks::lend(pointer, shape));
             }
             code
         }
     }
+}
+
+/// The driver ends memory that is in its table.
+fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
+    let mut ending = Ending::default();
+    beside(function, || ending = ending::ends(Key::Memory(pointer as u64)));
+    let code = end(function, pointer, real);
+    beside(function, || ending.finish(code));
+    code
 }
 
 /// `cuMemHostUnregister(pointer)`, and the end of pinned memory by the driver: teardowns.

@@ -1,6 +1,6 @@
 //! The history of memory that the driver serves the program itself, by device, and of the host's that devices reach.
 //! Each allocation is recorded as a segment with one block, so that a snapshot shows *all* of it and where it was
-//! allocated. What is live is in `driver_memory/table.rs`, under whose lock all of this is called.
+//! allocated; the block of pinned memory that is kept for later requests is free. What is live is in `driver_memory/table.rs`, under whose lock all of this is called.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,8 @@ pub(crate) struct Allocation {
     /// Or `HOST`.
     pub device: i32,
     pub stack: StackId,
+    /// The program has freed it.
+    pub is_free: bool,
 }
 
 /// A device, its entries, and how many are missing.
@@ -57,15 +59,29 @@ impl History {
         let Some(device) = self.recorded(allocation) else { return };
         device.push(Action::SegmentAlloc, allocation);
         device.segments.insert(allocation.row(IS_THERE));
-        device.push(Action::Alloc, allocation);
-        device.segments.set_flags(allocation.address, IS_THERE | IS_BLOCK);
+        if !allocation.is_free {
+            device.give(allocation);
+        }
+    }
+
+    /// The program frees this, and it is kept.
+    pub(crate) fn kept(&mut self, allocation: &Allocation) {
+        let Some(device) = self.recorded(allocation) else { return };
+        device.free(allocation);
+    }
+
+    /// The program has got what was kept.
+    pub(crate) fn given_again(&mut self, allocation: &Allocation) {
+        let Some(device) = self.recorded(allocation) else { return };
+        device.give(allocation);
     }
 
     /// The program ends this, and the driver is about to be told.
     pub(crate) fn ended(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
-        device.push(Action::Free, allocation);
-        device.segments.set_flags(allocation.address, IS_THERE);
+        if !allocation.is_free {
+            device.free(allocation);
+        }
         device.push(Action::SegmentFree, allocation);
         device.segments.remove(allocation.address);
     }
@@ -77,7 +93,8 @@ impl History {
                 && device.segments.get(allocation.address).is_none()
             {
                 device.ring(allocation.device);
-                device.segments.insert(allocation.row(IS_THERE | IS_BLOCK));
+                let block = if allocation.is_free { 0 } else { IS_BLOCK };
+                device.segments.insert(allocation.row(IS_THERE | block));
             }
         }
     }
@@ -116,6 +133,19 @@ impl History {
 }
 
 impl OfDevice {
+    /// The program has it.
+    fn give(&mut self, allocation: &Allocation) {
+        self.push(Action::Alloc, allocation);
+        let Allocation { address, stack, .. } = *allocation;
+        self.segments.set_block(address, stack, IS_THERE | IS_BLOCK);
+    }
+
+    /// The program has it no longer.
+    fn free(&mut self, allocation: &Allocation) {
+        self.push(Action::Free, allocation);
+        self.segments.set_flags(allocation.address, IS_THERE);
+    }
+
     fn push(&mut self, action: Action, allocation: &Allocation) {
         let (range, entered) = ranges::for_entry();
         self.ring(allocation.device).push(Entry {
@@ -162,7 +192,14 @@ impl Allocation {
     }
 
     pub(crate) fn segment(&self) -> Segment {
-        let Allocation { address, bytes, stack, .. } = *self;
+        let Allocation { address, bytes, stack, is_free, .. } = *self;
+        let block = if is_free {
+            let (state, stack) = (BlockState::Free, StackId::NONE);
+            Block { address, bytes, requested_bytes: 0, state, stack }
+        } else {
+            let state = BlockState::Allocated;
+            Block { address, bytes, requested_bytes: bytes, state, stack }
+        };
         Segment {
             device: self.device as u32,
             address,
@@ -172,13 +209,7 @@ impl Allocation {
             pool_id: (0, 0),
             expandable: false,
             stack,
-            blocks: vec![Block {
-                address,
-                bytes,
-                requested_bytes: bytes,
-                state: BlockState::Allocated,
-                stack,
-            }],
+            blocks: vec![block],
         }
     }
 }

@@ -3,9 +3,9 @@
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::collections::BTreeMap;
 
-use cachealloc_history::Rows;
 use cachealloc_history::lasting::layout::SegmentRow;
 use cachealloc_history::lasting::take_out;
+use cachealloc_history::{Rows, StackId};
 
 #[derive(Default)]
 pub(super) struct Segments {
@@ -55,6 +55,18 @@ impl Segments {
         }
     }
 
+    /// A block covers the segment, asked for by this stack.
+    pub(super) fn set_block(&mut self, address: u64, stack: StackId, flags: u32) {
+        if let Some(row) = self.there.get_mut(&address) {
+            row.stack = stack;
+        }
+        if let Some(row) = self.lasting.as_mut().and_then(|lasting| lasting.row(address)) {
+            row.stack = stack;
+            compiler_fence(Ordering::SeqCst);
+        }
+        self.set_flags(address, flags);
+    }
+
     pub(super) fn set_flags(&mut self, address: u64, flags: u32) {
         if let Some(row) = self.there.get_mut(&address) {
             row.flags = flags;
@@ -97,9 +109,13 @@ impl Lasting {
         self.free.extend(self.places.remove(&address));
     }
 
+    fn row(&mut self, address: u64) -> Option<&mut SegmentRow> {
+        let place = *self.places.get(&address)?;
+        self.rows.get_mut(place)
+    }
+
     fn set_flags(&mut self, address: u64, flags: u32) {
-        let place = self.places.get(&address);
-        if let Some(row) = place.and_then(|place| self.rows.get_mut(*place)) {
+        if let Some(row) = self.row(address) {
             row.flags = flags;
             compiler_fence(Ordering::SeqCst);
         }

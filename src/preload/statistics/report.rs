@@ -9,8 +9,9 @@ use std::path::Path;
 
 use cachealloc_history::{Describe, Frame, StackId, is_source};
 use cachealloc_options::{Record, Word};
-use cachealloc_statistics::{CallSite, Gpu, Holder, Place, Recording, Report};
+use cachealloc_statistics::{CallSite, Gpu, Holder, HostCache, Place, Recording, Report};
 
+use crate::cache::pinned_blocks;
 use crate::driver::hardware::Hardware;
 use crate::driver_memory::{account, limits};
 use crate::process::patience::Patience;
@@ -54,6 +55,7 @@ fn take(patience: Patience, sites: bool) -> Report {
         calls: counters::calls(),
         waits: waits::all(),
         counts: counters::counts(),
+        host_cache: host_cache(patience),
         holders: record::is_on().then(|| contents::with_all_names(holders)),
         call_sites: (sites && record::is_on()).then(call_sites),
         snapshots: past::all(),
@@ -67,6 +69,11 @@ fn take(patience: Patience, sites: bool) -> Report {
         accounts: (measures.asked_count > 0).then(|| account::accounts(patience)),
         measures,
     }
+}
+
+fn host_cache(patience: Patience) -> HostCache {
+    let (pieces_count, bytes) = pinned_blocks::kept(patience).unwrap_or_default();
+    HostCache { pieces_count, bytes }
 }
 
 /// By device; several contexts may be on one.

@@ -37,6 +37,8 @@ pub enum Part {
     PrintfBuffer,
     Managed,
     Pinned,
+    /// Freed by the program, and kept for its next request.
+    PinnedFree,
 }
 
 /// How the bytes of a row are known.
@@ -149,6 +151,7 @@ parts! {
     PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
     Managed = "managed", "managed memory, wherever it is", Counted, Beside;
     Pinned = "pinned", "pinned and registered memory of the host", Counted, Beside;
+    PinnedFree = "pinned_free", "pinned memory of the host, cached: free", Counted, Beside;
 }
 
 impl Part {

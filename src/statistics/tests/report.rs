@@ -6,7 +6,7 @@ use std::time::Duration;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Address, Allocator, Policy, Request, Requester, Stat, Stats, Step};
 use cachealloc_statistics::{
-    ContextReport, Frame, Gpu, Holder, Place, Report, Timed, json, keys, summary,
+    ContextReport, Frame, Gpu, Holder, HostCache, Place, Report, Timed, json, keys, summary,
 };
 
 /// Of an allocator with these blocks, each in segments of its own.
@@ -152,6 +152,7 @@ fn json_of_little() {
         calls: vec![Timed { name: "reserve", count: 2, nanoseconds: Some(9) }],
         waits: vec![Timed { name: "free: mode strict", count: 1, nanoseconds: None }],
         counts: vec![("said so-and-so", 3)],
+        host_cache: HostCache { pieces_count: 2, bytes: 8 },
         gpus: vec![Gpu {
             device: 1,
             uuid: Some("GPU-5".to_string()),
@@ -196,6 +197,10 @@ fn json_of_little() {
   },
   "counts": {
     "said_so_and_so": 3
+  },
+  "host_cache": {
+    "pieces": 2,
+    "bytes": 8
   },
   "devices": {},
   "gpus": [

@@ -144,6 +144,7 @@ fn what_people_read() {
     }
     assert!(!text.contains("by all processes"), "{text}");
     assert_eq!(running.end(), Some(0));
+        "3.00 MiB counted beside: pinned memory of the host, cached: free",
 }
 
 /// A snapshot has the same rows, whether a signal asked for it or the end of the process.

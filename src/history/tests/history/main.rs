@@ -2,6 +2,7 @@
 //! whether a snapshot is sound, the files and their readers, and what it costs.
 
 mod merging;
+mod restored;
 mod rings;
 mod stacks;
 
