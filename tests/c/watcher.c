@@ -56,19 +56,28 @@ typedef struct {
     unsigned instance, part;
 } Use;
 
-// Those of WATCHER_PROCESSES, "NUMBER=BYTES NUMBER=BYTES ..", on every GPU; -1 bytes are not available.
-int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Use *uses) {
-    const char *text = getenv("WATCHER_PROCESSES");
+// Those of a variable, "NUMBER=BYTES NUMBER=BYTES ..", on every GPU; -1 bytes are not available.
+static int processes(const char *variable, unsigned *count, Use *uses) {
+    const char *text = getenv(variable);
     unsigned room = *count;
     int read;
     long long bytes;
-    (void)device;
     *count = 0;
     while (text && *count < room && sscanf(text, "%u=%lld%n", &uses[*count].process, &bytes, &read) == 2) {
         uses[(*count)++].bytes = (unsigned long long)bytes;
         text += read;
     }
     return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Use *uses) {
+    (void)device;
+    return processes("WATCHER_PROCESSES", count, uses);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, unsigned *count, Use *uses) {
+    (void)device;
+    return processes("WATCHER_DRAWING", count, uses);
 }
 
 int nvmlDeviceGetMemoryInfo(Device device, unsigned long long memory[3]) {

@@ -202,22 +202,38 @@ impl Watcher {
         Some(UsedGpu { uuid: uuid.to_string(), in_use_bytes, processes })
     }
 
-    /// Those that compute; none where the driver is older than the second version of the call.
+    /// Those that compute and those that draw, one that does both once; none where the driver is older than the
+    /// second version of the calls.
     fn processes(&self, handle: usize) -> Vec<(u32, Option<u64>)> {
-        let mut all = vec![RunningProcess::default(); PROCESSES_MAX];
-        let mut count = PROCESSES_MAX as u32;
-        let mut ask = |function: &CStr| {
-            let (count, all) = (&raw mut count as usize, all.as_mut_ptr() as usize);
-            self.0.call(function, handle, count, all) == Some(SUCCESS)
-        };
-        if !ask(c"nvmlDeviceGetComputeRunningProcesses_v3")
-            && !ask(c"nvmlDeviceGetComputeRunningProcesses_v2")
-        {
-            return Vec::new();
+        let computing = [
+            c"nvmlDeviceGetComputeRunningProcesses_v3",
+            c"nvmlDeviceGetComputeRunningProcesses_v2",
+        ];
+        let drawing = [
+            c"nvmlDeviceGetGraphicsRunningProcesses_v3",
+            c"nvmlDeviceGetGraphicsRunningProcesses_v2",
+        ];
+        let mut all = self.running(handle, computing);
+        for drawing in self.running(handle, drawing) {
+            if all.iter().all(|known| known.number != drawing.number) {
+                all.push(drawing);
+            }
         }
-        all.truncate(count as usize);
         let bytes = |bytes| Some(bytes).filter(|bytes| *bytes != NOT_AVAILABLE);
         all.iter().map(|process| (process.number, bytes(process.bytes))).collect()
+    }
+
+    /// What the first of these functions says that there is.
+    fn running(&self, handle: usize, functions: [&CStr; 2]) -> Vec<RunningProcess> {
+        let ask = |function: &CStr| {
+            let mut all = vec![RunningProcess::default(); PROCESSES_MAX];
+            let mut count = PROCESSES_MAX as u32;
+            let (room, place) = (&raw mut count as usize, all.as_mut_ptr() as usize);
+            let code = self.0.call(function, handle, room, place);
+            all.truncate(count as usize);
+            (code == Some(SUCCESS)).then_some(all)
+        };
+        functions.into_iter().find_map(ask).unwrap_or_default()
     }
 
     fn handle(&self, function: &CStr, first: usize, second: Option<usize>) -> Option<usize> {

@@ -108,6 +108,11 @@ fn rows_add_up_to_what_is_in_use() {
         let (device, parts) = account(explain(&process.to_string(), Some(&listed)));
         assert_eq!(device["sum"], "less_others");
         assert_eq!((parts["context"], parts["rest"]), (CONTEXT - 30, MODULE), "{device}");
+        // Another one draws, and this one does both.
+        let drawing = format!("5={others} {process}=-1");
+        let run = explain(&process.to_string(), Some(&format!("{process}=-1")));
+        let (device, parts) = account(run.env("WATCHER_DRAWING", drawing));
+        assert_eq!((parts["context"], parts["rest"]), (CONTEXT - 30, MODULE), "{device}");
         let (device, _) = account(explain(&process.to_string(), Some("1=5 2=6")));
         assert_eq!(device["sum"], "device");
         assert!(device["note"].as_str().is_some_and(|note| note.contains("does not list")));
@@ -139,12 +144,12 @@ fn what_people_read() {
         "91.76 % of it has a row, 67.05 % without that of the first context, which other processes may have changed",
         "host",
         "5.00 MiB counted app beside: pinned and registered memory of the host",
+        "3.00 MiB counted beside: pinned memory of the host, cached: free",
     ] {
         assert!(lines.iter().any(|it| it == line), "{line}\n{text}");
     }
     assert!(!text.contains("by all processes"), "{text}");
     assert_eq!(running.end(), Some(0));
-        "3.00 MiB counted beside: pinned memory of the host, cached: free",
 }
 
 /// A snapshot has the same rows, whether a signal asked for it or the end of the process.
