@@ -184,8 +184,8 @@ extern const cachealloc_hook cachealloc_hook_table;
 int cachealloc_stat(int device, const char *key, int64_t *value) CACHEALLOC_WEAK;
 
 /* All statistics as JSON (UTF-8), with a zero byte at the end: all keys for each device and each context, hit rate, driver
- * calls and waits with the time spent in them, and, with record:state or record:all, which library holds how many bytes, and
- * held how many at the peak. What stats_on_exit writes into a file that ends in .json.
+ * calls and waits with the time spent in them, and, with record:state or record:all, which library and which call site holds
+ * how many bytes, and held how many at the peak. What stats_on_exit writes into a file that ends in .json.
  *
  * text:  where to write it, cut where it does not fit; NULL if only the size is wanted.
  * bytes: how many bytes there are.

@@ -279,10 +279,17 @@ static int busy(int count, const char *end) {
     return 0;
 }
 
-static Pointer __attribute__((noinline)) takes_more(void) {
-    Pointer more;
-    OK(cuMemAlloc(&more, 100 * MIB));
-    return more;
+// Through which this program allocates: no call site.
+static Pointer __attribute__((noinline)) get(size_t bytes) {
+    Pointer block;
+    OK(cuMemAlloc(&block, bytes));
+    return block;
+}
+
+static volatile Pointer more;
+
+static void __attribute__((noinline)) takes_more(void) {
+    more = get(100 * MIB);
 }
 
 // Nothing but hits for longer than a second, then one that the driver is asked for, then hits until the input ends.
@@ -290,7 +297,7 @@ static int steady(void) {
     start_cuda();
     Pointer block;
     for (int i = 0; i < 1200; i++) {
-        OK(cuMemAlloc(&block, 3 * MIB));
+        block = get(3 * MIB);
         OK(cuMemFree(block));
         usleep(1000);
     }

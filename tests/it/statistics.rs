@@ -71,6 +71,7 @@ fn the_c_functions_answer() {
         assert!(said.contains("1 sound reports, 2 allocations"), "{said}");
         let recorded = !ran.stdout.contains("\"libraries\": null");
         assert_eq!(recorded, conf.contains("record"), "{}", ran.stdout);
+        assert_eq!(recorded, ran.stdout.contains("\"name\": \"api\""), "{}", ran.stdout);
     }
 }
 
@@ -122,6 +123,8 @@ fn who_holds_how_much() {
         let wanted =
             format!(r#":[{{"device":0,"library":"app","bytes":{now},"bytes_at_peak":{peak}}}],"#);
         assert!(words.starts_with(&wanted), "{words}");
+        let site = format!(r#""call_sites":[{{"device":0,"library":"app","bytes":{},"#, 5 << 20);
+        assert!(words.contains(&site), "{words}");
     }
 }
 

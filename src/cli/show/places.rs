@@ -13,15 +13,20 @@ const NOT_KNOWN: &str = "(not recorded)";
 /// A line for each: `leak c/planted.c:22`, and behind a function through which most allocations go its caller.
 /// All call sites of one process are given at once.
 pub(crate) fn places(sites: &[&CallSite]) -> Vec<String> {
-    let weighed = sites
-        .iter()
-        .map(|site| (&*site.frames, site.allocations, site.bytes.max(site.bytes_at_peak)));
-    lines(&weighed.collect::<Vec<_>>())
+    lines(&sites.iter().map(|site| weighed(site)).collect::<Vec<_>>())
 }
 
-/// The same for one stack alone.
-pub(crate) fn place(frames: &[live::Frame]) -> String {
-    lines(&[(frames, 1, 1)]).remove(0)
+/// Where the last steady state of a process ended, among its call sites. None: it is not known.
+pub(crate) fn steady_ended_by(statistics: &Statistics) -> Option<String> {
+    let frames = statistics.steady_ended_by.as_deref()?;
+    let sites = statistics.call_sites.iter().flatten();
+    // It is one of them, or was: it has no weight of its own.
+    let all = sites.map(weighed).chain([(frames, 0, 0)]);
+    lines(&all.collect::<Vec<_>>()).pop()
+}
+
+fn weighed(site: &CallSite) -> (&[live::Frame], u64, u64) {
+    (&site.frames, site.allocations, site.bytes.max(site.bytes_at_peak))
 }
 
 /// Of stacks, with the number of allocations and their bytes.

@@ -1,11 +1,12 @@
-//! One process: its memory, calls of the driver, waits, memory by library.
+//! One process: its memory, calls of the driver, waits, memory by library and by call site.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use cachealloc_text::{cut, plain};
 
-use super::{Column, Table, bytes, count, place, share, time};
-use crate::live::{Library, Statistics, Timed};
+use super::{Column, Table, bytes, count, places, share, steady_ended_by, time};
+use crate::live::{CallSite, Library, Statistics, Timed};
 
 /// What of a device is shown: a name, and PyTorch's key.
 const MEMORY: [(&str, &str); 4] = [
@@ -16,6 +17,8 @@ const MEMORY: [(&str, &str); 4] = [
 ];
 /// Where values begin.
 const VALUE_COLUMN: usize = 44;
+/// `top` shows more.
+const SITES_MAX: usize = 20;
 
 /// `process`: the number by which it was asked for; in a container it has another one.
 pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> String {
@@ -34,8 +37,8 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
     if let Some(seconds) = statistics.steady_seconds {
         line(&mut text, "since one reached the driver", &time((seconds * 1e9) as u64));
     }
-    if let Some(frames) = &statistics.steady_ended_by {
-        line(&mut text, "the last steady state ended by", &place(frames));
+    if let Some(place) = steady_ended_by(statistics) {
+        line(&mut text, "the last steady state ended by", &place);
     }
     line(&mut text, "barriers", &count(statistics.barriers));
     for (name, call) in &statistics.driver_calls {
@@ -48,7 +51,31 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
         line(&mut text, &words(name), &count(*number));
     }
     text += "\n";
-    text + &holders(statistics, &|device: i32| device.to_string())
+    text += &holders(statistics, &|device: i32| device.to_string());
+    text + &sites(statistics)
+}
+
+/// The call sites that hold most; nothing where none are known.
+fn sites(statistics: &Statistics) -> String {
+    let mut sites: Vec<&CallSite> = statistics.call_sites.iter().flatten().collect();
+    if sites.is_empty() {
+        return String::new();
+    }
+    sites.sort_by_key(|site| Reverse((site.bytes, site.bytes_at_peak, site.allocations)));
+    let mut table = Table::new([
+        Column::number("BYTES"),
+        Column::number("AT THE PEAK"),
+        Column::number("BLOCKS"),
+        Column::number("GPU"),
+        Column::text("LIBRARY"),
+        Column::text("CALL SITE"),
+    ]);
+    for (site, place) in sites.iter().zip(places(&sites)).take(SITES_MAX) {
+        let CallSite { device, library, bytes: now, bytes_at_peak, blocks, .. } = site;
+        let [now, peak] = [*now, *bytes_at_peak].map(bytes);
+        table.row([now, peak, count(*blocks), device.to_string(), library.clone(), place]);
+    }
+    format!("\n{}", table.text())
 }
 
 /// Memory by library. `name`: of a device.

@@ -8,7 +8,7 @@ use std::fmt::{Display, Write as _};
 
 use cachealloc_text::{cut, plain};
 
-use super::{place, places};
+use super::{places, steady_ended_by};
 use crate::live::{CallSite, Library, Statistics, Timed};
 
 /// Of a process; what does not fit is added up as `(other)`.
@@ -63,7 +63,7 @@ pub(crate) fn prometheus(all: &[Scraped]) -> String {
     let help = "Since an allocation last reached the driver.";
     gauge(&mut out, "steady_seconds", help, all, steady);
     let ended = |it: &Scraped| {
-        let site = it.statistics.steady_ended_by.as_deref().map(place);
+        let site = steady_ended_by(&it.statistics);
         let labels = |site: &String| labels(&[("site", site)]);
         it.steady(site.as_ref().map(|_| 1.0), &site.as_ref().map(labels).unwrap_or_default())
     };

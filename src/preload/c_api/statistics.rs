@@ -115,8 +115,8 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
 
 /// The whole report as JSON, for the program.
 fn report_json() -> Option<String> {
-    // Only recorded stacks need names.
+    // Only recorded stacks need names, for which the program's thread may have no room.
     let elsewhere = record::is_on() && writer::runs();
-    let json = || report::json(Patience::Waits, false);
+    let json = move || report::json(Patience::Waits, elsewhere);
     if elsewhere { writer::run(json, triggers::SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

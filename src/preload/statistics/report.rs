@@ -28,8 +28,8 @@ const SITES_MAX: usize = 50;
 
 /// Writes everything to this file: JSON if its name ends so, else text.
 pub(crate) fn write(path: &Path) -> io::Result<()> {
-    let report = take(Patience::GivesUp, false);
     let as_json = path.extension() == Some(OsStr::new("json"));
+    let report = take(Patience::GivesUp, as_json);
     let text = if as_json {
         cachealloc_statistics::json(&report)
     } else {
