@@ -110,6 +110,11 @@ impl Allocator {
         }
     }
 
+    /// Whether any pool is open.
+    pub fn has_pools(&self) -> bool {
+        !self.private.is_empty()
+    }
+
     /// Whether any pool has memory.
     pub fn has_private_memory(&self) -> bool {
         !self.private.is_empty() && self.blocks.iter().any(|(_, block)| block.private.is_some())

@@ -46,6 +46,8 @@ pub struct Segment {
     pub kind: PoolKind,
     /// `(0, 0)` is the default pool; all others are private.
     pub pool_id: (u64, u64),
+    /// From when on it is a private pool's; None: that is not known, or it is none's.
+    pub pool_since_ns: Option<u64>,
     /// Expandable segments come and go by `SegmentMap` and `SegmentUnmap`, in parts; all others by
     /// `SegmentAlloc` and `SegmentFree`, whole, whatever the driver calls them.
     pub expandable: bool,

@@ -395,16 +395,25 @@ fn snapshots_show_private_pools() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert_eq!(
         shown.trim(),
-        "(0, 0) active_allocated / (1, 0) active_allocated active_pending_free inactive"
+        "(0, 0) active_allocated / (1, 0) active_allocated active_pending_free inactive\n\
+         entries of [(0, 0), (1, 0)], as their blocks: True"
     );
 }
 
 const SHOW_POOLS: &str = "
 import glob, pickle
-segments = pickle.load(open(glob.glob('*.pickle')[0], 'rb'))['segments']
+snapshot = pickle.load(open(glob.glob('*.pickle')[0], 'rb'))
+segments = snapshot['segments']
 pools = {}
 for segment in segments:
     states = pools.setdefault(tuple(segment['segment_pool_id']), set())
     states.update(block['state'] for block in segment['blocks'])
 print(' / '.join(f'{pool} ' + ' '.join(sorted(states)) for pool, states in sorted(pools.items())))
+entries = snapshot['device_traces'][0]
+asked = {entry['addr']: entry['pool_id'] for entry in entries if entry['action'] in ('alloc', 'segment_alloc')}
+active = [(block['address'], segment['segment_pool_id']) for segment in segments for block in segment['blocks']
+          if block['state'] != 'inactive']
+as_blocks = all(asked[address] == pool for address, pool in active)
+print('entries of', sorted({entry['pool_id'] for entry in entries}), end=', ')
+print('as their blocks:', as_blocks)
 ";

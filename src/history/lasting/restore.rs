@@ -149,6 +149,7 @@ impl State {
                 stream: row.stream,
                 kind: if is(IS_SMALL) { PoolKind::Small } else { PoolKind::Large },
                 pool_id: (row.pool_id, 0),
+                pool_since_ns: None,
                 expandable: is(IS_EXPANDABLE),
                 stack: row.stack,
                 blocks,

@@ -28,8 +28,11 @@ use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
 use crate::snapshot::{Block, BlockState, HOST_DEVICE, PoolKind, Segment, Snapshot};
 use crate::{action_words, state_words};
+use pools::Pools;
 use words::*;
 
+mod pools;
+mod settings;
 mod words;
 
 /// Writes the snapshot as PyTorch's pickle. Does not check it: see [`Snapshot::check`].
@@ -42,6 +45,7 @@ pub fn write_snapshot(
         pickle: Pickle::begin(output)?,
         describe,
         snapshot,
+        pools: Pools::of_segments(&snapshot.segments),
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
@@ -61,6 +65,7 @@ struct Writer<'a, W> {
     pickle: Pickle<W>,
     describe: &'a mut dyn Describe,
     snapshot: &'a Snapshot,
+    pools: Pools,
     /// What is in the memo: stacks by id, frames by the address of their `Arc`, and by value.
     stacks: HashMap<StackId, Described, BuildWordHasher>,
     frames: HashMap<usize, MemoIndex, BuildWordHasher>,
@@ -96,15 +101,15 @@ impl<W: Write> Writer<'_, W> {
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
         let mut devices_left = snapshot.devices.len();
-        self.list(&snapshot.devices, |writer, device| {
+        self.list((0..).zip(&snapshot.devices), |writer, (number, device)| {
             devices_left -= 1;
-            writer.entries(&device.entries, devices_left == 0)
+            writer.entries(number, &device.entries, devices_left == 0)
         })?;
         // Behind those of devices: the viewer looks for categories in these alone.
         self.pickle.word(HOST_SEGMENTS)?;
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
-        self.entries(&snapshot.host.entries, false)?;
+        self.entries(HOST_DEVICE, &snapshot.host.entries, false)?;
         self.pickle.end_dict()
     }
 
@@ -152,15 +157,15 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.end_dict()
     }
 
-    fn entries(&mut self, entries: &[Entry], last_device: bool) -> io::Result<()> {
+    fn entries(&mut self, device: u32, entries: &[Entry], last_device: bool) -> io::Result<()> {
         let mut batch = self.pickle.begin_list()?;
         for entry in entries.iter().flat_map(as_written) {
             batch.item(&mut self.pickle)?;
-            self.entry(entry)?;
+            self.entry(device, entry)?;
         }
         if last_device && self.categories == Categories::Known {
             batch.item(&mut self.pickle)?;
-            self.entry(self.snapshot_entry(entries))?;
+            self.entry(device, self.snapshot_entry(entries))?;
         }
         batch.end(&mut self.pickle)
     }
@@ -180,7 +185,7 @@ impl<W: Write> Writer<'_, W> {
         }
     }
 
-    fn entry(&mut self, entry: Entry) -> io::Result<()> {
+    fn entry(&mut self, device: u32, entry: Entry) -> io::Result<()> {
         self.pickle.begin_dict()?;
         self.pickle.word(ACTION)?;
         self.pickle.word(action_word(entry.action))?;
@@ -202,7 +207,7 @@ impl<W: Write> Writer<'_, W> {
             self.number(RANGE_ENTERED, entry.entered.into())?;
         }
         self.pickle.word(POOL_ID)?;
-        self.pickle.pair(DEFAULT_POOL)?;
+        self.pickle.pair(self.pools.of(device, &entry))?;
         let mut category = None;
         if !entry.stack.is_none() {
             self.pickle.word(FRAMES)?;
@@ -279,52 +284,6 @@ impl<W: Write> Writer<'_, W> {
         Ok(())
     }
 
-    fn settings(&mut self) -> io::Result<()> {
-        let settings = &self.snapshot.settings;
-        self.pickle.begin_dict()?;
-        self.pickle.word(CONFIGURATION)?;
-        self.pickle.text(&settings.configuration)?;
-        self.pickle.word(MAX_SPLIT_SIZE)?;
-        match settings.split_bytes_max {
-            Some(bytes) => self.pickle.integer(bytes)?,
-            None => self.pickle.minus_one()?,
-        }
-        self.pickle.word(GARBAGE_COLLECTION_THRESHOLD)?;
-        self.pickle.float(settings.garbage_collection_threshold)?;
-        self.boolean(EXPANDABLE_SEGMENTS, settings.expandable_segments)?;
-        self.settings_that_we_lack()?;
-        let dropped_count = self.snapshot.dropped_count();
-        self.boolean(TRACE_ALLOC_OVERFLOWED, dropped_count > 0)?;
-        self.number(TRACE_ALLOC_MAX_ENTRIES, settings.entries_max)?;
-        self.number(TRACE_ALLOC_DROPPED, dropped_count)?;
-        self.pickle.word(CACHEALLOC)?;
-        let mut more = self.pickle.begin_large_dict()?;
-        for (name, value) in &settings.more {
-            more.item(&mut self.pickle)?;
-            self.pickle.text(name)?;
-            self.pickle.text(value)?;
-        }
-        more.end(&mut self.pickle)?;
-        self.pickle.end_dict()
-    }
-
-    /// With the values that they have in PyTorch by default: readers expect the keys.
-    fn settings_that_we_lack(&mut self) -> io::Result<()> {
-        self.number(PINNED_NUM_REGISTER_THREADS, 1)?;
-        self.boolean(RELEASE_LOCK_ON_CUDAMALLOC, false)?;
-        self.boolean(PINNED_USE_CUDA_HOST_REGISTER, false)?;
-        self.boolean(GRAPH_CAPTURE_RECORD_STREAM_REUSE, false)?;
-        self.number(MAX_ROUND_THRESHOLD, 0)?;
-        self.number(MAX_CACHED_SIZE, 0)?;
-        self.pickle.word(ROUNDUP_POWER2_DIVISIONS)?;
-        self.pickle.begin_dict()?;
-        for power in 0..16 {
-            self.pickle.text(&(1u32 << power).to_string())?;
-            self.pickle.integer(0)?;
-        }
-        self.pickle.end_dict()
-    }
-
     fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -352,9 +311,6 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.boolean(yes)
     }
 }
-
-/// The pool of an entry is not recorded, and no tool asks for it.
-const DEFAULT_POOL: (u64, u64) = (0, 0);
 
 /// A free is one entry in the ring and two in the file.
 fn as_written(entry: &Entry) -> impl Iterator<Item = Entry> + use<> {

@@ -207,6 +207,7 @@ impl Allocation {
             stream: NO_STREAM,
             kind: PoolKind::Large,
             pool_id: (0, 0),
+            pool_since_ns: None,
             expandable: false,
             stack,
             blocks: vec![block],

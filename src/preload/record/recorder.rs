@@ -3,10 +3,12 @@
 //! Its own lock is a leaf, free whenever the allocator's is held.
 
 use core::sync::atomic::{Ordering, compiler_fence};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_core::{
-    Address, Allocator, BlockId, BlockView, Mapping, Pool, Requester, Segment, SegmentView,
+    Address, Allocator, BlockId, BlockView, Mapping, Pool, PrivatePool, Requester, Segment,
+    SegmentView,
 };
 use cachealloc_history::lasting::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,
@@ -39,6 +41,8 @@ struct Recorded {
     /// The origin of each block, by its number. Stale for free blocks.
     blocks: Rows<BlockRow>,
     segments: Segments,
+    /// The private pool of a segment by its base, and since when it is that one's. Stale for others.
+    pools: BTreeMap<u64, (PrivatePool, u64)>,
     holders: Holders,
 }
 
@@ -87,6 +91,7 @@ impl Recorder {
         let Some(segment) = allocator.segment_around(base) else { return };
         let row = row_of(&segment, stack);
         let origin = Origin { stack, stream: row.stream, requested_bytes: 0 };
+        recorded.note_pool(&segment);
         recorded.push(Action::SegmentAlloc, row.address, row.bytes, origin, stack);
         recorded.segments.insert(row);
     }
@@ -135,6 +140,10 @@ impl Recorder {
         let Allocated { block, address, bytes, requested_bytes } = allocated;
         let stream = stream_of(requester);
         let origin = Origin { stack, stream, requested_bytes };
+        if allocator.has_pools() {
+            let around = allocator.segment_around(Address(address));
+            around.iter().for_each(|segment| recorded.note_pool(segment));
+        }
         recorded.push(Action::Alloc, address, requested_bytes, origin, stack);
         let row = BlockRow { address, bytes, requested_bytes, stream, stack, state: LIVE };
         recorded.note_block(block, row);
@@ -206,6 +215,15 @@ impl Recorded {
         self.entries.push(action, address, bytes, origin, stack);
     }
 
+    /// Call before what happens in it is recorded.
+    fn note_pool(&mut self, segment: &SegmentView) {
+        let Some(pool) = segment.private else { return };
+        let known = self.pools.get(&segment.base.0).is_some_and(|(known, _)| *known == pool);
+        if !known {
+            self.pools.insert(segment.base.0, (pool, now_ns()));
+        }
+    }
+
     fn push_of_block(&mut self, action: Action, block: &BlockView) {
         let origin = self.origin(block.block);
         self.push(action, block.address.0, origin.requested_bytes, origin, origin.stack);
@@ -225,6 +243,7 @@ impl Recorded {
         let origin = Origin { stack: row.stack, stream: row.stream, requested_bytes: 0 };
         self.push(action, base, bytes, origin, origin.stack);
         self.segments.take_out(base, bytes);
+        self.pools.remove(&base);
     }
 
     fn note_block(&mut self, block: BlockId, row: BlockRow) {

@@ -69,6 +69,7 @@ pub fn busy(entries: u64) -> history::Snapshot {
         stream: 0,
         kind: history::PoolKind::Large,
         pool_id: (0, 0),
+        pool_since_ns: None,
         expandable: false,
         stack: StackId::NONE,
         blocks: (0..=LIVE).map(block).collect(),

@@ -38,7 +38,13 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
         }
         for entry in &device.entries {
             let model::Entry { time_us, address, bytes, stream, action, .. } = *entry;
-            assert_eq!((entry.pool, entry.compile_context.0), (PoolId::DEFAULT, 0));
+            assert_eq!(entry.compile_context.0, 0);
+            let is_around = |segment: &&model::Segment| {
+                (segment.address..segment.address + segment.bytes).contains(&address)
+            };
+            let around = device.segments.iter().find(is_around);
+            let is_its = around.is_some_and(|segment| segment.pool == entry.pool);
+            assert!(entry.pool == PoolId::DEFAULT || is_its, "{entry:?}");
             let (stack, category) = (frames(entry.stack), snapshot.texts.get(entry.category));
             lines.push(format!(
                 "{time_us} {action:?} {address:x} {bytes} {stream} {stack} {category}"

@@ -12,7 +12,7 @@ pub fn snapshot(snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
     let segments = list(&snapshot.segments, |of| segment(of, describe));
     let dropped: u64 = snapshot.devices.iter().map(|device| device.dropped_count).sum();
     let dropped = dropped + snapshot.host.dropped_count;
-    let mut of_device = |device: &Device| {
+    let mut of_device = |number: u32, device: &Device| {
         let mut written = Vec::new();
         for entry in &device.entries {
             match entry.action {
@@ -23,10 +23,11 @@ pub fn snapshot(snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
                 _ => written.push(*entry),
             }
         }
-        list(&written, |entry| self::entry(entry, snapshot, describe))
+        list(&written, |entry| self::entry(number, entry, snapshot, describe))
     };
-    let traces = list(&snapshot.devices, &mut of_device);
-    let host_traces = of_device(&snapshot.host);
+    let devices: Vec<_> = (0..).zip(&snapshot.devices).collect();
+    let traces = list(&devices, |(number, device)| of_device(*number, device));
+    let host_traces = of_device(HOST_DEVICE, &snapshot.host);
     let host_segments = list(&snapshot.host_segments, |of| segment(of, describe));
     format!(
         r#"{{"segments": {segments}, "device_traces": {traces}, "external_annotations": [],
@@ -82,7 +83,7 @@ fn block(block: &Block, describe: &mut dyn Describe) -> String {
     text + "}"
 }
 
-fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
+fn entry(device: u32, entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> String {
     let action = match entry.action {
         Action::Alloc => "alloc",
         Action::FreeRequested => "free_requested",
@@ -95,16 +96,25 @@ fn entry(entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Describe) -> Str
         Action::OutOfMemory => "oom",
         Action::Snapshot => "snapshot",
     };
+    // Addresses of the model are never used again, and no free memory is one.
+    let around = snapshot.segments.iter().find(|segment| {
+        let is_in = (segment.address..segment.address + segment.bytes).contains(&entry.address);
+        let is_since = segment.pool_since_ns.is_some_and(|since_ns| since_ns <= entry.time_ns);
+        segment.device == device && is_in && is_since
+    });
+    let pool = around.map_or((0, 0), |segment| segment.pool_id);
     let clock = snapshot.clock;
     let since_us = (entry.time_ns as f64 - clock.time_ns as f64) / 1000.0;
     let mut text = format!(
         r#"{{"action": "{action}", "{}": {}, "size": {}, "stream": {}, "time_us": {},
-        "compile_context": "N/A", "user_metadata": "", "pool_id": [0, 0]"#,
+        "compile_context": "N/A", "user_metadata": "", "pool_id": [{}, {}]"#,
         if action == "oom" { "device_free" } else { "addr" },
         entry.address,
         entry.bytes,
         entry.stream,
         clock.epoch_us as i64 + since_us.floor() as i64,
+        pool.0,
+        pool.1,
     );
     if entry.stack != StackId::NONE {
         let _ = write!(text, r#", "frames": {}"#, frames(entry.stack, describe));

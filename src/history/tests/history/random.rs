@@ -105,6 +105,7 @@ struct Area {
     stream: u64,
     expandable: bool,
     pool_id: (u64, u64),
+    pool_since_ns: Option<u64>,
     stack: StackId,
     mapped: Vec<bool>,
 }
@@ -173,6 +174,12 @@ impl World {
             stream: [0, 1, 2, 0x5555_1234_5670][self.random.below(4) as usize],
             expandable,
             pool_id: if self.random.one_in(4) { (0, 7) } else { (0, 0) },
+            // Some become a pool's later.
+            pool_since_ns: match self.areas.len() % 4 {
+                0 => None,
+                1 => Some(self.time_ns + 1_000_000),
+                _ => Some(self.time_ns),
+            },
             stack: self.stack(),
             mapped: vec![!expandable; pages as usize],
         };
@@ -323,6 +330,7 @@ impl World {
             stream: area.stream,
             kind: if end - first > PAGE_BYTES { PoolKind::Large } else { PoolKind::Small },
             pool_id: area.pool_id,
+            pool_since_ns: area.pool_since_ns,
             expandable: area.expandable,
             stack: area.stack,
             blocks,

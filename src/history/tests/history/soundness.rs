@@ -254,6 +254,7 @@ fn segment(device: u32, address: u64, expandable: bool, blocks: Vec<Block>) -> S
         stream: 0,
         kind: cachealloc_history::PoolKind::Large,
         pool_id: (0, 0),
+        pool_since_ns: None,
         expandable,
         stack: StackId::NONE,
         blocks,

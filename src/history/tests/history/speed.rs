@@ -103,6 +103,7 @@ fn busy_snapshot() -> Snapshot {
         stream: 0,
         kind: cachealloc_history::PoolKind::Large,
         pool_id: (0, 0),
+        pool_since_ns: None,
         expandable: false,
         stack: StackId::NONE,
         blocks: vec![cachealloc_history::Block {

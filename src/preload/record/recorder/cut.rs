@@ -45,6 +45,8 @@ impl Recorder {
         let segment = |view: cachealloc_core::SegmentView| {
             let blocks = allocator.blocks(view.id);
             let row = recorded.segments.get(view.base.0);
+            let pool = recorded.pools.get(&view.base.0);
+            let pool = pool.filter(|(pool, _)| view.private == Some(*pool));
             history::Segment {
                 device: device as u32,
                 address: view.base.0,
@@ -56,6 +58,7 @@ impl Recorder {
                     Pool::Large => history::PoolKind::Large,
                 },
                 pool_id: (view.private.map_or(0, |private| private.0), 0),
+                pool_since_ns: pool.map(|(_, since_ns)| *since_ns),
                 expandable: view.expandable,
                 stack: row.map_or(StackId::NONE, |row| row.stack),
                 blocks: blocks.map(|block| recorded.block(&block, || requested(&block))).collect(),

@@ -26,6 +26,7 @@ impl Recorder {
         *recorded = Recorded::lasting(before.or_else(|| lasting::owner(OWNER_CONTEXT, device)));
         for segment in allocator.segments() {
             recorded.segments.insert(row_of(&segment, StackId::NONE));
+            recorded.note_pool(&segment);
             let stream = stream_of(segment.requester);
             for block in allocator.blocks(segment.id) {
                 let requested_bytes = requested(&block);

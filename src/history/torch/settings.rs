@@ -1,0 +1,54 @@
+//! The settings of the allocator, as PyTorch's tools show them.
+
+use std::io::{self, Write};
+
+use super::Writer;
+use super::words::*;
+
+impl<W: Write> Writer<'_, W> {
+    pub(super) fn settings(&mut self) -> io::Result<()> {
+        let settings = &self.snapshot.settings;
+        self.pickle.begin_dict()?;
+        self.pickle.word(CONFIGURATION)?;
+        self.pickle.text(&settings.configuration)?;
+        self.pickle.word(MAX_SPLIT_SIZE)?;
+        match settings.split_bytes_max {
+            Some(bytes) => self.pickle.integer(bytes)?,
+            None => self.pickle.minus_one()?,
+        }
+        self.pickle.word(GARBAGE_COLLECTION_THRESHOLD)?;
+        self.pickle.float(settings.garbage_collection_threshold)?;
+        self.boolean(EXPANDABLE_SEGMENTS, settings.expandable_segments)?;
+        self.settings_that_we_lack()?;
+        let dropped_count = self.snapshot.dropped_count();
+        self.boolean(TRACE_ALLOC_OVERFLOWED, dropped_count > 0)?;
+        self.number(TRACE_ALLOC_MAX_ENTRIES, settings.entries_max)?;
+        self.number(TRACE_ALLOC_DROPPED, dropped_count)?;
+        self.pickle.word(CACHEALLOC)?;
+        let mut more = self.pickle.begin_large_dict()?;
+        for (name, value) in &settings.more {
+            more.item(&mut self.pickle)?;
+            self.pickle.text(name)?;
+            self.pickle.text(value)?;
+        }
+        more.end(&mut self.pickle)?;
+        self.pickle.end_dict()
+    }
+
+    /// With the values that they have in PyTorch by default: readers expect the keys.
+    fn settings_that_we_lack(&mut self) -> io::Result<()> {
+        self.number(PINNED_NUM_REGISTER_THREADS, 1)?;
+        self.boolean(RELEASE_LOCK_ON_CUDAMALLOC, false)?;
+        self.boolean(PINNED_USE_CUDA_HOST_REGISTER, false)?;
+        self.boolean(GRAPH_CAPTURE_RECORD_STREAM_REUSE, false)?;
+        self.number(MAX_ROUND_THRESHOLD, 0)?;
+        self.number(MAX_CACHED_SIZE, 0)?;
+        self.pickle.word(ROUNDUP_POWER2_DIVISIONS)?;
+        self.pickle.begin_dict()?;
+        for power in 0..16 {
+            self.pickle.text(&(1u32 << power).to_string())?;
+            self.pickle.integer(0)?;
+        }
+        self.pickle.end_dict()
+    }
+}
