@@ -30,6 +30,7 @@ ENTRY = {
     "action": str, "size": int, "stream": int, "time_us": int, "compile_context": str, "user_metadata": str,
     "pool_id": tuple,
 }
+ANNOTATION = {"name": str, "stage": str, "device": int, "time_us": int}
 FRAME = {"name": str, "filename": str, "line": int}
 SETTINGS = {
     "PYTORCH_CUDA_ALLOC_CONF": str, "max_split_size": int, "garbage_collection_threshold": float,
@@ -237,6 +238,24 @@ def check_entries(snapshot, frames, report):
         report.add("device_traces", "has categories and none is 'unknown': the viewer crashes on that")
 
 
+def check_annotations(snapshot, report):
+    """Each begins and ends, in the order of time, and once at a time."""
+    open_ones, last_us = set(), {}
+    for index, annotation in enumerate(snapshot["external_annotations"]):
+        place = f"external_annotations[{index}]"
+        if not report.keys(place, annotation, ANNOTATION):
+            continue
+        one, begins = (annotation["device"], annotation["name"]), annotation["stage"] == "START"
+        if annotation["stage"] not in ("START", "END") or begins == (one in open_ones):
+            report.add(place, f"'stage' is {annotation['stage']!r}, and {one} {'is' if begins else 'is not'} begun")
+        (open_ones.add if begins else open_ones.discard)(one)
+        if annotation["time_us"] < last_us.get(one[0], 0):
+            report.add(place, f"'time_us' goes back, to {annotation['time_us']}")
+        last_us[one[0]] = annotation["time_us"]
+    if open_ones:
+        report.add("external_annotations", f"{sorted(open_ones)} end never")
+
+
 def check_settings(snapshot, report):
     settings = snapshot["allocator_settings"]
     report.keys("allocator_settings", settings, SETTINGS)
@@ -405,6 +424,7 @@ def check(path, from_start, opcodes):
             check_segments(snapshot, "segments", frames, report)
             check_segments(snapshot, "host_segments", frames, report)
             check_entries(snapshot, frames, report)
+            check_annotations(snapshot, report)
             if not report.problems:
                 explained = check_replay(snapshot, from_start, report)
     except (Unsound, OSError) as problem:

@@ -60,7 +60,11 @@ entered = [(entry['user_metadata'], entry['range_entered']) for entry in entries
 steps = 4 * [('step/forward', 1), ('step/backward', 2)]
 assert entered[:10] == [('load', 1), *steps, ('worker', 1)], entered
 assert (entered[10], entered[11][1], len(entered)) == (('main', 1), 1, 12), entered
+annotations = pickle.load(open('a.pickle', 'rb'))['external_annotations']
+started = [it['name'] for it in annotations if it['stage'] == 'START']
+assert [started.count(range) for range in ('load', 'step', 'step/backward', 'worker')] == [1, 4, 4, 1], started
 slices = [begin for begin, _ in perfetto.slices(*perfetto.read('perfetto'))]
+assert 'annotation' not in {begin.category for begin in slices}
 passes = [begin.name for begin in slices if begin.category == 'range']
 assert [passes.count(range) for range in ('load', 'step', 'step/backward', 'worker')] == [1, 4, 4, 1], passes
 ranges = [begin.said.get('range') for begin in slices if begin.category == 'app']

@@ -20,6 +20,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::mem;
 use std::sync::Arc;
 
 use crate::entry::{Action, Entry, NO_RANGE, StackId};
@@ -28,9 +29,11 @@ use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
 use crate::snapshot::{Block, BlockState, HOST_DEVICE, PoolKind, Segment, Snapshot};
 use crate::{action_words, state_words};
+use annotations::{Annotations, Event};
 use pools::Pools;
 use words::*;
 
+mod annotations;
 mod pools;
 mod settings;
 mod words;
@@ -46,6 +49,7 @@ pub fn write_snapshot(
         describe,
         snapshot,
         pools: Pools::of_segments(&snapshot.segments),
+        annotations: Annotations::of(snapshot),
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
@@ -66,6 +70,7 @@ struct Writer<'a, W> {
     describe: &'a mut dyn Describe,
     snapshot: &'a Snapshot,
     pools: Pools,
+    annotations: Annotations,
     /// What is in the memo: stacks by id, frames by the address of their `Arc`, and by value.
     stacks: HashMap<StackId, Described, BuildWordHasher>,
     frames: HashMap<usize, MemoIndex, BuildWordHasher>,
@@ -96,7 +101,10 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(ALLOCATOR_SETTINGS)?;
         self.settings()?;
         self.pickle.word(EXTERNAL_ANNOTATIONS)?;
-        self.empty_list()?;
+        let annotations = mem::take(&mut self.annotations);
+        self.list(&annotations.events, |writer, event| {
+            writer.annotation(annotations.name(event), event)
+        })?;
         self.pickle.word(SEGMENTS)?;
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
@@ -110,6 +118,17 @@ impl<W: Write> Writer<'_, W> {
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
         self.entries(HOST_DEVICE, &snapshot.host.entries, false)?;
+        self.pickle.end_dict()
+    }
+
+    fn annotation(&mut self, name: &str, event: &Event) -> io::Result<()> {
+        self.pickle.begin_dict()?;
+        self.pickle.word(NAME)?;
+        self.pickle.text(&capped(name))?;
+        self.pickle.word(STAGE)?;
+        self.pickle.word(if event.begins { START } else { END })?;
+        self.number(DEVICE, event.device.into())?;
+        self.number(TIME_US, self.snapshot.clock.epoch_us_of(event.time_ns))?;
         self.pickle.end_dict()
     }
 

@@ -31,6 +31,11 @@ impl<W: Write> Writer<'_, W> {
             self.pickle.text(name)?;
             self.pickle.text(value)?;
         }
+        if self.annotations.dropped_count > 0 {
+            more.item(&mut self.pickle)?;
+            self.pickle.text("annotations_dropped")?;
+            self.pickle.text(&self.annotations.dropped_count.to_string())?;
+        }
         more.end(&mut self.pickle)?;
         self.pickle.end_dict()
     }

@@ -58,6 +58,10 @@ macro_rules! schema_words {
             OOM = "oom",
             SNAPSHOT = "snapshot",
 
+            STAGE = "stage",
+            START = "START",
+            END = "END",
+
             NAME = "name",
             FILENAME = "filename",
             LINE = "line",
@@ -84,8 +88,6 @@ macro_rules! schema_words {
             ACTIVE_AWAITING_FREE = "active_awaiting_free",
             HISTORY = "history",
             REAL_SIZE = "real_size",
-            STAGE = "stage",
-            START = "START",
         }
     };
 }

@@ -91,14 +91,14 @@ fn passes<W: Write>(
     Ok(())
 }
 
-/// The same of what the program named otherwise.
+/// The same of what the program named otherwise. Those of our files are the passes.
 fn annotations<W: Write>(
     trace: &mut Trace<W>,
     snapshot: &Snapshot,
     devices: &mut HashMap<u32, u64>,
 ) -> io::Result<()> {
     let mut tracks = HashMap::new();
-    for annotation in &snapshot.annotations {
+    for annotation in snapshot.annotations.iter().filter(|_| !snapshot.is_ours()) {
         let name = snapshot.texts.get(annotation.name);
         let track = match tracks.get(&(annotation.device, annotation.name)) {
             Some(track) => *track,

@@ -11,6 +11,7 @@ mod report;
 mod random;
 mod soundness;
 
+mod annotations;
 mod json;
 mod python;
 mod readers;

@@ -292,12 +292,12 @@ impl Describe for OneFrame {
     }
 }
 
-fn get<'a>(value: &'a Value, key: &str) -> &'a Value {
+pub fn get<'a>(value: &'a Value, key: &str) -> &'a Value {
     let Value::Dict(dict) = value else { panic!("{value} is no dict") };
     &dict[&HashableValue::String(key.into())]
 }
 
-fn list(value: &Value) -> &[Value] {
+pub fn list(value: &Value) -> &[Value] {
     let Value::List(list) = value else { panic!("{value} is no list") };
     list
 }

@@ -87,6 +87,10 @@ const EDITS: &[&str] = &[
     "del s['device_traces'][0][4]",
     "del s['device_traces'][0][5]",
     "s['device_traces'][0].insert(5, dict(s['device_traces'][0][3]))",
+    "s['external_annotations'] = [dict(name='step', stage='START', device=0, time_us=5)]",
+    "s['external_annotations'] = [dict(name='step', stage='END', device=0, time_us=5)]",
+    "s['external_annotations'] = [dict(name='step', stage=stage, device=0) for stage in ('START', 'END')]",
+    "s['external_annotations'] = [dict(name='a', stage=s, device=0, time_us=t) for s, t in (('START', 5), ('END', 4))]",
     "s = []",
     "s = complex(1, 2)",
 ];

@@ -1,0 +1,130 @@
+//! What PyTorch calls external annotations: when the program went through its ranges.
+//!
+//! A range has no times of its own, its entries do: a *pass* is from the first entry in a range to its last before the
+//! range is entered again, as in `analysis::passes`. Where nothing was recorded in a range, it is not there.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::entry::Entry;
+use crate::snapshot::Snapshot;
+
+/// So many passes of a device, the last ones.
+const PASSES_MAX: usize = 1 << 18;
+/// Ranges further inside are not followed.
+const DEPTH_MAX: usize = 4;
+
+#[derive(Default)]
+pub(super) struct Annotations {
+    /// By device, then by time.
+    pub events: Vec<Event>,
+    /// How many passes there was no room for.
+    pub dropped_count: u64,
+    names: Vec<String>,
+}
+
+pub(super) struct Event {
+    pub device: u32,
+    pub time_ns: u64,
+    pub begins: bool,
+    name: u32,
+}
+
+impl Annotations {
+    pub(super) fn of(snapshot: &Snapshot) -> Annotations {
+        let mut names = Names::default();
+        let mut annotations = Annotations::default();
+        for (number, device) in (0..).zip(&snapshot.devices) {
+            let mut passes = Passes::default();
+            for (index, entry) in device.entries.iter().enumerate() {
+                let text = snapshot.ranges.get(usize::from(entry.range));
+                if let Some(text) = text.filter(|text| !text.is_empty()) {
+                    passes.note(names.of(entry.range, text), index, entry.entered);
+                }
+            }
+            annotations.dropped_count += passes.dropped as u64;
+            annotations.events.extend(passes.events(number, &device.entries));
+        }
+        annotations.names = names.all;
+        annotations
+    }
+
+    pub(super) fn name(&self, event: &Event) -> &str {
+        &self.names[event.name as usize]
+    }
+}
+
+/// What a range and those around it are called, whole: `step` and `step/forward`.
+#[derive(Default)]
+struct Names {
+    all: Vec<String>,
+    numbers: HashMap<String, u32>,
+    /// By the number of the innermost range, the outermost first.
+    of_ranges: HashMap<u16, Vec<u32>>,
+}
+
+impl Names {
+    fn of(&mut self, range: u16, text: &str) -> &[u32] {
+        let Names { all, numbers, of_ranges } = self;
+        of_ranges.entry(range).or_insert_with(|| {
+            let ends = text.match_indices('/').map(|(at, _)| at).chain([text.len()]);
+            let number = |end: usize| {
+                *numbers.entry(text[..end].to_string()).or_insert_with(|| {
+                    all.push(text[..end].to_string());
+                    all.len() as u32 - 1
+                })
+            };
+            ends.take(DEPTH_MAX).map(number).collect()
+        })
+    }
+}
+
+#[derive(Default)]
+struct Passes {
+    all: VecDeque<Pass>,
+    dropped: usize,
+    /// The last pass of a name, counted with those that were dropped.
+    last: HashMap<u32, usize>,
+}
+
+struct Pass {
+    name: u32,
+    depth: u8,
+    /// Of its first and last entry.
+    first: u32,
+    last: u32,
+}
+
+impl Passes {
+    /// An entry in these ranges; `entered`: as [`Entry::entered`].
+    fn note(&mut self, names: &[u32], index: usize, entered: u8) {
+        for (depth, &name) in names.iter().enumerate() {
+            let is_new = entered > 0 && depth + 1 >= usize::from(entered);
+            let last = self.last.get(&name).filter(|_| !is_new);
+            let last = last.and_then(|last| self.all.get_mut(last.checked_sub(self.dropped)?));
+            if let Some(pass) = last {
+                pass.last = index as u32;
+                continue;
+            }
+            if self.all.len() == PASSES_MAX {
+                self.all.pop_front();
+                self.dropped += 1;
+            }
+            self.last.insert(name, self.dropped + self.all.len());
+            let (depth, first) = (depth as u8, index as u32);
+            self.all.push_back(Pass { name, depth, first, last: first });
+        }
+    }
+
+    fn events(self, device: u32, entries: &[Entry]) -> impl Iterator<Item = Event> {
+        let both = |Pass { name, depth, first, last }: Pass| {
+            // At one entry all begin before any ends, and what is inside ends first.
+            [((first, false, depth), name), ((last, true, u8::MAX - depth), name)]
+        };
+        let mut all: Vec<_> = self.all.into_iter().flat_map(both).collect();
+        all.sort_unstable();
+        all.into_iter().map(move |((index, ends, _), name)| {
+            let time_ns = entries[index as usize].time_ns;
+            Event { device, time_ns, begins: !ends, name }
+        })
+    }
+}
