@@ -42,6 +42,8 @@ fn what_was_allocated_in_which_phase() {
     for row in ["by range:\n", "  app      step/backward\n", "  app      step/forward\n"] {
         assert!(table.stdout.contains(row), "{row}: {}", table.stdout);
     }
+    let by = place.run(&cachealloc("top-sites a.pickle --by range --by count -n 3")).ok();
+    assert_eq!(by.stdout, table.stdout);
     let at_end = place.run(&cachealloc("top-sites a.pickle --group range --at end")).ok().stdout;
     assert!(at_end.contains("  app      (in no range)\n"), "{at_end}");
     assert!(!at_end.contains(&deep), "{at_end}");
@@ -76,8 +78,17 @@ assert profile.count(b'step/forward') == profile.count(b'worker') == 1
     let judge = judge.args(["-c", JUDGE]).env("PYTHONPATH", root().join("tests/it/command"));
     let judged = judge.current_dir(&place.path).output().expect("python3");
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
-    let same = place.run(&cachealloc("diff a.pickle a.pickle --group range")).ok().stdout;
-    assert!(same.ends_with("no call site holds more or less\n"), "{same}");
+    for group in ["--group range", "--by range"] {
+        let same = place.run(&cachealloc(&format!("diff a.pickle a.pickle {group}"))).ok().stdout;
+        assert!(same.ends_with("no call site holds more or less\n"), "{same}");
+    }
+    for (twice, what) in [
+        ("--by range --group line", "what makes one site is said twice"),
+        ("--by count --by live", "the order is said twice"),
+    ] {
+        let ran = place.run(&cachealloc(&format!("top-sites a.pickle {twice}")));
+        assert_eq!((ran.code, ran.stderr.contains(what)), (Some(2), true), "{ran:?}");
+    }
 }
 
 /// Names that are different each time are bounded: what has no number counts as what is around it.

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     at: When,
     /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
     /// it was in.
-    #[arg(long, value_enum, default_value_t = Unit::Stack)]
+    #[arg(long, visible_alias = "by", value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// How many sites to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use cachealloc_analysis::model::{HOST_DEVICE, Snapshot};
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Aggregate, By, Group, Site, When};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::Result;
@@ -23,9 +25,9 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The order: bytes held at --at, or at the peak; total bytes allocated; number of allocations;
-    /// number of temporary allocations. The default is peak, or live with --at.
+    /// number of temporary allocations. The default is peak, or live with --at. And what --group takes, as there.
     #[arg(long, value_enum)]
-    by: Option<Order>,
+    by: Vec<OrderOrUnit>,
     /// How many to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
@@ -34,9 +36,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
     /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
-    /// it was in (cachealloc_range_push).
-    #[arg(long, value_enum, default_value_t = Unit::Stack)]
-    group: Unit,
+    /// it was in (cachealloc_range_push). The default is stack.
+    #[arg(long, value_enum)]
+    group: Option<Unit>,
     /// Only this device, or `host`: memory of the host that devices reach (pinned, registered).
     #[arg(long, value_name = "N|host", value_parser = device)]
     device: Option<u32>,
@@ -60,6 +62,49 @@ pub(crate) enum Unit {
     Line,
     Function,
     Range,
+}
+
+/// What `--by` takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OrderOrUnit {
+    Order(Order),
+    Unit(Unit),
+}
+
+impl ValueEnum for OrderOrUnit {
+    fn value_variants<'a>() -> &'a [OrderOrUnit] {
+        static ALL: LazyLock<Vec<OrderOrUnit>> = LazyLock::new(|| {
+            let orders = Order::value_variants().iter().copied().map(OrderOrUnit::Order);
+            orders.chain(Unit::value_variants().iter().copied().map(OrderOrUnit::Unit)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            OrderOrUnit::Order(order) => order.to_possible_value(),
+            OrderOrUnit::Unit(unit) => unit.to_possible_value(),
+        }
+    }
+}
+
+/// The order and the unit that are said, each once at most.
+fn order_and_unit(by: &[OrderOrUnit], group: Option<Unit>) -> Result<(Option<Order>, Unit)> {
+    let orders = by.iter().filter_map(|by| match by {
+        OrderOrUnit::Order(order) => Some(*order),
+        OrderOrUnit::Unit(_) => None,
+    });
+    let units = by.iter().filter_map(|by| match by {
+        OrderOrUnit::Order(_) => None,
+        OrderOrUnit::Unit(unit) => Some(*unit),
+    });
+    let orders: Vec<Order> = orders.collect();
+    let units: Vec<Unit> = units.chain(group).collect();
+    if orders.len() > 1 || units.len() > 1 {
+        let what = if units.len() > 1 { "what makes one site" } else { "the order" };
+        return Err(Failure::new(format!("{what} is said twice")).next("omit one").code(USAGE));
+    }
+    Ok((orders.first().copied(), units.first().copied().unwrap_or(Unit::Stack)))
 }
 
 impl Order {
@@ -117,9 +162,10 @@ pub(crate) fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let (by, at) = order(arguments.by, arguments.at)?;
+    let (by, unit) = order_and_unit(&arguments.by, arguments.group)?;
+    let (by, at) = order(by, arguments.at)?;
     let mut common = Snapshot::default();
-    let mut aggregate = Aggregate::new(arguments.group.group());
+    let mut aggregate = Aggregate::new(unit.group());
     let mut head = String::new();
     for path in &arguments.files {
         let snapshot = snapshots::read(path)?;
@@ -136,7 +182,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
     let names = Names::of(&common);
     let weight = |site: &Site| by.weight(&site.totals);
-    let mut sites = aggregate.grouped(&common, &names, arguments.group.group(), |it| by.weight(it));
+    let mut sites = aggregate.grouped(&common, &names, unit.group(), |it| by.weight(it));
     sites.retain(|site| weight(site) > 0);
     // The sort is stable: among equals, the first to allocate.
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
@@ -149,7 +195,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if sites.is_empty() {
         let _ = writeln!(head, "\n{}: nothing", title.what);
     } else {
-        let _ = writeln!(head, "\n{}, by {}:\n", title.what, arguments.group.name());
+        let _ = writeln!(head, "\n{}, by {}:\n", title.what, unit.name());
         head += &sites::table(&common, &names, by, &sites, shown);
     }
     super::print(&head)?;
