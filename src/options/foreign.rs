@@ -1,9 +1,9 @@
 //! The variables of other allocators, PyTorch's and Paddle's: they belong to those and are not read. What of
 //! them there is here as well, where one is set and expected to count.
 
-use crate::parse::key_of;
+use crate::parse::{self, parse};
 use crate::problem::PADDLE;
-use crate::{Effect, OPTIONS, ProblemKind, parse};
+use crate::{Effect, OPTIONS, ProblemKind};
 
 /// All names under which PyTorch reads the same text.
 const PYTORCH: [&str; 3] =
@@ -19,7 +19,7 @@ pub fn of_others(name: &str, value: &str) -> Option<String> {
 
 /// They are about Paddle's own memory, and a program that sets them for it does not mean the other libraries.
 fn of_paddle(name: &str, value: &str) -> String {
-    let Some(key) = key_of(name) else {
+    let Some(key) = parse::key_of(name) else {
         return format!("{name} is a framework's own and not read; no option does what it does");
     };
     let pair = if value.is_empty() { key.to_string() } else { format!("{key}:{value}") };
@@ -31,11 +31,32 @@ fn of_paddle(name: &str, value: &str) -> String {
     format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {pair} {what}")
 }
 
-fn of_pytorch(name: &str, value: &str) -> String {
+/// The same, where it has a key that would count here and that this text of options does not have.
+pub fn missed_of_others(name: &str, value: &str, options: &str) -> Option<String> {
+    let pairs = parse::pairs(options);
+    let said: Vec<_> = pairs.iter().filter_map(|pair| parse::key_of(written_key(pair))).collect();
+    let would_count = match name.starts_with(PADDLE) {
+        true => parse::key_of(name).into_iter().collect(),
+        false if PYTORCH.contains(&name) => sorted_out(value)[0]
+            .iter()
+            .filter_map(|pair| parse::key_of(written_key(pair)))
+            .collect(),
+        false => Vec::new(),
+    };
+    let is_missed = would_count.iter().any(|key| !said.contains(key));
+    if is_missed { of_others(name, value) } else { None }
+}
+
+fn written_key(pair: &str) -> &str {
+    pair.split(':').next().unwrap_or_default()
+}
+
+/// The pairs that do the same here, change nothing, and are not understood.
+fn sorted_out(value: &str) -> [Vec<String>; 3] {
     let (_, problems) = parse(value);
     let (mut taken, mut nothing, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in crate::parse::pairs(value) {
-        let key = pair.split(':').next().unwrap_or_default();
+    for pair in parse::pairs(value) {
+        let key = written_key(&pair);
         let mut problem = problems.iter().filter(|problem| problem.key == key);
         let row = OPTIONS.iter().find(|row| row.key == key);
         match (problem.next().map(|problem| &problem.kind), row.map(|row| &row.effect)) {
@@ -46,6 +67,11 @@ fn of_pytorch(name: &str, value: &str) -> String {
             (None, Some(_)) => taken.push(pair),
         }
     }
+    [taken, nothing, wrong]
+}
+
+fn of_pytorch(name: &str, value: &str) -> String {
+    let [taken, nothing, wrong] = sorted_out(value);
     let begin = format!("{name} is PyTorch's and not read");
     let parts: Vec<String> = [
         (taken, "does the same", "do the same"),

@@ -21,7 +21,7 @@ mod table;
 mod without_effect;
 mod words;
 
-pub use foreign::of_others;
+pub use foreign::{missed_of_others, of_others};
 pub use help::{help, help_markdown, help_on};
 pub use parse::parse;
 pub use problem::{Problem, ProblemKind, nearest_key};

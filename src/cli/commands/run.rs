@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 
-use cachealloc_options::Record;
+use cachealloc_options::{LogLevel, Record};
 use clap::Args;
 use nix::sys::signal::SigSet;
 
@@ -97,6 +97,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             return Err(failure.next("unset it").code(USAGE));
         }
         say(format_args!("CACHEALLOC=0 is set: the library will do nothing"));
+    }
+    if config.log != LogLevel::Quiet {
+        settings::missed(&settings).iter().for_each(|line| say(format_args!("{line}")));
     }
     let mut program = Command::new(&command[0]);
     program.args(&command[1..]);

@@ -1,8 +1,10 @@
 //! Every option of the library as a flag, from its one table, and the text that they become.
 
+use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use cachealloc_options::{Config, Effect, Kind, OPTIONS, OptionRow, ProblemKind};
+use cachealloc_options::{Config, Effect, Kind, OPTIONS, OptionRow, ProblemKind, missed_of_others};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
@@ -59,6 +61,16 @@ impl Flags {
             None => Ok((text, config)),
         }
     }
+}
+
+/// A line for each variable of another allocator that is set here and has something for which there is an option,
+/// which this text does not have.
+pub(crate) fn missed(options: &str) -> Vec<String> {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    let mut variables: Vec<_> =
+        env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    variables.sort();
+    variables.iter().filter_map(|(name, value)| missed_of_others(name, value, options)).collect()
 }
 
 impl Args for Flags {

@@ -162,6 +162,23 @@ fn off_is_said() {
     assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library will do nothing\n");
 }
 
+/// A line where something is meant that is not taken over, and none where that is said, or nobody wants to hear.
+#[test]
+fn variables_of_other_allocators_are_told() {
+    let run = |flags: &str| {
+        let variable = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,backend:native");
+        shell(flags, "echo out").env(variable.0, variable.1).output().ok()
+    };
+    let said = run("");
+    let line = "cachealloc: PYTORCH_CUDA_ALLOC_CONF is PyTorch's and not read; in CACHEALLOC_CONF \
+                expandable_segments:True does the same, backend:native changes nothing\n";
+    assert_eq!((&*said.stdout, &*said.stderr), ("out\n", line));
+    for flags in ["--expandable-segments", "--log quiet"] {
+        let ran = run(flags);
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("out\n", ""), "{flags}");
+    }
+}
+
 /// The frameworks' own variables, and no other; what the user has set stays.
 #[test]
 fn caches_of_frameworks_are_turned_off() {

@@ -1,6 +1,6 @@
 //! What other allocators' options, PyTorch's and Paddle's, mean here, and their variables.
 
-use cachealloc_options::{Config, Effect, OPTIONS, help, of_others, parse};
+use cachealloc_options::{Config, Effect, OPTIONS, help, missed_of_others, of_others, parse};
 
 use crate::{accepted, refused};
 
@@ -202,4 +202,26 @@ fn variables_of_others() {
     }
     assert_eq!(of_others("CACHEALLOC_CONF", "x:1"), None);
     assert_eq!(of_others("max_split_size_mb", ""), None);
+}
+
+/// A line where there is a reason for one: a key that would count here and is not said.
+#[test]
+fn variables_of_others_that_are_missed() {
+    let pytorch = "PYTORCH_CUDA_ALLOC_CONF";
+    let value = "max_split_size_mb:512,expandable_segments:True,backend:native";
+    for (name, value, options, missed) in [
+        (pytorch, value, "", true),
+        (pytorch, value, "log:info,max_split_size_mb:4", true),
+        (pytorch, value, "expandable_segments:false,max_split_size_mb:4", false),
+        (pytorch, "backend:native", "", false),
+        (pytorch, "x:1", "", false),
+        (pytorch, "", "", false),
+        ("FLAGS_fraction_of_gpu_memory_to_use", "0.5", "", true),
+        ("FLAGS_fraction_of_gpu_memory_to_use", "0.5", "fraction_of_gpu_memory_to_use:1", false),
+        ("FLAGS_cudnn_deterministic", "1", "", false),
+        ("CACHEALLOC_CONF", "max_split_size_mb:512", "", false),
+    ] {
+        let found = missed_of_others(name, value, options);
+        assert_eq!(found, of_others(name, value).filter(|_| missed), "{name}={value}, {options}");
+    }
 }
