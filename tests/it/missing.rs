@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_tests::{Ran, Run, driver_of_version, driver_without, root};
 
+use crate::command::cachealloc;
+
 const VERSIONS: [u32; 8] = [11_040, 11_080, 12_000, 12_030, 12_040, 12_050, 12_080, 13_000];
 
-/// What is said, once, where a feature is off for want of a function.
+/// What is said, once, and by `cachealloc doctor` beforehand, where a feature is off for want of a function.
 const SAID: [(&str, &str); 11] = [
     ("cuCtxGetCurrent", "caching is off for the rest of this process"),
     ("cuCtxRecordEvent", "frees wait like the native call from now on"),
@@ -99,6 +101,8 @@ fn each_function_may_be_missing() {
             }
             for (_, line) in SAID.iter().filter(|(of, _)| of == function) {
                 assert!(said.iter().any(|said| said.contains(line)), "{function}: {said:#?}");
+                let doctor = cachealloc("doctor").driver(&driver).output().stdout;
+                assert!(doctor.contains(&format!("it has no {function}: ")), "{doctor}");
             }
             fs::remove_dir_all(driver).expect("its own folder");
         }

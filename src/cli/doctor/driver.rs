@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::asked::ask;
 use super::finding::{Finding, Weight};
+use super::lacking;
 use crate::kernel::libraries::Loaded;
 
 const NAME: &str = "libcuda.so.1";
@@ -17,6 +18,7 @@ const DEVICES_SHOWN_MOST: usize = 8;
 struct Driver {
     file: Option<String>,
     version: Option<i32>,
+    lacks: Vec<String>,
     /// Name, bytes and PCI address of each; or why it does not start.
     devices: Result<Vec<(String, u64, String)>, String>,
 }
@@ -34,6 +36,7 @@ pub(super) fn examine() -> Vec<Finding> {
         Some(version) => format!("{file}: CUDA {}.{}", version / 1000, version % 1000 / 10),
         None => format!("{file}: no version"),
     };
+    let lacking = lacking::explain(driver.version, &driver.lacks);
     match driver.devices {
         Err(why) => vec![finding(Weight::Against, format!("{version}; it does not start: {why}"))],
         Ok(devices) if devices.is_empty() => {
@@ -41,6 +44,7 @@ pub(super) fn examine() -> Vec<Finding> {
         }
         Ok(devices) => {
             let mut findings = vec![finding(Weight::Fine, version)];
+            findings.extend(lacking);
             findings.extend(devices_of(&devices));
             findings
         }
@@ -56,7 +60,7 @@ fn look() -> Result<Driver, String> {
         devices.map(|device| (device.name, device.bytes, device.pci)).collect()
     });
     let file = file.map(|file| file.display().to_string());
-    Ok(Driver { file, version: driver.driver_version(), devices })
+    Ok(Driver { file, version: driver.driver_version(), lacks: lacking::of(&driver), devices })
 }
 
 fn devices_of(devices: &[(String, u64, String)]) -> Vec<Finding> {

@@ -4,6 +4,7 @@
 mod asked;
 mod driver;
 mod finding;
+mod lacking;
 mod library;
 mod program;
 mod surroundings;

@@ -39,6 +39,11 @@ impl Loaded {
         unsafe { libc::dlsym(self.0, name.as_ptr()) }
     }
 
+    /// Whether it has a function of this name.
+    pub(crate) fn has(&self, function: &CStr) -> bool {
+        !self.address(function).is_null()
+    }
+
     /// The file from which this function of it came.
     pub(crate) fn file_of(&self, function: &CStr) -> Option<PathBuf> {
         let address = self.address(function);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use cachealloc_tests::{Ran, Run, compile_library, library};
+use cachealloc_tests::{Ran, Run, compile_library, driver_of_version, library};
 
 use super::cachealloc;
 use super::fit::{build, change, replace};
@@ -62,6 +62,35 @@ fn a_missing_or_broken_driver_is_against_it() {
     assert_eq!(about(&ran, "driver"), ["NO: libcuda.so.1: its process ended by SIGSEGV"]);
     let ran = examined(&place, &cachealloc("doctor").env("SIM_DEVICES", "0"), 1);
     assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
+}
+
+/// Each function alone: `missing.rs`.
+#[test]
+fn what_an_old_driver_turns_off_is_said() {
+    let place = Place::new();
+    let older = "it is older than CUDA 11.4";
+    let (streams, barrier) = ("it has no cuStreamGetId: ", "it has no cuCtxRecordEvent: ");
+    for (version, wanted) in [
+        (11_030, vec![older, barrier, streams]),
+        (11_040, vec![barrier, streams]),
+        (11_080, vec![barrier, streams]),
+        (12_000, vec![barrier]),
+        (12_040, vec![barrier]),
+        (12_050, vec![]),
+        (13_000, vec![]),
+    ] {
+        let run = cachealloc("doctor").driver(driver_of_version(version));
+        let run = run.env("SIM_DRIVER_VERSION", version.to_string());
+        let ran = examined(&place, &run, 0);
+        let driver = about(&ran, "driver");
+        let cuda = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+        assert!(driver[0].ends_with(&cuda), "{driver:#?}");
+        assert_eq!(driver.len(), 1 + wanted.len(), "{version}: {driver:#?}");
+        for (line, wanted) in driver[1..].iter().zip(wanted) {
+            assert!(line.starts_with(&format!("note: {wanted}")), "{version}: {driver:#?}");
+        }
+        assert!(ran.stdout.lines().count() <= 24, "{ran:#?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! What an older driver turns off in the library, which asks for each function that it uses (`table::has` there). Here
+//! are those whose absence a program would notice.
+
+use std::ffi::CStr;
+
+use super::finding::{Finding, Weight};
+use crate::kernel::libraries::Loaded;
+
+/// Drivers from CUDA 11.4 on are tested, on a simulated one.
+const TRIED_FROM: i32 = 11_040;
+
+struct Feature {
+    /// All are needed.
+    functions: &'static [&'static CStr],
+    weight: Weight,
+    without: &'static str,
+}
+
+const FEATURES: [Feature; 5] = [
+    Feature {
+        functions: &[c"cuCtxGetCurrent"],
+        weight: Weight::Against,
+        without: "nothing is cached",
+    },
+    Feature {
+        functions: &[c"cuCtxRecordEvent", c"cuCtxWaitEvent"],
+        weight: Weight::Note,
+        without: "every free waits as natively (before CUDA 12.5)",
+    },
+    Feature {
+        functions: &[c"cuStreamGetId"],
+        weight: Weight::Note,
+        without: "what is freed on a stream waits for its work before it serves the same stream \
+                  again (before CUDA 12.0)",
+    },
+    Feature {
+        functions: &[
+            c"cuMemAddressReserve",
+            c"cuMemAddressFree",
+            c"cuMemCreate",
+            c"cuMemRelease",
+            c"cuMemMap",
+            c"cuMemUnmap",
+            c"cuMemSetAccess",
+        ],
+        weight: Weight::Note,
+        without: "expandable_segments:true does nothing",
+    },
+    Feature {
+        functions: &[c"cuUserObjectCreate", c"cuGraphRetainUserObject"],
+        weight: Weight::Note,
+        without: "the memory of a captured graph stays reserved when the graph is gone",
+    },
+];
+
+/// The functions that this driver lacks, by their features. Each is named once.
+pub(super) fn of(driver: &Loaded) -> Vec<String> {
+    let all = FEATURES.iter().flat_map(|feature| feature.functions);
+    let lacks = all.filter(|function| !driver.has(function));
+    lacks.map(|function| function.to_string_lossy().into_owned()).collect()
+}
+
+/// What is off where a driver of this version lacks these functions.
+pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
+    let finding = |weight, text| Finding::new(weight, "driver", text);
+    let mut findings = Vec::new();
+    if version.is_some_and(|version| version < TRIED_FROM) {
+        let text = "it is older than CUDA 11.4, the oldest that the library is tested with";
+        findings.push(finding(Weight::Note, text.to_string()));
+    }
+    for feature in &FEATURES {
+        let missing = feature.functions.iter().map(|function| function.to_string_lossy());
+        let missing: Vec<_> =
+            missing.filter(|function| lacks.iter().any(|it| it == function)).collect();
+        if let Some(first) = missing.first() {
+            findings
+                .push(finding(feature.weight, format!("it has no {first}: {}", feature.without)));
+        }
+    }
+    findings
+}
