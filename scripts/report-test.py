@@ -40,9 +40,11 @@ def test(browser, command, folder, out):
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
     ranges = report_snapshots.train(12, 0, ranges=True)
     reserved, reserved_moments = report_snapshots.reservations(7, 600)
+    amounts = (pathlib.Path(__file__).resolve().parent.parent / 'src/text/tests/amounts.txt').read_text()
+    amounts = [line.split('\t') for line in amounts.splitlines()]
     reports = {
-        'train': (make(command, folder, 'train', train), [lambda page: views.test_numbers(page, train), views.test_timeline, views.test_flame, views.test_tables,
-                                                     views.test_slider, views.test_address]),
+        'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
+                                                     views.test_timeline, views.test_flame, views.test_tables, views.test_slider, views.test_address]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),

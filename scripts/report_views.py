@@ -17,6 +17,15 @@ def sums(snapshot):
     return peak, alive, count
 
 
+def test_amounts(page, rows):
+    """Amounts are written as the command writes them: the rows of a test of that (src/text/tests)."""
+    written = page.run(f'''{json.dumps([(kind, int(number)) for kind, number, _ in rows])}.map(([kind, number]) => ({{
+        bytes: bytes_text, count: count_text, blocks: number => plural(number, 'block'), 'time of us': time_text,
+        'share of 1000000': number => share_text(number, 1e6)}})[kind](number))''')
+    for (kind, number, wanted), text in zip(rows, written, strict=True):
+        page.check(text == wanted, f'{kind} {number}: {text!r}, and the command writes {wanted!r}')
+
+
 def test_numbers(page, snapshot):
     peak, end, count = sums(snapshot)
     shown = page.run('(({story}) => [story.total[story.peak], story.total[story.events], story.allocations[story.events]])(report)')
@@ -200,7 +209,7 @@ def test_hostile(page):
     page.pick('#flame-what', 'end')
     for name in report_snapshots.HOSTILE[:-1]:
         page.pick('#flame-search', name)
-        page.check('found in' in page.text('#flame-found') and 'found in 0 %' not in page.text('#flame-found'), f'{name!r} is not found')
+        page.check('found in' in page.text('#flame-found') and 'found in 0.00 %' not in page.text('#flame-found'), f'{name!r} is not found')
 
 
 def test_ranks(page):

@@ -1,9 +1,8 @@
-//! Texts of the page: shares and spans of time as it writes them (`page/format.js`), and what HTML must escape.
+//! Texts of the page: shares and spans of time, and what HTML must escape.
 
-/// A share in percent, with a digit more where it is small.
+/// Of nothing it is none.
 pub(crate) fn share(part: u64, whole: u64) -> String {
-    let percent = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
-    if percent >= 9.95 || part == 0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+    cachealloc_text::share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 
 /// A span of microseconds.

@@ -57,8 +57,8 @@ impl<W: Write> Bounded<W> {
 
 impl<W> Bounded<W> {
     fn too_large(&self) -> String {
-        let mib = self.bytes_max >> 20;
-        format!("it would be more than {mib} MiB, out of proportion to the snapshot")
+        let most = cachealloc_text::bytes(self.bytes_max);
+        format!("it would be more than {most}, out of proportion to the snapshot")
     }
 }
 

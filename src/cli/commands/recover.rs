@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
     let missing = snapshot.dropped_count();
     if missing > 0 {
+        let missing = show::count(missing);
         say(format_args!("the oldest {missing} entries are not in it: max_entries"));
     }
     if arguments.remove {

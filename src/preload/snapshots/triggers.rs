@@ -13,6 +13,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use cachealloc_options::StatsOnExit;
+use cachealloc_text::Count;
 
 use crate::contexts::Context;
 use crate::lock::lock;
@@ -272,8 +273,9 @@ fn write_to_template(why: Why) {
     match &written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
-            "snapshot: {} (the oldest {dropped} entries are not in it: max_entries)",
-            path.display()
+            "snapshot: {} (the oldest {} entries are not in it: max_entries)",
+            path.display(),
+            Count(*dropped)
         )),
         // A path that is no file, `/dev/null` say, means that none is wanted.
         Err(error)

@@ -1,10 +1,10 @@
 'use strict';
-// Numbers as people read them, and elements. Nothing here or elsewhere sets innerHTML: every text of
+// Numbers as people read them, as the command writes them (text/units.rs), and elements. Nothing here or elsewhere sets innerHTML: every text of
 // the data becomes a text node, whatever it holds.
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-// 1536 -> "1.5 KiB": three digits, as many as one can compare at a glance.
+// 1536 -> "1.50 KiB": three digits, as many as one can compare at a glance.
 function bytes_text(bytes) {
   let unit = 0;
   let amount = Math.abs(bytes);
@@ -34,7 +34,7 @@ function plural(count, thing) {
   return `${count_text(count)} ${thing}${count === 1 ? '' : 's'}`;
 }
 
-// Microseconds since the begin; `step` is the distance that must still be told apart.
+// A span of microseconds; or a moment, since the begin, with `step`: the distance that must still be told apart.
 function time_text(us, step = 0) {
   const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : three_digits(us / unit));
   if (us < 1e3 && step < 1e3) {
@@ -46,15 +46,19 @@ function time_text(us, step = 0) {
   if (us < 600e6) {
     return `${(us / 1e6).toFixed(digits(1e6))} s`;
   }
+  if (step === 0) {
+    return `${count_text(Math.floor(us / 60e6))} min`;
+  }
   const hours = Math.floor(us / 3600e6);
   const minutes = Math.floor(us / 60e6) % 60;
   const seconds = (us / 1e6) % 60;
   return `${hours > 0 ? `${hours} h ` : ''}${minutes} min ${seconds.toFixed(step < 1e6 ? 1 : 0)} s`;
 }
 
+// Never rounded up: 100.00 % is all.
 function share_text(part, whole) {
-  const share = whole > 0 ? (100 * part) / whole : 0;
-  return `${share >= 9.95 || share === 0 ? share.toFixed(0) : share.toFixed(1)} %`;
+  const share = whole > 0 ? part / whole : 0;
+  return `${(Math.floor(1e4 * share + 1e-9) / 100).toFixed(2)} %`;
 }
 
 function file_name(path) {

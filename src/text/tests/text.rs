@@ -2,26 +2,26 @@
 
 use cachealloc_text::{Json, bytes, count, per_second, plural, share, time};
 
+/// The page of a report writes the same: `scripts/report-test.py` has it write these.
 #[test]
-fn amounts_have_three_digits_and_a_unit() {
-    for (number, wanted) in [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.00 KiB"),
-        (3 << 20, "3.00 MiB"),
-        (22 << 20, "22.0 MiB"),
-        (141 << 30, "141 GiB"),
-        (1023 << 20, "1023 MiB"),
-        ((1 << 30) - 1, "1.00 GiB"),
-        (u64::MAX, "16384 PiB"),
-    ] {
-        assert_eq!(bytes(number), wanted);
+fn amounts_are_written_in_one_way() {
+    let lines = include_str!("amounts.txt").lines();
+    for line in lines {
+        let [kind, number, wanted] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("not three fields: {line}");
+        };
+        let number: u64 = number.parse().expect("a number");
+        let text = match kind {
+            "bytes" => bytes(number),
+            "count" => count(number),
+            "blocks" => plural(number, "block"),
+            "time of us" => time(number * 1_000),
+            "share of 1000000" => share(number as f64 / 1e6),
+            _ => panic!("{line}"),
+        };
+        assert_eq!(text, wanted, "{line}");
     }
-    assert_eq!(
-        [0, 7, 1234, 1234567, 100000].map(count),
-        ["0", "7", "1,234", "1,234,567", "100,000"]
-    );
-    assert_eq!([1, 2000].map(|number| plural(number, "block")), ["1 block", "2,000 blocks"]);
+    assert_eq!(bytes(u64::MAX), "16384 PiB");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn json_is_one_line_or_one_line_for_each_item() {
 }
 
 #[test]
-fn rates_shares_and_times() {
+fn rates_and_times_below_a_microsecond() {
     for (rate, wanted) in [
         (0.0, "0"),
         (5.0, "5.00"),
@@ -54,18 +54,5 @@ fn rates_shares_and_times() {
     ] {
         assert_eq!(per_second(rate), wanted);
     }
-    assert_eq!([1.0, 0.999_999, 0.0].map(share), ["100.00 %", "99.99 %", "0.00 %"]);
-    for (nanoseconds, wanted) in [
-        (0, "0 us"),
-        (999, "< 1 us"),
-        (1_999, "1 us"),
-        (999_999, "999 us"),
-        (1_250_000, "1.25 ms"),
-        (160_000_000, "160 ms"),
-        (75_000_000_000, "75.0 s"),
-        (599_000_000_000, "599 s"),
-        (1_200_000_000_000, "20 min"),
-    ] {
-        assert_eq!(time(nanoseconds), wanted);
-    }
+    assert_eq!([0, 999, 1_999].map(time), ["0 us", "< 1 us", "1 us"]);
 }

@@ -16,12 +16,12 @@ pub fn sentences(page: &str) -> Vec<String> {
 fn small_snapshot_in_words() {
     let found = sentences(&written(&[small().input("small.pickle")]));
     let wanted = [
-        "Peak: 13.0 MiB live, 20 us after start; 62 % of it from user/app.py:7 (passing); 22.0 MiB \
+        "Peak: 13.0 MiB live, 20 us after start; 61.53 % of it from user/app.py:7 (passing); 22.0 MiB \
          reserved.",
         "A 4.00 GiB allocation failed, 30 us after start, with 5.00 MiB free on the device; largest \
          holder: user/app.py:7 (passing), 8.00 MiB.",
         "1 block, 3.00 MiB, was never freed: all from user/app.cu:12 (keep).",
-        "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77 %) are free, but lie between \
+        "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77.27 %) are free, but lie between \
          blocks in use.",
     ];
     assert_eq!(found, wanted);
@@ -58,7 +58,7 @@ fn temporaries_are_counted() {
         made.entry(Action::Free, 1 << 30, MIB, StackId::NONE);
     }
     let found = sentences(&written(&[made.input("loop")]));
-    let wanted = "1,200 of 1,200 allocations (100 %) were temporary, freed with at most 1 other \
+    let wanted = "1,200 of 1,200 allocations (100.00 %) were temporary, freed with at most 1 other \
                   allocation in between: most (1,200) from user/app.c:5 (scratch).";
     assert!(found.iter().any(|finding| finding == wanted), "{found:?}");
     assert!(found.iter().any(|finding| finding.starts_with("Every block was freed")), "{found:?}");
@@ -101,7 +101,7 @@ fn what_several_files_have_in_common_is_told_once() {
     // One has the higher peak, from the same call site.
     let found = sentences(&written(&[rank(0, 0), rank(1, 11 * MIB)]));
     let peaks: Vec<_> = found.iter().filter(|finding| finding.contains("Peak: ")).collect();
-    let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 79 % of it from user/app.py:7 (passing); \
+    let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 78.57 % of it from user/app.py:7 (passing); \
                   22.0 MiB reserved. These are the figures of rank1, the largest.";
     assert_eq!(peaks, [wanted]);
     assert_eq!(found.len(), 4, "{found:?}");
