@@ -91,7 +91,7 @@ fn links_lead_somewhere() {
     assert!(found > 20, "{found} links only: are they found at all?");
 }
 
-/// Each document is named in the README, which is short, and says early what it costs.
+/// Each document is named in the README, which is short, begins to be useful with `run`, and says early what it costs.
 #[test]
 fn the_readme_is_read_to_its_end() {
     let text = read(&root().join("README.md"));
@@ -102,10 +102,52 @@ fn the_readme_is_read_to_its_end() {
     for command in ["make demo", "make test", "cachealloc run ", "cachealloc doctor "] {
         assert!(text.contains(&format!("\n{command}")), "{command}");
     }
+    let start = text.split_once("## Quick start\n").and_then(|(_, rest)| rest.split_once("```\n"));
+    assert!(start.is_some_and(|(_, block)| block.starts_with("cachealloc run -- ")));
     for document in documents().iter().filter(|path| path.parent() == Some(&root().join("docs"))) {
         let name = document.file_name().expect("a name").to_string_lossy();
         assert!(text.contains(&format!("(docs/{name}")), "docs/{name} is not named");
     }
+}
+
+/// The crates of others that a manifest names.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut crates = BTreeSet::new();
+    let mut here = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            here = line.ends_with("dependencies]");
+        } else if here
+            && let Some((name, value)) = line.split_once(" = ")
+            && !value.contains("path = ")
+        {
+            crates.insert(name.to_string());
+        }
+    }
+    crates
+}
+
+/// The first column of the table, with several in a cell.
+#[test]
+fn dependencies_are_those_of_the_manifests() {
+    let text = read(&root().join("README.md"));
+    let (_, table) = text.split_once("## Dependencies\n").expect("the table");
+    let rows = table.lines().skip(1).skip_while(|line| line.is_empty());
+    let rows = rows.take_while(|line| line.starts_with('|')).skip(2);
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let listed: BTreeSet<String> =
+        cells.flat_map(|cell| cell.split([',', ';'])).map(|name| name.trim().to_string()).collect();
+    let mut used = BTreeSet::new();
+    for folder in ["", "src", "tests"] {
+        let folder = root().join(folder);
+        let inside = fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path());
+        for manifest in inside.chain([folder.clone()]).map(|path| path.join("Cargo.toml")) {
+            if manifest.is_file() {
+                used.extend(dependencies(&read(&manifest)));
+            }
+        }
+    }
+    assert_eq!(listed, used);
 }
 
 /// What stands before a unit of time or memory, or in a cell of its own.
