@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb of what was built, by dpkg-deb alone; lintian finds no error in it.
+# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb of what was built, by dpkg-deb alone; lintian has nothing against it.
 #
 #   scripts/deb.sh [--built FOLDER]        DEBEMAIL: an address for the maintainers
 set -eu

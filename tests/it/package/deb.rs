@@ -1,13 +1,14 @@
-//! The Debian package: installed, run and removed by dpkg in a folder, and without what lintian calls an error.
+//! The Debian package: installed, run and removed by dpkg in a folder; lintian has nothing against it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cachealloc_tests::skipped;
 
-use super::{ok, script, works};
+use super::{ok, packing, script, works};
 use crate::snapshots::Place;
 
 fn make(place: &Place) -> PathBuf {
@@ -86,6 +87,23 @@ fn it_is_one_of_debians() {
         let sections = tool("readelf", &["-S", "--wide"], &root.join(file));
         assert!(!sections.contains(".symtab") && !sections.contains(".comment"), "{file}");
     }
+}
+
+/// Neither errors nor warnings, and no override: there is none in the package.
+#[test]
+fn lintian_finds_nothing() {
+    let place = Place::new();
+    let package = ok(&packing(&place, "deb.sh", &[]).output().expect("the script is there"));
+    let mut lintian = Command::new("lintian");
+    // Not the settings of whoever runs the tests, who is root under CI.
+    lintian.args(["--no-cfg", "--allow-root", "--show-overrides", "--fail-on", "error,warning"]);
+    let output = match lintian.arg(package.trim_end()).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return skipped("no lintian here (apt-get install lintian)");
+        }
+        output => output.expect("lintian"),
+    };
+    assert_eq!(ok(&output), "", "{output:?}");
 }
 
 #[test]

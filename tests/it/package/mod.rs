@@ -16,14 +16,16 @@ mod wheel;
 
 /// A script of ours, on what was built for the tests; what it makes goes into this place.
 pub fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
-    Command::new(root().join("scripts").join(name))
-        .args(arguments)
-        .arg("--built")
-        .arg(packed(place))
-        .env("CARGO_TARGET_DIR", &place.path)
-        .env("DPKG_DEB_COMPRESSOR_TYPE", "none") // seconds less
-        .output()
-        .expect("the script is there")
+    let mut script = packing(place, name, arguments);
+    script.env("DPKG_DEB_COMPRESSOR_TYPE", "none"); // seconds less
+    script.output().expect("the script is there")
+}
+
+/// The same, not run yet, and with packages as users get them.
+pub fn packing(place: &Place, name: &str, arguments: &[&str]) -> Command {
+    let mut script = Command::new(root().join("scripts").join(name));
+    script.args(arguments).arg("--built").arg(packed(place)).env("CARGO_TARGET_DIR", &place.path);
+    script
 }
 
 /// The command and the library as the tests run them, without what is for debuggers: a tenth of the bytes.
