@@ -9,7 +9,7 @@ CHECKED = --profile checked
 export PROPTEST_RNG_SEED ?= 1
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces bench-fit demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -93,6 +93,10 @@ bench: library bench-traces ## memory of real traces on the simulated driver, th
 bench-traces: library ## peak reserved / peak live of real traces, beside PyTorch's allocator
 	cargo build --release -p simulated-driver -p cachealloc-tests
 	scripts/bench-traces.py --sim "$$(scripts/sim-dir.sh release)"
+
+bench-fit: build ## what `cachealloc fit` says of real traces, beside real runs on the simulated driver
+	cargo build --release -p simulated-driver -p cachealloc-tests
+	scripts/bench-fit.py --sim "$$(scripts/sim-dir.sh release)" --replay target/release/replay
 
 demo: build ## run a sample under the library, on the GPU or, without one, on the simulated driver
 	scripts/demo.sh
