@@ -35,6 +35,12 @@ def make(command, folder, name, *snapshots):
     return report
 
 
+def fit_of(command, report):
+    """What the command says of the snapshot of a report."""
+    said = subprocess.run([command, 'fit', '--json', report.with_suffix('.pickle')], check=True, capture_output=True).stdout
+    return json.loads(said)['devices']
+
+
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
@@ -44,7 +50,9 @@ def test(browser, command, folder, out):
     amounts = [line.split('\t') for line in amounts.splitlines()]
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
-                                                     views.test_timeline, views.test_flame, views.test_tables, views.test_slider, views.test_address]),
+                                                     views.test_timeline, views.test_flame, views.test_tables,
+                                                     lambda page: views.test_fit(page, fit_of(command, folder / 'train.html')),
+                                                     views.test_slider, views.test_address]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),

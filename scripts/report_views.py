@@ -347,6 +347,24 @@ def test_reserved(page, moments):
     page.check(all(map(all, sums)), f'sums differ from the timeline: {[moment for moment, both in enumerate(sums) if not all(both)][:9]}')
 
 
+def test_fit(page, fits):
+    """The table of smaller devices is that of the command, row by row."""
+    for device, fit in enumerate(fits):
+        sets = page.run(f'''[...document.querySelectorAll('#fit table[aria-label="Sets of options"]')[{device}].rows].slice(1)
+            .map(row => [...row.cells].map(cell => cell.textContent))''')
+        least = lambda tried, key: f"{tried[key]['bytes'] >> 20:,} MiB" if tried[key] else '-'
+        wanted = [[tried['options'] or 'the default options', least(tried, 'least_limit'), least(tried, 'least_device')] for tried in fit['sets']]
+        page.check([row[:3] for row in sets] == wanted, f'the sets are {sets}, not {wanted}')
+        calls = [f"{tried['driver_calls']:,}" if tried['completes'] else '-' for tried in fit['sets']]
+        page.check([row[5] for row in sets] == calls, f'the calls are {sets}, not {calls}')
+        said = page.text('#fit')
+        page.check(all(f'not known: {unknown}' in said for unknown in fit['unknowns']), f'not all that is unknown is in {said}')
+        verdict = {'fits': 'fits within', 'cannot_fit': 'cannot fit within', 'fits_with_none': 'does not fit within', None: ''}[fit['verdict']]
+        page.check(f'the run {verdict}' in page.text('#findings') or verdict == '', f'the findings lack that it {verdict}')
+    page.run("document.querySelector('nav a[href=\\'#fit\\']').click()")
+    page.check(page.run("document.getElementById('fit').getBoundingClientRect().top < 100"), 'the link does not lead to it')
+
+
 def test_slider(page):
     """The segments follow the timeline, and the timeline the slider; a failed allocation is explained."""
     page.pick('#segments-slider', '900')

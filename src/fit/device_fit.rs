@@ -1,6 +1,6 @@
 //! All that is said of one device of a snapshot.
 
-use cachealloc_analysis::model::{Device, Snapshot};
+use cachealloc_analysis::model::{Action, Device, Snapshot};
 use cachealloc_analysis::{Lifetimes, reserved_over_time, shortages};
 use cachealloc_options::{Config, parse};
 
@@ -36,6 +36,17 @@ pub struct DeviceFit {
 }
 
 impl DeviceFit {
+    /// Of each wanted device that has a history, by its ordinal: without one, nothing says in what order its blocks came.
+    pub fn all(
+        snapshot: &Snapshot,
+        question: Question,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, DeviceFit)> {
+        let devices = (0..).zip(&snapshot.devices);
+        let devices = devices.filter(|(ordinal, it)| is_wanted(*ordinal) && has_history(it));
+        devices.map(|(ordinal, it)| (ordinal, DeviceFit::of(snapshot, it, question))).collect()
+    }
+
     pub fn of(snapshot: &Snapshot, device: &Device, question: Question) -> DeviceFit {
         let lifetimes = Lifetimes::of(device);
         let requests = Requests::of(snapshot, device, &lifetimes, question.with_failed);
@@ -57,6 +68,11 @@ impl DeviceFit {
         let unknowns = unknowns(snapshot, device, &lifetimes, &requests);
         DeviceFit { requests, recorded_reserved_bytes, room, verdict, tries, unknowns }
     }
+}
+
+fn has_history(device: &Device) -> bool {
+    let counts = |action| matches!(action, Action::Alloc | Action::OutOfMemory);
+    device.entries.iter().any(|entry| counts(entry.action))
 }
 
 /// What the process had or could have had when its last request failed: the limit of its options, else all that was

@@ -23,7 +23,11 @@ mod unknowns;
 
 mod device_fit;
 
+mod holders;
+mod telling;
+
 pub use device_fit::{DeviceFit, Question};
+pub use holders::Holders;
 pub use memory::Room;
 pub use replay::{Outcome, replay};
 pub use requests::{Asked, Requests, Step};

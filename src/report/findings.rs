@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use cachealloc_analysis::model::{Action, Dropped, Entry};
+use cachealloc_analysis::model::{Action, Entry};
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
 use crate::files;
-use crate::inputs::{DeviceTrack, Input, same_process};
+use crate::fit::Fits;
+use crate::inputs::{DeviceTrack, Input, last_snapshot};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
 use crate::together::{Finding, told_once};
@@ -17,6 +18,7 @@ pub(crate) fn of(
     places: &[DeviceTrack],
     translations: &mut [Translation],
     tables: &mut Tables,
+    fits: &Fits,
 ) -> Vec<String> {
     let mut findings = Vec::new();
     let last = last_snapshot(inputs);
@@ -47,7 +49,7 @@ pub(crate) fn of(
     let mut found = Vec::new();
     for (whose, &place) in shown.iter().enumerate() {
         let translation = &mut translations[place.file];
-        found.extend(Found { inputs, place, translation, tables, whose }.all());
+        found.extend(Found { inputs, place, translation, tables, fits, whose }.all());
     }
     findings.extend(told_once(found, &names, |group| {
         let is_highest = group.iter().any(|finding| Some(finding.whose) == highest);
@@ -55,15 +57,6 @@ pub(crate) fn of(
     }));
     findings.extend(files::findings(inputs));
     findings
-}
-
-/// Of several snapshots of one process, the one with the longest history: it covers the others,
-/// unless it dropped what they have. Times would not do: those of the same entry differ by a microsecond.
-fn last_snapshot(inputs: &[Input]) -> Option<usize> {
-    let length = |&file: &usize| inputs[file].snapshot.entries_count();
-    let last = (0..inputs.len()).max_by_key(length)?;
-    let is_whole = matches!(inputs[last].snapshot.settings.dropped, Dropped::Count(0));
-    (is_whole && same_process(inputs)).then_some(last)
 }
 
 /// Of more devices than this only the one with the highest peak is described.
@@ -84,6 +77,7 @@ struct Found<'a, 'b> {
     place: &'a DeviceTrack,
     translation: &'a mut Translation<'b>,
     tables: &'a mut Tables,
+    fits: &'a Fits,
     whose: usize,
 }
 
@@ -105,6 +99,7 @@ impl Found<'_, '_> {
         let found = [
             ("peak", self.peak(&sites)),
             (OUT_OF_MEMORY, self.out_of_memory()),
+            ("fit", self.fit()),
             ("never freed", self.never_freed(&sites)),
             ("grows", self.grows()),
             ("temporary", self.temporary(&sites)),
@@ -186,6 +181,13 @@ impl Found<'_, '_> {
             holder.unwrap_or_default(),
         );
         Some((site, first.requested_bytes, text))
+    }
+
+    /// Other options would have served what failed, or none: then the section names the call sites that hold most.
+    fn fit(&self) -> Option<About> {
+        let fit = self.fits.of_device(self.place.file, self.place.device)?;
+        let text = format!("Replayed, the run {}.", fit.verdict_text()?);
+        Some((None, fit.requests.peak_bytes(), text))
     }
 
     fn never_freed(&self, sites: &[Site]) -> Option<About> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cachealloc_analysis::Passes;
-use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::model::{Dropped, Snapshot};
 
 use crate::track::Track;
 
@@ -59,4 +59,13 @@ pub(crate) fn same_process(inputs: &[Input]) -> bool {
     }
     let known = key(first);
     !others.is_empty() && others.iter().all(|other| !known.is_disjoint(&key(other)))
+}
+
+/// Of several snapshots of one process, the one with the longest history: it covers the others,
+/// unless it dropped what they have. Times would not do: those of the same entry differ by a microsecond.
+pub(crate) fn last_snapshot(inputs: &[Input]) -> Option<usize> {
+    let length = |&file: &usize| inputs[file].snapshot.entries_count();
+    let last = (0..inputs.len()).max_by_key(length)?;
+    let is_whole = matches!(inputs[last].snapshot.settings.dropped, Dropped::Count(0));
+    (is_whole && same_process(inputs)).then_some(last)
 }

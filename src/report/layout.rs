@@ -3,6 +3,7 @@
 use cachealloc_analysis::{Pass, Passes};
 
 use crate::columns::Columns;
+use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
@@ -14,13 +15,15 @@ pub(crate) struct Layout {
     pub findings: Vec<String>,
     /// HTML.
     pub account: String,
+    /// HTML.
+    pub fit: String,
     /// JSON.
     pub head: String,
     pub columns: Columns,
 }
 
 impl Layout {
-    pub(crate) fn of(inputs: &[Input]) -> Layout {
+    pub(crate) fn of(inputs: &[Input], when: FitWhen) -> Layout {
         let mut tables = Tables::default();
         let mut columns = Columns::default();
         let mut segments = Segments::default();
@@ -66,11 +69,13 @@ impl Layout {
             write_track(&mut columns, number, place);
         }
         segments.write(&mut columns);
-        let findings = findings::of(inputs, &places, &mut translations, &mut tables);
+        let fits = Fits::of(inputs, when);
+        let findings = findings::of(inputs, &places, &mut translations, &mut tables, &fits);
         tables.write(&mut columns);
         let head = head::head(inputs, &places, &columns);
         let account = account::section(inputs);
-        Layout { title: title(inputs), findings, account, head, columns }
+        let fit = fits.section(inputs);
+        Layout { title: title(inputs), findings, account, fit, head, columns }
     }
 }
 

@@ -14,6 +14,7 @@ mod account;
 mod columns;
 mod files;
 mod findings;
+mod fit;
 mod frameworks;
 mod head;
 mod inputs;
@@ -30,10 +31,11 @@ mod html;
 
 use std::io::{self, Write};
 
+pub use fit::FitWhen;
 pub use inputs::Input;
 
 /// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
-pub fn write(inputs: &[Input], out: &mut impl Write) -> io::Result<()> {
-    let layout = layout::Layout::of(inputs);
+pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {
+    let layout = layout::Layout::of(inputs, fit);
     html::write(&layout, out)
 }

@@ -10,6 +10,7 @@ use cachealloc_analysis::{
     Aggregate, By, Group, Lifetimes, Usage, When, difference, formats, read, reserved_over_time,
     shortages, sites,
 };
+use cachealloc_report::FitWhen;
 
 use crate::counting::cost;
 
@@ -86,5 +87,5 @@ fn all(snapshot: Snapshot) -> Result<(), String> {
         said = said.and(text(written));
     }
     let inputs = [cachealloc_report::Input { name: "x".into(), snapshot }];
-    said.and(text(cachealloc_report::write(&inputs, &mut Nowhere)))
+    said.and(text(cachealloc_report::write(&inputs, FitWhen::Short, &mut Nowhere)))
 }

@@ -79,7 +79,20 @@ impl Names {
         let least = if is_own { Kind::Own } else { Kind::Code };
         frames[from..].iter().copied().filter(move |&frame| kind_of(frame) >= least)
     }
+
+    /// Where a stack is, in a line: `forward model.py:52 < step train.py:80 < main train.py:101`.
+    pub fn place(&self, snapshot: &Snapshot, stack: StackId) -> String {
+        let Some(site) = self.site(snapshot, stack) else {
+            return "(no stack)".into();
+        };
+        let callers = self.callers(snapshot, stack).take(CALLERS_SHOWN);
+        let all = std::iter::once(site).chain(callers).map(|frame| self.label(frame));
+        all.collect::<Vec<_>>().join(" < ")
+    }
 }
+
+/// Callers of the site that are named in a line.
+const CALLERS_SHOWN: usize = 3;
 
 /// Whose memory it is: the category that the file gives, or what the stack says. Our library looks at
 /// the libraries on the stack; all of PyTorch's snapshot is PyTorch's.

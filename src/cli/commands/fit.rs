@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cachealloc_analysis::model::{Action, Device};
 use cachealloc_fit::{DeviceFit, OptionSet, Question};
 use clap::Args;
 
@@ -56,11 +55,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         with_failed: !arguments.without_failed,
     };
     let is_wanted = |ordinal| arguments.device.is_none_or(|device| device == ordinal);
-    let devices = (0..).zip(&snapshot.devices).filter(|(ordinal, _)| is_wanted(*ordinal));
-    let devices = devices.filter(|(_, device)| has_history(device));
-    let fits =
-        devices.map(|(ordinal, device)| (ordinal, DeviceFit::of(&snapshot, device, question)));
-    let fits: Vec<(u32, DeviceFit)> = fits.collect();
+    let fits = DeviceFit::all(&snapshot, question, is_wanted);
     if fits.is_empty() {
         let of = arguments.device.map(|device| format!(" of device {device}")).unwrap_or_default();
         let what = format!("{} has no history{of}", arguments.file.display());
@@ -69,12 +64,6 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let shown = Shown { snapshot: &snapshot, fits: &fits, sites_count: arguments.number };
     super::print(&if arguments.json { fit::json(&shown)? } else { fit::text(&shown) })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Without one, nothing says in what order its blocks came.
-fn has_history(device: &Device) -> bool {
-    let counts = |action| matches!(action, Action::Alloc | Action::OutOfMemory);
-    device.entries.iter().any(|entry| counts(entry.action))
 }
 
 fn gpu(text: &str) -> std::result::Result<u64, String> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use cachealloc_report::Input;
+use cachealloc_report::{FitWhen, Input};
 use clap::Args;
 
 use super::Result;
@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     /// Replace the output file if it is there already.
     #[arg(long)]
     force: bool,
+    /// Replay histories of any length, to say on how small a device they would run; otherwise those of up to 100,000
+    /// entries.
+    #[arg(long)]
+    fit: bool,
     /// Open the report when it is written, with xdg-open.
     #[arg(long)]
     open: bool,
@@ -40,25 +44,26 @@ pub(crate) struct Arguments {
 const NAME_DEFAULT: &str = "cachealloc";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { files, output, force, open } = arguments;
+    let Arguments { files, output, force, fit, open } = arguments;
+    let fit = if fit { FitWhen::Always } else { FitWhen::Short };
     let path = output.unwrap_or_else(|| name_for(&files[0]));
     if path.as_os_str() == output::STDOUT {
         if open {
             let what = "--open and -o - do not go together: a report on stdout is no file";
             return Err(Failure::new(what).code(USAGE));
         }
-        write(&files, &path)?;
+        write(&files, fit, &path)?;
         return Ok(ExitCode::SUCCESS);
     }
     output::check(&path)?;
     match fs::symlink_metadata(&path) {
         Ok(there) if there.is_file() && !force => return Err(output::already_there(&path)),
         // A pipe or a device has nothing that could be lost.
-        Ok(_) => write(&files, &path)?,
+        Ok(_) => write(&files, fit, &path)?,
         Err(_) => {
             let inputs = read_all(&files)?;
             let only = std::iter::once(path.clone());
-            output::write_new(only, |mut out| cachealloc_report::write(&inputs, &mut out))?;
+            output::write_new(only, |mut out| cachealloc_report::write(&inputs, fit, &mut out))?;
         }
     }
     say(format_args!("report: {}", path.display()));
@@ -74,9 +79,9 @@ fn name_for(snapshot: &Path) -> PathBuf {
 }
 
 /// Also for `run --report`, when the program has ended. A file of this name is replaced.
-pub(crate) fn write(files: &[PathBuf], path: &Path) -> Result<()> {
+pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> {
     let inputs = read_all(files)?;
-    output::write(path, |mut out| cachealloc_report::write(&inputs, &mut out))
+    output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))
 }
 
 fn read_all(files: &[PathBuf]) -> Result<Vec<Input>> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use cachealloc_history::name;
+use cachealloc_report::FitWhen;
 use nix::sys::signal::Signal;
 
 use crate::commands::report;
@@ -36,7 +37,7 @@ impl Wanted {
         if files.is_empty() {
             return Err(without_snapshot(status));
         }
-        report::write(files, &self.output)?;
+        report::write(files, FitWhen::Short, &self.output)?;
         Ok(self.output)
     }
 }

@@ -3,15 +3,14 @@
 use std::fmt::Write as _;
 use std::io;
 
+use cachealloc_analysis::By;
 use cachealloc_analysis::formats::Bounded;
 use cachealloc_analysis::model::Snapshot;
-use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, Site, When};
-use cachealloc_fit::{DeviceFit, Outcome, Room, Smallest, Try, Verdict};
+use cachealloc_fit::{DeviceFit, Holders, Outcome, Room, Try, Verdict};
 use cachealloc_statistics::SCHEMA_VERSION;
 use cachealloc_text::Json;
 
-use super::{Column, Table, bytes, count, plural, share, sites};
+use super::{Column, Table, sites};
 use crate::commands::Result;
 
 /// What is shown, by the ordinals of devices.
@@ -25,126 +24,29 @@ pub(crate) struct Shown<'a> {
 pub(crate) fn text(shown: &Shown) -> String {
     let mut text = String::new();
     for (ordinal, fit) in shown.fits {
-        let requests = &fit.requests;
-        let (all, held) = (count(requests.count() as u64), bytes(requests.peak_bytes()));
-        let recorded = bytes(fit.recorded_reserved_bytes);
-        let _ = writeln!(
-            text,
-            "GPU {ordinal}: {all} allocations, {held} at the peak; the recorded run reserved {recorded}"
-        );
-        if let Some(verdict) = verdict_text(fit) {
-            let _ = writeln!(text, "{verdict}");
+        let _ = writeln!(text, "{}", fit.title(*ordinal));
+        let holders = Holders::of(shown.snapshot, *ordinal, fit);
+        if let Some(verdict) = fit.verdict_text() {
+            let whose = holders.as_ref().map_or("", |_| "; these call sites hold most");
+            let _ = writeln!(text, "{verdict}{whose}");
         }
-        if let Some(holders) = holders(shown, *ordinal, fit) {
-            let number = shown.sites_count.min(holders.sites.len());
-            let Holders { common, names, sites } = &holders;
+        if let Some(Holders { common, names, sites }) = &holders {
+            let number = shown.sites_count.min(sites.len());
             let _ = write!(text, "\n{}", sites::table(common, names, By::Live, sites, number));
         }
-        let _ = write!(text, "\n{}\n", table(fit));
-        for more in fit.tries.iter().filter_map(also) {
-            let _ = writeln!(text, "{more}");
-        }
-        fit.unknowns.iter().for_each(|unknown| _ = writeln!(text, "not known: {unknown}"));
+        let mut table = Table::new([
+            Column::number("LEAST LIMIT"),
+            Column::number("LEAST DEVICE"),
+            Column::number("RESERVED"),
+            Column::number("FRAGMENTED"),
+            Column::number("DRIVER CALLS"),
+            Column::text("OPTIONS"),
+        ]);
+        fit.rows().for_each(|row| table.row(row));
+        let _ = write!(text, "\n{}\n", table.text());
+        fit.notes().iter().for_each(|note| _ = writeln!(text, "{note}"));
     }
     text
-}
-
-fn verdict_text(fit: &DeviceFit) -> Option<String> {
-    let room = match fit.room? {
-        Room::Limit(most) => format!("a limit of {}", bytes(most)),
-        Room::Device(most) => bytes(most),
-        Room::Plenty => return None,
-    };
-    Some(match fit.verdict? {
-        Verdict::Fits(index) => {
-            format!("fits within {room} with {}", name(&fit.tries[index]))
-        }
-        Verdict::FitsWithNone => {
-            let sets = plural(fit.tries.len() as u64, "set");
-            format!(
-                "does not fit within {room} ({sets} of options tried); these call sites hold most"
-            )
-        }
-        Verdict::CannotFit => format!(
-            "cannot fit within {room}: {} are needed at once; these call sites hold most",
-            bytes(fit.requests.peak_bytes())
-        ),
-    })
-}
-
-fn name(tried: &Try) -> &str {
-    if tried.set.text.is_empty() { "the default options" } else { &tried.set.text }
-}
-
-fn table(fit: &DeviceFit) -> String {
-    let mut table = Table::new([
-        Column::number("LEAST LIMIT"),
-        Column::number("LEAST DEVICE"),
-        Column::number("RESERVED"),
-        Column::number("FRAGMENTED"),
-        Column::number("DRIVER CALLS"),
-        Column::text("OPTIONS"),
-    ]);
-    for tried in &fit.tries {
-        let least = |size: &Option<Smallest>| {
-            size.as_ref().map_or("-".to_string(), |size| mebibytes(size.bytes))
-        };
-        let Outcome { peak_reserved_bytes, driver_calls, .. } = tried.outcome;
-        let [reserved, fragmented, calls] = match tried.outcome.completes() {
-            true => [
-                bytes(peak_reserved_bytes),
-                share(tried.outcome.fragmentation()),
-                count(driver_calls),
-            ],
-            false => ["fails".into(), "-".into(), "-".into()],
-        };
-        let (limit, device) = (least(&tried.limit), least(&tried.device));
-        table.row([limit, device, reserved, fragmented, calls, name(tried).to_string()]);
-    }
-    table.text()
-}
-
-/// As a limit is set, and not rounded: the next smaller one may not do.
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", count(bytes >> 20))
-}
-
-/// Where more memory does not help.
-fn also(tried: &Try) -> Option<String> {
-    let sizes = |size: &Option<Smallest>| {
-        let sizes = size.iter().flat_map(|size| &size.also_bytes);
-        sizes.map(|size| mebibytes(*size)).collect::<Vec<_>>().join(", ")
-    };
-    let (limits, devices) = (sizes(&tried.limit), sizes(&tried.device));
-    let what = match (limits.is_empty(), devices.is_empty()) {
-        (true, true) => return None,
-        (false, true) => format!("a limit of {limits}"),
-        (true, false) => format!("a device of {devices}"),
-        (false, false) => format!("a limit of {limits} and a device of {devices}"),
-    };
-    Some(format!("{}: completes with {what}, too, but not with all sizes above", name(tried)))
-}
-
-/// The call sites that hold most when most is needed.
-struct Holders {
-    common: Snapshot,
-    names: Names,
-    sites: Vec<Site>,
-}
-
-/// None: it fits, or the question was not asked.
-fn holders(shown: &Shown, ordinal: u32, fit: &DeviceFit) -> Option<Holders> {
-    fit.verdict.filter(|verdict| !matches!(verdict, Verdict::Fits(_)))?;
-    let mut common = Snapshot::default();
-    let mut aggregate = Aggregate::new(Group::Stack);
-    let then = When::Entry(fit.requests.peak_moment().into());
-    aggregate.add(&mut common, shown.snapshot, then, Some(ordinal));
-    let names = Names::of(&common);
-    let weight = |site: &Site| By::Live.weight(&site.totals);
-    let mut sites = aggregate.grouped(&common, &names, Group::Stack, |it| By::Live.weight(it));
-    sites.retain(|site| weight(site) > 0);
-    sites.sort_by_key(|site| std::cmp::Reverse(weight(site)));
-    Some(Holders { common, names, sites })
 }
 
 pub(crate) fn json(shown: &Shown) -> Result<String> {
@@ -191,7 +93,7 @@ fn of_device<W: io::Write>(
         json.line()?;
         json.object(|json| of_try(json, tried))
     })?;
-    let holders = holders(shown, ordinal, fit);
+    let holders = Holders::of(shown.snapshot, ordinal, fit);
     let of =
         holders.as_ref().map_or(&[][..], |it| &it.sites[..it.sites.len().min(shown.sites_count)]);
     json.key("sites")?.list(of, |json, site| {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cachealloc_analysis::formats::Bounded;
-use cachealloc_analysis::model::{Dropped, FrameId, HOST_DEVICE, Snapshot, StackId};
+use cachealloc_analysis::model::{Dropped, HOST_DEVICE, Snapshot, StackId};
 use cachealloc_analysis::names::{Names, place_key};
 use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};
 use cachealloc_statistics::SCHEMA_VERSION;
@@ -141,25 +141,13 @@ pub(crate) fn others(sites: usize) -> String {
     }
 }
 
-/// Callers of the site that are named in a line.
-const CALLERS_SHOWN: usize = 3;
-
 /// `forward model.py:52 < step train.py:80 < main train.py:101`, or the range `step/forward`.
 pub(crate) fn place(common: &Snapshot, names: &Names, site: &Site) -> String {
     match site.range.map(|range| common.texts.get(range)) {
         Some("") => "(in no range)".into(),
         Some(range) => range.to_string(),
-        None => place_of_stack(common, names, site.stack),
+        None => names.place(common, site.stack),
     }
-}
-
-fn place_of_stack(common: &Snapshot, names: &Names, stack: StackId) -> String {
-    let label = |frame: FrameId| names.label(frame);
-    let Some(site) = names.site(common, stack) else {
-        return "(no stack)".into();
-    };
-    let callers = names.callers(common, stack).take(CALLERS_SHOWN).map(label);
-    std::iter::once(label(site)).chain(callers).collect::<Vec<_>>().join(" < ")
 }
 
 pub(crate) fn json(

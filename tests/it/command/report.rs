@@ -37,6 +37,36 @@ fn what_was_planted_is_said() {
     }
 }
 
+/// What it says of smaller devices is what the command prints, to the digit.
+#[test]
+fn its_fit_is_the_commands() {
+    let place = planted();
+    for file in ["2.pickle", "5.pickle"] {
+        run(&place, &format!("report {file} -o fit.html --force")).ok();
+        let page = fs::read_to_string(place.path.join("fit.html")).expect("the report");
+        let (_, section) = page.split_once("<section id=\"fit\"").expect("the section");
+        let (section, _) = section.split_once("</section>").expect("its end");
+        let text = section.split('<').filter_map(|part| part.split_once('>')).map(|it| it.1);
+        let words = text.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+        let words = words.replace("&lt;", "<");
+        for line in said(&place, &format!("fit {file}")).lines().filter(|it| !it.contains("LEAST"))
+        {
+            let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+            // In the page the names come first; how long blocks lived, and the other sites together, are not there.
+            let wanted = match cells.collect::<Vec<_>>()[..] {
+                [.., "WHERE"] => continue,
+                [.., rest] if rest.contains(" other site") => continue,
+                [held, share, blocks, _, library, place] if share.ends_with('%') => {
+                    [place, library, held, share, blocks].join(" ")
+                }
+                [ref numbers @ .., options] => [&[options], numbers].concat().join(" "),
+                [] => continue,
+            };
+            assert!(words.contains(&wanted), "{wanted}\n{words}");
+        }
+    }
+}
+
 /// Its name is the snapshot's, wherever that lies; of one from stdin there is none.
 #[test]
 fn without_a_name_it_is_beside_the_user() {

@@ -3,6 +3,7 @@
 
 mod embedded;
 mod findings;
+mod fit;
 mod frameworks;
 mod hostile;
 mod made;

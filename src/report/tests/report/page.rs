@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use cachealloc_report::Input;
+use cachealloc_report::{FitWhen, Input};
 use serde_json::{Value, json};
 
 pub fn written(inputs: &[Input]) -> String {
+    written_with(inputs, FitWhen::Short)
+}
+
+pub fn written_with(inputs: &[Input], fit: FitWhen) -> String {
     let mut out = Vec::new();
-    cachealloc_report::write(inputs, &mut out).expect("memory takes it");
+    cachealloc_report::write(inputs, fit, &mut out).expect("memory takes it");
     String::from_utf8(out).expect("the page is UTF-8")
 }
 

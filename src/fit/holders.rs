@@ -1,0 +1,34 @@
+//! The call sites that hold most when most is needed: what has to change where no options help.
+
+use std::cmp::Reverse;
+
+use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::names::Names;
+use cachealloc_analysis::{Aggregate, By, Group, Site, When};
+
+use crate::device_fit::DeviceFit;
+
+pub struct Holders {
+    /// Knows the names of the sites.
+    pub common: Snapshot,
+    pub names: Names,
+    /// The one that holds most first.
+    pub sites: Vec<Site>,
+}
+
+impl Holders {
+    /// Of the device with this ordinal. None: it fits, or the question was not asked.
+    pub fn of(snapshot: &Snapshot, device: u32, fit: &DeviceFit) -> Option<Holders> {
+        fit.fits().filter(|fits| !fits)?;
+        let mut common = Snapshot::default();
+        let mut aggregate = Aggregate::new(Group::Stack);
+        let then = When::Entry(fit.requests.peak_moment().into());
+        aggregate.add(&mut common, snapshot, then, Some(device));
+        let names = Names::of(&common);
+        let weight = |site: &Site| By::Live.weight(&site.totals);
+        let mut sites = aggregate.grouped(&common, &names, Group::Stack, |it| By::Live.weight(it));
+        sites.retain(|site| weight(site) > 0);
+        sites.sort_by_key(|site| Reverse(weight(site)));
+        Some(Holders { common, names, sites })
+    }
+}
