@@ -21,6 +21,12 @@ class Page:
         browser.until(READY, f'{name} does not get ready')
         self.url = pathlib.Path(path).resolve().as_uri()
 
+    def anew(self):
+        """Opens the address that it has now, as somebody does who gets it."""
+        self.run("document.documentElement.dataset.ready = 'no'")
+        self.run('location.reload()')
+        self.browser.until(READY, f'{self.name} does not get ready again')
+
     def check(self, condition, what):
         check(condition, f'{self.name}: {what}')
 

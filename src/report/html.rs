@@ -34,6 +34,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/segments_paint.js"),
     include_str!("page/ooms.js"),
     include_str!("page/compare.js"),
+    include_str!("page/states.js"),
     include_str!("page/main.js"),
 ];
 

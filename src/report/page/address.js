@@ -2,9 +2,9 @@
 // it from somebody, sees the same. It may say anything: what does not fit the data is ignored.
 
 class Address {
-  // `apply(view, values)` shows what the address says.
-  constructor(apply) {
-    this.apply = apply;
+  // `states`, in the order in which they are shown: {name, read(), show(text), usual()}. What is as usual is not in the address.
+  constructor(states) {
+    this.states = states;
     this.waiting = null;
     this.read();
     window.addEventListener('hashchange', () => this.show());
@@ -12,8 +12,11 @@ class Address {
       event.preventDefault();
       this.view = link.hash.slice(1);
       document.getElementById(this.view).scrollIntoView({block: 'start'});
-      this.note({});
     }));
+    // Whatever a reader does may change what is shown.
+    for (const kind of ['click', 'change', 'input', 'keyup', 'wheel', 'pointerup']) {
+      document.addEventListener(kind, () => this.note(), {passive: true, capture: true});
+    }
   }
 
   read() {
@@ -24,23 +27,25 @@ class Address {
 
   show() {
     this.read();
-    this.apply(this.view, this.values);
+    this.states.forEach(state => {
+      const text = this.values.get(state.name) ?? state.usual();
+      if (text !== state.read()) {
+        state.show(text);
+      }
+    });
     if (this.view !== '') {
       document.getElementById(this.view).scrollIntoView({block: 'start'});
     }
   }
 
-  // Writes them down; '' and null are no value. Not at each step of a slider: browsers refuse too many.
-  note(values) {
-    for (const [name, value] of Object.entries(values)) {
-      value === '' || value === null || value === undefined ? this.values.delete(name) : this.values.set(name, value);
-    }
+  // Not at each step of a slider: browsers refuse too many.
+  note() {
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => this.write(), WRITTEN_AFTER_MS);
   }
 
   write() {
-    const values = this.values.toString();
+    const values = new URLSearchParams(this.states.filter(state => state.read() !== state.usual()).map(state => [state.name, state.read()])).toString();
     window.history.replaceState(null, '', `#${this.view}${values ? `&${values}` : ''}`);
   }
 }

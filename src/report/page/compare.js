@@ -25,12 +25,12 @@ class Compare {
   // The moments that one may compare: of what is shown, and the end of every other file.
   set(story) {
     this.story = story;
-    this.chosen = null;
+    this.chosen = this.earlier = null;
     this.offer();
   }
 
   choose_moment(moment) {
-    this.earlier = this.chosen;
+    this.earlier = moment === this.chosen ? this.earlier : this.chosen;
     this.chosen = moment;
     this.offer();
   }
@@ -45,7 +45,7 @@ class Compare {
     if (this.chosen !== null) {
       this.moments.set('chosen', [`the chosen time, ${time_text(story.time_of(this.chosen), 1)}`, story, this.chosen]);
     }
-    if (this.chosen !== null && this.earlier !== null && this.earlier !== undefined) {
+    if (this.chosen !== null && this.earlier !== null) {
       this.moments.set('earlier', [`the one chosen before, ${time_text(story.time_of(this.earlier), 1)}`, story, this.earlier]);
     }
     if (data.files.length > 1) {
@@ -54,14 +54,23 @@ class Compare {
       });
     }
     const choices = [...this.moments].map(([value, [text]]) => element('option', {value}, text));
-    const several = data.files.length > 1;
     const keep = (select, wanted) => {
       select.replaceChildren(...choices.map(choice => choice.cloneNode(true)));
       select.value = wanted;
     };
-    keep(this.left.select, this.earlier != null && this.chosen !== null ? 'earlier' : several ? 'file0' : 'begin');
-    keep(this.right.select, this.chosen !== null ? 'chosen' : several ? `file${data.files.length - 1}` : 'end');
+    const [from, to] = this.usual();
+    keep(this.left.select, from);
+    keep(this.right.select, to);
     this.fill();
+  }
+
+  // What is compared until the reader chooses otherwise.
+  usual() {
+    const {files} = this.data;
+    return [
+      this.chosen !== null && this.earlier !== null ? 'earlier' : files.length > 1 ? 'file0' : 'begin',
+      this.chosen !== null ? 'chosen' : files.length > 1 ? `file${files.length - 1}` : 'end',
+    ];
   }
 
   sums(value) {

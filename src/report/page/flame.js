@@ -5,7 +5,7 @@
 const FRAME_HEIGHT = 18;
 
 class Flame {
-  constructor(section, searched) {
+  constructor(section) {
     this.what = 'peak';
     this.measure = 'bytes';
     this.needle = '';
@@ -26,6 +26,7 @@ class Flame {
       this.measure = value;
       this.add_up();
     });
+    this.measure_select = measure.select;
     this.invert = element('input', {type: 'checkbox', id: 'flame-inverted', change: () => {
       this.inverted = this.invert.checked;
       this.add_up();
@@ -35,7 +36,6 @@ class Flame {
       input: () => {
         this.needle = this.search.value.toLowerCase();
         this.draw();
-        searched(this.search.value);
       },
     });
     this.found = element('span', {class: 'soft', role: 'status', id: 'flame-found'});

@@ -4,7 +4,6 @@ async function main() {
   const data = await load_data();
   const section = name => document.getElementById(name);
   const choose = moment => {
-    address.note({at: moment});
     flame.choose_moment(moment);
     segments.choose_moment(moment);
     compare.choose_moment(moment);
@@ -15,55 +14,37 @@ async function main() {
     section('timeline').scrollIntoView({block: 'start'});
   };
   const ranges = new Ranges(section('ranges'), data, show_moment);
-  const flame = new Flame(section('flame'), find => address.note({find}));
-  const sites = new Sites(section('sites'), data, sites => address.note({sites}));
+  const flame = new Flame(section('flame'));
+  const sites = new Sites(section('sites'), data);
   const waste = new Waste(section('waste'), data);
   const segments = new Segments(section('segments'), data, moment => timeline.choose_moment(moment));
   const ooms = new Ooms(section('ooms'), data, show_moment);
   const compare = new Compare(section('compare'), data);
-  const views = [timeline, ranges, flame, sites, waste, segments, ooms, compare];
+  const views = {timeline, ranges, flame, sites, waste, segments, ooms, compare};
   const show = tracks => {
     const story = new Story(data, tracks);
-    views.forEach(view => view.set(story));
+    Object.values(views).forEach(view => view.set(story));
     tell_facts(data, story);
-    window.report = {data, story, timeline, ranges, flame, segments}; // for a closer look from the console
+    window.report = {data, story, ...views}; // for a closer look from the console
   };
-  const pick = offer_tracks(data, show, value => address.note({show: value, at: null}));
+  const pick = offer_tracks(data, show);
   const redraw = () => [timeline, flame, segments].forEach(view => view.draw());
   window.addEventListener('resize', redraw);
   dark.changed.push(() => {
     redraw();
     timeline.tell_legend(timeline.chosen ?? timeline.story.peak);
   });
-  const address = new Address((view, values) => {
-    dark.choose(values.get('theme'));
-    pick(values.get('show'));
-    for (const [input, name] of [[flame.search, 'find'], [sites.search, 'sites']]) {
-      const text = values.get(name) ?? '';
-      if (input.value !== text) {
-        input.value = text;
-        input.dispatchEvent(new Event('input'));
-      }
-    }
-    const at = values.get('at') ?? '';
-    if (/^[0-9]+$/.test(at) && Number(at) <= timeline.story.events) {
-      timeline.choose_moment(Number(at));
-    }
-  });
-  listen_to_theme(theme => address.note({theme}));
+  listen_to_theme();
+  const address = new Address(states_of(views, pick));
   section('state').remove();
   address.show();
   document.documentElement.dataset.ready = 'yes';
 }
 
 // A selector where there is more than one device or rank: all together, each file, each device.
-// Returns what picks one by its name.
-function offer_tracks(data, show, picked) {
+// Returns it.
+function offer_tracks(data, show) {
   const {tracks, files} = data;
-  if (tracks.length === 0) {
-    show([EMPTY_TRACK]);
-    return () => {};
-  }
   const choices = [['all', 'all together', tracks]];
   files.forEach((file, number) => {
     const own = tracks.filter(track => track.file === number);
@@ -72,25 +53,20 @@ function offer_tracks(data, show, picked) {
     }
     own.forEach(track => choices.push([`track${tracks.indexOf(track)}`, `${files.length > 1 ? `${file.name}, ` : ''}device ${track.device}`, [track]]));
   });
-  const pick = document.getElementById('pick');
-  const select = pick.querySelector('select');
+  if (tracks.length === 0) {
+    choices[0][2] = [EMPTY_TRACK];
+  }
+  const label = document.getElementById('pick');
+  const select = label.querySelector('select');
   select.append(...choices.map(([value, text]) => element('option', {value}, text)));
   const show_picked = () => show(choices.find(choice => choice[0] === select.value)[2]);
-  select.addEventListener('change', () => {
-    show_picked();
-    picked(select.value);
-  });
-  pick.hidden = tracks.length < 2;
+  select.addEventListener('change', show_picked);
+  label.hidden = tracks.length < 2;
   // Moments of one process follow each other and are not added up: the newest is shown.
   const first = data.same_process ? choices[choices.length - 1] : choices[0];
   select.value = first[0];
   show(first[2]);
-  return value => {
-    if (value !== select.value && choices.some(choice => choice[0] === value)) {
-      select.value = value;
-      show_picked();
-    }
-  };
+  return select;
 }
 
 const EMPTY_TRACK = {

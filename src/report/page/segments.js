@@ -19,6 +19,7 @@ class Segments {
       this.scale = value;
       this.draw();
     });
+    [this.kind_select, this.order_select, this.scale_select] = [kind.select, order.select, scale.select];
     this.slider = element('input', {type: 'range', id: 'segments-slider', min: 0, step: 1, 'aria-label': 'Moment', input: () => this.slide(choose)});
     this.when = element('span', {class: 'soft', id: 'segments-when', role: 'status'});
     const to = (name, moment_of) => element('button', {type: 'button', click: () => choose(moment_of(this.story))}, name);

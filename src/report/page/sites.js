@@ -115,14 +115,11 @@ function stacks_of_site(data, site, sums, blocks, most = 4) {
 }
 
 class Sites {
-  constructor(section, data, searched) {
+  constructor(section, data) {
     this.data = data;
     this.search = element('input', {
       type: 'search', id: 'sites-search', placeholder: 'file, function or library', 'aria-label': 'Search call sites',
-      input: () => {
-        this.filter();
-        searched(this.search.value);
-      },
+      input: () => this.filter(),
     });
     this.count = element('span', {class: 'soft', role: 'status', id: 'sites-count'});
     section.append(element('div', {class: 'controls'}, this.search, this.count));

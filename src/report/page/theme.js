@@ -23,11 +23,8 @@ const dark = {
   },
 };
 
-function listen_to_theme(chosen) {
+function listen_to_theme() {
   system_dark.addEventListener('change', () => dark.tell());
-  document.getElementById('theme').addEventListener('click', () => {
-    dark.choose(dark.matches ? 'light' : 'dark');
-    chosen(document.documentElement.dataset.theme);
-  });
+  document.getElementById('theme').addEventListener('click', () => dark.choose(dark.matches ? 'light' : 'dark'));
   dark.tell();
 }

@@ -25,6 +25,7 @@ class Timeline {
         element('button', {id: 'timeline-all', click: () => this.show_all()}, 'Show all'), this.chosen_text),
       this.chart, this.below = element('div'), this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
     this.groups_select = groups.select;
+    this.axis_select = axis.select;
     this.surface = new Surface(this.chart, 350, 'Memory over time');
     this.lane = new Lane(this, this.below);
     this.brush = element('div', {class: 'brush', hidden: true});
