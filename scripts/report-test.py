@@ -35,10 +35,9 @@ def make(command, folder, name, *snapshots):
     return report
 
 
-def fit_of(command, report):
-    """What the command says of the snapshot of a report."""
-    said = subprocess.run([command, 'fit', '--json', report.with_suffix('.pickle')], check=True, capture_output=True).stdout
-    return json.loads(said)['devices']
+def said(command, what, snapshot):
+    """The JSON of a subcommand."""
+    return json.loads(subprocess.run([command, what, '--json', snapshot], check=True, capture_output=True).stdout)
 
 
 def test(browser, command, folder, out):
@@ -51,7 +50,7 @@ def test(browser, command, folder, out):
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
                                                      views.test_timeline, views.test_flame, views.test_tables,
-                                                     lambda page: views.test_fit(page, fit_of(command, folder / 'train.html')),
+                                                     lambda page: views.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
                                                      views.test_slider, views.test_address]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
@@ -69,6 +68,8 @@ def test(browser, command, folder, out):
         page = Page(browser, report, name)
         for each in tests:
             each(page)
+        if len(snapshots := list(folder.glob(f'{name}.pickle'))) == 1:
+            views.test_told(page, said(command, 'findings', snapshots[0]))
         if name in ('train', 'hostile', 'shortages', 'ranges'):
             views.test_sizes(page, out)
         page.silent()

@@ -365,6 +365,36 @@ def test_fit(page, fits):
     page.check(page.run("document.getElementById('fit').getBoundingClientRect().top < 100"), 'the link does not lead to it')
 
 
+def test_told(page, told):
+    """The findings, failed allocations, passes, what is held for long and what lies beside free pieces are those that the command prints."""
+    found = page.run("[...document.querySelectorAll('#findings li')].map(item => item.textContent)")
+    page.check(found == told['findings'], f'the findings are {found}, not {told["findings"]}')
+    if not told['devices']:
+        return
+    device, = told['devices']
+    page.run('report.timeline.choose_moment(report.story.events)')
+    page.frame()
+    failed, passes, beside, *held = page.run('''(({story, data, segments, waste}) => [
+        story.ooms.map(({event, requested, free}) => [story.time_of(event + 1), requested, free, story.reserved[event + 1], story.total[event + 1]]),
+        story.passes.map(({begin, end, range, grew}) => [data.strings[range], story.time_of(Math.min(begin + 1, end)),
+            story.time_of(end) - story.time_of(Math.min(begin + 1, end)), grew]),
+        segments.between.table.rows.map(({beside, pieces, blocks, bytes}) => [beside, pieces, blocks, bytes]),
+        ...[waste.leaks, waste.early, waste.late].map(({table}) =>
+            table.rows.map(({bytes, blocks, first, last, freed}) => [bytes, blocks, first, last, freed])),
+    ])(report)''')
+    wanted = [[each[key] for key in ('since_start_us', 'requested_bytes', 'device_free_bytes', 'reserved_bytes', 'live_bytes')]
+              for each in device['failed_allocations']]
+    page.check(failed == wanted, f'failed allocations are {failed}, not {wanted}')
+    wanted = [[each['range'], one['since_start_us'], one['length_us'], one['grew_bytes']] for each in device['ranges'] for one in each['passes']]
+    page.check(sorted(passes) == sorted(wanted), f'the passes are {passes}, not {wanted}')
+    wanted = [[each[key] for key in ('free_bytes', 'free_pieces', 'blocks', 'block_bytes')] for each in device['beside_free']]
+    page.check(sorted(beside) == sorted(wanted), f'beside free pieces there are {beside}, not {wanted}')
+    for what, rows in zip(('held_at_end', 'early', 'late'), held, strict=True):
+        times = ('first_us', 'last_us', 'freed_us')
+        wanted = [[each['bytes'], each['blocks'], *(-1 if each[key] is None else each[key] for key in times)] for each in device[what]]
+        page.check(sorted(rows) == sorted(wanted), f'{what} is {rows}, not {wanted}')
+
+
 def test_slider(page):
     """The segments follow the timeline, and the timeline the slider; a failed allocation is explained."""
     page.pick('#segments-slider', '900')

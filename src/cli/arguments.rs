@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, doctor, explain, fit, limit, man, options, record, recover,
-    report, run, snapshot, stats, top, top_sites, trim,
+    Result, completions, convert, diff, doctor, explain, findings, fit, limit, man, options,
+    record, recover, report, run, snapshot, stats, top, top_sites, trim,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Report(report::Arguments),
     TopSites(top_sites::Arguments),
     Diff(diff::Arguments),
+    Findings(findings::Arguments),
     Fit(fit::Arguments),
     Convert(convert::Arguments),
     Options(options::Arguments),
@@ -55,6 +56,7 @@ impl Command {
             Command::Report(arguments) => report::run(arguments),
             Command::TopSites(arguments) => top_sites::run(arguments),
             Command::Diff(arguments) => diff::run(arguments),
+            Command::Findings(arguments) => findings::run(arguments),
             Command::Fit(arguments) => fit::run(arguments),
             Command::Convert(arguments) => convert::run(arguments),
             Command::Options(arguments) => options::run(arguments),

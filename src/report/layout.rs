@@ -20,6 +20,9 @@ pub(crate) struct Layout {
     /// JSON.
     pub head: String,
     pub columns: Columns,
+    pub places: Vec<DeviceTrack>,
+    pub segments: Segments,
+    pub tables: Tables,
 }
 
 impl Layout {
@@ -75,7 +78,8 @@ impl Layout {
         let head = head::head(inputs, &places, &columns);
         let account = account::section(inputs);
         let fit = fits.section(inputs);
-        Layout { title: title(inputs), findings, account, fit, head, columns }
+        let title = title(inputs);
+        Layout { title, findings, account, fit, head, columns, places, segments, tables }
     }
 }
 

@@ -24,6 +24,7 @@ mod sites;
 mod tables;
 mod text;
 mod together;
+mod told;
 mod track;
 
 // The page around them.
@@ -33,6 +34,8 @@ use std::io::{self, Write};
 
 pub use fit::FitWhen;
 pub use inputs::Input;
+pub use segments::Beside;
+pub use told::{BesideSite, Failed, Held, Range, RangePass, Told, ToldDevice, tell};
 
 /// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
 pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {

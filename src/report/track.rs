@@ -45,6 +45,13 @@ pub(crate) struct Row {
 /// What the page gets of each block; it computes itself which were never freed.
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
 
+impl Row {
+    pub(crate) fn shows(&self, pattern: Pattern) -> bool {
+        let bit = PATTERNS.iter().position(|&known| known == pattern);
+        bit.is_some_and(|bit| self.patterns & 1 << bit != 0)
+    }
+}
+
 /// A change of what is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reserve {

@@ -87,5 +87,6 @@ fn all(snapshot: Snapshot) -> Result<(), String> {
         said = said.and(text(written));
     }
     let inputs = [cachealloc_report::Input { name: "x".into(), snapshot }];
+    drop(cachealloc_report::tell(&inputs, FitWhen::Short));
     said.and(text(cachealloc_report::write(&inputs, FitWhen::Short, &mut Nowhere)))
 }

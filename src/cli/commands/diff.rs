@@ -13,7 +13,7 @@ use super::Result;
 use super::top_sites::{Unit, moment};
 use crate::failure::Failure;
 use crate::show::sites::{self, others, place};
-use crate::show::{Column, Table, bytes, count};
+use crate::show::{Column, Table, bytes, count, signed, signed_bytes};
 use crate::snapshots;
 
 /// Compare two snapshots: which call sites hold more, which hold less.
@@ -124,18 +124,4 @@ fn text(
         let _ = writeln!(text, "{} at {}", signed_bytes(rest), others(changes.len() - shown));
     }
     text
-}
-
-fn signed_bytes(change: i128) -> String {
-    signed(change, bytes)
-}
-
-fn signed(change: i128, show: impl Fn(u64) -> String) -> String {
-    let sign = match change {
-        0 => "",
-        1.. => "+",
-        _ => "-",
-    };
-    let amount = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
-    format!("{sign}{}", show(amount))
 }

@@ -45,7 +45,7 @@ const NAME_DEFAULT: &str = "cachealloc";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { files, output, force, fit, open } = arguments;
-    let fit = if fit { FitWhen::Always } else { FitWhen::Short };
+    let fit = fit_when(fit);
     let path = output.unwrap_or_else(|| name_for(&files[0]));
     if path.as_os_str() == output::STDOUT {
         if open {
@@ -84,7 +84,12 @@ pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> 
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))
 }
 
-fn read_all(files: &[PathBuf]) -> Result<Vec<Input>> {
+/// Of the option `--fit`.
+pub(crate) fn fit_when(asked: bool) -> FitWhen {
+    if asked { FitWhen::Always } else { FitWhen::Short }
+}
+
+pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Input>> {
     files.iter().map(|path| read(path)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Statistics as text for people.
 
 pub(crate) mod account;
+pub(crate) mod findings;
 pub(crate) mod fit;
 mod places;
 mod process;
@@ -13,3 +14,18 @@ pub(crate) use places::{json_with_places, places, steady_ended_by};
 pub(crate) use process::{holders, process, words};
 pub(crate) use prometheus::{Scraped, prometheus};
 pub(crate) use table::{Column, Table};
+
+/// How much more, or less.
+pub(crate) fn signed_bytes(change: i128) -> String {
+    signed(change, bytes)
+}
+
+pub(crate) fn signed(change: i128, show: impl Fn(u64) -> String) -> String {
+    let sign = match change {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    let amount = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", show(amount))
+}

@@ -193,6 +193,8 @@ fn names_in_a_snapshot_do_nothing_to_the_terminal() {
             "top-sites 1.pickle 2.pickle --json",
             "diff 1.pickle 2.pickle",
             "diff 1.pickle 2.pickle --json",
+            "findings 1.pickle 2.pickle",
+            "findings 1.pickle 2.pickle --json",
             "convert 1.pickle --to folded -o -",
             "convert 1.pickle --to speedscope",
             "convert 1.pickle --to json -o -",

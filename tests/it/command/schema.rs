@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cachealloc_tests::root;
+use cachealloc_tests::{Run, root};
 use serde_json::{Value, json};
 
 use super::cachealloc;
@@ -99,6 +99,9 @@ fn json_is_what_the_schema_says() {
     for group in ["stack", "range"] {
         check("diff", &said(&place, &format!("diff 2.pickle 5.pickle --json --group {group}")));
     }
+    let phases = Run::c("ranges.c").arg("phases").conf("record:all,snapshot:r.pickle,log:quiet");
+    place.run(&phases).ok();
+    check("findings", &said(&place, "findings 5.pickle r.pickle --json"));
     check("fit", &said(&place, "fit 2.pickle --json"));
     check("fit", &said(&place, "fit 5.pickle --json"));
     check("explain", &said(&place, "explain 5.pickle --json"));

@@ -9,3 +9,4 @@ mod hostile;
 mod made;
 mod page;
 mod self_contained;
+mod told;

@@ -1,0 +1,61 @@
+//! `cachealloc findings`: what a report says first, and its numbers.
+
+use cachealloc_tests::Run;
+use serde_json::Value;
+
+use super::sites::{planted, said};
+use crate::snapshots::Place;
+
+fn json(place: &Place, file: &str) -> Value {
+    serde_json::from_str(&said(place, &format!("findings {file} --json"))).expect("it is JSON")
+}
+
+/// Each step keeps 12 KiB, 4 of them in its forward part.
+#[test]
+fn what_each_pass_grew_by() {
+    let place = Place::new();
+    place
+        .run(&Run::c("ranges.c").arg("phases").conf("record:all,snapshot:a.pickle,log:quiet"))
+        .ok();
+    let told = json(&place, "a.pickle");
+    let ranges = told["devices"][0]["ranges"].as_array().expect("a list");
+    let grew = |name: &str| -> Vec<i64> {
+        let range = ranges.iter().find(|range| range["range"] == name).expect(name);
+        let passes = range["passes"].as_array().expect("a list").iter();
+        passes.map(|pass| pass["grew_bytes"].as_i64().expect("a number") >> 10).collect()
+    };
+    assert_eq!(grew("load"), [2]);
+    assert_eq!(grew("step"), [12; 4]);
+    assert_eq!(grew("step/forward"), [4; 4]);
+    assert_eq!(grew("step/backward"), [0; 4]);
+    let text = said(&place, "findings a.pickle -n 2");
+    let wanted = "PASSES  TYPICALLY    AT MOST     IN ALL  RANGE\n     \
+                  1  +2.00 KiB  +2.00 KiB  +2.00 KiB  load\n     \
+                  4  +12.0 KiB  +12.0 KiB  +48.0 KiB  step\nand ";
+    assert!(text.contains(wanted) && text.contains(" more: -n 0 prints all\n"), "{text}");
+    assert!(!said(&place, "findings a.pickle -n 0").contains("more:"));
+}
+
+#[test]
+fn what_failed_and_what_lies_beside_free_memory() {
+    let place = planted();
+    let text = said(&place, "findings 5.pickle");
+    let first = text.lines().next().expect("a line");
+    assert!(first.starts_with("Peak: 47.1 MiB live, "), "{text}");
+    assert!(text.contains("\nReplayed, the run cannot fit within 1020 MiB: "), "{text}");
+    assert!(text.contains("\nGPU 0: 1 failed allocation\n\n"), "{text}");
+    let told = json(&place, "5.pickle");
+    let failed = &told["devices"][0]["failed_allocations"];
+    assert_eq!(failed.as_array().map(Vec::len), Some(1), "{told}");
+    assert_eq!(failed[0]["requested_bytes"], 1u64 << 50, "{told}");
+    assert!(failed[0]["where"].as_str().is_some_and(|it| it.ends_with("(refused)")), "{told}");
+    let beside = told["devices"][0]["beside_free"][0]["where"].as_str();
+    assert!(beside.is_some_and(|site| site.contains("(get < leak)")), "{told}");
+    let held = &told["devices"][0]["held_at_end"];
+    assert_eq!((&held[0]["bytes"], &held[0]["blocks"]), (&(15 << 20).into(), &5.into()), "{told}");
+    assert!(held[0]["first_us"].as_u64() < held[0]["last_us"].as_u64(), "{told}");
+    assert!(text.contains("\nGPU 0: late deallocation: "), "{text}");
+    // Of several files each table has its file's name.
+    let text = said(&place, "findings 2.pickle 5.pickle");
+    assert!(text.contains("\n5.pickle, GPU 0: 1 failed allocation\n"), "{text}");
+}
