@@ -11,8 +11,9 @@ use super::cachealloc;
 use super::sites::run;
 use crate::snapshots::Place;
 
-/// Sets a title, clears the screen, turns the line around; C1 codes do the same on some terminals.
-const EVIL: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{202e}\u{7f}";
+/// Sets a title, clears the screen, turns the line around; C1 codes do the same on some terminals. And what ends a text
+/// of most formats.
+const EVIL: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{202e}\u{7f}\"\\";
 
 /// A process with a page of its own making. On SIGUSR1 it claims to have written a snapshot, or to have
 /// failed.

@@ -1,7 +1,11 @@
-//! `cachealloc stats --format prometheus`: what a strict reader of OpenMetrics takes, and the same numbers as in JSON.
+//! `cachealloc stats --format prometheus`: what strict readers of OpenMetrics take, ours and Prometheus' own, and the same
+//! numbers as in JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
+use cachealloc_tests::skipped;
 use serde_json::Value;
 
 use super::cachealloc;
@@ -98,8 +102,57 @@ fn of<'a>(labels: &'a Labels, name: &str) -> &'a str {
     labels.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
 }
 
+/// Prints what Prometheus' own readers find: of each sample its name, labels and value.
+const JUDGE: &str = r#"
+import json, sys
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as strict
+text = sys.stdin.read()
+def samples(read):
+    all = [sample for family in read(text) for sample in family.samples]
+    return sorted((sample.name, sorted(sample.labels.items()), float(sample.value)) for sample in all)
+found = samples(strict.text_string_to_metric_families)
+# The textfile collector of node_exporter reads the older format.
+assert found == samples(parser.text_string_to_metric_families)
+json.dump(found, sys.stdout)
+"#;
+
+/// Reads it as we do and as Prometheus does: both find the same.
+fn read_twice(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
+    let families = read(text);
+    let has_reader = |python: &&str| {
+        let mut import = Command::new(python);
+        import.args(["-c", "import prometheus_client"]).stderr(Stdio::null());
+        import.status().is_ok_and(|status| status.success())
+    };
+    // A distribution's package is for its own Python.
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_reader) else {
+        skipped("there is no prometheus_client");
+        return families;
+    };
+    let mut judge = Command::new(python);
+    judge.args(["-c", JUDGE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut judge = judge.spawn().expect("Python");
+    judge.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let judged = judge.wait_with_output().expect("it ends");
+    assert!(judged.status.success(), "Prometheus does not take it:\n{text}");
+    let judged: Vec<(String, Labels, f64)> = serde_json::from_slice(&judged.stdout).expect("JSON");
+    let mut found = Vec::new();
+    for (family, (kind, samples)) in &families {
+        let total = if kind == "counter" { "_total" } else { "" };
+        for (labels, value) in samples {
+            let mut labels = labels.clone();
+            labels.sort();
+            found.push((format!("{family}{total}"), labels, *value));
+        }
+    }
+    found.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    assert_eq!(found, judged);
+    families
+}
+
 #[test]
-fn a_strict_reader_takes_it() {
+fn strict_readers_take_it() {
     let running = busy("record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet");
     let process = running.child.id().to_string();
     let print = |arguments: &str| cachealloc(arguments).output().ok().stdout;
@@ -108,7 +161,7 @@ fn a_strict_reader_takes_it() {
             serde_json::from_str(&print(&format!("stats --json {process}"))).expect("it is JSON")
         };
         let before = json();
-        let families = read(&print(&format!("stats {arguments}")));
+        let families = read_twice(&print(&format!("stats {arguments}")));
         let after = json();
         assert!(families.len() > 15, "{:?}", families.keys());
         let own = |name: &str| -> Vec<(Labels, f64)> {
@@ -160,7 +213,7 @@ fn without_a_process_there_is_prometheus_only() {
 #[test]
 fn names_are_bounded_and_harmless() {
     let forger = Forger::new(300, "many");
-    let families = read(&forger.run("stats --format prometheus PID").ok().stdout);
+    let families = read_twice(&forger.run("stats --format prometheus PID").ok().stdout);
     for (name, most) in [("library_bytes", 21), ("call_site_bytes", 11)] {
         let (_, samples) = &families[&format!("cachealloc_{name}")];
         assert_eq!(samples.len(), most, "{name}");
@@ -168,5 +221,7 @@ fn names_are_bounded_and_harmless() {
         assert_eq!(sum, 50.0, "{name}: what is not named is added up");
         let longest = samples.keys().flatten().map(|(_, value)| value.chars().count()).max();
         assert!(longest <= Some(210), "{longest:?}");
+        let is_whole = |(_, value): &(String, String)| value.contains("\"\\");
+        assert!(samples.keys().flatten().any(is_whole), "{samples:?}");
     }
 }
