@@ -35,15 +35,20 @@ def make(command, folder, name, *snapshots):
     return report
 
 
+def text(command, what, snapshot, *options):
+    """What a subcommand prints."""
+    return subprocess.run([command, what, *options, snapshot], check=True, capture_output=True, text=True).stdout
+
+
 def said(command, what, snapshot):
     """The JSON of a subcommand."""
-    return json.loads(subprocess.run([command, what, '--json', snapshot], check=True, capture_output=True).stdout)
+    return json.loads(text(command, what, snapshot, '--json'))
 
 
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
-    ranges = report_snapshots.train(12, 0, ranges=True)
+    ranges = report_snapshots.with_account(report_snapshots.train(12, 0, ranges=True))
     reserved, reserved_moments = report_snapshots.reservations(7, 600)
     amounts = (pathlib.Path(__file__).resolve().parent.parent / 'src/text/tests/amounts.txt').read_text()
     amounts = [line.split('\t') for line in amounts.splitlines()]
@@ -55,7 +60,8 @@ def test(browser, command, folder, out):
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),
-        'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges)]),
+        'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges),
+                                                        lambda page: views.test_account(page, text(command, 'explain', folder / 'ranges.pickle'))]),
         'shortages': (make(command, folder, 'shortages', report_snapshots.with_shortages(train, 1000)),
                       [lambda page: views.test_shortages(page, 1000)]),
         'reserved': (make(command, folder, 'reserved', reserved),

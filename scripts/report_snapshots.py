@@ -166,6 +166,18 @@ def with_shortages(snapshot, count):
     return more
 
 
+def with_account(snapshot):
+    """One of ours that also says where the memory of the device was."""
+    more = copy.deepcopy(snapshot)
+    held = sum(segment['allocated_size'] for segment in more['segments'])
+    reserved = sum(segment['total_size'] for segment in more['segments'])
+    said = {'0 total': 8 << 30, '0 in_use': reserved + 700 * MIB, '0 cache_held': held, '0 cache_free': reserved - held,
+            '0 arrays ' + HOSTILE[1]: 120 * MIB, '0 pools_held libnccl.so': 30 * MIB, '0 context': 400 * MIB, '0 managed app': 64 * MIB,
+            '0 age_ms': 1500, '-1 pinned app': 5 * MIB}
+    more['allocator_settings']['cachealloc'].update({f'memory {name}': str(bytes_) for name, bytes_ in said.items()})
+    return more
+
+
 def without_history(snapshot):
     less = copy.deepcopy(snapshot)
     less['device_traces'] = [[]]

@@ -365,6 +365,17 @@ def test_fit(page, fits):
     page.check(page.run("document.getElementById('fit').getBoundingClientRect().top < 100"), 'the link does not lead to it')
 
 
+def test_account(page, explained):
+    """Where the memory of the device was: line by line what the command says of the file, and the link leads to it."""
+    shown = page.run("""[...document.querySelectorAll('#account caption, #account tr:has(td), #account p.soft')]
+        .map(one => (one.cells ? [...one.cells] : [one]).map(cell => cell.textContent).join(' '))""")
+    lines = lambda texts: [' '.join(text.split()) for text in texts if text]
+    wanted = [line for line in lines(explained.splitlines()) if not line.startswith('BYTES ')]
+    page.check(lines(shown) == wanted, f'the account is {lines(shown)}, not {wanted}')
+    page.run("document.querySelector('nav a[href=\\'#account\\']').click()")
+    page.check(page.run("document.getElementById('account').getBoundingClientRect().top < 100"), 'the link does not lead to the account')
+
+
 def test_told(page, told):
     """The findings, failed allocations, passes, what is held for long and what lies beside free pieces are those that the command prints."""
     found = page.run("[...document.querySelectorAll('#findings li')].map(item => item.textContent)")
