@@ -103,6 +103,8 @@ rules! {
     IdleBehindBarrier = "idle_behind_barrier",
     /// The user's other processes are asked for memory before a request fails.
     NeighboursAreAsked = "neighbours_are_asked",
+    /// Requests that wait for memory get it in the order in which they began to wait.
+    WaitersQueue = "waiters_queue",
     /// No thread of ours is in a context that ends.
     EndHoldsScavengerOff = "end_holds_scavenger_off",
     /// Nor in the driver when the process ends.

@@ -40,6 +40,8 @@ pub struct Config {
     pub strategy: Strategy,
     pub chunks: Chunks,
     pub idle_release: IdleRelease,
+    /// How long a request that finds no memory waits for it.
+    pub wait_for_memory_s: u64,
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
@@ -197,6 +199,7 @@ impl Default for Config {
             strategy: Strategy::AutoGrowth,
             chunks: Chunks::default(),
             idle_release: IdleRelease::default(),
+            wait_for_memory_s: 0,
             free_mode: Mode::Ordered,
             serve_async: true,
             host_cache_bytes: 256 << 20,

@@ -205,6 +205,13 @@ pub const OPTIONS: &[OptionRow] = &[
         "serve cuMemAllocAsync from the default pool as well",
     ),
     row(
+        "wait_for_memory_s",
+        Kind::Other("seconds", "a whole number up to 86400, 0 to fail at once"),
+        "0",
+        to!(wait_for_memory_s, |value| number(value, 0..=86_400)),
+        "how long a request that finds no memory on the device waits for it, before it fails",
+    ),
+    row(
         "host_cache_mb",
         Kind::Other("MiB", "a whole number, 0 for none"),
         "256",

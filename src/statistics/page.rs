@@ -1,4 +1,4 @@
-//! The file by which another process speaks with a running one: a head of 128 bytes, and behind it the
+//! The file by which another process speaks with a running one: a head of 160 bytes, and behind it the
 //! report as JSON. It is written on request only:
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
@@ -19,19 +19,21 @@
 //! A process that lacks memory orders an *offer*: the answer is in `offered` before `done`. What it then orders to be
 //! given is accepted by `done`; the process adds 1 to `gifts` and wakes the waiters on it once it has given what it could.
 //!
+//! A process of which a request waits for memory writes the first of them into `waiter`, again and again.
+//!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
 //! stale: process ids are reused. So is one that its process does not map: a program replaced
 //! by `exec` keeps number and start. The head is written once the file is mapped.
 //! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
 
-use crate::orders::ORDER_BYTES;
+use crate::orders::{GpuId, ORDER_BYTES};
 
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
 /// Changes with what is said above. What the JSON has may grow.
 pub const LAYOUT: u32 = 4;
 /// The text begins here.
-pub const HEAD_BYTES: usize = 128;
+pub const HEAD_BYTES: usize = 160;
 /// Where the words are that others wait for, or change.
 pub const BELL_OFFSET: usize = 32;
 pub const REQUESTS_OFFSET: usize = 36;
@@ -46,6 +48,7 @@ pub const RESULT_OFFSET: usize = 80;
 pub const ORDER_OFFSET: usize = 88;
 pub const OFFERED_OFFSET: usize = 112;
 pub const GIFTS_OFFSET: usize = 120;
+pub const WAITER_OFFSET: usize = 128;
 
 /// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
 /// there, with a `-` between them; and if that name is taken, a `.` and anything. A
@@ -99,6 +102,28 @@ pub struct Head {
     pub offered: Offer,
     /// How many gifts were made so far.
     pub gifts: u32,
+    pub waiter: Waiter,
+}
+
+/// A request that waits for memory of a GPU; zeros: none does. Times are in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waiter {
+    pub gpu: GpuId,
+    pub since_ns: u64,
+    /// When it looked for memory last. A process that is stopped or gone does not look.
+    pub looked_ns: u64,
+}
+
+impl Waiter {
+    pub const BYTES: usize = 32;
+
+    pub fn to_bytes(&self) -> [u8; Waiter::BYTES] {
+        let mut bytes = [0; Waiter::BYTES];
+        bytes[..16].copy_from_slice(&self.gpu);
+        bytes[16..24].copy_from_slice(&self.since_ns.to_ne_bytes());
+        bytes[24..].copy_from_slice(&self.looked_ns.to_ne_bytes());
+        bytes
+    }
 }
 
 /// What a process could give to one that lacks memory.
@@ -150,6 +175,7 @@ impl Head {
         }
         bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].copy_from_slice(&self.order);
         bytes[OFFERED_OFFSET..OFFERED_OFFSET + 8].copy_from_slice(&self.offered.to_bytes());
+        bytes[WAITER_OFFSET..].copy_from_slice(&self.waiter.to_bytes());
         bytes
     }
 
@@ -171,6 +197,7 @@ impl Head {
             order: [0; ORDER_BYTES],
             offered: Offer::default(),
             gifts: 0,
+            waiter: Waiter::default(),
         }
     }
 
@@ -203,6 +230,11 @@ impl Head {
                 idle_mebibytes: short(OFFERED_OFFSET + 4),
             },
             gifts: short(GIFTS_OFFSET),
+            waiter: Waiter {
+                gpu: bytes[WAITER_OFFSET..WAITER_OFFSET + 16].try_into().unwrap_or_default(),
+                since_ns: long(WAITER_OFFSET + 16),
+                looked_ns: long(WAITER_OFFSET + 24),
+            },
         })
     }
 }

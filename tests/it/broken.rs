@@ -146,6 +146,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::IdleSinceMark,
     Rule::IdleBehindBarrier,
     Rule::NeighboursAreAsked,
+    Rule::WaitersQueue,
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,

@@ -4,15 +4,18 @@
 //!     alloc MIB | async MIB | pitch MIB | create MIB | array MIB | pool MIB     0, and the block is the newest one
 //!     context                                                                   another one
 //!     free N                                                                    the block made as the N-th
+//!     soon N                                                                    the same by another thread, after a while
 //!     late N                                                                    a kernel that writes it for long
 //!     begin | end                                                               a capture
 //!     wait                                                                      for all work
 
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
 use cachealloc_tests::driver::{Driver, Lookup, Outcome, RELAXED, Stream};
 
 const MIB: usize = 1 << 20;
+const SOON: Duration = Duration::from_millis(300);
 /// Virtual nanoseconds: longer than a test.
 const LATE: u64 = 60_000_000_000;
 
@@ -98,6 +101,19 @@ impl Program {
                     return Err(-1);
                 };
                 return d.launch("late_fill", self.stream, &[*address, 4096, 7, LATE]);
+            }
+            "soon" => {
+                let block = self.blocks[number].take();
+                let Some(Block::Plain(address)) = block else { return Err(-1) };
+                let (context, set) = (d.context(), d.functions.cuCtxSetCurrent);
+                let free = d.functions.cuMemFree;
+                std::thread::spawn(move || {
+                    std::thread::sleep(SOON);
+                    // SAFETY: the functions take numbers.
+                    let codes = unsafe { (set(context), free(address)) };
+                    assert_eq!(codes, (0, 0));
+                });
+                return Ok(());
             }
             "begin" => return d.begin_capture(self.capturing, RELAXED),
             "end" => return d.end_capture(self.capturing).map(drop),

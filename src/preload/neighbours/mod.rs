@@ -12,6 +12,8 @@
 //! nothing that a program does. So two processes that ask each other at the same time both get an answer. A sender
 //! waits for a bounded time, without a lock that a thread of ours wants. Two processes that need each other's memory in
 //! turn take it from one another; each request asks a bounded number of times.
+//!
+//! With `wait_for_memory_s` a request that no process has enough for joins a queue (`queue.rs`), and asks again.
 
 use std::time::Duration;
 
@@ -28,11 +30,13 @@ use crate::preserved::preserving_thread_state;
 use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
-use crate::{config, filter, identity};
+use crate::{config, filter, identity, log};
 
 mod pages;
+mod queue;
 
 use pages::Neighbour;
+use queue::Place;
 
 /// For one request, all rounds together.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -42,19 +46,50 @@ const ROUNDS_MAX: u32 = 8;
 const PAGE_BYTES: u64 = 2 << 20;
 /// What is asked for besides where so much was not enough, doubled with each round.
 const MORE_BYTES: u64 = 64 << 20;
+/// A request that waits asks so often.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// One request that would fail.
 #[derive(Default)]
 pub(crate) struct Plea {
     begun: Option<Instant>,
     rounds: u32,
+    place: Option<Place>,
 }
 
 impl Plea {
-    /// Asks for memory of the device for a request of so many bytes; None: it is not known how many. False: there is no
-    /// more, and the request fails. Call without a lock that a thread of ours may want.
+    /// Asks for memory of the device for a request of so many bytes, or waits for it; None: it is not known how many.
+    /// False: there is no more, and the request fails. Call without a lock that a thread of ours may want.
     #[cold]
     pub(crate) fn is_heard(&mut self, device: i32, bytes: Option<u64>) -> bool {
+        self.is_given(device, bytes) || self.has_waited(device, bytes)
+    }
+
+    /// Whether to try again after a while.
+    fn has_waited(&mut self, device: i32, bytes: Option<u64>) -> bool {
+        let longest = Duration::from_secs(config::get().wait_for_memory_s);
+        let context = contexts::all().find(|context| context.device == device);
+        let is_possible =
+            bytes.is_none_or(|bytes| context.is_none_or(|context| bytes <= limits::most(context)));
+        if longest.is_zero() || !is_possible || !bypass::is_caching() || !identity::is_ours() {
+            return false;
+        }
+        let place = self.place.get_or_insert_with(|| {
+            log::info(format_args!("a request waits for memory of device {device}"));
+            Place::last(gpu_of(device))
+        });
+        let comes =
+            || waits::timed(Wait::Memory, || preserving_thread_state(|| place.comes(longest)));
+        if !comes() {
+            return false;
+        }
+        if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
+            (self.begun, self.rounds) = (None, 0);
+        }
+        true
+    }
+
+    fn is_given(&mut self, device: i32, bytes: Option<u64>) -> bool {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
         if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
@@ -64,9 +99,8 @@ impl Plea {
         if neighbours.is_empty() {
             return false;
         }
+        let Some(gpu) = gpu_of(device) else { return false };
         let context = contexts::all().find(|context| context.device == device);
-        let gpu = context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id);
-        let Some(gpu) = gpu else { return false };
         let more_bytes = match self.rounds {
             0 if bytes.is_some() => 0,
             rounds => MORE_BYTES << rounds,
@@ -82,6 +116,11 @@ impl Plea {
         let ask = || wanted.ask(&neighbours, begun);
         waits::timed(Wait::Neighbours, || preserving_thread_state(ask))
     }
+}
+
+fn gpu_of(device: i32) -> Option<GpuId> {
+    let context = contexts::all().find(|context| context.device == device);
+    context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id)
 }
 
 /// Not where the user wants no file of ours, or nothing of ours works.

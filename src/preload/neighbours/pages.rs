@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cachealloc_statistics::orders::{GpuId, Order};
-use cachealloc_statistics::page::{GIFTS_OFFSET, HEAD_BYTES, NAME_BEGIN, Offer, Owner};
+use cachealloc_statistics::page::{GIFTS_OFFSET, HEAD_BYTES, NAME_BEGIN, Offer, Owner, Waiter};
 use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 
 use crate::clock::Instant;
@@ -62,6 +62,12 @@ impl Neighbour {
         }
         let head = Mapped(live::map(&file).ok()?);
         Some(Neighbour { file, head })
+    }
+
+    /// The first of its requests that wait for memory of this GPU, if any does.
+    pub(super) fn waiter(&self, gpu: GpuId) -> Option<Waiter> {
+        let waiter = sender::head(&self.file).ok()??.waiter;
+        (waiter.gpu == gpu && waiter.looked_ns != 0).then_some(waiter)
     }
 
     /// What it could give. None: it does not say.

@@ -32,7 +32,7 @@ use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
     NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
-    name,
+    WAITER_OFFSET, Waiter, name,
 };
 
 use crate::clock::now_ns;
@@ -229,6 +229,13 @@ pub(crate) fn ring() {
         // SAFETY: a C string.
         unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
         add_1(bell);
+    }
+}
+
+/// Says which request of this process waits for memory. Failure means that others do not let it go first.
+pub(crate) fn waits(waiter: &Waiter) {
+    if let Some(file) = get().and_then(|live| live.open().ok()) {
+        let _ = file.write_all_at(&waiter.to_bytes(), WAITER_OFFSET as u64);
     }
 }
 

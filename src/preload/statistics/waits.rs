@@ -47,6 +47,8 @@ counters! {
         Release = "allocation: memory being returned",
         /// Other processes give memory back.
         Neighbours = "allocation: memory of other processes",
+        /// `wait_for_memory_s`.
+        Memory = "allocation: memory that is in use",
         /// The driver says in its own time which graphs are gone.
         Notes = "allocation: notes of graphs",
         /// Natively the free of this memory would have waited (mode `relaxed`).

@@ -1,0 +1,98 @@
+//! Requests that wait for memory of a GPU instead of failing: `wait_for_memory_s`.
+//!
+//! Note [Queue]. They queue, those of the user's other processes among them: each process writes the first of its own
+//! into its file again and again, and a request tries only while none that began to wait before it is known. So a large
+//! request is not starved by small ones that wait as well. One that the driver can serve at once does not queue.
+//!
+//! A process that was stopped or killed does not write, and is waited for no longer. Each wait is bounded by the option,
+//! so two processes that need each other's memory both end with the driver's error.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::orders::GpuId;
+use cachealloc_statistics::page::Waiter;
+
+use super::may_ask;
+use super::pages::Neighbour;
+use crate::clock::now_ns;
+use crate::lock::lock;
+use crate::process::own_thread;
+use crate::statistics::live;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What has not looked for so long is stopped or gone.
+const GONE_AFTER: Duration = Duration::from_millis(500);
+
+/// Of this process, the first that came first.
+static OWN: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
+
+/// A place in the queue, until it is dropped.
+pub(super) struct Place {
+    gpu: GpuId,
+    since_ns: u64,
+}
+
+impl Place {
+    /// Behind all others. Without the number of its GPU only requests of this process queue.
+    pub(super) fn last(gpu: Option<GpuId>) -> Place {
+        let mut own = lock(&OWN);
+        let newest_ns = own.last().map_or(0, |waiter| waiter.since_ns);
+        let since_ns = now_ns().max(newest_ns + 1);
+        let gpu = gpu.unwrap_or_default();
+        own.push(Waiter { gpu, since_ns, looked_ns: since_ns });
+        Place { gpu, since_ns }
+    }
+
+    /// Waits until this request may try again. False: it has waited for so long.
+    pub(super) fn comes(&self, longest: Duration) -> bool {
+        loop {
+            let waited = Duration::from_nanos(now_ns().saturating_sub(self.since_ns));
+            let Some(left) = longest.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                return false;
+            };
+            own_thread::sleep(LOOK_EVERY.min(left));
+            if self.is_first() || !rule_holds(Rule::WaitersQueue) {
+                return true;
+            }
+        }
+    }
+
+    fn is_first(&self) -> bool {
+        let first_ns = {
+            let mut own = lock(&OWN);
+            tell(&mut own);
+            own.iter().find(|waiter| waiter.gpu == self.gpu).map(|waiter| waiter.since_ns)
+        };
+        first_ns == Some(self.since_ns) && !self.is_behind_others()
+    }
+
+    fn is_behind_others(&self) -> bool {
+        if !may_ask() || self.gpu == GpuId::default() {
+            return false;
+        }
+        let now = now_ns();
+        let waiters = Neighbour::all().into_iter().filter_map(|other| other.waiter(self.gpu));
+        let mut looking = waiters
+            .filter(|waiter| now.saturating_sub(waiter.looked_ns) < GONE_AFTER.as_nanos() as u64);
+        looking.any(|waiter| waiter.since_ns < self.since_ns)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut own = lock(&OWN);
+        own.retain(|waiter| waiter.since_ns != self.since_ns);
+        tell(&mut own);
+    }
+}
+
+/// Tells the other processes which one is first here.
+fn tell(own: &mut [Waiter]) {
+    if !may_ask() {
+        return;
+    }
+    own.iter_mut().for_each(|waiter| waiter.looked_ns = now_ns());
+    live::waits(&own.first().copied().unwrap_or_default());
+}
