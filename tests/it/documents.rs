@@ -190,7 +190,7 @@ fn numbers_of_the_readme_were_measured() {
 fn figures_name_the_commit_that_was_measured() {
     let figures = read(&root().join("docs/figures.md"));
     let (above, _) = figures.split_once("\n## ").expect("sections");
-    let of = above.split_once("The library was that of commit ").expect("the sentence").1;
+    let of = above.split_once("at the commit that it names, else ").expect("the sentence").1;
     let hash = of.get(..7).expect("a short hash");
     assert!(hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
 }
