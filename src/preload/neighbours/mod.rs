@@ -26,6 +26,7 @@ use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver_memory::limits;
+use crate::lock::lock;
 use crate::preserved::preserving_thread_state;
 use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
@@ -80,13 +81,17 @@ impl Plea {
         });
         let comes =
             || waits::timed(Wait::Memory, || preserving_thread_state(|| place.comes(longest)));
-        if !comes() {
-            return false;
+        while comes() {
+            if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
+                (self.begun, self.rounds) = (None, 0);
+                return true;
+            }
+            // A request that fails takes what there is for a moment, and the driver's lock.
+            if context.zip(bytes).is_some_and(|(context, bytes)| may_fit(context, bytes)) {
+                return true;
+            }
         }
-        if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
-            (self.begun, self.rounds) = (None, 0);
-        }
-        true
+        false
     }
 
     fn is_given(&mut self, device: i32, bytes: Option<u64>) -> bool {
@@ -116,6 +121,16 @@ impl Plea {
         let ask = || wanted.ask(&neighbours, begun);
         waits::timed(Wait::Neighbours, || preserving_thread_state(ask))
     }
+}
+
+/// Whether there is so much, if not in one piece.
+fn may_fit(context: &Context, bytes: u64) -> bool {
+    let cached_bytes = {
+        let allocator = lock(&context.allocator);
+        let stats = allocator.stats();
+        stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
+    };
+    bytes <= limits::free_bytes(context).saturating_add(cached_bytes)
 }
 
 fn gpu_of(device: i32) -> Option<GpuId> {
