@@ -232,6 +232,10 @@ impl Machine {
         if how.pace == Some(Pace::Slow) {
             command.env("SIM_WORK_NS", SLOW_WORK_NS);
         }
+        if self.gpu {
+            // Measured: asked at once, an untimed event behind no work says 600 or 0.
+            command.env("SIM_RECORDS_TAKE_TIME", "1");
+        }
         if how.conf.is_none() {
             command.env("SIM_FREES_JUDGED", "1");
         }

@@ -137,7 +137,8 @@ impl World {
             _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
             work => {
                 // A barrier over a context is complete with what it waits for, and so is a record.
-                let of_stream = op.source.stream != 0 && !matches!(work, Work::Record);
+                let takes_time = !matches!(work, Work::Record) || config().records_take_time;
+                let of_stream = op.source.stream != 0 && takes_time;
                 let least = if of_stream { config().work_ns } else { 0 };
                 let end = self.engine.now + work.duration_ns().max(least);
                 self.engine.push(end, false, op.clone());

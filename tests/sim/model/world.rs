@@ -121,6 +121,8 @@ pub struct Config {
     pub linger_us: u64,
     /// Each piece of work takes so long at least.
     pub work_ns: u64,
+    /// The record of an untimed event takes as long.
+    pub records_take_time: bool,
     /// Whether a plain free waits; without, it shows what leans on that.
     pub frees_wait: bool,
     /// Whether it is told where a plain free of stream-ordered memory comes too early.
@@ -243,6 +245,7 @@ pub fn config() -> &'static Config {
             teardown_ms: number("SIM_TEARDOWN_MS", 0),
             linger_us: number("SIM_LINGER_US", 0),
             work_ns: number("SIM_WORK_NS", 0),
+            records_take_time: number("SIM_RECORDS_TAKE_TIME", 0) != 0,
             frees_wait: number("SIM_FREES_WAIT", 1) != 0,
             polls_grow: number("SIM_POLLS_GROW", 0) != 0,
             frees_are_judged: number("SIM_FREES_JUDGED", 0) != 0,
