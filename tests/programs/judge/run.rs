@@ -181,7 +181,9 @@ impl Machine {
         if let Some(conf) = how.conf {
             // As much as a device of this size has free when the first context is there.
             let limit = format!("limit_mb:{}", first.memory_mb.saturating_sub(4));
-            let conf = conf.replace("limit_mb:?", &limit);
+            let snapshot = self.file("snapshot-%p-%n.pickle");
+            let conf =
+                format!("{},snapshot:{}", conf.replace("limit_mb:?", &limit), snapshot.display());
             command.env("LD_PRELOAD", &self.library).env("CACHEALLOC_CONF", conf);
             if !self.broken.is_empty() {
                 command.env("CACHEALLOC_BREAK", &self.broken);
