@@ -258,6 +258,7 @@ impl Allocator {
             used_outside: false,
             behind: None,
             freed_at: self.clock,
+            calm: None,
         }));
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);
@@ -285,7 +286,9 @@ impl Allocator {
             ..*block
         };
         block.bytes = bytes;
+        block.clip_calm();
         let remainder = BlockId(self.blocks.insert(remainder));
+        self.blocks.at_mut(remainder.0).clip_calm();
         self.blocks.at_mut(id.0).next = Some(remainder);
         match next {
             Some(next) => self.blocks.at_mut(next.0).previous = Some(remainder),

@@ -16,7 +16,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, SegmentRow, State};
+use crate::block::{Block, Calm, SegmentRow, State};
 use crate::holes::Window;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
@@ -98,24 +98,26 @@ impl Allocator {
         candidates.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
-    /// As `unmap_free`, for some of the blocks, until so many bytes have gone, the longest unused first.
+    /// As `unmap_free`, for parts of some of the blocks, until so many bytes have gone, the longest unused first.
     pub(crate) fn unmap_oldest(
         &mut self,
         wanted_bytes: u64,
-        goes: impl Fn(&Block) -> bool,
+        goes: impl Fn(&Block) -> Option<Calm>,
     ) -> Vec<Mapping> {
-        let candidates = self.unmappable().into_iter().map(|(id, _)| (self.blocks.at(id.0), id));
-        let going = candidates.filter(|(block, _)| goes(block));
-        let mut going: Vec<(u64, BlockId)> =
-            going.map(|(block, id)| (block.freed_at, id)).collect();
-        going.sort_unstable();
+        let mut going: Vec<(u64, BlockId, Calm)> = self
+            .unmappable()
+            .into_iter()
+            .filter_map(|(id, _)| goes(self.blocks.at(id.0)).map(|part| (part.freed_at, id, part)))
+            .collect();
+        going.sort_unstable_by_key(|(freed_at, id, _)| (*freed_at, *id));
         let mut gone_bytes = 0;
         let mut gone = Vec::new();
-        for (_, id) in going {
+        for (_, id, part) in going {
             if gone_bytes >= wanted_bytes {
                 break;
             }
-            let mappings = self.cut(id, wanted_bytes - gone_bytes);
+            let mappings = self.mappings_between(part.begin, part.end).collect();
+            let mappings = self.cut_out(id, mappings, wanted_bytes - gone_bytes);
             gone_bytes += mappings.iter().map(|mapping| mapping.bytes).sum::<u64>();
             gone.extend(mappings);
         }
@@ -124,12 +126,17 @@ impl Allocator {
 
     /// The bytes that `unmap_free` would take out.
     pub(crate) fn unmappable_bytes(&self) -> u64 {
-        self.unmappable_bytes_of(|_| true)
+        self.unmappable().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> bool) -> u64 {
+    /// The bytes that `unmap_oldest` would take out at most.
+    pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> Option<Calm>) -> u64 {
         let candidates = self.unmappable().into_iter();
-        candidates.filter(|(id, _)| goes(self.blocks.at(id.0))).map(|(_, bytes)| bytes).sum()
+        let parts = candidates.filter_map(|(id, _)| goes(self.blocks.at(id.0)));
+        parts
+            .flat_map(|part| self.mappings_between(part.begin, part.end))
+            .map(|mapping| mapping.bytes)
+            .sum()
     }
 
     /// The memory for this request, where the least of it is missing.
@@ -209,7 +216,10 @@ impl Allocator {
 
     fn mappings_in(&self, id: BlockId) -> impl Iterator<Item = Mapping> {
         let block = self.blocks.at(id.0);
-        let (begin, end) = (block.address, block.end());
+        self.mappings_between(block.address, block.end())
+    }
+
+    fn mappings_between(&self, begin: Address, end: Address) -> impl Iterator<Item = Mapping> {
         let mappings = self.arenas.mappings.range(begin..);
         let mappings = mappings.map(|(base, bytes)| Mapping { base: *base, bytes: *bytes });
         mappings.take_while(move |mapping| mapping.end() <= end)
@@ -218,7 +228,17 @@ impl Allocator {
     /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is left of it stays
     /// free.
     pub(crate) fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
-        let mut mappings: Vec<Mapping> = self.mappings_in(id).collect();
+        let mappings = self.mappings_in(id).collect();
+        self.cut_out(id, mappings, wanted_bytes)
+    }
+
+    /// The same of these mappings, which lie in the block without a gap between them.
+    fn cut_out(
+        &mut self,
+        id: BlockId,
+        mut mappings: Vec<Mapping>,
+        wanted_bytes: u64,
+    ) -> Vec<Mapping> {
         let mut out_bytes = 0;
         let is_last = |mapping: &Mapping| {
             out_bytes += mapping.bytes;

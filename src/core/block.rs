@@ -34,6 +34,16 @@ pub(crate) struct Block {
     pub behind: Option<Tag>,
     /// The allocator's clock when the last byte of it became free for its next users.
     pub freed_at: u64,
+    /// Of a free block in an arena that has grown by others: the part that has been free for longer.
+    pub calm: Option<Calm>,
+}
+
+/// A part of a block, and when the last byte of it became free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Calm {
+    pub begin: Address,
+    pub end: Address,
+    pub freed_at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,9 +63,36 @@ pub(crate) struct Tag {
     pub sequence: u64,
 }
 
+impl Calm {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.end.0 - self.begin.0
+    }
+}
+
 impl Block {
     pub(crate) fn end(&self) -> Address {
         Address(self.address.0 + self.bytes)
+    }
+
+    /// All of it becomes free for its next users.
+    pub(crate) fn becomes_free(&mut self, clock: u64) {
+        self.freed_at = clock;
+        self.calm = None;
+    }
+
+    /// All of it, if nothing of it has been free for longer than the rest.
+    pub(crate) fn calmest(&self) -> Calm {
+        let whole = Calm { begin: self.address, end: self.end(), freed_at: self.freed_at };
+        self.calm.unwrap_or(whole)
+    }
+
+    /// The block has lost a part: what it has left of the calm one.
+    pub(crate) fn clip_calm(&mut self) {
+        let (begin, end) = (self.address, self.end());
+        self.calm = self.calm.and_then(|calm| {
+            let calm = Calm { begin: calm.begin.max(begin), end: calm.end.min(end), ..calm };
+            (calm.begin < calm.end).then_some(calm)
+        });
     }
 
     /// Part of a segment of several blocks.

@@ -49,7 +49,7 @@ impl Allocator {
         if self.policy.is_oversize(block.bytes) {
             self.stats.oversize_allocations.decrease(1);
         }
-        block.freed_at = self.clock;
+        block.becomes_free(self.clock);
         block.state = match self.tags.make(ready) {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
@@ -97,7 +97,7 @@ impl Allocator {
         // As old as it was: of neighbours of one stream the later event stays.
         let block = self.blocks.at_mut(waiting.id.0);
         block.state = State::Tagged(behind.0);
-        block.freed_at = self.clock;
+        block.becomes_free(self.clock);
         self.coalesce_and_insert(waiting.id);
     }
 
@@ -135,7 +135,7 @@ impl Allocator {
         self.remove_free(id);
         let block = self.blocks.at_mut(id.0);
         block.state = State::Free;
-        block.freed_at = self.clock;
+        block.becomes_free(self.clock);
         let segment = block.segment;
         self.coalesce_and_insert(id);
         self.note_leaving(segment);
@@ -179,9 +179,13 @@ impl Allocator {
         assert!(block.end() == absorbed.address, "{id:?} and {next:?} do not touch");
         let tag = tags::later(block.tag(), absorbed.tag());
         block.state = tag.map_or(State::Free, State::Tagged);
+        // What was free for long does not become young by a neighbour: small ones come and go beside it.
+        let (own, other) = (block.calmest(), absorbed.calmest());
+        let calm = if own.bytes() >= other.bytes() { own } else { other };
         block.bytes += absorbed.bytes;
         block.next = absorbed.next;
         block.freed_at = block.freed_at.max(absorbed.freed_at);
+        block.calm = (block.expandable && calm.freed_at < block.freed_at).then_some(calm);
         block.used_outside |= absorbed.used_outside;
         match absorbed.next {
             Some(after) => self.blocks.at_mut(after.0).previous = Some(id),

@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::Block;
+use crate::block::{Block, Calm};
 use crate::decay::{IdleMark, Pass};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment, SegmentId};
@@ -61,7 +61,7 @@ impl Allocator {
             released.push(segment);
         }
         let left_bytes = wanted_bytes.saturating_sub(gone_bytes);
-        (released, self.unmap_oldest(left_bytes, |block| is_idle(block, mark)))
+        (released, self.unmap_oldest(left_bytes, |block| idle_part(block, mark)))
     }
 
     /// How many bytes could leave the allocator, as far as one can say without asking anything: what waits for
@@ -75,7 +75,7 @@ impl Allocator {
         let Some(mark) = self.decay.newest() else { return 0 };
         let segments = self.idle_segments(mark);
         let segment_bytes: u64 = segments.map(|(_, id)| self.segments.at(id.0).bytes).sum();
-        segment_bytes + self.unmappable_bytes_of(|block| is_idle(block, mark))
+        segment_bytes + self.unmappable_bytes_of(|block| idle_part(block, mark))
     }
 
     /// Those of one idle block, and since when.
@@ -92,4 +92,13 @@ impl Allocator {
 pub(crate) fn is_idle(block: &Block, mark: IdleMark) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
     block.is_free_everywhere() && !block.exported && since
+}
+
+/// What of a block in an arena is idle: all of it, or what was free before the rest.
+fn idle_part(block: &Block, mark: IdleMark) -> Option<Calm> {
+    if is_idle(block, mark) {
+        return Some(Calm { begin: block.address, end: block.end(), freed_at: block.freed_at });
+    }
+    let is_free = block.is_free_everywhere() && !block.exported;
+    block.calm.filter(|calm| is_free && calm.freed_at < mark.0)
 }

@@ -82,7 +82,7 @@ impl Allocator {
         blocks.into_iter().for_each(|block| self.open_block(block));
         // Until it is used again, it was idle for this capture.
         let first = self.segments.at(id.0).first;
-        self.blocks.at_mut(first.0).freed_at = begun.0.saturating_sub(1);
+        self.blocks.at_mut(first.0).becomes_free(begun.0.saturating_sub(1));
         self.note_leaving(id);
         true
     }
@@ -145,7 +145,7 @@ impl Allocator {
         block.used_outside = false;
         if block.work_tag().is_none() {
             block.state = State::Free;
-            block.freed_at = clock;
+            block.becomes_free(clock);
         }
         self.coalesce_and_insert(id);
         self.note_leaving(segment);

@@ -99,7 +99,7 @@ impl Allocator {
         let tag = stream.and_then(|stream| self.tags.make(Ready::InPool { stream }));
         let block = self.blocks.at_mut(id.0);
         block.state = tag.map_or(State::Free, State::Tagged);
-        block.freed_at = self.clock;
+        block.becomes_free(self.clock);
         self.coalesce_and_insert(id);
     }
 

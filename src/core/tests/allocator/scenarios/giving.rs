@@ -76,3 +76,33 @@ fn what_is_mapped_goes_from_its_end() {
         ",
     );
 }
+
+/// Small blocks come and go beside it, which keeps only what they touch.
+#[test]
+fn what_was_free_for_long_stays_so_beside_what_comes_and_goes() {
+    check(
+        "
+            policy expandable_segments:true
+            a = alloc 20M
+            b = alloc 100M
+            c = alloc 30M
+            free b
+            n = now
+            free a
+            give 9M n
+            d = alloc 10M
+            free d
+            give 1000M n
+        ",
+        "
+            a: map 20M
+            b: map 100M
+            c: map 30M
+            give: release nothing, unmap 10M
+            give: release nothing, unmap 90M
+            20M large | 20M free
+            30M large | c 30M
+            reserved 50M  allocated 30M  active 30M
+        ",
+    );
+}
