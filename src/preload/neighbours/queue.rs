@@ -23,7 +23,7 @@ use crate::statistics::live;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What has not looked for so long is stopped or gone.
-const GONE_AFTER: Duration = Duration::from_millis(500);
+const GONE_AFTER: Duration = Duration::from_secs(2);
 
 /// Of this process, the first that came first.
 static OWN: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
