@@ -31,7 +31,7 @@ use crate::preserved::preserving_thread_state;
 use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
-use crate::{config, filter, identity, log};
+use crate::{config, filter, heap, identity, log};
 
 mod pages;
 mod queue;
@@ -138,10 +138,10 @@ fn gpu_of(device: i32) -> Option<GpuId> {
     context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id)
 }
 
-/// Not where the user wants no file of ours, or nothing of ours works.
+/// Not where the user wants no file of ours, or nothing of ours works, or the host has no memory for the names.
 fn may_ask() -> bool {
     let able = config::get().live && bypass::is_caching() && identity::is_ours();
-    able && !filter::is_new() && rule_holds(Rule::NeighboursAreAsked)
+    able && !filter::is_new() && !heap::is_short() && rule_holds(Rule::NeighboursAreAsked)
 }
 
 /// How much more the device must have for so many bytes.
