@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::bins::Rank;
+use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
@@ -219,19 +219,17 @@ impl Allocator {
 
     /// The block that serves the request best, if any may.
     fn best_fit(&self, request: &Request, block_bytes: u64, whole: bool) -> Option<BlockId> {
-        let requester = request.requester;
         let index = self.index(self.policy.pool_of(block_bytes), request.private);
-        let everywhere = self.first_fit(index.everywhere(block_bytes), block_bytes, whole);
-        let on_stream = match requester {
+        let first_fit = |bins: &Bins| self.first_fit(bins, block_bytes, whole);
+        let everywhere = first_fit(index.everywhere());
+        let on_stream = match request.requester {
             Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
-                self.first_fit(index.on_any_stream(block_bytes), block_bytes, whole)
+                index.on_any_stream().find_map(first_fit)
             }
             Requester::Context if !rule_holds(Rule::ContextTakesUntaggedOnly) => {
-                self.first_fit(index.on_any_stream(block_bytes), block_bytes, whole)
+                index.on_any_stream().find_map(first_fit)
             }
-            Requester::Stream(stream) => {
-                self.first_fit(index.on_stream(stream, block_bytes), block_bytes, whole)
-            }
+            Requester::Stream(stream) => index.on_stream(stream).and_then(first_fit),
             Requester::Context => None,
         };
         match (on_stream, everywhere) {
@@ -241,17 +239,21 @@ impl Allocator {
         }
     }
 
-    /// The first of the candidates, which come smallest first, that the policy lets us take.
-    fn first_fit(
-        &self,
-        candidates: impl Iterator<Item = (Rank, BlockId)>,
-        block_bytes: u64,
-        whole: bool,
-    ) -> Option<(Rank, BlockId)> {
-        let choosy = whole || self.is_choosy(block_bytes);
-        candidates
+    /// The first of these blocks, the smallest first, that the policy lets us take.
+    #[inline]
+    fn first_fit(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(Rank, BlockId)> {
+        if whole || self.is_choosy(block_bytes) {
+            return self.first_choice(bins, block_bytes, whole);
+        }
+        bins.best(block_bytes).filter(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
+    }
+
+    /// The same where not every block that fits may serve.
+    #[inline(never)]
+    fn first_choice(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(Rank, BlockId)> {
+        bins.at_least(block_bytes)
             .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
-            .find(|(_, id)| !choosy || self.may_serve(*id, block_bytes, whole))
+            .find(|(_, id)| self.may_serve(*id, block_bytes, whole))
     }
 
     /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
@@ -262,7 +264,6 @@ impl Allocator {
             && self.policy.chunk_bytes.is_none()
     }
 
-    #[inline(never)]
     fn may_serve(&self, id: BlockId, block_bytes: u64, whole: bool) -> bool {
         (!whole || self.is_whole_fit(id, block_bytes))
             && !(self.is_choosy(block_bytes) && self.is_spared(id, block_bytes))

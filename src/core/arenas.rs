@@ -14,6 +14,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::iter;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, Calm, SegmentRow, State};
@@ -202,9 +203,9 @@ impl Allocator {
         }
         let large_enough = |pool| {
             let index = self.index(pool, None);
-            let waiting =
-                (!rule_holds(Rule::UnmapOnlyFree)).then(|| index.on_any_stream(PAGE_BYTES));
-            index.everywhere(PAGE_BYTES).chain(waiting.into_iter().flatten()).map(|(_, id)| id)
+            let waiting = (!rule_holds(Rule::UnmapOnlyFree)).then(|| index.on_any_stream());
+            let bins = iter::once(index.everywhere()).chain(waiting.into_iter().flatten());
+            bins.flat_map(|bins| bins.at_least(PAGE_BYTES)).map(|(_, id)| id)
         };
         let free = large_enough(Pool::Small).chain(large_enough(Pool::Large));
         let expandable = free.filter(|id| self.blocks.at(id.0).expandable);

@@ -62,9 +62,9 @@ impl Allocator {
     #[cold]
     pub(crate) fn join_own(&mut self, request: &Request, block_bytes: u64) -> Option<BlockId> {
         let stream = stream_of(request)?;
-        let own = self.index(self.policy.pool_of(block_bytes), None).on_stream(stream, 0);
+        let own = self.index(self.policy.pool_of(block_bytes), None).on_stream(stream)?;
         let mut segments: Vec<SegmentId> =
-            own.map(|(_, id)| self.blocks.at(id.0).segment).collect();
+            own.at_least(0).map(|(_, id)| self.blocks.at(id.0).segment).collect();
         segments.sort_unstable();
         segments.dedup();
         let cut = |id: &SegmentId| !self.is_spared_if_whole(*id, block_bytes, stream);

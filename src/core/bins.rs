@@ -1,9 +1,10 @@
-//! Free blocks in the order of choice, in bins of similar size: one ordered map each, and a bit for
-//! each bin that is not empty. Most bins hold a few blocks, so that nearly every operation touches
-//! one node, where a single map of all blocks has to descend through several.
+//! Free blocks in the order of choice, in bins of similar size, and a bit for each bin that is not empty. Most
+//! bins hold a few blocks, and most requests take the best of theirs: that one lies in the bin itself, beside an
+//! ordered map of the others, so that nearly every operation goes without a map.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::mem::replace;
 
 use crate::block::Block;
 use crate::policy::BLOCK_BYTES_MIN;
@@ -32,10 +33,60 @@ impl Rank {
 #[derive(Clone)]
 pub(crate) struct Bins {
     /// As many as the largest block so far needed.
-    bins: Vec<BTreeMap<Rank, BlockId>>,
+    bins: Vec<Bin>,
     /// Bit n is set while bin n is not empty.
     filled: [u64; BINS_COUNT_MAX / WORD_BITS],
     blocks_count: usize,
+}
+
+#[derive(Clone, Default)]
+struct Bin {
+    /// None only where there are no others.
+    best: Option<(Rank, BlockId)>,
+    others: BTreeMap<Rank, BlockId>,
+}
+
+impl Bin {
+    #[inline]
+    fn insert(&mut self, rank: Rank, id: BlockId) {
+        let Some(best) = &mut self.best else {
+            self.best = Some((rank, id));
+            return;
+        };
+        let later = if rank < best.0 { replace(best, (rank, id)) } else { (rank, id) };
+        let other = (later.0 == best.0).then_some(best.1);
+        let other = other.or_else(|| self.others.insert(later.0, later.1));
+        assert!(other.is_none(), "{id:?} and {other:?} are in the same place");
+    }
+
+    /// The block of this rank.
+    #[inline]
+    fn remove(&mut self, rank: Rank) -> Option<BlockId> {
+        let best = self.best?;
+        if best.0 != rank {
+            return self.others.remove(&rank);
+        }
+        self.best = if self.others.is_empty() { None } else { self.others.pop_first() };
+        Some(best.1)
+    }
+
+    /// The best block of at least `bytes`.
+    #[inline]
+    fn best_of(&self, bytes: u64) -> Option<(Rank, BlockId)> {
+        let best = self.best?;
+        if best.0.bytes >= bytes || self.others.is_empty() {
+            return (best.0.bytes >= bytes).then_some(best);
+        }
+        let (rank, id) = self.others.range(Rank::first_of(bytes)..).next()?;
+        Some((*rank, *id))
+    }
+
+    /// Blocks of at least `bytes`, best first.
+    fn at_least(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
+        let best = self.best.filter(|(rank, _)| rank.bytes >= bytes);
+        let others = self.others.range(Rank::first_of(bytes)..).map(|(rank, id)| (*rank, *id));
+        best.into_iter().chain(others)
+    }
 }
 
 impl Bins {
@@ -46,20 +97,20 @@ impl Bins {
     pub(crate) fn insert(&mut self, rank: Rank, id: BlockId) {
         let bin = bin_of(rank.bytes);
         if bin >= self.bins.len() {
-            self.bins.resize_with(bin + 1, BTreeMap::new);
+            self.bins.resize_with(bin + 1, Bin::default);
         }
-        let other = self.bins[bin].insert(rank, id);
-        assert!(other.is_none(), "{id:?} and {other:?} are in the same place");
+        self.bins[bin].insert(rank, id);
         self.filled[bin / WORD_BITS] |= 1 << (bin % WORD_BITS);
         self.blocks_count += 1;
     }
 
     pub(crate) fn remove(&mut self, rank: Rank, id: BlockId) {
-        let bin = bin_of(rank.bytes);
-        let found = self.bins.get_mut(bin).and_then(|blocks| blocks.remove(&rank));
+        let number = bin_of(rank.bytes);
+        let bin = &mut self.bins[number];
+        let found = bin.remove(rank);
         assert!(found == Some(id), "{id:?} is not listed, {found:?} is");
-        if self.bins[bin].is_empty() {
-            self.filled[bin / WORD_BITS] &= !(1 << (bin % WORD_BITS));
+        if bin.best.is_none() {
+            self.filled[number / WORD_BITS] &= !(1 << (number % WORD_BITS));
         }
         self.blocks_count -= 1;
     }
@@ -67,23 +118,23 @@ impl Bins {
     /// Blocks of at least `bytes`, best first.
     pub(crate) fn at_least(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
         let bin = bin_of(bytes);
-        let same = self.bins.get(bin).filter(|blocks| !blocks.is_empty());
-        let same = same.into_iter().flat_map(move |blocks| blocks.range(Rank::first_of(bytes)..));
-        let larger = self.filled_after(bin).flat_map(|bin| self.bins[bin].iter());
-        same.chain(larger).map(|(rank, id)| (*rank, *id))
+        let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
+        let larger = self.filled_after(bin).flat_map(|bin| self.bins[bin].at_least(0));
+        same.chain(larger)
     }
 
-    /// The best of those. Apart from `at_least`, which is for every request: a second caller keeps the
-    /// compiler from merging that into the search.
+    /// The best of those.
+    #[inline]
     pub(crate) fn best(&self, bytes: u64) -> Option<(Rank, BlockId)> {
-        let bin = bin_of(bytes);
-        let same = self.bins.get(bin).and_then(|bin| bin.range(Rank::first_of(bytes)..).next());
-        let larger = || self.bins[self.filled_after(bin).next()?].first_key_value();
-        same.or_else(larger).map(|(rank, id)| (*rank, *id))
+        let number = bin_of(bytes);
+        let same = self.bins.get(number)?.best_of(bytes);
+        same.or_else(|| self.bins[self.filled_after(number).next()?].best)
     }
 
     pub(crate) fn get(&self, rank: Rank) -> Option<BlockId> {
-        self.bins.get(bin_of(rank.bytes))?.get(&rank).copied()
+        let bin = self.bins.get(bin_of(rank.bytes))?;
+        let best = bin.best.filter(|(best, _)| *best == rank).map(|(_, id)| id);
+        best.or_else(|| bin.others.get(&rank).copied())
     }
 
     pub(crate) fn len(&self) -> usize {

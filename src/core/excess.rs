@@ -68,7 +68,8 @@ impl Allocator {
 
     /// What every request may take.
     fn lying_free_bytes(&self) -> u64 {
-        let everywhere = [&self.small, &self.large].map(|index| index.everywhere(BLOCK_BYTES_MIN));
+        let everywhere =
+            [&self.small, &self.large].map(|index| index.everywhere().at_least(BLOCK_BYTES_MIN));
         everywhere.into_iter().flatten().map(|(rank, _)| rank.bytes).sum()
     }
 }

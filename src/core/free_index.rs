@@ -47,29 +47,25 @@ impl FreeIndex {
         }
     }
 
-    /// Blocks of at least `bytes` that every request may take, best first.
-    pub(crate) fn everywhere(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.everywhere.at_least(bytes)
+    /// Blocks that every request may take.
+    pub(crate) fn everywhere(&self) -> &Bins {
+        &self.everywhere
     }
 
-    /// The best of those, and of what was freed on `stream`.
+    /// Blocks that were freed on `stream`.
+    pub(crate) fn on_stream(&self, stream: StreamId) -> Option<&Bins> {
+        self.on_stream.get(&stream)
+    }
+
+    /// Blocks freed on any stream. Only for tests that break a rule.
+    pub(crate) fn on_any_stream(&self) -> impl Iterator<Item = &Bins> {
+        self.on_stream.values()
+    }
+
+    /// The best block of at least `bytes` that every request may take, or one of `stream`.
     pub(crate) fn best(&self, stream: Option<StreamId>, bytes: u64) -> Option<(Rank, BlockId)> {
         let on_stream = stream.and_then(|stream| self.on_stream.get(&stream)?.best(bytes));
         on_stream.into_iter().chain(self.everywhere.best(bytes)).min_by_key(|(rank, _)| rank.bytes)
-    }
-
-    /// Blocks of at least `bytes` that were freed on `stream`, best first.
-    pub(crate) fn on_stream(
-        &self,
-        stream: StreamId,
-        bytes: u64,
-    ) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.on_stream.get(&stream).into_iter().flat_map(move |bins| bins.at_least(bytes))
-    }
-
-    /// Blocks freed on any stream, in no useful order. Only for tests that break a rule.
-    pub(crate) fn on_any_stream(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        self.on_stream.values().flat_map(move |bins| bins.at_least(bytes))
     }
 
     pub(crate) fn blocks_count(&self) -> usize {

@@ -153,13 +153,15 @@ impl Allocator {
         let segment_bytes = self.policy.private_segment_bytes(block_bytes);
         let pool = self.policy.pool_of(block_bytes);
         let found =
-            self.index(pool, None).everywhere(block_bytes.min(segment_bytes)).find(|(rank, id)| {
-                let block = self.blocks.at(id.0);
-                rank.bytes == segment_bytes
-                    && !block.is_split()
-                    && !block.expandable
-                    && (block.freed_at < begun.0 || !rule_holds(Rule::AdoptOnlyIdle))
-            });
+            self.index(pool, None).everywhere().at_least(block_bytes.min(segment_bytes)).find(
+                |(rank, id)| {
+                    let block = self.blocks.at(id.0);
+                    rank.bytes == segment_bytes
+                        && !block.is_split()
+                        && !block.expandable
+                        && (block.freed_at < begun.0 || !rule_holds(Rule::AdoptOnlyIdle))
+                },
+            );
         let (_, id) = found?;
         self.remove_free(id);
         let segment = self.blocks.at(id.0).segment;
@@ -204,7 +206,8 @@ impl Allocator {
                 begin = Address(named.0.checked_next_multiple_of(BLOCK_BYTES_MIN)?);
             }
         };
-        let found = self.index(pool, None).everywhere(block_bytes).find_map(|(_, id)| place(id));
+        let found =
+            self.index(pool, None).everywhere().at_least(block_bytes).find_map(|(_, id)| place(id));
         let (mut id, begin) = found?;
         self.remove_free(id);
         let address = self.blocks.at(id.0).address;
