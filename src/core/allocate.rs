@@ -303,7 +303,6 @@ impl Allocator {
         block.state = State::Allocated;
         block.used_outside = false;
         block.requested_bytes = requested_bytes;
-        self.addresses.insert(block.address, id);
         self.segments.at_mut(block.segment.0).allocated_count += 1;
         let (pool, bytes) = (block.pool, block.bytes);
         self.stats.settle_split(pool);

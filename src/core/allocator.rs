@@ -4,7 +4,6 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::addresses::Addresses;
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
 use crate::decay::{Decay, IdleMark};
@@ -31,8 +30,6 @@ pub struct Allocator {
     /// The private pools that are open, each with its own free blocks.
     pub(crate) private: BTreeMap<PrivatePool, PrivateMemory>,
     pub(crate) tags: Tags,
-    /// The allocated blocks by address.
-    pub(crate) addresses: Addresses,
     pub(crate) stats: Stats,
     pub(crate) segments_reserved_count: u64,
     /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
@@ -64,7 +61,6 @@ impl Allocator {
             large: FreeIndex::new(),
             private: BTreeMap::new(),
             tags: Tags::new(),
-            addresses: Addresses::new(),
             stats: Stats::default(),
             segments_reserved_count: 0,
             clock: 0,
@@ -146,9 +142,7 @@ impl Allocator {
         const REQUESTS_COUNT: u32 = 32;
         /// What those may add, and what several threads may before one of them asks again.
         const SPARE_COUNT: usize = 160;
-        let found = self.blocks.has_room(SPARE_COUNT)
-            && self.segments.has_room(SPARE_COUNT)
-            && self.addresses.has_room(SPARE_COUNT);
+        let found = self.blocks.has_room(SPARE_COUNT) && self.segments.has_room(SPARE_COUNT);
         self.requests_with_rows = if found { REQUESTS_COUNT } else { 0 };
         found
     }

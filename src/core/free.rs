@@ -42,7 +42,6 @@ impl Allocator {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
         let behind = block.behind.take();
-        self.addresses.remove(block.address);
         self.segments.at_mut(block.segment.0).allocated_count -= 1;
         self.stats.allocation.decrease(block.pool, 1);
         self.stats.allocated_bytes.decrease(block.pool, block.bytes);

@@ -54,7 +54,6 @@ mod views;
 mod stats;
 
 // What these are made of.
-mod addresses;
 mod bins;
 mod block;
 mod check;

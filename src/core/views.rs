@@ -46,14 +46,14 @@ pub enum BlockState {
 }
 
 impl Allocator {
-    /// The block that contains the address, if one of our segments does. An address at which an
-    /// allocated block begins is found at once, any other by a walk through its segment.
+    /// The block that contains the address, if one of our segments does: by a walk through its segment.
     pub fn find(&self, address: Address) -> Option<BlockView> {
-        let id = match self.addresses.get(address) {
-            Some(id) => id,
-            None => self.block_around(address)?,
-        };
-        Some(self.view(id))
+        self.block_around(address).map(|id| self.view(id))
+    }
+
+    /// How long an allocated block is.
+    pub fn bytes(&self, id: BlockId) -> u64 {
+        self.blocks.at(id.0).bytes
     }
 
     /// What an allocated block was requested for when it left the allocator, and its pool.

@@ -102,7 +102,7 @@ pub(crate) fn free(
         work.as_mut().and_then(|work| work.allocation_points.allocated.remove(&freed.address));
     let names = capture.as_ref().filter(|_| work.is_some()).map(|capture| lock(&capture.names));
     let mut allocator = lock(&context.allocator);
-    let bytes = allocator.find(Address(freed.address)).map_or(0, |view| view.bytes);
+    let bytes = allocator.bytes(freed.block);
     let unused = names.as_ref().is_some_and(|names| {
         let over = ready == Ready::Everywhere && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);

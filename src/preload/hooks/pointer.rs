@@ -233,6 +233,9 @@ fn our_segment(address: u64) -> Option<&'static Extent> {
 
 /// The block of the program that the address lies in.
 pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
+    if let Place::Block(block) = pagemap::place(address) {
+        return Some(block);
+    }
     let view = lock(&extent.context().allocator).find(Address(address))?;
     match pagemap::place(view.address.0) {
         Place::Block(block) if address < block.address + block.requested_bytes => Some(block),
