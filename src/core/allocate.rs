@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::bins::{Bins, Rank};
+use crate::bins::Bins;
 use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
@@ -218,6 +218,7 @@ impl Allocator {
     }
 
     /// The block that serves the request best, if any may.
+    #[inline(always)]
     fn best_fit(&self, request: &Request, block_bytes: u64, whole: bool) -> Option<BlockId> {
         let index = self.index(self.policy.pool_of(block_bytes), request.private);
         let first_fit = |bins: &Bins| self.first_fit(bins, block_bytes, whole);
@@ -234,25 +235,27 @@ impl Allocator {
         };
         match (on_stream, everywhere) {
             // On a tie the stream's own: what is free for every request serves more of them.
-            (Some(own), Some(any)) => Some(if own.0.bytes <= any.0.bytes { own.1 } else { any.1 }),
+            (Some(own), Some(any)) => Some(if own.0 <= any.0 { own.1 } else { any.1 }),
             (own, any) => own.or(any).map(|(_, id)| id),
         }
     }
 
     /// The first of these blocks, the smallest first, that the policy lets us take.
-    #[inline]
-    fn first_fit(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(Rank, BlockId)> {
+    #[inline(always)]
+    fn first_fit(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
         if whole || self.is_choosy(block_bytes) {
             return self.first_choice(bins, block_bytes, whole);
         }
-        bins.best(block_bytes).filter(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
+        let best = bins.best(block_bytes).map(|(rank, id)| (rank.bytes, id));
+        best.filter(|(bytes, _)| self.policy.fits(*bytes, block_bytes))
     }
 
     /// The same where not every block that fits may serve.
     #[inline(never)]
-    fn first_choice(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(Rank, BlockId)> {
+    fn first_choice(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
         bins.at_least(block_bytes)
-            .take_while(|(rank, _)| self.policy.fits(rank.bytes, block_bytes))
+            .map(|(rank, id)| (rank.bytes, id))
+            .take_while(|(bytes, _)| self.policy.fits(*bytes, block_bytes))
             .find(|(_, id)| self.may_serve(*id, block_bytes, whole))
     }
 
@@ -299,7 +302,12 @@ impl Allocator {
             self.insert_free(remainder);
         }
         let block = self.blocks.at_mut(id.0);
-        block.behind = block.tag().filter(|tag| tag.ready.event().is_some());
+        block.behind = None;
+        if let State::Tagged(tag) = block.state
+            && tag.ready.event().is_some()
+        {
+            block.behind = Some(tag);
+        }
         block.state = State::Allocated;
         block.used_outside = false;
         block.requested_bytes = requested_bytes;

@@ -1,9 +1,12 @@
-//! Free blocks in the order of choice, in bins of similar size, and a bit for each bin that is not empty. Most
-//! bins hold a few blocks, and most requests take the best of theirs: that one lies in the bin itself, beside an
-//! ordered map of the others, so that nearly every operation goes without a map.
+//! Free blocks in the order of choice. Most blocks that come are the next to go: what was cut off serves the next
+//! request, and a freed block grows by its neighbours. So the *newest* one waits outside of the bins.
+//!
+//! The others are in bins of similar size, with a bit for each bin that is not empty. Most bins hold a few blocks,
+//! and most requests take the best of theirs: that one lies in the bin itself, beside an ordered map of the others.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::iter;
 use core::mem::replace;
 
 use crate::block::Block;
@@ -35,7 +38,11 @@ pub(crate) struct Bins {
     /// As many as the largest block so far needed.
     bins: Vec<Bin>,
     /// Bit n is set while bin n is not empty.
-    filled: [u64; BINS_COUNT_MAX / WORD_BITS],
+    filled: [u64; WORDS_COUNT],
+    /// Bit n is set while word n of those is not 0.
+    filled_words: u32,
+    /// The last block that came, unless it has gone: in no bin yet.
+    newest: Option<(Rank, BlockId)>,
     blocks_count: usize,
 }
 
@@ -47,38 +54,27 @@ struct Bin {
 }
 
 impl Bin {
-    #[inline]
-    fn insert(&mut self, rank: Rank, id: BlockId) {
-        let Some(best) = &mut self.best else {
-            self.best = Some((rank, id));
-            return;
-        };
+    /// Where the bin is not empty.
+    #[inline(never)]
+    fn insert_beside(&mut self, rank: Rank, id: BlockId) {
+        let best = self.best.as_mut().expect("the bin has a block");
+        let same = (best.0 == rank).then_some(best.1);
         let later = if rank < best.0 { replace(best, (rank, id)) } else { (rank, id) };
-        let other = (later.0 == best.0).then_some(best.1);
-        let other = other.or_else(|| self.others.insert(later.0, later.1));
+        let other = same.or_else(|| self.others.insert(later.0, later.1));
         assert!(other.is_none(), "{id:?} and {other:?} are in the same place");
     }
 
-    /// The block of this rank.
-    #[inline]
-    fn remove(&mut self, rank: Rank) -> Option<BlockId> {
-        let best = self.best?;
-        if best.0 != rank {
-            return self.others.remove(&rank);
-        }
-        self.best = if self.others.is_empty() { None } else { self.others.pop_first() };
-        Some(best.1)
-    }
-
-    /// The best block of at least `bytes`.
-    #[inline]
-    fn best_of(&self, bytes: u64) -> Option<(Rank, BlockId)> {
-        let best = self.best?;
-        if best.0.bytes >= bytes || self.others.is_empty() {
-            return (best.0.bytes >= bytes).then_some(best);
-        }
-        let (rank, id) = self.others.range(Rank::first_of(bytes)..).next()?;
-        Some((*rank, *id))
+    /// Where the bin has others, or another.
+    #[inline(never)]
+    fn remove_beside(&mut self, rank: Rank, id: BlockId) {
+        let found = match self.best {
+            Some(best) if best.0 == rank => {
+                self.best = self.others.pop_first();
+                Some(best.1)
+            }
+            _ => self.others.remove(&rank),
+        };
+        assert!(found == Some(id), "{id:?} is not listed, {found:?} is");
     }
 
     /// Blocks of at least `bytes`, best first.
@@ -91,86 +87,177 @@ impl Bin {
 
 impl Bins {
     pub(crate) fn new() -> Bins {
-        Bins { bins: Vec::new(), filled: [0; BINS_COUNT_MAX / WORD_BITS], blocks_count: 0 }
+        let filled = [0; WORDS_COUNT];
+        Bins { bins: Vec::new(), filled, filled_words: 0, newest: None, blocks_count: 0 }
     }
 
+    #[inline(always)]
     pub(crate) fn insert(&mut self, rank: Rank, id: BlockId) {
-        let bin = bin_of(rank.bytes);
-        if bin >= self.bins.len() {
-            self.bins.resize_with(bin + 1, Bin::default);
-        }
-        self.bins[bin].insert(rank, id);
-        self.filled[bin / WORD_BITS] |= 1 << (bin % WORD_BITS);
+        debug_assert!(
+            self.get(rank).is_none(),
+            "{id:?} and {:?} are in the same place",
+            self.get(rank)
+        );
         self.blocks_count += 1;
+        if self.newest.is_some() {
+            self.file_newest();
+        }
+        self.newest = Some((rank, id));
     }
 
+    /// Puts it into its bin.
+    #[inline(never)]
+    fn file_newest(&mut self) {
+        let Some((rank, id)) = self.newest.take() else { return };
+        let number = bin_of(rank.bytes);
+        match self.bins.get_mut(number) {
+            Some(bin) if bin.best.is_some() => return bin.insert_beside(rank, id),
+            Some(bin) => bin.best = Some((rank, id)),
+            None => self.extend(number, (rank, id)),
+        }
+        self.note_filled(number);
+    }
+
+    #[cold]
+    fn extend(&mut self, number: usize, best: (Rank, BlockId)) {
+        self.bins.resize_with(number + 1, Bin::default);
+        self.bins[number].best = Some(best);
+    }
+
+    #[inline(always)]
     pub(crate) fn remove(&mut self, rank: Rank, id: BlockId) {
+        self.blocks_count -= 1;
+        match self.newest {
+            Some(newest) if newest == (rank, id) => self.newest = None,
+            _ => self.remove_from_bin(rank, id),
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_bin(&mut self, rank: Rank, id: BlockId) {
         let number = bin_of(rank.bytes);
         let bin = &mut self.bins[number];
-        let found = bin.remove(rank);
-        assert!(found == Some(id), "{id:?} is not listed, {found:?} is");
-        if bin.best.is_none() {
-            self.filled[number / WORD_BITS] &= !(1 << (number % WORD_BITS));
+        if bin.best != Some((rank, id)) || !bin.others.is_empty() {
+            return bin.remove_beside(rank, id);
         }
-        self.blocks_count -= 1;
+        bin.best = None;
+        self.note_empty(number);
     }
 
     /// Blocks of at least `bytes`, best first.
     pub(crate) fn at_least(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
         let bin = bin_of(bytes);
         let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
-        let larger = self.filled_after(bin).flat_map(|bin| self.bins[bin].at_least(0));
-        same.chain(larger)
+        let larger = iter::successors(self.filled_after(bin), |bin| self.filled_after(*bin));
+        let larger = larger.flat_map(|bin| self.bins[bin].at_least(0));
+        let mut listed = same.chain(larger).peekable();
+        let mut newest = self.newest.filter(|(rank, _)| rank.bytes >= bytes);
+        iter::from_fn(move || {
+            let is_next = |newest: &mut (Rank, BlockId)| {
+                listed.peek().is_none_or(|listed| newest.0 < listed.0)
+            };
+            newest.take_if(is_next).or_else(|| listed.next())
+        })
     }
 
     /// The best of those.
-    #[inline]
-    pub(crate) fn best(&self, bytes: u64) -> Option<(Rank, BlockId)> {
-        let number = bin_of(bytes);
-        let same = self.bins.get(number)?.best_of(bytes);
-        same.or_else(|| self.bins[self.filled_after(number).next()?].best)
+    #[inline(always)]
+    pub(crate) fn best(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
+        let listed = self.best_listed(bytes);
+        match &self.newest {
+            Some((rank, id)) if rank.bytes >= bytes => {
+                listed.filter(|listed| listed.0 < rank).or(Some((rank, *id)))
+            }
+            _ => listed,
+        }
     }
 
+    #[inline(always)]
+    fn best_listed(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
+        let number = bin_of(bytes);
+        let bin = self.bins.get(number)?;
+        let (rank, id) = match &bin.best {
+            Some(best) if best.0.bytes >= bytes => best,
+            Some(_) if !bin.others.is_empty() => return self.best_beside(number, bytes),
+            _ => self.best_after(number)?,
+        };
+        Some((rank, *id))
+    }
+
+    /// Where the best of the bin is too small.
+    #[inline(never)]
+    fn best_beside(&self, number: usize, bytes: u64) -> Option<(&Rank, BlockId)> {
+        let mut others = self.bins[number].others.range(Rank::first_of(bytes)..);
+        let after = || self.best_after(number).map(|(rank, id)| (rank, id));
+        others.next().or_else(after).map(|(rank, id)| (rank, *id))
+    }
+
+    /// The best of the bins behind this one.
+    #[inline(always)]
+    fn best_after(&self, number: usize) -> Option<&(Rank, BlockId)> {
+        self.bins[self.filled_after(number)?].best.as_ref()
+    }
+
+    /// The block of this rank.
     pub(crate) fn get(&self, rank: Rank) -> Option<BlockId> {
-        let bin = self.bins.get(bin_of(rank.bytes))?;
-        let best = bin.best.filter(|(best, _)| *best == rank).map(|(_, id)| id);
-        best.or_else(|| bin.others.get(&rank).copied())
+        let bin = self.bins.get(bin_of(rank.bytes));
+        let best = self.newest.into_iter().chain(bin.and_then(|bin| bin.best));
+        let mut best = best.filter(|(best, _)| *best == rank).map(|(_, id)| id);
+        best.next().or_else(|| bin?.others.get(&rank).copied())
     }
 
     pub(crate) fn len(&self) -> usize {
         self.blocks_count
     }
 
-    fn filled_after(&self, bin: usize) -> impl Iterator<Item = usize> {
-        let mut next = bin + 1;
-        core::iter::from_fn(move || {
-            let mut word = next / WORD_BITS;
-            let mut bits = *self.filled.get(word)? & (u64::MAX << (next % WORD_BITS));
-            while bits == 0 {
-                word += 1;
-                bits = *self.filled.get(word)?;
-            }
-            let found = word * WORD_BITS + bits.trailing_zeros() as usize;
-            next = found + 1;
-            Some(found)
-        })
+    #[inline(always)]
+    fn note_filled(&mut self, number: usize) {
+        let word = number / WORD_BITS;
+        self.filled[word] |= 1 << (number % WORD_BITS);
+        self.filled_words |= 1 << word;
+    }
+
+    #[inline(always)]
+    fn note_empty(&mut self, number: usize) {
+        let word = number / WORD_BITS;
+        self.filled[word] &= !(1 << (number % WORD_BITS));
+        if self.filled[word] == 0 {
+            self.filled_words &= !(1 << word);
+        }
+    }
+
+    /// The first bin behind this one that is not empty.
+    #[inline(always)]
+    fn filled_after(&self, number: usize) -> Option<usize> {
+        let first = number + 1;
+        let (mut word, mut bits) = (first / WORD_BITS, 0);
+        if let Some(filled) = self.filled.get(word) {
+            bits = filled & (u64::MAX << (first % WORD_BITS));
+        }
+        if bits == 0 {
+            let words = self.filled_words & (u32::MAX << word) << 1;
+            word = words.trailing_zeros() as usize;
+            bits = *self.filled.get(word)?;
+        }
+        Some(word * WORD_BITS + bits.trailing_zeros() as usize)
     }
 }
 
 /// 32 bins between two powers of two; below 32 units of 512 bytes, one for each size.
+#[inline]
 fn bin_of(bytes: u64) -> usize {
     let units = bytes / BLOCK_BYTES_MIN;
-    let log2 = units.max(1).ilog2();
-    match log2.checked_sub(STEPS_LOG2) {
-        None => units as usize,
-        Some(shift) => ((shift as usize) << STEPS_LOG2) + (units >> shift) as usize,
-    }
+    let shift = (units | 1).ilog2().saturating_sub(STEPS_LOG2);
+    ((shift as usize) << STEPS_LOG2) + (units >> shift) as usize
 }
 
 const WORD_BITS: usize = u64::BITS as usize;
 const STEPS_LOG2: u32 = 5;
 /// Enough for any number of bytes.
 const BINS_COUNT_MAX: usize = (56 - STEPS_LOG2 as usize) << STEPS_LOG2;
+const WORDS_COUNT: usize = BINS_COUNT_MAX / WORD_BITS;
+
+const _: () = assert!(WORDS_COUNT < u32::BITS as usize);
 
 const _: () = assert!(
     (((u64::MAX / BLOCK_BYTES_MIN).ilog2() - STEPS_LOG2 + 2) << STEPS_LOG2) as usize
@@ -205,9 +292,42 @@ mod tests {
         assert_eq!(order((1 << 20) + 1024), [3]);
         assert_eq!(order((1 << 40) + 512), [0_u32; 0]);
         for bytes in [1, 1 << 20, (1 << 20) + 1024, (1 << 40) + 512] {
-            assert_eq!(bins.best(bytes), bins.at_least(bytes).next());
+            assert_eq!(bins.best(bytes).map(|(rank, id)| (*rank, id)), bins.at_least(bytes).next());
         }
         bins.remove(large, BlockId(3));
         assert_eq!(bins.at_least(1 << 30).count(), 0);
+    }
+
+    /// Blocks of few sizes, so that bins have none, one and several.
+    #[test]
+    fn bins_agree_with_an_ordered_map() {
+        let (mut bins, mut model) = (Bins::new(), BTreeMap::new());
+        let mut number = 1_u64;
+        let mut random = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) % below
+        };
+        for step in 0..20_000_u32 {
+            let bytes = (BLOCK_BYTES_MIN << (4 * random(6))) + random(3) * BLOCK_BYTES_MIN;
+            let rank = Rank { bytes, registration: random(2), address: Address(random(3) * 512) };
+            match model.remove(&rank) {
+                Some(id) => bins.remove(rank, id),
+                None => {
+                    model.insert(rank, BlockId(step));
+                    bins.insert(rank, BlockId(step));
+                }
+            }
+            // Most of the time there are few.
+            while model.len() as u64 > random(40) {
+                let (rank, id) = model.pop_first().expect("one is left");
+                bins.remove(rank, id);
+            }
+            let least = random(1 << 30) >> random(22);
+            let listed: Vec<_> =
+                model.range(Rank::first_of(least)..).map(|(a, b)| (*a, *b)).collect();
+            assert_eq!(bins.at_least(least).collect::<Vec<_>>(), listed);
+            assert_eq!(bins.best(least).map(|(rank, id)| (*rank, id)), listed.first().copied());
+            assert_eq!((bins.get(rank), bins.len()), (model.get(&rank).copied(), model.len()));
+        }
     }
 }

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::bins::{Bins, Rank};
-use crate::block::{Block, State};
+use crate::block::{Block, State, Tag};
 use crate::types::{BlockId, Ready, StreamId};
 
 /// Bins of streams without free blocks are kept for the next free, but not for more streams
@@ -22,28 +22,35 @@ impl FreeIndex {
         FreeIndex { everywhere: Bins::new(), on_stream: BTreeMap::new() }
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
             Listing::Everywhere => self.everywhere.insert(Rank::of(block), id),
-            Listing::Stream(stream) => {
-                let bins = self.on_stream.entry(stream).or_insert_with(Bins::new);
-                bins.insert(Rank::of(block), id);
-            }
+            Listing::Stream(stream) => self.insert_on_stream(stream, Rank::of(block), id),
             Listing::Nowhere => {}
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
             Listing::Everywhere => self.everywhere.remove(Rank::of(block), id),
-            Listing::Stream(stream) => {
-                let bins = self.on_stream.get_mut(&stream).expect("the stream has free blocks");
-                bins.remove(Rank::of(block), id);
-                if bins.len() == 0 && self.on_stream.len() > STREAMS_COUNT_KEPT_MAX {
-                    self.on_stream.remove(&stream);
-                }
-            }
+            Listing::Stream(stream) => self.remove_on_stream(stream, Rank::of(block), id),
             Listing::Nowhere => {}
+        }
+    }
+
+    #[inline(never)]
+    fn insert_on_stream(&mut self, stream: StreamId, rank: Rank, id: BlockId) {
+        self.on_stream.entry(stream).or_insert_with(Bins::new).insert(rank, id);
+    }
+
+    #[inline(never)]
+    fn remove_on_stream(&mut self, stream: StreamId, rank: Rank, id: BlockId) {
+        let bins = self.on_stream.get_mut(&stream).expect("the stream has free blocks");
+        bins.remove(rank, id);
+        if bins.len() == 0 && self.on_stream.len() > STREAMS_COUNT_KEPT_MAX {
+            self.on_stream.remove(&stream);
         }
     }
 
@@ -63,7 +70,7 @@ impl FreeIndex {
     }
 
     /// The best block of at least `bytes` that every request may take, or one of `stream`.
-    pub(crate) fn best(&self, stream: Option<StreamId>, bytes: u64) -> Option<(Rank, BlockId)> {
+    pub(crate) fn best(&self, stream: Option<StreamId>, bytes: u64) -> Option<(&Rank, BlockId)> {
         let on_stream = stream.and_then(|stream| self.on_stream.get(&stream)?.best(bytes));
         on_stream.into_iter().chain(self.everywhere.best(bytes)).min_by_key(|(rank, _)| rank.bytes)
     }
@@ -92,14 +99,19 @@ enum Listing {
 }
 
 /// In which index a block belongs.
+#[inline(always)]
 fn listing(block: &Block) -> Listing {
-    match block.state {
-        _ if block.exported => Listing::Nowhere,
-        State::Allocated => Listing::Nowhere,
-        State::Free => Listing::Everywhere,
-        State::Tagged(tag) => match tag.ready {
-            Ready::OnStream { stream, .. } | Ready::InPool { stream } => Listing::Stream(stream),
-            _ => Listing::Nowhere,
-        },
+    if block.exported {
+        return Listing::Nowhere;
+    }
+    if let State::Free = block.state {
+        return Listing::Everywhere;
+    }
+    match &block.state {
+        State::Tagged(Tag {
+            ready: Ready::OnStream { stream, .. } | Ready::InPool { stream },
+            ..
+        }) => Listing::Stream(*stream),
+        _ => Listing::Nowhere,
     }
 }
