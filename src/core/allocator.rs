@@ -161,14 +161,15 @@ impl Allocator {
     /// Puts a freed block into the index of those that may take it.
     pub(crate) fn insert_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
-        match (block.private, block.pool) {
-            (None, Pool::Small) => self.small.insert(id, block),
-            (None, Pool::Large) => self.large.insert(id, block),
-            (Some(private), pool) => {
-                private_index(&mut self.private, private, pool).insert(id, block);
-            }
-        }
-        if let Some(tag) = block.work_tag() {
+        let index = match (block.private, block.pool) {
+            (None, Pool::Small) => &mut self.small,
+            (None, Pool::Large) => &mut self.large,
+            (Some(private), pool) => private_index(&mut self.private, private, pool),
+        };
+        index.insert(id, block);
+        if let State::Tagged(tag) = block.state
+            && tag.ready.waits_for_work()
+        {
             self.tags.insert(id, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
@@ -179,25 +180,32 @@ impl Allocator {
     /// The reverse of `insert_free`, to be called before anything about the block changes.
     pub(crate) fn remove_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
-        match (block.private, block.pool) {
-            (None, Pool::Small) => self.small.remove(id, block),
-            (None, Pool::Large) => self.large.remove(id, block),
-            (Some(private), pool) => {
-                private_index(&mut self.private, private, pool).remove(id, block);
-            }
-        }
-        if let Some(tag) = block.work_tag() {
+        let index = match (block.private, block.pool) {
+            (None, Pool::Small) => &mut self.small,
+            (None, Pool::Large) => &mut self.large,
+            (Some(private), pool) => private_index(&mut self.private, private, pool),
+        };
+        index.remove(id, block);
+        if let State::Tagged(tag) = block.state
+            && tag.ready.waits_for_work()
+        {
             self.tags.remove(id, tag);
         }
         if block.is_pending() {
-            let Block { address, requested_bytes, .. } = *block;
-            if let Some(completed) = &mut self.completed {
-                completed.push(Completed { block: id, address, requested_bytes });
-            }
-            self.note_inactive(id);
+            self.note_completed(id);
         } else if block.counts_as_split() {
             self.stats.split_went(block.bytes);
         }
+    }
+
+    /// A pending free is over.
+    #[inline(never)]
+    fn note_completed(&mut self, id: BlockId) {
+        let Block { address, requested_bytes, .. } = *self.blocks.at(id.0);
+        if let Some(completed) = &mut self.completed {
+            completed.push(Completed { block: id, address, requested_bytes });
+        }
+        self.note_inactive(id);
     }
 
     /// The block is no longer active: neither allocated nor pending.
@@ -270,7 +278,7 @@ impl Allocator {
         assert!(bytes < block.bytes, "{bytes} of {} bytes leave nothing", block.bytes);
         let state = if rule_holds(Rule::SplitInheritsTag) { block.state } else { State::Free };
         let next = block.next;
-        let remainder = Block {
+        let mut remainder = Block {
             address: Address(block.address.0 + bytes),
             bytes: block.bytes - bytes,
             previous: Some(id),
@@ -281,8 +289,8 @@ impl Allocator {
         };
         block.bytes = bytes;
         block.clip_calm();
+        remainder.clip_calm();
         let remainder = BlockId(self.blocks.insert(remainder));
-        self.blocks.at_mut(remainder.0).clip_calm();
         self.blocks.at_mut(id.0).next = Some(remainder);
         match next {
             Some(next) => self.blocks.at_mut(next.0).previous = Some(remainder),

@@ -89,10 +89,9 @@ impl Block {
     /// The block has lost a part: what it has left of the calm one.
     pub(crate) fn clip_calm(&mut self) {
         let (begin, end) = (self.address, self.end());
-        self.calm = self.calm.and_then(|calm| {
-            let calm = Calm { begin: calm.begin.max(begin), end: calm.end.min(end), ..calm };
-            (calm.begin < calm.end).then_some(calm)
-        });
+        let Some(calm) = self.calm else { return };
+        let calm = Calm { begin: calm.begin.max(begin), end: calm.end.min(end), ..calm };
+        self.calm = (calm.begin < calm.end).then_some(calm);
     }
 
     /// Part of a segment of several blocks.
@@ -128,7 +127,7 @@ impl Block {
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        self.tag().is_some_and(|tag| tag.ready.is_pending())
+        matches!(&self.state, State::Tagged(tag) if tag.ready.is_pending())
     }
 }
 

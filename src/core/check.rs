@@ -101,7 +101,8 @@ impl Allocator {
         let both_free = previous.state != State::Allocated && block.state != State::Allocated;
         let retired = previous.exported || block.exported;
         let one_pool = previous.private == block.private;
-        let could = both_free && !retired && one_pool && may_coalesce(previous.tag(), block.tag());
+        let could =
+            both_free && !retired && one_pool && may_coalesce(&previous.state, &block.state);
         assert!(!could, "I5: {id:?} and the one before should be one: {previous:?} {block:?}");
     }
 

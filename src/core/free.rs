@@ -1,7 +1,7 @@
 //! From an allocated block back to a free one: tags, coalescing, and how tags go away.
 
 use crate::allocator::Allocator;
-use crate::block::{State, Tag};
+use crate::block::{Block, Calm, State, Tag};
 use crate::tags::{self, TagMark};
 use crate::types::{BlockId, EventId, Ready};
 
@@ -160,6 +160,7 @@ impl Allocator {
         self.stats.settle_split(pool);
     }
 
+    #[inline(always)]
     fn may_coalesce(&self, left: BlockId, right: BlockId) -> bool {
         let (left, right) = (self.blocks.at(left.0), self.blocks.at(right.0));
         left.state != State::Allocated
@@ -167,28 +168,37 @@ impl Allocator {
             && !left.exported
             && !right.exported
             && left.private == right.private
-            && tags::may_coalesce(left.tag(), right.tag())
+            && tags::may_coalesce(&left.state, &right.state)
     }
 
     /// The block takes over the bytes of the next one, whose row goes away.
     pub(crate) fn absorb_next(&mut self, id: BlockId) {
-        let next = self.blocks.at(id.0).next.expect("the block has a next one");
-        let absorbed = self.blocks.remove(next.0);
+        let block = self.blocks.at(id.0);
+        let next = block.next.expect("the block has a next one");
+        let calm = if block.expandable { self.calm_of_both(id, next) } else { None };
+        let absorbed = self.blocks.at(next.0);
+        let Block { address, bytes, next: after, state, freed_at, used_outside, .. } = *absorbed;
+        self.blocks.remove(next.0);
         let block = self.blocks.at_mut(id.0);
-        assert!(block.end() == absorbed.address, "{id:?} and {next:?} do not touch");
-        let tag = tags::later(block.tag(), absorbed.tag());
-        block.state = tag.map_or(State::Free, State::Tagged);
-        // What was free for long does not become young by a neighbour: small ones come and go beside it.
-        let (own, other) = (block.calmest(), absorbed.calmest());
-        let calm = if own.bytes() >= other.bytes() { own } else { other };
-        block.bytes += absorbed.bytes;
-        block.next = absorbed.next;
-        block.freed_at = block.freed_at.max(absorbed.freed_at);
-        block.calm = (block.expandable && calm.freed_at < block.freed_at).then_some(calm);
-        block.used_outside |= absorbed.used_outside;
-        match absorbed.next {
+        assert!(block.end() == address, "{id:?} and {next:?} do not touch");
+        tags::keep_later(&mut block.state, &state);
+        block.bytes += bytes;
+        block.next = after;
+        block.freed_at = block.freed_at.max(freed_at);
+        block.calm = calm;
+        block.used_outside |= used_outside;
+        match after {
             Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
             None => self.note_last(id),
         }
+    }
+
+    /// What was free for long does not become young by a neighbour: small ones come and go beside it.
+    #[inline(never)]
+    fn calm_of_both(&self, id: BlockId, next: BlockId) -> Option<Calm> {
+        let (left, right) = (self.blocks.at(id.0), self.blocks.at(next.0));
+        let (own, other) = (left.calmest(), right.calmest());
+        let calm = if own.bytes() >= other.bytes() { own } else { other };
+        (calm.freed_at < left.freed_at.max(right.freed_at)).then_some(calm)
     }
 }

@@ -54,6 +54,7 @@ impl PrivateMemory {
 }
 
 /// Where a block of a private pool is listed.
+#[inline(never)]
 pub(crate) fn private_index(
     pools: &mut BTreeMap<PrivatePool, PrivateMemory>,
     id: PrivatePool,

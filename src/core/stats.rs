@@ -20,8 +20,10 @@ impl Stat {
     #[inline]
     pub(crate) fn increase(&mut self, amount: u64) {
         self.current += amount;
-        self.peak = self.peak.max(self.current);
         self.allocated += amount;
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
     }
 
     #[inline]

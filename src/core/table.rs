@@ -42,6 +42,7 @@ impl<T> Table<T> {
         number
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, number: u32) -> T {
         let row = self.rows[number as usize].take().expect("the row is in use");
         self.vacant.push(number);

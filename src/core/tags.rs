@@ -8,7 +8,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::block::Tag;
+use crate::block::{State, Tag};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, EventId, Ready};
 
@@ -56,6 +56,7 @@ impl Tags {
         Some(Tag { ready, sequence })
     }
 
+    #[inline(never)]
     pub(crate) fn insert(&mut self, id: BlockId, tag: Tag) {
         let event = tag.ready.event();
         self.list_of(tag).insert((tag.sequence, id), event);
@@ -64,6 +65,7 @@ impl Tags {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn remove(&mut self, id: BlockId, tag: Tag) {
         let known = self.list_of(tag).remove(&(tag.sequence, id));
         assert!(known.is_some(), "the tag {tag:?} of {id:?} is not listed");
@@ -122,26 +124,30 @@ impl Tags {
     }
 }
 
-/// Whether two neighbours with these tags may become one block.
-pub(crate) fn may_coalesce(left: Option<Tag>, right: Option<Tag>) -> bool {
+/// Whether two freed neighbours in these states may become one block.
+#[inline]
+pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     if !rule_holds(Rule::MergeSameTagOnly) {
         return true;
     }
-    match (left.map(|tag| tag.ready), right.map(|tag| tag.ready)) {
-        (None, None) => true,
-        // What was cut from one block (Note [Own neighbours]).
-        (Some(left @ Ready::OnStream { .. }), Some(right @ Ready::OnStream { .. })) => {
-            left == right
-        }
-        (Some(Ready::InPool { stream: left }), Some(Ready::InPool { stream: right })) => {
-            left == right
-        }
+    match (left, right) {
+        (State::Free, State::Free) => true,
+        (State::Tagged(left), State::Tagged(right)) => match (left.ready, right.ready) {
+            // What was cut from one block (Note [Own neighbours]).
+            (Ready::OnStream { .. }, Ready::OnStream { .. }) => left.ready == right.ready,
+            (Ready::InPool { stream: left }, Ready::InPool { stream: right }) => left == right,
+            _ => false,
+        },
         _ => false,
     }
 }
 
-/// The tag of two coalesced blocks.
-pub(crate) fn later(left: Option<Tag>, right: Option<Tag>) -> Option<Tag> {
-    let (left, right) = (left?, right?);
-    Some(if left.sequence > right.sequence { left } else { right })
+/// The state of a block that coalesces with one in the other state: of two tags the later one.
+#[inline]
+pub(crate) fn keep_later(state: &mut State, other: &State) {
+    match (&*state, other) {
+        (State::Tagged(own), State::Tagged(tag)) if own.sequence > tag.sequence => {}
+        (State::Tagged(_), State::Tagged(_)) => *state = *other,
+        _ => *state = State::Free,
+    }
 }
