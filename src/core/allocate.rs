@@ -83,6 +83,7 @@ impl Allocator {
         self.note_refusal(request);
     }
 
+    #[inline(always)]
     pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
         if self.is_refused(request) {
             return None;

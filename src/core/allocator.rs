@@ -272,6 +272,7 @@ impl Allocator {
 
     /// Cuts a block that is in no index after `bytes`. What is left becomes a block of its own
     /// that waits for whatever the whole waited for, and is not in an index either.
+    #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, bytes: u64) -> BlockId {
         let block = self.blocks.at_mut(id.0);
         assert!(bytes > 0, "a block of nothing");

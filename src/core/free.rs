@@ -38,6 +38,7 @@ impl Allocator {
     }
 
     /// As `free`, with the condition as it is.
+    #[inline(always)]
     pub(crate) fn free_as(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
@@ -172,6 +173,7 @@ impl Allocator {
     }
 
     /// The block takes over the bytes of the next one, whose row goes away.
+    #[inline(always)]
     pub(crate) fn absorb_next(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let next = block.next.expect("the block has a next one");

@@ -128,7 +128,21 @@ impl Recorder {
     }
 
     /// A block was handed out.
+    #[inline]
     pub(crate) fn allocated(
+        &self,
+        allocator: &mut Allocator,
+        allocated: Allocated,
+        requester: Requester,
+        stack: StackId,
+    ) {
+        if super::is_on() {
+            self.note_allocated(allocator, allocated, requester, stack);
+        }
+    }
+
+    #[inline(never)]
+    fn note_allocated(
         &self,
         allocator: &mut Allocator,
         allocated: Allocated,
