@@ -12,6 +12,7 @@ use cachealloc_tests::dice::Dice;
 use cachealloc_tests::{Run, scratch_file};
 
 mod queue;
+mod threads;
 
 /// Nothing goes back by itself while a test runs.
 const KEEPS: &str = "idle_release_s:3600";

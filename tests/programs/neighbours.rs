@@ -8,11 +8,19 @@
 //!     late N                                                                    a kernel that writes it for long
 //!     begin | end                                                               a capture
 //!     wait                                                                      for all work
+//!     cancelled MIB                                                             by a thread that is cancelled, as long as it has nowhere to end
+//!     primary DEVICE                                                            its primary context
+//!     churn | over                                                              another thread makes contexts and ends them, until then
+//!     files N                                                                   has descriptors for so many more files
+//!     reset                                                                     another thread ends the context, after a while
 
+use std::ffi::c_void;
 use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cachealloc_tests::driver::{Driver, Lookup, Outcome, RELAXED, Stream};
+use cachealloc_tests::functions::Functions;
 
 const MIB: usize = 1 << 20;
 const SOON: Duration = Duration::from_millis(300);
@@ -34,11 +42,15 @@ enum Block {
     Array(u64),
 }
 
+/// Whether no thread goes on to make contexts.
+static OVER: AtomicBool = AtomicBool::new(false);
+
 struct Program {
     driver: Driver,
     stream: Stream,
     capturing: Stream,
     blocks: Vec<Option<Block>>,
+    churns: Vec<std::thread::JoinHandle<()>>,
 }
 
 fn main() {
@@ -49,7 +61,7 @@ fn main() {
     });
     let stream = driver.stream().expect("a stream");
     let capturing = driver.stream().expect("a stream");
-    let mut program = Program { driver, stream, capturing, blocks: Vec::new() };
+    let mut program = Program { driver, stream, capturing, blocks: Vec::new(), churns: Vec::new() };
     println!("ready");
     for line in std::io::stdin().lock().lines() {
         let code = program.obey(&line.expect("a line")).err().unwrap_or(0);
@@ -115,6 +127,59 @@ impl Program {
                 });
                 return Ok(());
             }
+            "cancelled" => return in_a_cancelled_thread(d, bytes),
+            "primary" => {
+                let before = d.context();
+                d.use_device(number as i32)?;
+                return d.set_context(before);
+            }
+            "use" => return d.use_device(number as i32).map(drop),
+            "churn" => {
+                let (make, end) = (d.functions.cuCtxCreate, d.functions.cuCtxDestroy);
+                let alloc = d.functions.cuMemAlloc;
+                self.churns.push(std::thread::spawn(move || {
+                    while !OVER.load(Ordering::Relaxed) {
+                        let (mut context, mut address) = (0, 0);
+                        // SAFETY: places that outlive the calls.
+                        unsafe {
+                            make(&mut context, 0, 0);
+                            alloc(&mut address, MIB);
+                            end(context);
+                        }
+                    }
+                }));
+                return Ok(());
+            }
+            "files" => {
+                let all = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+                // SAFETY: a complete limit, and descriptors that this thread makes and closes.
+                let most = unsafe {
+                    assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &all), 0);
+                    let free: Vec<i32> = (0..=number).map(|_| libc::dup(0)).collect();
+                    free.iter().for_each(|file| assert_eq!(libc::close(*file), 0));
+                    free[number]
+                };
+                let limit = libc::rlimit { rlim_cur: most as u64, rlim_max: 1024 };
+                // SAFETY: a complete limit.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+                return Ok(());
+            }
+            "over" => {
+                OVER.store(true, Ordering::Relaxed);
+                self.churns.drain(..).for_each(|it| it.join().expect("it ends"));
+                return Ok(());
+            }
+            "reset" => {
+                let reset = d.functions.cuDevicePrimaryCtxReset;
+                let again = d.functions.cuDevicePrimaryCtxRetain;
+                std::thread::spawn(move || {
+                    std::thread::sleep(SOON);
+                    let mut context = 0;
+                    // SAFETY: the function takes a number.
+                    assert_eq!(unsafe { (reset(0), again(&mut context, 0)) }, (0, 0));
+                });
+                return Ok(());
+            }
             "begin" => return d.begin_capture(self.capturing, RELAXED),
             "end" => return d.end_capture(self.capturing).map(drop),
             "wait" => return d.synchronize(),
@@ -131,4 +196,40 @@ impl Program {
         self.blocks.push(Some(block));
         Ok(())
     }
+}
+
+/// The thread is to end at its next cancellation point; natively the call has none of its own.
+fn in_a_cancelled_thread(driver: &Driver, bytes: usize) -> Outcome {
+    struct Asked<'a> {
+        functions: &'a Functions,
+        context: u64,
+        bytes: usize,
+        code: i32,
+    }
+    extern "C" fn ask(asked: *mut c_void) -> *mut c_void {
+        // SAFETY: the caller waits for this thread.
+        let asked = unsafe { &mut *asked.cast::<Asked>() };
+        let mut address = 0;
+        // SAFETY: the thread's own cancelling, and calls with places that outlive them.
+        unsafe {
+            (asked.functions.cuCtxSetCurrent)(asked.context);
+            libc::pthread_cancel(libc::pthread_self());
+            asked.code = (asked.functions.cuMemAlloc)(&mut address, asked.bytes);
+            pthread_setcancelstate(1, std::ptr::null_mut());
+        }
+        std::ptr::null_mut()
+    }
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+    }
+    let (functions, context) = (&driver.functions, driver.context());
+    let mut asked = Asked { functions, context, bytes, code: -1 };
+    // SAFETY: a thread that ends before `asked`.
+    unsafe {
+        let mut thread = std::mem::zeroed();
+        let argument = (&raw mut asked).cast();
+        libc::pthread_create(&mut thread, std::ptr::null(), ask, argument);
+        libc::pthread_join(thread, std::ptr::null_mut());
+    }
+    if asked.code == 0 { Ok(()) } else { Err(asked.code) }
 }

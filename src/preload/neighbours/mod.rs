@@ -63,7 +63,8 @@ impl Plea {
     /// False: there is no more, and the request fails. Call without a lock that a thread of ours may want.
     #[cold]
     pub(crate) fn is_heard(&mut self, device: i32, bytes: Option<u64>) -> bool {
-        self.is_given(device, bytes) || self.has_waited(device, bytes)
+        // Also where files are closed: the thread may be cancelled there.
+        preserving_thread_state(|| self.is_given(device, bytes) || self.has_waited(device, bytes))
     }
 
     /// Whether to try again after a while.
@@ -79,8 +80,7 @@ impl Plea {
             log::info(format_args!("a request waits for memory of device {device}"));
             Place::last(gpu_of(device))
         });
-        let comes =
-            || waits::timed(Wait::Memory, || preserving_thread_state(|| place.comes(longest)));
+        let comes = || waits::timed(Wait::Memory, || place.comes(longest));
         while comes() {
             if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
                 (self.begun, self.rounds) = (None, 0);
@@ -100,7 +100,7 @@ impl Plea {
         if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
             return false;
         }
-        let neighbours = preserving_thread_state(Neighbour::all);
+        let neighbours = Neighbour::all();
         if neighbours.is_empty() {
             return false;
         }
@@ -118,8 +118,7 @@ impl Plea {
         }
         let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
-        let ask = || wanted.ask(&neighbours, begun);
-        waits::timed(Wait::Neighbours, || preserving_thread_state(ask))
+        waits::timed(Wait::Neighbours, || wanted.ask(&neighbours, begun))
     }
 }
 

@@ -18,6 +18,7 @@ use super::may_ask;
 use super::pages::Neighbour;
 use crate::clock::now_ns;
 use crate::lock::lock;
+use crate::preserved::preserving_thread_state;
 use crate::process::own_thread;
 use crate::statistics::live;
 
@@ -82,9 +83,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut own = lock(&OWN);
-        own.retain(|waiter| waiter.since_ns != self.since_ns);
-        tell(&mut own);
+        preserving_thread_state(|| {
+            let mut own = lock(&OWN);
+            own.retain(|waiter| waiter.since_ns != self.since_ns);
+            tell(&mut own);
+        });
     }
 }
 

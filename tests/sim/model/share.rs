@@ -13,7 +13,8 @@ pub struct Share {
 impl Share {
     /// None where the process has the machine for itself.
     pub fn of(device: usize) -> Option<Share> {
-        let folder = PathBuf::from(std::env::var_os("SIM_SHARED")?);
+        let folder = std::env::var_os("SIM_SHARED").filter(|folder| !folder.is_empty())?;
+        let folder = PathBuf::from(folder);
         fs::create_dir_all(&folder).ok()?;
         Some(Share { folder, device })
     }

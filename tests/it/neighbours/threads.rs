@@ -1,0 +1,20 @@
+//! Threads of the program beside a request that asks, or waits.
+
+use super::*;
+
+#[test]
+fn a_cancelled_thread_gets_its_answer() {
+    for conf in [KEEPS, "wait_for_memory_s:1"] {
+        let house = House::new();
+        // Counting what all have of the device, the simulation opens files.
+        let apart = |run: Run| run.env("SIM_SHARED", "");
+        let (mut first, mut second) =
+            (house.process_with(KEEPS, apart), house.process_with(conf, apart));
+        first.caches(900, 100);
+        assert_eq!(second.does("cancelled 1023"), OUT_OF_MEMORY);
+        first.ends();
+        second.ends();
+        std::fs::create_dir_all(&house.device).expect("target/ is writable");
+        house.ends_clean();
+    }
+}
