@@ -14,7 +14,7 @@ use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::limits;
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::neighbours::Plea;
+use crate::neighbours::{Needed, Plea};
 use crate::ordering::LEDGER;
 use crate::process::thread::{self, Thread};
 use crate::trim::release::Leaving;
@@ -52,10 +52,8 @@ pub(crate) fn miss_or_else(
     }
     let mut plea = Plea::default();
     let may_ask = call.requester == Requester::Context && bytes <= limits::most(context);
-    while result == Err(CuError::OUT_OF_MEMORY)
-        && may_ask
-        && plea.is_heard(context.device, Some(bytes))
-    {
+    let needed = Needed { device: context.device, bytes: Some(bytes), claimed_bytes: 0 };
+    while result == Err(CuError::OUT_OF_MEMORY) && may_ask && plea.is_heard(needed) {
         result = thread::with(|thread| miss(thread, context, again.again(), call));
     }
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.

@@ -10,7 +10,7 @@ use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, pool_devices};
-use crate::neighbours::Plea;
+use crate::neighbours::{Needed, Plea};
 use crate::record::{HOST, capture};
 
 /// What a call asks for.
@@ -91,10 +91,14 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
 impl Asked {
     /// Whether other processes gave memory for what the driver has answered so: then it is asked again.
     pub(crate) fn is_heard(&self, plea: &mut Plea, code: CuResult) -> bool {
-        let on_device = self.served.device != HOST && !matches!(self.kind, MemoryKind::Managed);
-        on_device
-            && code == Err(CuError::OUT_OF_MEMORY)
-            && plea.is_heard(self.served.device, Some(self.served.bytes))
+        let Served { device, bytes, part, .. } = self.served;
+        let on_device = device != HOST && !matches!(part, Some(Part::Managed | Part::Pinned));
+        let needed = Needed {
+            device,
+            bytes: Some(bytes),
+            claimed_bytes: self.claim.as_ref().map_or(0, Claim::bytes),
+        };
+        on_device && code == Err(CuError::OUT_OF_MEMORY) && plea.is_heard(needed)
     }
 
     /// The driver has served more than the arguments said. False: more than the limit allows.

@@ -11,7 +11,7 @@ use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
 use crate::functions::{Class, Function};
 use crate::hooks::{Real, beside};
 use crate::memory_hooks;
-use crate::neighbours::Plea;
+use crate::neighbours::{Needed, Plea};
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::process::{bypass, thread};
 use crate::statistics::counters::{self, Count};
@@ -169,7 +169,8 @@ fn last_word(
     let mut plea = (!matches!(function.class, Class::Record | Class::Own)).then(Plea::default);
     while let Some(plea) = plea.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
         let device = api::ctx_get_device().unwrap_or(0);
-        if may_not_repeat() || !in_guard(function, || plea.is_heard(device, None)) {
+        let needed = Needed { device, bytes: None, claimed_bytes: 0 };
+        if may_not_repeat() || !in_guard(function, || plea.is_heard(needed)) {
             break;
         }
         code = real();

@@ -50,6 +50,16 @@ const MORE_BYTES: u64 = 64 << 20;
 /// A request that waits asks so often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// What a request that would fail needs of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Needed {
+    pub device: i32,
+    /// None: it is not known how many.
+    pub bytes: Option<u64>,
+    /// What of them counts as held by the process, as far as its limit goes.
+    pub claimed_bytes: u64,
+}
+
 /// One request that would fail.
 #[derive(Default)]
 pub(crate) struct Plea {
@@ -59,16 +69,17 @@ pub(crate) struct Plea {
 }
 
 impl Plea {
-    /// Asks for memory of the device for a request of so many bytes, or waits for it; None: it is not known how many.
-    /// False: there is no more, and the request fails. Call without a lock that a thread of ours may want.
+    /// Asks for memory, or waits for it. False: there is no more, and the request fails. Call without a lock that a
+    /// thread of ours may want.
     #[cold]
-    pub(crate) fn is_heard(&mut self, device: i32, bytes: Option<u64>) -> bool {
+    pub(crate) fn is_heard(&mut self, needed: Needed) -> bool {
         // Also where files are closed: the thread may be cancelled there.
-        preserving_thread_state(|| self.is_given(device, bytes) || self.has_waited(device, bytes))
+        preserving_thread_state(|| self.is_given(needed) || self.has_waited(needed))
     }
 
     /// Whether to try again after a while.
-    fn has_waited(&mut self, device: i32, bytes: Option<u64>) -> bool {
+    fn has_waited(&mut self, needed: Needed) -> bool {
+        let Needed { device, bytes, .. } = needed;
         let longest = Duration::from_secs(config::get().wait_for_memory_s);
         let context = contexts::all().find(|context| context.device == device);
         let is_possible =
@@ -87,16 +98,17 @@ impl Plea {
                 return true;
             }
             // A request that fails takes what there is for a moment, and the driver's lock.
-            if context.zip(bytes).is_some_and(|(context, bytes)| may_fit(context, bytes)) {
+            if context.is_some_and(|context| may_fit(context, &needed)) {
                 return true;
             }
         }
         false
     }
 
-    fn is_given(&mut self, device: i32, bytes: Option<u64>) -> bool {
+    fn is_given(&mut self, needed: Needed) -> bool {
+        let Needed { device, bytes, .. } = needed;
         let begun = *self.begun.get_or_insert_with(Instant::now);
-        let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
+        let is_possible = bytes.is_none_or(|bytes| bytes <= needed.left_bytes());
         if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
             return false;
         }
@@ -122,14 +134,22 @@ impl Plea {
     }
 }
 
+impl Needed {
+    /// What the limit allows for it.
+    fn left_bytes(&self) -> u64 {
+        limits::left(self.device).saturating_add(self.claimed_bytes)
+    }
+}
+
 /// Whether there is so much, if not in one piece.
-fn may_fit(context: &Context, bytes: u64) -> bool {
+fn may_fit(context: &Context, needed: &Needed) -> bool {
+    let Some(bytes) = needed.bytes else { return false };
     let cached_bytes = {
         let allocator = lock(&context.allocator);
         let stats = allocator.stats();
         stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
     };
-    bytes <= limits::free_bytes(context).saturating_add(cached_bytes)
+    bytes <= free_bytes(context).min(needed.left_bytes()).saturating_add(cached_bytes)
 }
 
 fn gpu_of(device: i32) -> Option<GpuId> {
@@ -145,9 +165,14 @@ fn may_ask() -> bool {
 
 /// How much more the device must have for so many bytes.
 fn lack(context: &Context, bytes: u64) -> u64 {
+    let whole_bytes = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes);
+    whole_bytes.saturating_sub(free_bytes(context))
+}
+
+/// By the driver.
+fn free_bytes(context: &Context) -> u64 {
     let info = api::relaxed(|| context.enter(api::mem_get_info));
-    let free_bytes = info.map_or(0, |(free, _)| free as u64);
-    bytes.next_multiple_of(PAGE_BYTES).saturating_sub(free_bytes)
+    info.map_or(0, |(free, _)| free as u64)
 }
 
 struct Wanted {

@@ -18,3 +18,17 @@ fn a_cancelled_thread_gets_its_answer() {
         house.ends_clean();
     }
 }
+
+#[test]
+fn a_limit_counts_a_request_once() {
+    for kind in ["alloc", "async", "pitch", "create", "array", "pool"] {
+        let house = House::new();
+        let mut first = house.process(KEEPS);
+        let mut second = house.process(&format!("{KEEPS},gpu_memory_limit_mb:900"));
+        first.caches(900, 20);
+        assert_eq!((kind, second.does(&format!("{kind} 600"))), (kind, 0));
+        first.ends();
+        second.ends();
+        house.ends_clean();
+    }
+}
