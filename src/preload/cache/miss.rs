@@ -52,7 +52,13 @@ pub(crate) fn miss_or_else(
     }
     let mut plea = Plea::default();
     let may_ask = call.requester == Requester::Context && bytes <= limits::most(context);
-    let needed = Needed { device: context.device, bytes: Some(bytes), claimed_bytes: 0 };
+    let needed = Needed {
+        device: context.device,
+        bytes: Some(bytes),
+        claimed_bytes: 0,
+        // The lock of a capture is held, and threads that free its memory want it.
+        may_wait: again.private().is_none(),
+    };
     while result == Err(CuError::OUT_OF_MEMORY) && may_ask && plea.is_heard(needed) {
         result = thread::with(|thread| miss(thread, context, again.again(), call));
     }

@@ -58,6 +58,8 @@ pub(crate) struct Needed {
     pub bytes: Option<u64>,
     /// What of them counts as held by the process, as far as its limit goes.
     pub claimed_bytes: u64,
+    /// False: the caller holds a lock that other threads of the program want, of which one may be about to free memory.
+    pub may_wait: bool,
 }
 
 /// One request that would fail.
@@ -84,7 +86,8 @@ impl Plea {
         let context = contexts::all().find(|context| context.device == device);
         let is_possible =
             bytes.is_none_or(|bytes| context.is_none_or(|context| bytes <= limits::most(context)));
-        if longest.is_zero() || !is_possible || !bypass::is_caching() || !identity::is_ours() {
+        let may_wait = needed.may_wait && is_possible && !longest.is_zero();
+        if !may_wait || !bypass::is_caching() || !identity::is_ours() {
             return false;
         }
         let place = self.place.get_or_insert_with(|| {

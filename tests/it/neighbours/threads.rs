@@ -2,6 +2,8 @@
 
 use super::*;
 
+const WAITS: &str = "idle_release_s:3600,wait_for_memory_s:60";
+
 #[test]
 fn a_cancelled_thread_gets_its_answer() {
     for conf in [KEEPS, "wait_for_memory_s:1"] {
@@ -31,4 +33,18 @@ fn a_limit_counts_a_request_once() {
         second.ends();
         house.ends_clean();
     }
+}
+
+/// It would hold what another thread's free wants.
+#[test]
+fn a_request_in_a_capture_does_not_wait() {
+    let house = House::new();
+    let mut process = house.process(WAITS);
+    assert_eq!(process.does("begin"), 0);
+    let block = process.takes("alloc 500");
+    assert_eq!(process.does(&format!("soon {block}")), 0);
+    assert_eq!(process.does("alloc 700"), OUT_OF_MEMORY);
+    assert_eq!(process.does("end"), 0);
+    process.ends();
+    house.ends_clean();
 }
