@@ -72,7 +72,7 @@ impl House {
         for report in std::fs::read_dir(&self.reports).expect("it was made") {
             let text = std::fs::read_to_string(report.expect("an entry").path()).expect("a report");
             let problem = text.lines().find(|line| {
-                line.starts_with("problem") || line.starts_with("races ") && *line != "races 0"
+                line.starts_with("sim: ") || line.starts_with("races ") && *line != "races 0"
             });
             assert_eq!(problem, None, "{text}");
         }

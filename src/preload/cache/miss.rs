@@ -56,11 +56,15 @@ pub(crate) fn miss_or_else(
         device: context.device,
         bytes: Some(bytes),
         claimed_bytes: 0,
+        context: Some(context),
         // The lock of a capture is held, and threads that free its memory want it.
         may_wait: again.private().is_none(),
     };
     while result == Err(CuError::OUT_OF_MEMORY) && may_ask && plea.is_heard(needed) {
-        result = thread::with(|thread| miss(thread, context, again.again(), call));
+        result = match context.is_dead() {
+            true => Err(CuError::CONTEXT_IS_DESTROYED),
+            false => thread::with(|thread| miss(thread, context, again.again(), call)),
+        };
     }
     // A stream-ordered request that fails here goes to the driver, which may have memory for it.
     if result == Err(CuError::OUT_OF_MEMORY) && call.requester == Requester::Context {

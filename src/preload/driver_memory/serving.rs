@@ -97,6 +97,7 @@ impl Asked {
             device,
             bytes: Some(bytes),
             claimed_bytes: self.claim.as_ref().map_or(0, Claim::bytes),
+            context: lookup::current().ok(),
             may_wait: true,
         };
         on_device && code == Err(CuError::OUT_OF_MEMORY) && plea.is_heard(needed)

@@ -169,7 +169,13 @@ fn last_word(
     let mut plea = (!matches!(function.class, Class::Record | Class::Own)).then(Plea::default);
     while let Some(plea) = plea.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
         let device = api::ctx_get_device().unwrap_or(0);
-        let needed = Needed { device, bytes: None, claimed_bytes: 0, may_wait: true };
+        let needed = Needed {
+            device,
+            bytes: None,
+            claimed_bytes: 0,
+            context: lookup::current().ok(),
+            may_wait: true,
+        };
         if may_not_repeat() || !in_guard(function, || plea.is_heard(needed)) {
             break;
         }

@@ -58,6 +58,8 @@ pub(crate) struct Needed {
     pub bytes: Option<u64>,
     /// What of them counts as held by the process, as far as its limit goes.
     pub claimed_bytes: u64,
+    /// The context in which it is made, if that is one of ours: the request ends with it.
+    pub context: Option<&'static Context>,
     /// False: the caller holds a lock that other threads of the program want, of which one may be about to free memory.
     pub may_wait: bool,
 }
@@ -96,12 +98,15 @@ impl Plea {
         });
         let comes = || waits::timed(Wait::Memory, || place.comes(longest));
         while comes() {
+            if needed.context.is_some_and(Context::is_dead) {
+                return true; // the driver's error is another one
+            }
             if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
                 (self.begun, self.rounds) = (None, 0);
                 return true;
             }
             // A request that fails takes what there is for a moment, and the driver's lock.
-            if context.is_some_and(|context| may_fit(context, &needed)) {
+            if may_fit(&needed) {
                 return true;
             }
         }
@@ -120,14 +125,13 @@ impl Plea {
             return false;
         }
         let Some(gpu) = gpu_of(device) else { return false };
-        let context = contexts::all().find(|context| context.device == device);
         let more_bytes = match self.rounds {
             0 if bytes.is_some() => 0,
             rounds => MORE_BYTES << rounds,
         };
         self.rounds += 1;
         // Without a context of ours it is not known what is free, and all of it may be missing.
-        let lacks_bytes = bytes.map(|it| context.map_or(it, |context| lack(context, it)));
+        let lacks_bytes = bytes.map(|bytes| lack(device, bytes));
         if lacks_bytes == Some(0) && more_bytes == 0 {
             return true; // it has come meanwhile
         }
@@ -145,14 +149,25 @@ impl Needed {
 }
 
 /// Whether there is so much, if not in one piece.
-fn may_fit(context: &Context, needed: &Needed) -> bool {
+fn may_fit(needed: &Needed) -> bool {
     let Some(bytes) = needed.bytes else { return false };
-    let cached_bytes = {
-        let allocator = lock(&context.allocator);
-        let stats = allocator.stats();
-        stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
-    };
-    bytes <= free_bytes(context).min(needed.left_bytes()).saturating_add(cached_bytes)
+    let found = on_device(needed.device, |context| {
+        let cached_bytes = {
+            let allocator = lock(&context.allocator);
+            let stats = allocator.stats();
+            stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
+        };
+        free_bytes(context).min(needed.left_bytes()).saturating_add(cached_bytes)
+    });
+    found.is_some_and(|found_bytes| bytes <= found_bytes)
+}
+
+/// Of a context on the device that does not end meanwhile. None: there is none.
+fn on_device<T>(device: i32, find: impl Fn(&'static Context) -> T) -> Option<T> {
+    contexts::all().filter(|context| context.device == device).find_map(|context| {
+        let _open = context.keep_open()?;
+        Some(find(context))
+    })
 }
 
 fn gpu_of(device: i32) -> Option<GpuId> {
@@ -167,13 +182,13 @@ fn may_ask() -> bool {
 }
 
 /// How much more the device must have for so many bytes.
-fn lack(context: &Context, bytes: u64) -> u64 {
-    let whole_bytes = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes);
-    whole_bytes.saturating_sub(free_bytes(context))
+fn lack(device: i32, bytes: u64) -> u64 {
+    let free_bytes = on_device(device, free_bytes).unwrap_or(0);
+    bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes).saturating_sub(free_bytes)
 }
 
 /// By the driver.
-fn free_bytes(context: &Context) -> u64 {
+fn free_bytes(context: &'static Context) -> u64 {
     let info = api::relaxed(|| context.enter(api::mem_get_info));
     info.map_or(0, |(free, _)| free as u64)
 }

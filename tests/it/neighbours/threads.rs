@@ -3,6 +3,7 @@
 use super::*;
 
 const WAITS: &str = "idle_release_s:3600,wait_for_memory_s:60";
+const CONTEXT_IS_DESTROYED: i32 = 709;
 
 #[test]
 fn a_cancelled_thread_gets_its_answer() {
@@ -46,5 +47,35 @@ fn a_request_in_a_capture_does_not_wait() {
     assert_eq!(process.does("alloc 700"), OUT_OF_MEMORY);
     assert_eq!(process.does("end"), 0);
     process.ends();
+    house.ends_clean();
+}
+
+/// Of another thread, beside the one in which memory is asked for.
+#[test]
+fn contexts_come_and_go() {
+    for conf in [KEEPS, "idle_release_s:3600,wait_for_memory_s:1"] {
+        let house = House::new();
+        let (mut first, mut second) = (house.process(conf), house.process(KEEPS));
+        second.takes("alloc 800");
+        assert_eq!(first.does("churn"), 0);
+        for _ in 0..3 {
+            assert_eq!(first.does("alloc 600"), OUT_OF_MEMORY);
+        }
+        assert_eq!(first.does("over"), 0);
+        first.ends();
+        second.ends();
+        house.ends_clean();
+    }
+}
+
+#[test]
+fn a_wait_ends_with_its_context() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(WAITS), house.process(KEEPS));
+    second.takes("alloc 800");
+    assert_eq!(first.does("reset"), 0);
+    assert_eq!(first.does("alloc 600"), CONTEXT_IS_DESTROYED);
+    first.ends();
+    second.ends();
     house.ends_clean();
 }
