@@ -53,7 +53,7 @@ pub(crate) fn submit_to(
     submissions::counted(host_visible, || match real() {
         Ok(()) => Ok(()),
         // A copy, so that the arguments of a call that succeeds need no place in memory.
-        Err(error) => failed(function, captured, error, &mut move || real()),
+        Err(error) => failed(function, captured, None, error, &mut move || real()),
     })
 }
 
@@ -102,6 +102,14 @@ pub(crate) fn retried(function: &'static Function, real: impl Real) -> CuResult 
     retried_mut(function, &mut || real())
 }
 
+/// As `retried`, for a call whose memory is of this device, whichever is current.
+pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Real) -> CuResult {
+    match real() {
+        Ok(()) => Ok(()),
+        Err(error) => failed(function, Captured::No, Some(device), error, &mut || real()),
+    }
+}
+
 /// Whether a failed call may have become part of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Captured {
@@ -119,15 +127,16 @@ pub(crate) fn retried_mut(
 ) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
-        Err(error) => failed(function, Captured::No, error, real),
+        Err(error) => failed(function, Captured::No, None, error, real),
     }
 }
 
-/// The result of a call that has failed once.
+/// The result of a call that has failed once. `device`: of its memory, if not the current one.
 #[cold]
 fn failed(
     function: &'static Function,
     captured: Captured,
+    device: Option<i32>,
     error: CuError,
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
@@ -135,7 +144,7 @@ fn failed(
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
-        return last_word(function, captured, real);
+        return last_word(function, captured, device, real);
     }
     code
 }
@@ -145,8 +154,10 @@ fn failed(
 fn last_word(
     function: &'static Function,
     captured: Captured,
+    device: Option<i32>,
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
+    let device = device.or_else(|| api::ctx_get_device().ok());
     let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), departures::arrivals());
     let may_not_repeat = || {
         let captures = || captures::any() && !thread::with(captures::is_beside);
@@ -156,7 +167,7 @@ fn last_word(
         if may_not_repeat() {
             break;
         }
-        if !in_guard(function, || make_room(&mut seen)) && tries > 0 {
+        if !in_guard(function, || make_room(device, &mut seen)) && tries > 0 {
             break;
         }
         counters::count(Count::Retries);
@@ -168,15 +179,14 @@ fn last_word(
     // Those of other classes say how much they ask for (`driver_memory/serving`), and the cache does.
     let mut plea = (!matches!(function.class, Class::Record | Class::Own)).then(Plea::default);
     while let Some(plea) = plea.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
-        let device = api::ctx_get_device().unwrap_or(0);
-        let needed = Needed {
-            device,
+        let needed = || Needed {
+            device: device.unwrap_or(0),
             bytes: None,
             claimed_bytes: 0,
             context: lookup::current().ok(),
             may_wait: true,
         };
-        if may_not_repeat() || !in_guard(function, || plea.is_heard(needed)) {
+        if may_not_repeat() || !in_guard(function, || plea.is_heard(needed())) {
             break;
         }
         code = real();
@@ -211,11 +221,10 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
     error
 }
 
-/// Gives back what is free in every context of the current device, and waits for memory that other
-/// threads are giving back. `seen`: the arrivals before the driver was asked. False: there were no more.
+/// Gives back what is free in every context of the device, and waits for memory that other threads are giving back.
+/// None: of every device. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
-pub(crate) fn make_room(seen: &mut u64) -> bool {
-    let device = api::ctx_get_device().ok();
+pub(crate) fn make_room(device: Option<i32>, seen: &mut u64) -> bool {
     let code = api::relaxed(|| release::everything_free(device));
     let arrivals = device.map_or_else(departures::arrivals, departures::awaited);
     let more = core::mem::replace(seen, arrivals) != arrivals;

@@ -36,13 +36,14 @@ pub(crate) fn init(function: &'static Function, real: impl Real) -> CuResult {
     code
 }
 
-/// `cuCtxCreate*(CUcontext *handle, ..)`.
+/// `cuCtxCreate*(CUcontext *handle, .., CUdevice device)`.
 pub(crate) fn create(
     function: &'static Function,
     handle: *mut ContextHandle,
+    device: i32,
     real: impl Real,
 ) -> CuResult {
-    made(function, handle, None, real)
+    made(function, handle, device, false, real)
 }
 
 /// `cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device)`.
@@ -52,16 +53,18 @@ pub(crate) fn retain(
     device: i32,
     real: impl Real,
 ) -> CuResult {
-    made(function, handle, Some(device), real)
+    made(function, handle, device, true, real)
 }
 
 fn made(
     function: &'static Function,
     handle: *mut ContextHandle,
-    primary_of: Option<i32>,
+    device: i32,
+    is_primary: bool,
     real: impl Real,
 ) -> CuResult {
-    let code = common::retried(function, real);
+    let code = common::retried_on(function, device, real);
+    let primary_of = is_primary.then_some(device);
     if code.is_ok() && bypass::is_caching() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };

@@ -166,7 +166,7 @@ fn with_graph_memory(
     }
     let make_room = || {
         if graph_memory::lacks_room(executable) {
-            common::make_room(&mut departures::arrivals());
+            common::make_room(api::ctx_get_device().ok(), &mut departures::arrivals());
         }
     };
     beside(function, make_room);

@@ -79,3 +79,19 @@ fn a_wait_ends_with_its_context() {
     second.ends();
     house.ends_clean();
 }
+
+/// Not for that of the current context.
+#[test]
+fn the_device_of_a_context_is_asked_for() {
+    let house = House::new();
+    let two = |run: Run| run.env("SIM_DEVICES", "2");
+    let (mut first, mut second) = (house.process_with(KEEPS, two), house.process_with(KEEPS, two));
+    assert_eq!(first.does("use 1"), 0);
+    let all = (0..).take_while(|_| first.does("alloc 2") == 0).count();
+    first.blocks_count = all;
+    (0..all).for_each(|block| first.frees(block));
+    assert_eq!(second.does("primary 1"), 0);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
