@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cachealloc_statistics::orders::{GpuId, Order};
-use cachealloc_statistics::page::{GIFTS_OFFSET, HEAD_BYTES, NAME_BEGIN, Offer, Owner, Waiter};
+use cachealloc_statistics::page::{
+    GIFTS_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Offer, Owner, Waiter,
+};
 use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 
 use crate::clock::Instant;
@@ -21,8 +23,9 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_millis(50);
 /// Files that are looked at.
 const OTHERS_MAX: usize = 1000;
 
+/// Its file is open only while it is used: there may be many, and the program needs descriptors of its own.
 pub(super) struct Neighbour {
-    file: File,
+    path: PathBuf,
     head: Mapped,
 }
 
@@ -31,10 +34,9 @@ struct Mapped(*mut u8);
 
 /// What was ordered to be given.
 pub(super) struct Given<'a> {
-    head: &'a Mapped,
+    neighbour: &'a Neighbour,
     /// Gifts before.
     gifts: u32,
-    file: &'a File,
 }
 
 impl Neighbour {
@@ -46,13 +48,11 @@ impl Neighbour {
         let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
         let entries = folder.flatten();
         let of_user = entries.filter(|it| it.file_name().as_bytes().starts_with(begin.as_bytes()));
-        of_user.take(OTHERS_MAX).filter_map(|entry| Neighbour::at(&entry.path(), &own)).collect()
+        of_user.take(OTHERS_MAX).filter_map(|entry| Neighbour::at(entry.path(), &own)).collect()
     }
 
-    fn at(path: &Path, own: &Owner) -> Option<Neighbour> {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true);
-        let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    fn at(path: PathBuf, own: &Owner) -> Option<Neighbour> {
+        let file = open(&path)?;
         let owner = sender::head(&file).ok()??.owner;
         let is_own = owner.process_id == std::process::id() && owner.namespace == own.namespace;
         // `/proc` may belong to another namespace, with other numbers.
@@ -61,19 +61,23 @@ impl Neighbour {
             return None;
         }
         let head = Mapped(live::map(&file).ok()?);
-        Some(Neighbour { file, head })
+        Some(Neighbour { path, head })
+    }
+
+    fn head(&self) -> Option<Head> {
+        sender::head(&open(&self.path)?).ok()?
     }
 
     /// The first of its requests that wait for memory of this GPU, if any does.
     pub(super) fn waiter(&self, gpu: GpuId) -> Option<Waiter> {
-        let waiter = sender::head(&self.file).ok()??.waiter;
+        let waiter = self.head()?.waiter;
         (waiter.gpu == gpu && waiter.looked_ns != 0).then_some(waiter)
     }
 
     /// What it could give. None: it does not say.
     pub(super) fn offers(&self, gpu: GpuId, left: &dyn Fn() -> Duration) -> Option<Offer> {
         let receiver = Patient { begun: Instant::now(), left };
-        match sender::send(&self.file, &self.head, &receiver, &Order::Offer { gpu }).ok()? {
+        match sender::send(&open(&self.path)?, &self.head, &receiver, &Order::Offer { gpu }).ok()? {
             (Sent::Done, Some(head)) => Some(head.offered),
             _ => None,
         }
@@ -87,21 +91,31 @@ impl Neighbour {
         left: &dyn Fn() -> Duration,
     ) -> Option<Given<'_>> {
         let receiver = Patient { begun: Instant::now(), left };
-        let gifts = sender::head(&self.file).ok()??.gifts;
+        let gifts = self.head()?.gifts;
         let order = Order::Give { gpu, mebibytes };
-        match sender::send(&self.file, &self.head, &receiver, &order).ok()? {
-            (Sent::Done, _) => Some(Given { head: &self.head, gifts, file: &self.file }),
+        match sender::send(&open(&self.path)?, &self.head, &receiver, &order).ok()? {
+            (Sent::Done, _) => Some(Given { neighbour: self, gifts }),
             _ => None,
         }
     }
 }
 
+/// Only a file of the user's own: others may have put one of this name there.
+fn open(path: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true);
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    // SAFETY: asks the kernel for a number.
+    let user = unsafe { libc::geteuid() };
+    file.metadata().is_ok_and(|it| it.uid() == user).then_some(file)
+}
+
 impl Given<'_> {
     /// Waits until the process has given what it could.
     pub(super) fn wait(&self, left: &dyn Fn() -> Duration) {
-        let made = || sender::head(self.file).ok().flatten().map_or(0, |head| head.gifts);
-        while made() == self.gifts && !left().is_zero() {
-            self.head.sleep(GIFTS_OFFSET, self.gifts, left());
+        let is_made = || self.neighbour.head().is_none_or(|head| head.gifts != self.gifts);
+        while !is_made() && !left().is_zero() {
+            self.neighbour.head.sleep(GIFTS_OFFSET, self.gifts, left());
         }
     }
 }

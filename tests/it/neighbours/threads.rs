@@ -95,3 +95,20 @@ fn the_device_of_a_context_is_asked_for() {
     second.ends();
     house.ends_clean();
 }
+
+/// The program needs its descriptors itself.
+#[test]
+fn few_files_are_open_at_once() {
+    let house = House::new();
+    let mut asker = house.process(KEEPS);
+    let others = [0; 8].map(|_| {
+        let mut other = house.process(KEEPS);
+        other.caches(100, 10);
+        other
+    });
+    assert_eq!(asker.does("files 4"), 0);
+    asker.takes("alloc 900");
+    others.into_iter().for_each(Process::ends);
+    asker.ends();
+    house.ends_clean();
+}
