@@ -75,8 +75,9 @@ impl Place {
         }
         let now = now_ns();
         let waiters = Neighbour::all().into_iter().filter_map(|other| other.waiter(self.gpu));
-        let mut looking = waiters
-            .filter(|waiter| now.saturating_sub(waiter.looked_ns) < GONE_AFTER.as_nanos() as u64);
+        // Its clock may be another one, of a namespace with times of its own.
+        let mut looking =
+            waiters.filter(|waiter| now.abs_diff(waiter.looked_ns) < GONE_AFTER.as_nanos() as u64);
         looking.any(|waiter| waiter.since_ns < self.since_ns)
     }
 }

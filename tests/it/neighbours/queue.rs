@@ -1,11 +1,21 @@
 //! `wait_for_memory_s`: a request waits for memory instead of failing.
 
+use std::fs::File;
+use std::os::unix::fs::{FileExt, chown};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use cachealloc_tests::skipped;
+
 use super::*;
 
 const WAITS: &str = "idle_release_s:3600,wait_for_memory_s:60";
 const CACHES_NOTHING: &str = "live:false,fraction_of_gpu_memory_to_use:0";
 /// Several looks of a request that waits.
 const A_WHILE: Duration = Duration::from_millis(300);
+/// Less than a request waits.
+const LONG: Duration = Duration::from_secs(30);
 
 impl Process {
     /// Whether it has answered within a while.
@@ -144,4 +154,90 @@ fn two_that_wait_for_each_other_both_end() {
     second.takes("alloc 500");
     second.ends();
     house.ends_clean();
+}
+
+/// A file as that of a process of which a request waits, by the number of the process. It says `looked_ns`, again and
+/// again, until this is dropped.
+struct Planted {
+    path: PathBuf,
+    is_over: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Planted {
+    fn like(process: &Process, looked_ns: impl Fn() -> u64 + Send + 'static) -> Planted {
+        let folder = std::fs::read_dir("/dev/shm").expect("the folder of such files");
+        let end = format!("-{}", process.child.id());
+        let mut files = folder.map(|entry| entry.expect("an entry").path());
+        let file = files.find(|path| path.to_string_lossy().ends_with(&end)).expect("its file");
+        let mut head = std::fs::read(file).expect("a file of the user's");
+        // Of another namespace, so that nobody can say that the process is gone; it came before all others.
+        head[24..32].copy_from_slice(&1_u64.to_ne_bytes());
+        head[144..152].copy_from_slice(&1_u64.to_ne_bytes());
+        // SAFETY: asks the kernel for a number.
+        let user = unsafe { libc::geteuid() };
+        let path = PathBuf::from(format!("/dev/shm/cachealloc-{user}-1{end}"));
+        std::fs::write(&path, &head).expect("the folder is writable");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, target) = (is_over.clone(), path.clone());
+        let writer = std::thread::spawn(move || {
+            let file = File::options().write(true).open(target).expect("it was made");
+            while !over.load(Ordering::Relaxed) {
+                file.write_all_at(&looked_ns().to_ne_bytes(), 152).expect("it is writable");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Planted { path, is_over, writer: Some(writer) }
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.writer.take().map(JoinHandle::join);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether a request is served although such a file is there.
+fn is_served_beside(looked_ns: fn() -> u64, by_another_user: bool, longest: Duration) -> bool {
+    let house = House::new();
+    let (mut holder, mut waiter) = (house.process(CACHES_NOTHING), house.process(WAITS));
+    let block = holder.takes("alloc 800");
+    waiter.tell("alloc 600");
+    assert!(!waiter.has_answered());
+    let planted = Planted::like(&waiter, looked_ns);
+    if by_another_user {
+        chown(&planted.path, Some(1), None).expect("the tests run as root");
+    }
+    holder.frees(block);
+    let is_served = waiter.has_answered_within(longest);
+    drop(planted);
+    assert_eq!(waiter.answer(), 0);
+    waiter.ends();
+    holder.ends();
+    house.ends_clean();
+    is_served
+}
+
+#[test]
+fn who_looks_by_another_clock_holds_nobody_up() {
+    assert!(is_served_beside(|| u64::MAX, false, LONG));
+}
+
+#[test]
+fn another_users_file_holds_nobody_up() {
+    // SAFETY: asks the kernel for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return skipped("only root can give a file to another user");
+    }
+    assert!(is_served_beside(now_ns, true, LONG));
+    assert!(!is_served_beside(now_ns, false, A_WHILE), "it would, as one of the user's own");
 }
