@@ -15,10 +15,12 @@ use crate::lock::lock;
 use crate::process::own_thread::{self, Body};
 use crate::process::silence::{self, Silence};
 use crate::record::lasting;
-use crate::statistics::live::{self, Live};
+use crate::statistics::live::{self, Look};
 use crate::{heap, process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// At the file for other processes, where it could not be opened.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What the thread does after every request.
 static SERVE: OnceLock<fn()> = OnceLock::new();
@@ -159,12 +161,17 @@ fn work() {
             lasting::end();
             LEAVES.note_served(number);
         }
-        let look = live::get().filter(|_| !live::has_ended()).and_then(Live::look);
+        let look = live::get().filter(|_| !live::has_ended()).map(|live| live.look());
+        let (look, look_again) = match look {
+            Some(Look::Open(look)) => (Some(look), None),
+            Some(Look::Later) => (None, Some(LOOK_AGAIN)),
+            Some(Look::Gone) | None => (None, None),
+        };
         serve();
         do_jobs();
         if let (Some(live), Some(look)) = (live::get(), &look) {
             if is_idle() {
-                live.obey(look);
+                let _ = catch_unwind(AssertUnwindSafe(|| live.obey(look)));
             }
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
         }
@@ -173,7 +180,7 @@ fn work() {
             heap::shrink();
         }
         // `ring` rings both bells; where there is a file, other processes can ring the one in it.
-        let no_longer = lasting::next();
+        let no_longer = lasting::next().into_iter().chain(look_again).min();
         if !look.is_some_and(|look| live::wait_for_the_bell(&look, no_longer)) {
             own_thread::wait(&BELL, heard, no_longer);
         }

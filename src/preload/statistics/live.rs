@@ -72,6 +72,15 @@ pub(crate) struct OpenRequests {
     ordered: Option<u32>,
 }
 
+/// What the writer finds in the file.
+pub(crate) enum Look {
+    Open(OpenRequests),
+    /// The process has no descriptor for it now.
+    Later,
+    /// The file is not as expected and is given up.
+    Gone,
+}
+
 /// What other processes may request.
 pub(crate) struct Service {
     /// Returns the statistics as JSON, with call sites or without.
@@ -90,17 +99,21 @@ pub(crate) fn serve(service: Service) {
 }
 
 impl Live {
-    /// Reads the open requests. None: the file is not as expected and is given up.
-    pub(crate) fn look(&self) -> Option<OpenRequests> {
-        let head = self.open().and_then(|file| read_head(&file)).ok().flatten();
-        let head = head.filter(|head| head.owner == self.owner);
-        if head.is_none() {
+    /// Reads the open requests.
+    pub(crate) fn look(&self) -> Look {
+        const NO_DESCRIPTOR: [Option<i32>; 2] = [Some(libc::EMFILE), Some(libc::ENFILE)];
+        let head = match self.open().and_then(|file| read_head(&file)) {
+            Err(error) if NO_DESCRIPTOR.contains(&error.raw_os_error()) => return Look::Later,
+            head => head.ok().flatten().filter(|head| head.owner == self.owner),
+        };
+        let Some(head) = head else {
             PAGE.store(null_mut(), Ordering::SeqCst);
-        }
-        let head = head?;
+            return Look::Gone;
+        };
         let asked = (head.requests != head.answered).then_some(head.requests);
         let ordered = (head.orders != head.done).then_some(head.orders);
-        Some(OpenRequests { bell: head.bell, asked, site_requests: head.site_requests, ordered })
+        let Head { bell, site_requests, .. } = head;
+        Look::Open(OpenRequests { bell, asked, site_requests, ordered })
     }
 
     /// Carries out the open order, if any.

@@ -112,3 +112,22 @@ fn few_files_are_open_at_once() {
     asker.ends();
     house.ends_clean();
 }
+
+/// Where it has no descriptor for a while.
+#[test]
+fn who_could_not_look_looks_again() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    first.caches(900, 100);
+    assert_eq!(first.does("files 0"), 0);
+    assert_eq!(second.does("alloc 600"), OUT_OF_MEMORY);
+    assert_eq!(first.does("files 100"), 0);
+    let has_it = |_: &i32| {
+        a_while();
+        second.does("alloc 600") == 0
+    };
+    assert!((0..100).find(has_it).is_some());
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
