@@ -198,6 +198,11 @@ fn work() {
         let measures = measures();
         if is_stopped() || !bypass::is_caching() {
             own_thread::wait(&BELL, rung, None);
+        } else if gifts::are_wanted() {
+            in_the_driver(|| {
+                gifts::give_next();
+                true
+            });
         } else if measures.asked_count != measures.done_count {
             // A capture is left alone, as by a pass.
             if in_the_driver(|| !captures::any() && measured::ask()) {
@@ -205,11 +210,6 @@ fn work() {
             } else {
                 own_thread::wait(&BELL, rung, Some(MEASURE_AGAIN));
             }
-        } else if gifts::are_wanted() {
-            in_the_driver(|| {
-                gifts::give_next();
-                true
-            });
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! Threads of the program beside a request that asks, or waits.
 
 use super::*;
+use crate::command::cachealloc;
 
 const WAITS: &str = "idle_release_s:3600,wait_for_memory_s:60";
 const CONTEXT_IS_DESTROYED: i32 = 709;
@@ -127,6 +128,24 @@ fn who_could_not_look_looks_again() {
         second.does("alloc 600") == 0
     };
     assert!((0..100).find(has_it).is_some());
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
+/// What a capture keeps from being asked of the driver keeps no memory back.
+#[test]
+fn what_is_measured_later_does_not_hold_up_what_is_given() {
+    let house = House::new();
+    let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
+    first.caches(900, 100);
+    assert_eq!(first.does("begin"), 0);
+    let account = cachealloc(&format!("explain {}", first.child.id()));
+    let mut account = account.plain_command().stdout(Stdio::null()).spawn().expect("it starts");
+    a_while();
+    second.takes("alloc 600");
+    assert_eq!(first.does("end"), 0);
+    assert!(account.wait().expect("it ends").success());
     first.ends();
     second.ends();
     house.ends_clean();
