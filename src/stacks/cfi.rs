@@ -1,12 +1,42 @@
-//! The rule of one code address, from the unwind tables of its module.
+//! The rule of one code address, and the function it is of, from the unwind tables of its module.
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, NativeEndian, Pointer, UnwindSection};
+use core::ops::Range;
 
-use crate::loader;
+use gimli::UnwindSection;
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, FrameDescriptionEntry, NativeEndian, Pointer};
+
+use crate::fork::Visit;
 use crate::processor::describe;
 use crate::processor::rule::Rule;
 use crate::processor::{SIGNAL_RETURN, VENDOR};
-use crate::row::{Frames, Malformed, Row};
+use crate::row::{Bytes, Frames, Malformed, Row};
+use crate::{loader, modules};
+
+/// The code around this address that its module's unwind tables describe as one: a function, or a part of one
+/// that the compiler put elsewhere. Empty if there is none.
+pub fn function_range(address: u64) -> Range<u64> {
+    let found = in_module(address, |base, headers, _| {
+        // SAFETY: loaded as long as this runs.
+        let entry = unsafe { entry_at(base, headers, address) }.ok()??;
+        Some(entry.frame.initial_address()..entry.frame.end_address())
+    });
+    found.unwrap_or(0..0)
+}
+
+/// Runs `body` with base and headers of the module that holds this address, and the epoch. It stays loaded
+/// meanwhile.
+pub(crate) fn in_module<R>(
+    address: u64,
+    body: impl FnOnce(u64, &[libc::Elf64_Phdr], u32) -> Option<R>,
+) -> Option<R> {
+    let visit = Visit::begin()?;
+    let found = modules::while_current(&visit, |epoch| {
+        let module = modules::loaded_at(address)?;
+        // SAFETY: it is loaded, and the loader's list lock is held.
+        body(module.base(), unsafe { module.headers() }, epoch)
+    });
+    found.flatten()
+}
 
 /// `address` lies in the calling instruction, so the return address is the byte after it.
 ///
@@ -19,23 +49,51 @@ pub(crate) unsafe fn rule_at(base: u64, headers: &[libc::Elf64_Phdr], address: u
     if code.is_some_and(|code| code.starts_with(&SIGNAL_RETURN)) {
         return Rule::Signal;
     }
-    let Some(header) = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME) else {
-        return Rule::Unsupported;
-    };
-    let table = loader::segment(base, header).start;
     // SAFETY: loaded, by the caller's word.
-    unsafe { look_up(base, headers, table, address) }.unwrap_or(Rule::Unsupported)
+    let entry = unsafe { entry_at(base, headers, address) };
+    let rule = entry.and_then(|entry| match entry {
+        Some(entry) => entry.rule(address),
+        // libgcc, too, ends a stack at code that no table describes.
+        None => Ok(Rule::Outermost),
+    });
+    rule.unwrap_or(Rule::Unsupported)
 }
 
+/// What a module's tables say of one function, or of a part of one.
+struct Entry<'visit> {
+    section: EhFrame<Bytes<'visit>>,
+    bases: BaseAddresses,
+    frame: FrameDescriptionEntry<Bytes<'visit>>,
+}
+
+impl Entry<'_> {
+    fn rule(&self, address: u64) -> Result<Rule, Malformed> {
+        let Entry { section, bases, frame } = self;
+        let frames = Frames {
+            section,
+            start: frame.initial_address(),
+            code_factor: frame.cie().code_alignment_factor(),
+            data_factor: frame.cie().data_alignment_factor(),
+        };
+        let mut row = Row::START;
+        row.run(frame.cie().instructions(section, bases), &frames, address)?;
+        row.run(frame.instructions(section, bases), &frames, address)?;
+        Ok(describe::rule(&row))
+    }
+}
+
+/// None: no table describes this address.
+///
 /// # Safety
 ///
-/// - As for [`rule_at`].
-unsafe fn look_up(
+/// - As for [`rule_at`], as long as the result is used.
+unsafe fn entry_at<'visit>(
     base: u64,
     headers: &[libc::Elf64_Phdr],
-    table: u64,
     address: u64,
-) -> Result<Rule, Malformed> {
+) -> Result<Option<Entry<'visit>>, Malformed> {
+    let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
+    let table = loader::segment(base, header.ok_or(Malformed)?).start;
     // SAFETY: loaded, by the caller's word.
     let bytes = unsafe { loader::readable(base, headers, table) }.ok_or(Malformed)?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(table);
@@ -46,26 +104,15 @@ unsafe fn look_up(
     let mut section = EhFrame::new(bytes, NativeEndian);
     section.set_vendor(VENDOR);
     let bases = bases.set_eh_frame(frames);
-    let entry = parsed.table().ok_or(Malformed)?.fde_for_address(
+    let frame = parsed.table().ok_or(Malformed)?.fde_for_address(
         &section,
         &bases,
         address,
         EhFrame::cie_from_offset,
     );
-    let entry = match entry {
-        Ok(entry) => entry,
-        // libgcc, too, ends a stack at code that no table describes.
-        Err(gimli::Error::NoUnwindInfoForAddress) => return Ok(Rule::Outermost),
-        Err(_) => return Err(Malformed),
-    };
-    let frames = Frames {
-        section: &section,
-        start: entry.initial_address(),
-        code_factor: entry.cie().code_alignment_factor(),
-        data_factor: entry.cie().data_alignment_factor(),
-    };
-    let mut row = Row::START;
-    row.run(entry.cie().instructions(&section, &bases), &frames, address)?;
-    row.run(entry.instructions(&section, &bases), &frames, address)?;
-    Ok(describe::rule(&row))
+    match frame {
+        Ok(frame) => Ok(Some(Entry { section, bases, frame })),
+        Err(gimli::Error::NoUnwindInfoForAddress) => Ok(None),
+        Err(_) => Err(Malformed),
+    }
 }

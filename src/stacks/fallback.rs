@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::place::Shown;
 use crate::{Captured, modules};
 
 /// Captures that came here.
@@ -11,7 +12,11 @@ pub(crate) static COUNT: AtomicU64 = AtomicU64::new(0);
 /// The addresses from the caller's frame on; `None` where libgcc does not come across it.
 /// `caller` is the return address of the capturing function.
 #[cold]
-pub(crate) fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> Option<Captured> {
+pub(crate) fn capture_from<S: Shown>(
+    out: &mut [S],
+    hide: &Range<u64>,
+    caller: u64,
+) -> Option<Captured> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let mut found = false;
     // Modules that only this unwinder sees must be known all the same.
@@ -24,8 +29,8 @@ pub(crate) fn capture_from(out: &mut [u64], hide: &Range<u64>, caller: u64) -> O
 }
 
 /// Collects from the first frame for whose address `started` holds.
-fn collect(
-    out: &mut [u64],
+fn collect<S: Shown>(
+    out: &mut [S],
     hide: &Range<u64>,
     mut started: impl FnMut(u64) -> bool,
 ) -> (usize, bool) {
@@ -43,7 +48,7 @@ fn collect(
             truncated = true;
             return false;
         };
-        *slot = address;
+        *slot = S::of(address, frame.sp() as u64);
         count += 1;
         true
     });

@@ -30,6 +30,7 @@ mod identity;
 mod loader;
 mod memory;
 mod modules;
+mod place;
 mod row;
 mod rule_cache;
 mod stop;
@@ -45,9 +46,11 @@ mod processor;
 
 use core::ops::Range;
 
+pub use cfi::function_range;
 pub use modules::{
     ModuleInfo, ModuleLife, module_at, module_lives, modules_version, note_unload, object_range,
 };
+pub use place::Place;
 pub use symbols::{Symbol, symbolise};
 
 /// What [`capture`] wrote.
@@ -66,6 +69,11 @@ pub struct Captured {
 /// `hide`: leading frames whose address lies in this range (our own library) are left out.
 #[inline(always)]
 pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
+    walk::capture(out, hide)
+}
+
+/// As [`capture`], with the place of each frame.
+pub fn capture_places(out: &mut [Place], hide: Range<u64>) -> Captured {
     walk::capture(out, hide)
 }
 

@@ -8,8 +8,8 @@
 use core::arch::naked_asm;
 use core::ops::Range;
 
-use crate::fork::Visit;
 use crate::memory::{CheckedStack, Memory, OwnStack};
+use crate::place::Shown;
 use crate::processor::ADDRESS_BITS;
 use crate::processor::frame::Cursor;
 use crate::processor::rule::{Packed, Rule};
@@ -23,16 +23,16 @@ const CROSSINGS_MAX: u32 = 8;
 const ATTEMPTS_MAX: u32 = 3;
 
 #[inline(always)]
-pub(crate) fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
+pub(crate) fn capture<S: Shown>(out: &mut [S], hide: Range<u64>) -> Captured {
     let mut captured = Captured { count: 0, truncated: false, epoch: 0 };
     let request = Request { out, hide, captured: &mut captured };
     // SAFETY: the request is valid during the call.
-    unsafe { enter(&raw const request as *mut Request) };
+    unsafe { enter(&raw const request as *mut Request<S>) };
     captured
 }
 
-struct Request<'a> {
-    out: &'a mut [u64],
+struct Request<'a, S> {
+    out: &'a mut [S],
     hide: Range<u64>,
     captured: &'a mut Captured,
 }
@@ -45,13 +45,13 @@ struct Request<'a> {
 /// - `request` is valid during the call.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn enter(request: *mut Request) {
+unsafe extern "C" fn enter<S: Shown>(request: *mut Request<S>) {
     naked_asm!(
         "mov rsi, [rsp]", // the return address
         "lea rdx, [rsp + 8]",
         "mov rcx, rbp",
         "jmp {inner}",
-        inner = sym capture_from,
+        inner = sym capture_from::<S>,
     )
 }
 
@@ -62,13 +62,13 @@ unsafe extern "C" fn enter(request: *mut Request) {
 /// - `request` is valid during the call.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn enter(request: *mut Request) {
+unsafe extern "C" fn enter<S: Shown>(request: *mut Request<S>) {
     naked_asm!(
         "mov x1, x30", // the return address
         "mov x2, sp",
         "mov x3, x29",
         "b {inner}",
-        inner = sym capture_from,
+        inner = sym capture_from::<S>,
     )
 }
 
@@ -76,8 +76,8 @@ unsafe extern "C" fn enter(request: *mut Request) {
 ///
 /// - `request` is valid during the call.
 /// - The registers are those of a function on the stack on which we run, at this call.
-unsafe extern "C" fn capture_from(
-    request: *mut Request,
+unsafe extern "C" fn capture_from<S: Shown>(
+    request: *mut Request<S>,
     instruction: u64,
     stack_pointer: u64,
     frame_pointer: u64,
@@ -89,7 +89,7 @@ unsafe extern "C" fn capture_from(
 }
 
 #[inline(always)]
-fn walk_all(out: &mut [u64], hide: &Range<u64>, start: Cursor) -> Captured {
+fn walk_all<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captured {
     let mut captured = walk_once(out, hide, start);
     for _ in 1..ATTEMPTS_MAX {
         if captured.epoch == modules::epoch() {
@@ -101,7 +101,7 @@ fn walk_all(out: &mut [u64], hide: &Range<u64>, start: Cursor) -> Captured {
 }
 
 #[inline(always)]
-fn walk_once(out: &mut [u64], hide: &Range<u64>, start: Cursor) -> Captured {
+fn walk_once<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captured {
     let epoch = modules::epoch();
     let mut walk = Walk { out, hide, count: 0, stamp: Stamp::of(epoch), cursor: start };
     let stop = match bounds::top_above(start.stack_pointer) {
@@ -129,7 +129,7 @@ fn walk_once(out: &mut [u64], hide: &Range<u64>, start: Cursor) -> Captured {
 /// Goes on where the walk left the stack on which we run. That ground is not known to be mapped.
 #[cold]
 #[inline(never)]
-fn elsewhere(mut walk: Walk, mut stop: Stop) -> (usize, Stop) {
+fn elsewhere<S: Shown>(mut walk: Walk<S>, mut stop: Stop) -> (usize, Stop) {
     let mut interrupted = false;
     for _ in 0..CROSSINGS_MAX {
         if stop != Stop::OtherStack {
@@ -147,15 +147,15 @@ fn elsewhere(mut walk: Walk, mut stop: Stop) -> (usize, Stop) {
     (walk.count, stop)
 }
 
-struct Walk<'a> {
-    out: &'a mut [u64],
+struct Walk<'a, S> {
+    out: &'a mut [S],
     hide: &'a Range<u64>,
     count: usize,
     stamp: Stamp,
     cursor: Cursor,
 }
 
-impl Walk<'_> {
+impl<S: Shown> Walk<'_, S> {
     #[inline(always)]
     fn run(&mut self, memory: &mut impl Memory) -> Stop {
         let mut at = self.cursor;
@@ -163,7 +163,7 @@ impl Walk<'_> {
         let stop = loop {
             if count != 0 || !self.hide.contains(&at.instruction) {
                 let Some(slot) = self.out.get_mut(count) else { break Stop::Full };
-                *slot = at.instruction;
+                *slot = S::of(at.instruction, at.stack_pointer);
                 count += 1;
             }
             // A call may be its function's last instruction, so its return address the next one's.
@@ -198,16 +198,11 @@ impl Walk<'_> {
 #[cold]
 #[inline(never)]
 fn learn(address: u64) -> Packed {
-    let learned = Visit::begin().and_then(|visit| {
-        modules::while_current(&visit, |epoch| {
-            let module = modules::loaded_at(address)?;
-            // SAFETY: it is loaded, and the loader's list lock is held.
-            let headers = unsafe { module.headers() };
-            // SAFETY: as above.
-            let rule = unsafe { cfi::rule_at(module.base(), headers, address) }.pack();
-            rule_cache::insert(address, Stamp::of(epoch), rule);
-            Some(rule)
-        })
+    let learned = cfi::in_module(address, |base, headers, epoch| {
+        // SAFETY: loaded as long as this runs.
+        let rule = unsafe { cfi::rule_at(base, headers, address) }.pack();
+        rule_cache::insert(address, Stamp::of(epoch), rule);
+        Some(rule)
     });
-    learned.flatten().unwrap_or(Rule::Unsupported.pack())
+    learned.unwrap_or(Rule::Unsupported.pack())
 }

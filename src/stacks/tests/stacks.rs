@@ -5,7 +5,7 @@ mod common;
 use core::ffi::{c_int, c_void};
 use std::cell::Cell;
 
-use cachealloc_stacks::{capture, fallbacks, object_range};
+use cachealloc_stacks::{Place, capture, capture_places, fallbacks, function_range, object_range};
 use common::{Bottom, FRAMES_MAX, LIES, Library, build, compare, compared, ours};
 
 #[test]
@@ -34,6 +34,33 @@ fn room_and_hidden_frames() {
     // Only leading frames are.
     let captured = capture(&mut out, all[1]..all[1] + 1);
     assert_eq!(captured.count, all.len());
+}
+
+/// The frame that holds a variable is that of its function; where there is no code, there is no function.
+#[test]
+fn a_variable_is_in_the_frame_of_its_function() {
+    fn holder(variable: u64) -> u64 {
+        let mut places = [Place::default(); FRAMES_MAX];
+        let count = capture_places(&mut places, 0..0).count;
+        let addresses: Vec<u64> = places[..count].iter().map(|place| place.address).collect();
+        // The innermost calls differ.
+        assert!(addresses.ends_with(&ours()[2..]));
+        let mut pairs = places[..count].windows(2);
+        let holds =
+            |pair: &&[Place]| (pair[0].stack_pointer..pair[1].stack_pointer).contains(&variable);
+        pairs.find(holds).expect("a frame")[0].address
+    }
+    #[inline(never)]
+    fn function() -> u64 {
+        let variable = core::hint::black_box(7u64);
+        core::hint::black_box(holder(&raw const variable as u64))
+    }
+    let found = function_range(function() - 1);
+    assert_eq!(found.start, function as *const () as u64);
+    assert!(found.contains(&(found.end - 1)));
+    assert_eq!(function_range(found.start), found);
+    assert_ne!(function_range(found.end), found);
+    assert!(function_range(&raw const found as u64).is_empty());
 }
 
 #[test]
