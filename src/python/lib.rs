@@ -81,6 +81,14 @@ pub fn is_boundary(word: u64) -> bool {
     word::is_boundary(word)
 }
 
+/// Tells the address of each mark that stands for a boundary among the calling thread's innermost frames. The
+/// interpreter's evaluation loop keeps it in its own C frame, from 3.12 on; earlier ones have none.
+pub fn marks(frames_max: usize, note: impl FnMut(u64)) {
+    if let Some(interpreter) = host::proven() {
+        walk::marks(interpreter, frames_max, note);
+    }
+}
+
 /// Text of a captured word, any time later, from any thread, even when the code object is gone.
 pub fn describe(word: u64) -> Option<Described> {
     let parts = word::unpack(word)?;

@@ -11,6 +11,8 @@ pub(crate) struct Frame {
     /// From the first instruction to the one that runs; negative if none has.
     pub offset_bytes: i32,
     pub boundary: bool,
+    /// Of a boundary: the interpreter's own frame outside of it, if there is one.
+    pub mark: u64,
 }
 
 /// What a walk met that cannot be there.
@@ -46,6 +48,21 @@ pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
         true
     });
     captured
+}
+
+/// The marks of the calling thread, by plain reads, of as many frames as a capture would show.
+pub(crate) fn marks(interpreter: &Interpreter, frames_max: usize, mut note: impl FnMut(u64)) {
+    let Some(thread_state) = interpreter.thread_state() else { return };
+    // SAFETY: as in `capture`.
+    let memory = unsafe { Direct::new() };
+    let mut left = frames_max;
+    let _ = frames(interpreter, &memory, thread_state, |frame| {
+        if left > 0 && frame.mark != 0 {
+            note(frame.mark);
+        }
+        left = left.saturating_sub(1);
+        left > 0
+    });
 }
 
 /// Shows each frame until `visit` has enough.
@@ -98,11 +115,12 @@ fn internal<M: Memory>(
             false => 0,
         };
         if shows && has_started(layout, memory, code, owner, offset_bytes)? {
-            let boundary = match layout.entry {
-                Some(entry) => memory.byte(at + entry).ok_or(UNREADABLE)? != 0,
-                None => is_mark(layout, memory, previous)?,
+            let (boundary, mark) = match layout.entry {
+                Some(entry) => (memory.byte(at + entry).ok_or(UNREADABLE)? != 0, 0),
+                None if is_mark(layout, memory, previous)? => (true, previous),
+                None => (false, 0),
             };
-            if !visit(Frame { code, offset_bytes, boundary }) {
+            if !visit(Frame { code, offset_bytes, boundary, mark }) {
                 return Ok(());
             }
         } else {
@@ -190,7 +208,7 @@ fn objects<M: Memory>(
         }
         let last = memory.half(at + last_instruction).ok_or("a frame is not readable")? as i32;
         let offset_bytes = last.saturating_mul(unit_bytes);
-        if !visit(Frame { code, offset_bytes, boundary: true }) {
+        if !visit(Frame { code, offset_bytes, boundary: true, mark: 0 }) {
             return Ok(());
         }
         at = memory.word(at + back).ok_or("a frame is not readable")?;

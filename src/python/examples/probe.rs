@@ -85,21 +85,32 @@ pub unsafe extern "C" fn probe_capture(frames_max: usize, out: *mut u8, room: us
     unsafe { hand_over(&text, out, room) }
 }
 
-/// Frames of the native stack that evaluate Python code.
+/// Frames of the native stack that evaluate Python code: those that hold a mark or, in versions without marks,
+/// have the name.
 fn evaluations_count() -> usize {
-    const NATIVE_FRAMES_MAX: usize = 8192;
-    let evaluation = global(c"_PyEval_EvalFrameDefault");
-    let mut addresses = vec![core::ptr::null_mut(); NATIVE_FRAMES_MAX];
-    // SAFETY: `addresses` has that much room.
-    let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), NATIVE_FRAMES_MAX as c_int) };
-    let is_evaluation = |address: &&*mut c_void| {
-        // SAFETY: all fields are pointers, which may be null.
-        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: any address may be asked for.
-        let known = unsafe { libc::dladdr(address.wrapping_sub(1), &raw mut found) };
-        known != 0 && found.dli_saddr.cast_const() == evaluation
-    };
-    addresses[..count as usize].iter().filter(is_evaluation).count()
+    let mut marks = Vec::new();
+    cachealloc_python::marks(FRAMES_MAX, |mark| marks.push(mark));
+    let mut frames = Vec::new();
+    // SAFETY: libgcc's unwinder needs no outer lock.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| {
+            frames.push((frame.ip() as u64, frame.sp() as u64));
+            true
+        });
+    }
+    if marks.is_empty() {
+        return frames.iter().filter(|frame| is_named_evaluation(frame.0)).count();
+    }
+    let memories = frames.windows(2).map(|pair| pair[0].1..pair[1].1);
+    memories.filter(|frame| marks.iter().any(|mark| frame.contains(mark))).count()
+}
+
+fn is_named_evaluation(address: u64) -> bool {
+    // SAFETY: all fields are pointers, which may be null.
+    let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    let known = unsafe { libc::dladdr(address.wrapping_sub(1) as *const c_void, &raw mut found) };
+    known != 0 && found.dli_saddr.cast_const() == global(c"_PyEval_EvalFrameDefault")
 }
 
 /// The words of a capture, to be described later; returns how many.
