@@ -17,14 +17,20 @@
 //!   Py_Main                              Py_Main
 //! ```
 //!
+//! Which native frames are evaluations is known by code where the library learned it ([`EvaluationCode`]),
+//! by names elsewhere. Where code is known, names do not count: a part of the loop may call another one.
+//!
 //! The two come from different sources and need not agree: either may be cut short by its limit.
 //! Then nothing is lost and nothing comes twice. An evaluation frame without a group stays, and
 //! Python frames without an evaluation frame come last: a native stack is cut at its outer end, and
 //! that is where they belong.
 
+use std::ops::Range;
+
+#[derive(Clone)]
 pub struct NativeFrame<F> {
     pub frame: F,
-    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`].
+    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`] and [`EvaluationCode`].
     pub evaluation: bool,
 }
 
@@ -56,6 +62,44 @@ pub fn merge<F>(
     }
     merged.extend(python.map(|python| python.frame));
     merged
+}
+
+/// The parts of the evaluation loop, by address; empty where none is known.
+#[derive(Default)]
+pub struct EvaluationCode(pub Vec<Range<u64>>);
+
+impl EvaluationCode {
+    /// The frames at a return address, the innermost inlined one first, as named: their last is the function's
+    /// own, and so the evaluation.
+    pub fn judge<'a, F: Clone>(
+        &self,
+        address: u64,
+        named: &'a [NativeFrame<F>],
+    ) -> impl Iterator<Item = NativeFrame<F>> + use<'a, F> {
+        let by_name = self.0.is_empty();
+        let call = address.wrapping_sub(1);
+        let is_part = self.0.iter().any(|part| part.contains(&call));
+        (1..).zip(named).map(move |(count, it)| NativeFrame {
+            frame: it.frame.clone(),
+            evaluation: if by_name { it.evaluation } else { is_part && count == named.len() },
+        })
+    }
+
+    /// As a process leaves it for later.
+    pub fn to_text(&self) -> String {
+        let parts = self.0.iter().map(|part| format!("{:x}-{:x}", part.start, part.end));
+        parts.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is not understood is left out.
+    pub fn from_text(text: &str) -> EvaluationCode {
+        let part = |part: &str| {
+            let (start, end) = part.split_once('-')?;
+            let number = |digits| u64::from_str_radix(digits, 16).ok();
+            Some(number(start)?..number(end)?)
+        };
+        EvaluationCode(text.split(' ').filter_map(part).collect())
+    }
 }
 
 /// Whether a native symbol is the interpreter's evaluation loop. Compilers append `.cold` and the

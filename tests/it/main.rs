@@ -17,6 +17,7 @@ mod hazards;
 mod header;
 mod idle;
 mod instructions;
+mod interleaving;
 mod ipc;
 mod judge;
 mod layers;

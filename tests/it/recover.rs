@@ -51,7 +51,7 @@ pub fn spawn(place: &Place, run: &Run) -> Child {
 }
 
 /// Runs it to its end; its number.
-fn ended(place: &Place, run: &Run) -> u32 {
+pub fn ended(place: &Place, run: &Run) -> u32 {
     let mut child = spawn(place, run);
     child.wait().expect("a child");
     child.id()

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cachealloc_analysis::symbols::{BUILD_ID_SETTING, DebugFolders, Lookup, Named};
-use cachealloc_history::lasting::layout::SETTING_PROGRAM;
+use cachealloc_history::lasting::layout::{SETTING_EVALUATION, SETTING_PROGRAM};
 use cachealloc_history::lasting::log::{Module, PythonText};
 use cachealloc_history::lasting::{Leftover, Words, take_apart};
-use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
+use cachealloc_history::merge::{self, EvaluationCode, NativeFrame, PythonFrame};
 use cachealloc_history::{Describe, Frame, StackId, category};
 
 /// An address and the epoch in which it was on a stack.
@@ -23,6 +23,7 @@ pub(crate) struct Names {
     at: HashMap<EpochAddress, ModuleId>,
     python: HashMap<u64, (Arc<Frame>, bool)>,
     program: String,
+    evaluation: EvaluationCode,
     /// By path, of the modules that have an address without a line.
     build_ids: BTreeMap<String, String>,
 }
@@ -34,14 +35,21 @@ impl Names {
         stacks: BTreeSet<StackId>,
         mut progress: impl FnMut(u64, u64),
     ) -> Names {
-        let settings = leftover.settings.iter();
-        let program = settings.rev().find(|(key, _)| key == SETTING_PROGRAM);
-        let program = program.map(|(_, path)| path.clone()).unwrap_or_default();
+        let setting = |name| {
+            let mut last_first = leftover.settings.iter().rev();
+            last_first
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone())
+                .unwrap_or_default()
+        };
+        let program = setting(SETTING_PROGRAM);
+        let evaluation = EvaluationCode::from_text(&setting(SETTING_EVALUATION));
         let python = std::mem::take(&mut leftover.python)
             .into_values()
             .map(|PythonText { word, frame, boundary }| (word, (Arc::new(frame), boundary)));
         let mut names = Names {
             program,
+            evaluation,
             leftover,
             native: HashMap::new(),
             at: HashMap::new(),
@@ -122,10 +130,10 @@ impl Describe for Names {
     fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>> {
         let Some(words) = self.words(stack) else { return Vec::new() };
         let shown = if words.native_hidden { &[][..] } else { &words.native };
-        let native = shown.iter().flat_map(|&address| self.native.get(&(address, words.epoch)));
-        let native = native
-            .flatten()
-            .map(|it| NativeFrame { frame: it.frame.clone(), evaluation: it.evaluation });
+        let native = shown.iter().flat_map(|&address| {
+            let named = self.native.get(&(address, words.epoch)).map_or(&[][..], Vec::as_slice);
+            self.evaluation.judge(address, named)
+        });
         let python = words.python.iter().filter_map(|word| self.python.get(word));
         let python = python
             .map(|(frame, boundary)| PythonFrame { frame: frame.clone(), boundary: *boundary });

@@ -138,3 +138,5 @@ pub const SETTING_COLLECTED_ABOVE: &str = "=garbage_collection_threshold";
 pub const SETTING_EXPANDABLE: &str = "=expandable_segments";
 /// The program's file.
 pub const SETTING_PROGRAM: &str = "=program";
+/// `EvaluationCode` as text; the last one holds.
+pub const SETTING_EVALUATION: &str = "=evaluation";

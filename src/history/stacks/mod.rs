@@ -65,18 +65,24 @@ impl Stacks {
     /// The id of the stack; the same for the same words, always. `NONE` for an empty stack, and
     /// where there is no room for a new one.
     pub fn intern(&self, words: &[u64]) -> StackId {
+        self.intern_telling(words).0
+    }
+
+    /// As [`Stacks::intern`], and whether the stack is new.
+    pub fn intern_telling(&self, words: &[u64]) -> (StackId, bool) {
         if words.is_empty() {
-            return StackId::NONE;
+            return (StackId::NONE, false);
         }
         let hash = hash_words(words);
         // The top bits: the shard's table uses the others.
         let number = (hash >> (64 - SHARDS_BITS)) as usize;
         let mut shard = self.lock(number);
-        let index = match shard.find(hash, words) {
-            Some(index) => Some(index),
-            None => self.insert(&mut shard, number, hash, words),
-        };
-        index.and_then(|index| id_of(number, index)).unwrap_or(StackId::NONE)
+        let known = shard.find(hash, words);
+        let index = known.or_else(|| self.insert(&mut shard, number, hash, words));
+        match index.and_then(|index| id_of(number, index)) {
+            Some(id) => (id, known.is_none()),
+            None => (StackId::NONE, false),
+        }
     }
 
     /// The words of a stack; none for `NONE` and for an id that was never given.

@@ -14,7 +14,7 @@ use cachealloc_options::{StackContext, StackKind};
 
 use crate::c_library::dlsym;
 use crate::log;
-use crate::record::{self, settings};
+use crate::record::{self, evaluation, settings};
 
 const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;
@@ -68,7 +68,11 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
         used += cachealloc_python::capture(&mut words[used..][..PYTHON_FRAMES_MAX]).count;
     }
     words[0] = header(native.epoch, native.count, kind == StackKind::Python);
-    record::stacks().intern(&words[..used])
+    let (stack, is_new) = record::stacks().intern_telling(&words[..used]);
+    if is_new && kind == StackKind::All && used > 1 + native.count {
+        evaluation::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
+    }
+    stack
 }
 
 /// The words of a stack that was captured here.

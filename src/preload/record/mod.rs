@@ -6,6 +6,7 @@
 pub(crate) mod caller;
 pub(crate) mod capture;
 pub(crate) mod driver_memory;
+pub(crate) mod evaluation;
 pub(crate) mod holders;
 pub(crate) mod lasting;
 pub(crate) mod ranges;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use cachealloc_history::category;
 use cachealloc_history::lasting::Words;
-use cachealloc_history::merge::{self, NativeFrame, PythonFrame};
+use cachealloc_history::merge::{self, EvaluationCode, NativeFrame, PythonFrame};
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_stacks::{ModuleInfo, Symbol};
 
-use crate::record::capture;
+use crate::record::{capture, evaluation};
 
 /// An address and the epoch in which it was on a stack.
 type EpochAddress = (u64, u32);
@@ -19,7 +19,8 @@ type EpochAddress = (u64, u32);
 /// What is known about addresses and Python frames so far.
 #[derive(Default)]
 pub(crate) struct Names {
-    native: HashMap<EpochAddress, Vec<Named>>,
+    native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
+    evaluation: EvaluationCode,
     modules: HashMap<EpochAddress, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
     /// The main program's file, whose frames are the application's own.
@@ -27,12 +28,6 @@ pub(crate) struct Names {
     /// By path, of the modules with an address that has no line: a reader of the snapshot may have the
     /// debug information that is missing here.
     build_ids: BTreeMap<String, String>,
-}
-
-#[derive(Clone)]
-struct Named {
-    frame: Arc<Frame>,
-    evaluation: bool,
 }
 
 impl Names {
@@ -63,6 +58,7 @@ impl Names {
             }
         }
         self.find_program();
+        self.evaluation = EvaluationCode(evaluation::code());
     }
 
     /// Resolves only the libraries of these stacks: what `category` needs.
@@ -102,11 +98,9 @@ impl Names {
         let unknown = Vec::new();
         let shown = if words.native_hidden { &[][..] } else { &words.native };
         let native = shown.iter().flat_map(|&address| {
-            self.native.get(&(address, words.epoch)).unwrap_or(&unknown).iter().cloned()
+            let named = self.native.get(&(address, words.epoch)).unwrap_or(&unknown);
+            self.evaluation.judge(address, named)
         });
-        let native: Vec<_> = native
-            .map(|named| NativeFrame { frame: named.frame, evaluation: named.evaluation })
-            .collect();
         let python = words.python.iter().filter_map(|&word| {
             let frame = self.python.entry(word).or_insert_with(|| python_frame(word)).clone()?;
             Some(PythonFrame { frame, boundary: cachealloc_python::is_boundary(word) })
@@ -131,10 +125,10 @@ impl Describe for Names {
 /// Enough to visit each library only once or twice, few enough that a slow one shows signs of life.
 const PLACES_AT_ONCE: usize = 4096;
 
-fn named(symbol: Symbol) -> Named {
+fn named(symbol: Symbol) -> NativeFrame<Arc<Frame>> {
     let evaluation = merge::is_evaluation(&symbol.name);
     let frame = Frame::from_bytes(symbol.name.as_bytes(), symbol.filename.as_bytes(), symbol.line);
-    Named { frame: Arc::new(frame), evaluation }
+    NativeFrame { frame: Arc::new(frame), evaluation }
 }
 
 fn python_frame(word: u64) -> Option<Arc<Frame>> {

@@ -62,6 +62,17 @@ fn similar_stacks_spread_evenly() {
 }
 
 #[test]
+fn a_stack_is_new_once() {
+    let stacks = Stacks::new(4);
+    let (first, is_new) = stacks.intern_telling(&[1, 2]);
+    assert!(is_new);
+    assert_eq!(stacks.intern_telling(&[1, 2]), (first, false));
+    assert_eq!(stacks.intern_telling(&[]), (StackId::NONE, false));
+    assert!(stacks.intern_telling(&[3, 4]).1);
+    assert_eq!(stacks.intern_telling(&[5]), (StackId::NONE, false), "there is no room");
+}
+
+#[test]
 fn memory_is_for_what_is_kept() {
     let stacks = Stacks::new(u64::MAX);
     let empty = stacks.memory_bytes();

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use cachealloc_history::lasting::layout::*;
 use cachealloc_history::lasting::log::{self, Module, PIECE_WORDS, PythonText};
+use cachealloc_history::merge::EvaluationCode;
 use cachealloc_history::{Frame, Settings};
 
 use super::{is_on, made};
 use crate::clock::{Instant, epoch_offset_ns, now_ns};
 use crate::lock::lock;
-use crate::record;
+use crate::record::{self, evaluation};
 
 /// How often.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ struct Keeper {
     python: Option<HashSet<u64>>,
     modules: Vec<Module>,
     modules_version: u64,
+    evaluation_parts: usize,
     last: Option<Instant>,
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn keep_up() {
     area.word(WORD_SEEN_US).store(seen_us, Ordering::Relaxed);
     area.fetch_ahead();
     scavenger.note_modules();
+    scavenger.note_evaluation();
     scavenger.note_stacks();
 }
 
@@ -88,6 +91,7 @@ impl Keeper {
             python: None,
             modules: Vec::new(),
             modules_version: 0,
+            evaluation_parts: 0,
             last: None,
         }
     }
@@ -134,6 +138,14 @@ impl Keeper {
             for word in python.into_iter().flat_map(|words| words.python) {
                 self.note_python(word);
             }
+        }
+    }
+
+    fn note_evaluation(&mut self) {
+        let code = evaluation::code();
+        if code.len() != self.evaluation_parts {
+            self.evaluation_parts = code.len();
+            self.setting(SETTING_EVALUATION, &EvaluationCode(code).to_text());
         }
     }
 

@@ -1,71 +1,16 @@
-//! The interpreters of this machine, and programs that run in each of them.
+//! Programs that run in each interpreter of this machine.
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+#[path = "../../../../tests/interpreters.rs"]
+mod found;
 #[path = "../../../../tests/skip.rs"]
 mod skip;
 
+pub use found::interpreters;
 pub use skip::skipped;
-
-pub const KNOWN: [&str; 9] =
-    ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15", "3.13t", "3.14t"];
-
-/// A `t` behind the number: built without the interpreter's lock.
-const VERSION: &str = "import ctypes, sys; free = 'free-threading' in sys.version; \
-    print('%d.%d.%d' % sys.version_info[:3] + free * 't')";
-
-pub struct Interpreter {
-    pub executable: PathBuf,
-    /// Major, minor and patch level.
-    pub version: String,
-}
-
-/// Each version once: those of pyenv, those that `PYTHONS` names, then what is on the path.
-pub fn interpreters() -> Vec<Interpreter> {
-    let mut candidates = Vec::new();
-    if let Ok(root) = Command::new("pyenv").arg("root").output() {
-        let versions = Path::new(String::from_utf8_lossy(&root.stdout).trim()).join("versions");
-        for version in versions.read_dir().into_iter().flatten().flatten() {
-            candidates.push(version.path().join("bin/python3"));
-        }
-    }
-    for interpreter in std::env::var("PYTHONS").iter().flat_map(|list| list.split_whitespace()) {
-        candidates.push(interpreter.into());
-    }
-    for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
-        // pyenv's stand-ins are not interpreters, and which one they start is not theirs to say.
-        if !folder.ends_with("shims") {
-            candidates.push(folder.join("python3"));
-            candidates.extend(KNOWN.map(|version| folder.join(format!("python{version}"))));
-        }
-    }
-    let mut found = BTreeMap::new();
-    for executable in candidates {
-        let version = Command::new(&executable).args(["-c", VERSION]).output();
-        if let Ok(Output { status, stdout, .. }) = version
-            && status.success()
-        {
-            let version = String::from_utf8_lossy(&stdout).trim().to_owned();
-            if KNOWN.contains(&minor(&version).as_str()) {
-                found.entry(version).or_insert(executable);
-            }
-        }
-    }
-    let tested: Vec<&String> = found.keys().collect();
-    let missing = KNOWN.iter().filter(|known| !found.keys().any(|it| minor(it) == **known));
-    eprintln!("interpreters: {tested:?}; missing: {:?}", missing.collect::<Vec<_>>());
-    let interpreter = |(version, executable)| Interpreter { executable, version };
-    found.into_iter().map(interpreter).collect()
-}
-
-/// `3.12.1` -> `3.12`, `3.14.4t` -> `3.14t`.
-fn minor(version: &str) -> String {
-    let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
-    minor.to_owned() + if version.ends_with('t') { "t" } else { "" }
-}
 
 /// The library of `examples/probe.rs`.
 pub fn probe() -> Option<PathBuf> {
