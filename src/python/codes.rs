@@ -58,10 +58,17 @@ struct Slot {
     number: AtomicU32,
 }
 
-/// The number of a code object; makes one at first sight.
+/// The number of a code object, of the main interpreter or another one; makes a number at first sight.
 #[inline(always)]
-pub(crate) fn number<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> u32 {
-    let Some(fingerprint) = fingerprint(interpreter, memory, code) else { return UNKNOWN };
+pub(crate) fn number<M: Memory>(
+    interpreter: &Interpreter,
+    memory: &M,
+    code: u64,
+    is_main: bool,
+) -> u32 {
+    let Some(fingerprint) = fingerprint(interpreter, memory, code, is_main) else {
+        return UNKNOWN;
+    };
     match find(fingerprint) {
         Some(number) => number,
         None => insert(interpreter, memory, code, fingerprint),

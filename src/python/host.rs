@@ -18,6 +18,7 @@ pub(crate) struct Interpreter {
     version: (u8, u8, u8),
     is_initialized: unsafe extern "C" fn() -> c_int,
     thread_state: unsafe extern "C" fn() -> *mut c_void,
+    main: unsafe extern "C" fn() -> *mut c_void,
 }
 
 /// What `start` found; null until there is an interpreter.
@@ -95,6 +96,13 @@ impl Interpreter {
         // SAFETY: as above.
         let state = unsafe { (self.thread_state)() } as u64;
         (state != 0).then_some(state)
+    }
+
+    /// The main interpreter of the process.
+    #[inline]
+    pub(crate) fn main(&self) -> u64 {
+        // SAFETY: resolved by its name; takes nothing, and reads one word.
+        unsafe { (self.main)() as u64 }
     }
 }
 
@@ -176,6 +184,7 @@ fn interpreter(lookup: Lookup, layout: Layout, version: (u8, u8, u8)) -> Option<
     };
     let is_initialized = function(lookup, c"Py_IsInitialized")?;
     let thread_state = function(lookup, c"PyGILState_GetThisThreadState")?;
+    let main = function(lookup, c"PyInterpreterState_Main")?;
     Some(Interpreter {
         layout,
         code_type: object(c"PyCode_Type")?,
@@ -192,6 +201,10 @@ fn interpreter(lookup: Lookup, layout: Layout, version: (u8, u8, u8)) -> Option<
             core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(
                 thread_state,
             )
+        },
+        // SAFETY: as above.
+        main: unsafe {
+            core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(main)
         },
     })
 }

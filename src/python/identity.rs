@@ -2,8 +2,9 @@
 //!
 //! Code objects die (`exec` in a loop, generated models), and the allocator hands their memory to
 //! the next one of the same size: with the same address for its name too, and often the same first
-//! line. From 3.12 on each has a version number of its own. Before, only the contents tell: the
-//! names, character by character, and the line table, byte by byte.
+//! line. From 3.12 on each has a version number of its own in its interpreter, and that of the process's main
+//! interpreter outlives all code. Elsewhere only the contents tell: the names, character by character, and the line
+//! table, byte by byte.
 //!
 //! The answer is 64 bits of hash, never 0. Of a million code objects, two have the same one with a
 //! probability of 3 in 10^8.
@@ -15,12 +16,13 @@ use crate::text::characters;
 const ODD_1: u64 = 0x9e37_79b9_7f4a_7c15;
 const ODD_2: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// The fingerprint of a code object; none if something in it is no text.
+/// The fingerprint of a code object, of the main interpreter or another one; none if something in it is no text.
 #[inline(always)]
 pub(crate) fn fingerprint<M: Memory>(
     interpreter: &Interpreter,
     memory: &M,
     code: u64,
+    is_main: bool,
 ) -> Option<u64> {
     let layout = &interpreter.layout.code;
     let first_line = memory.half(code + layout.first_line)?;
@@ -30,9 +32,9 @@ pub(crate) fn fingerprint<M: Memory>(
     };
     let start = mix(code ^ ODD_2, (u64::from(version) << 32 | u64::from(first_line)) ^ ODD_1);
     // 0: the interpreter ran out of numbers, or has none.
-    let all = match version {
-        0 => contents(interpreter, memory, code, start)?,
-        _ => start,
+    let all = match version != 0 && is_main {
+        true => start,
+        false => contents(interpreter, memory, code, start)?,
     };
     Some(all.max(1))
 }

@@ -23,6 +23,9 @@ const OWNED_BY_GENERATOR: u8 = 1;
 /// From this owner on, frames are marks of the interpreter's own: `FRAME_OWNED_BY_CSTACK` (3.12,
 /// 3.13), `FRAME_OWNED_BY_INTERPRETER` and what follows (3.14).
 const OWNERS_OF_MARKS: u8 = 3;
+/// In a thread's state: the interpreter that it is of. `PyThreadState.interp`, in every version, and where
+/// one publishes its layout, part of the shape that is asked for.
+const STATE_INTERPRETER: u64 = 16;
 /// Frames that show nothing (marks, frames that have not started) and are passed before the walk
 /// gives up. There is at most one between two that show; recursion ends at a thousand or so.
 const SILENT_COUNT_MAX: usize = 1 << 20;
@@ -36,13 +39,14 @@ pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
     // 2. The state is the calling thread's. Its frames hold their code objects, and those their
     //    names; none of them can change before this thread returns from our call.
     let memory = unsafe { Direct::new() };
+    let is_main = memory.word(thread_state + STATE_INTERPRETER) == Some(interpreter.main());
     // A fault ends the stack where it is met: what was read before it holds.
     let _ = frames(interpreter, &memory, thread_state, |frame| {
         let Some(slot) = out.get_mut(captured.count) else {
             captured.truncated = true;
             return false;
         };
-        let code = codes::number(interpreter, &memory, frame.code);
+        let code = codes::number(interpreter, &memory, frame.code, is_main);
         *slot = word::pack(code, frame.offset_bytes, frame.boundary);
         captured.count += 1;
         true
