@@ -11,6 +11,7 @@
 //!     cancelled MIB                                                             by a thread that is cancelled, as long as it has nowhere to end
 //!     primary DEVICE                                                            its primary context
 //!     churn | over                                                              another thread makes contexts and ends them, until then
+//!     beside MIB                                                                `create` in a thread that nobody waits for
 //!     files N                                                                   has descriptors for so many more files
 //!     reset                                                                     another thread ends the context, after a while
 
@@ -148,6 +149,15 @@ impl Program {
                         }
                     }
                 }));
+                return Ok(());
+            }
+            "beside" => {
+                let (context, set) = (d.context(), d.functions.cuCtxSetCurrent);
+                let create = d.functions.cuMemCreate;
+                std::thread::spawn(move || {
+                    // SAFETY: places that outlive the calls.
+                    unsafe { (set(context), create(&mut 0, bytes, properties.as_ptr().cast(), 0)) }
+                });
                 return Ok(());
             }
             "files" => {

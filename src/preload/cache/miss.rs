@@ -55,7 +55,6 @@ pub(crate) fn miss_or_else(
     let needed = Needed {
         device: context.device,
         bytes: Some(bytes),
-        claimed_bytes: 0,
         context: Some(context),
         // The lock of a capture is held, and threads that free its memory want it.
         may_wait: again.private().is_none(),

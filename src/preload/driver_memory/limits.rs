@@ -218,10 +218,6 @@ impl Claim {
     pub(crate) fn device(&self) -> i32 {
         self.device
     }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 impl Drop for Claim {

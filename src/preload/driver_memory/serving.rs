@@ -89,18 +89,24 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
 }
 
 impl Asked {
-    /// Whether other processes gave memory for what the driver has answered so: then it is asked again.
-    pub(crate) fn is_heard(&self, plea: &mut Plea, code: CuResult) -> bool {
+    /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
+    /// claimed for it: other requests of the program need not fail for one that waits.
+    pub(crate) fn is_heard(&mut self, plea: &mut Plea, code: CuResult) -> bool {
         let Served { device, bytes, part, .. } = self.served;
         let on_device = device != HOST && !matches!(part, Some(Part::Managed | Part::Pinned));
-        let needed = Needed {
-            device,
-            bytes: Some(bytes),
-            claimed_bytes: self.claim.as_ref().map_or(0, Claim::bytes),
-            context: lookup::current().ok(),
-            may_wait: true,
-        };
-        on_device && code == Err(CuError::OUT_OF_MEMORY) && plea.is_heard(needed)
+        let needed =
+            Needed { device, bytes: Some(bytes), context: lookup::current().ok(), may_wait: true };
+        if !on_device || code != Err(CuError::OUT_OF_MEMORY) {
+            return false;
+        }
+        let counts = self.claim.take().is_some();
+        while plea.is_heard(needed) {
+            self.claim = if counts { claims::claim_making_room(device, bytes) } else { None };
+            if !counts || self.claim.is_some() {
+                return true;
+            }
+        }
+        false
     }
 
     /// The driver has served more than the arguments said. False: more than the limit allows.
@@ -133,9 +139,9 @@ pub(crate) fn serve(
     mut call: impl FnMut() -> CuResult,
     address: impl FnOnce() -> u64,
 ) -> CuResult {
-    let asked = ask(wanted)?;
+    let mut asked = ask(wanted)?;
     let (mut code, mut plea) = (call(), Plea::default());
-    while asked.as_ref().is_some_and(|asked| asked.is_heard(&mut plea, code)) {
+    while asked.as_mut().is_some_and(|asked| asked.is_heard(&mut plea, code)) {
         code = call();
     }
     if code.is_ok()

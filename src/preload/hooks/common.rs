@@ -182,7 +182,6 @@ fn last_word(
         let needed = || Needed {
             device: device.unwrap_or(0),
             bytes: None,
-            claimed_bytes: 0,
             context: lookup::current().ok(),
             may_wait: true,
         };

@@ -35,13 +35,13 @@ pub(crate) fn around(
     }
     let mut begun = Ok(None);
     beside(function, || begun = begin(function, words));
-    let call = match begun {
+    let mut call = match begun {
         Ok(Some(call)) => call,
         Ok(None) => return real(),
         Err(error) => return Err(error),
     };
     let (mut code, mut plea) = (real(), Plea::default());
-    while code.is_err() && common::in_guard(function, || is_heard(&call, &mut plea, code)) {
+    while code.is_err() && common::in_guard(function, || is_heard(&mut call, &mut plea, code)) {
         code = real();
     }
     beside(function, || code = end(call, words, code));
@@ -49,9 +49,9 @@ pub(crate) fn around(
 }
 
 /// Whether other processes gave memory for what the driver has refused.
-fn is_heard(call: &Call, plea: &mut Plea, code: CuResult) -> bool {
+fn is_heard(call: &mut Call, plea: &mut Plea, code: CuResult) -> bool {
     let (Call::Makes(asked) | Call::MakesPitched(asked)) = call else { return false };
-    asked.as_ref().is_some_and(|asked| asked.is_heard(plea, code))
+    asked.as_mut().is_some_and(|asked| asked.is_heard(plea, code))
 }
 
 /// None: it does nothing to the memory that we keep. Fails if the limit forbids it.

@@ -50,14 +50,12 @@ const MORE_BYTES: u64 = 64 << 20;
 /// A request that waits asks so often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a request that would fail needs of a device.
+/// What a request that would fail needs of a device, with nothing claimed from the limit for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
     pub device: i32,
     /// None: it is not known how many.
     pub bytes: Option<u64>,
-    /// What of them counts as held by the process, as far as its limit goes.
-    pub claimed_bytes: u64,
     /// The context in which it is made, if that is one of ours: the request ends with it.
     pub context: Option<&'static Context>,
     /// False: the caller holds a lock that other threads of the program want, of which one may be about to free memory.
@@ -116,7 +114,7 @@ impl Plea {
     fn is_given(&mut self, needed: Needed) -> bool {
         let Needed { device, bytes, .. } = needed;
         let begun = *self.begun.get_or_insert_with(Instant::now);
-        let is_possible = bytes.is_none_or(|bytes| bytes <= needed.left_bytes());
+        let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
         if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
             return false;
         }
@@ -141,13 +139,6 @@ impl Plea {
     }
 }
 
-impl Needed {
-    /// What the limit allows for it.
-    fn left_bytes(&self) -> u64 {
-        limits::left(self.device).saturating_add(self.claimed_bytes)
-    }
-}
-
 /// Whether there is so much, if not in one piece.
 fn may_fit(needed: &Needed) -> bool {
     let Some(bytes) = needed.bytes else { return false };
@@ -157,7 +148,7 @@ fn may_fit(needed: &Needed) -> bool {
             let stats = allocator.stats();
             stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
         };
-        free_bytes(context).min(needed.left_bytes()).saturating_add(cached_bytes)
+        limits::free_bytes(context).saturating_add(cached_bytes)
     });
     found.is_some_and(|found_bytes| bytes <= found_bytes)
 }

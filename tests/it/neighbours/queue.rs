@@ -241,3 +241,20 @@ fn another_users_file_holds_nobody_up() {
     assert!(is_served_beside(now_ns, true, LONG));
     assert!(!is_served_beside(now_ns, false, A_WHILE), "it would, as one of the user's own");
 }
+
+/// What is not there yet counts for nobody.
+#[test]
+fn a_request_that_waits_claims_nothing() {
+    let house = House::new();
+    let mut holder = house.process(KEEPS);
+    let mut waiter = house.process("wait_for_memory_s:60,gpu_memory_limit_mb:700");
+    holder.takes("alloc 800");
+    assert_eq!(waiter.does("beside 600"), 0);
+    a_while();
+    waiter.tell("alloc 150");
+    assert!(waiter.has_answered_within(Duration::from_secs(30)));
+    assert_eq!(waiter.answer(), 0);
+    waiter.dies();
+    holder.ends();
+    house.ends_clean();
+}
