@@ -7,12 +7,12 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
 /// Calls, what is recorded, and at most so many instructions for one round of them under the library.
 const BOUNDS: [(&str, &str, u64); 6] = [
-    ("pair", "off", 435),
+    ("pair", "off", 430),
     ("launch", "off", 122),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", "off", 960),
+    ("pair-and-launch", "off", 925),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
-    ("mixed", "off", 23_500),
+    ("mixed", "off", 15_250),
     // Three ranges, entered and left.
     ("range", "off", 120),
     ("range", "all", 600),
