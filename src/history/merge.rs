@@ -35,7 +35,8 @@ pub struct NativeFrame<F> {
 }
 
 pub struct PythonFrame<F> {
-    pub frame: F,
+    /// None: nothing is known of it but that it was there. Where an evaluation has no frame but such, it stays.
+    pub frame: Option<F>,
     /// The outermost Python frame that this evaluation frame runs.
     pub boundary: bool,
 }
@@ -53,14 +54,18 @@ pub fn merge<F>(
             merged.push(frame);
             continue;
         }
-        for PythonFrame { frame, boundary } in python.by_ref() {
-            merged.push(frame);
-            if boundary {
+        let before = merged.len();
+        for python in python.by_ref() {
+            merged.extend(python.frame);
+            if python.boundary {
                 break;
             }
         }
+        if merged.len() == before {
+            merged.push(frame);
+        }
     }
-    merged.extend(python.map(|python| python.frame));
+    merged.extend(python.filter_map(|python| python.frame));
     merged
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Code {
 }
 
 /// The number of a code object that is not kept.
-const UNKNOWN: u32 = 0;
+pub(crate) const UNKNOWN: u32 = 0;
 /// Code objects that are kept: at some hundred bytes each, this bounds what a program that makes
 /// them for ever can cost.
 pub(crate) const CODES_COUNT_MAX: u32 = 1 << 20;

@@ -89,7 +89,8 @@ pub fn marks(frames_max: usize, note: impl FnMut(u64)) {
     }
 }
 
-/// Text of a captured word, any time later, from any thread, even when the code object is gone.
+/// Text of a captured word; none for a boundary that has no frame any more, because its evaluation has left it
+/// and runs finalizers, and for a frame beyond what is kept. Any time later, from any thread, even when the code object is gone.
 pub fn describe(word: u64) -> Option<Described> {
     let parts = word::unpack(word)?;
     let code = codes::get(parts.code)?;

@@ -5,7 +5,7 @@ use crate::Captured;
 use crate::host::{self, Interpreter};
 use crate::memory::{Checked, Memory};
 use crate::text::characters;
-use crate::walk::{self, Fault};
+use crate::walk::{self, Fault, GONE};
 
 /// Frames that are looked at: enough to cross entries from C, generators and module level.
 const FRAMES_COUNT_MAX: usize = 256;
@@ -33,6 +33,9 @@ fn prove(interpreter: &Interpreter, memory: &Checked, thread_state: u64) -> Resu
     let mut count = 0;
     let mut fault = None;
     walk::frames(interpreter, memory, thread_state, |frame| {
+        if frame.code == GONE {
+            return true;
+        }
         fault = code_fault(interpreter, memory, frame.code);
         count += 1;
         fault.is_none() && count < FRAMES_COUNT_MAX

@@ -5,8 +5,9 @@ use crate::layout::{First, Frames, Internal};
 use crate::memory::{Direct, Memory, is_plausible};
 use crate::{Captured, codes, word};
 
-/// A frame that runs Python code.
+/// A frame that runs Python code, or what is left of an evaluation whose frame is gone.
 pub(crate) struct Frame {
+    /// `GONE`: the evaluation has left its only frame, and runs finalizers of what was in there.
     pub code: u64,
     /// From the first instruction to the one that runs; negative if none has.
     pub offset_bytes: i32,
@@ -14,6 +15,8 @@ pub(crate) struct Frame {
     /// Of a boundary: the interpreter's own frame outside of it, if there is one.
     pub mark: u64,
 }
+
+pub(crate) const GONE: u64 = 0;
 
 /// What a walk met that cannot be there.
 pub(crate) type Fault = &'static str;
@@ -46,7 +49,10 @@ pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
             captured.truncated = true;
             return false;
         };
-        let code = codes::number(interpreter, &memory, frame.code, is_main);
+        let code = match frame.code {
+            GONE => codes::UNKNOWN,
+            code => codes::number(interpreter, &memory, code, is_main),
+        };
         *slot = word::pack(code, frame.offset_bytes, frame.boundary);
         captured.count += 1;
         true
@@ -102,6 +108,7 @@ fn internal<M: Memory>(
     const UNREADABLE: Fault = "a frame is not readable";
     let mut at = first;
     let mut silent_count = 0;
+    let mut is_empty = true;
     while at != 0 {
         if !is_plausible(at) {
             return Err("a frame's address cannot be one");
@@ -124,10 +131,19 @@ fn internal<M: Memory>(
                 None if is_mark(layout, memory, previous)? => (true, previous),
                 None => (false, 0),
             };
+            is_empty = false;
             if !visit(Frame { code, offset_bytes, boundary, mark }) {
                 return Ok(());
             }
         } else {
+            // Behind the outermost one there may be one that is no evaluation's.
+            let is_mark = layout.entry.is_none() && owner >= OWNERS_OF_MARKS && previous != 0;
+            if is_mark && core::mem::replace(&mut is_empty, true) {
+                let gone = Frame { code: GONE, offset_bytes: 0, boundary: true, mark: at };
+                if !visit(gone) {
+                    return Ok(());
+                }
+            }
             silent_count += 1;
             if silent_count == SILENT_COUNT_MAX {
                 return Err("the chain of frames has no end");

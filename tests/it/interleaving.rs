@@ -42,8 +42,16 @@ def from_attribute():
     Missing().anything
 def from_c():
     ctypes.CFUNCTYPE(None)(allocate)()
+class Last:
+    def __del__(self):
+        allocate()
+def leaves():
+    last = Last()
+def from_end():
+    ctypes.CFUNCTYPE(None)(leaves)()
 from_map()
 from_attribute()
+from_end()
 from_c()
 def written():
     [file] = glob.glob(f"/dev/shm/cachealloc-history-*-{os.getpid()}-*")
@@ -57,27 +65,33 @@ def written():
         at = os.lseek(file, start, os.SEEK_HOLE)
         texts += os.pread(file, at - start, start)
 if "die" in sys.argv:
-    names = b"from_map", b"through", b"from_attribute", b"__getattr__", b"from_c", b"allocate"
+    names = b"from_map", b"through", b"from_attribute", b"from_end", b"__del__", b"__getattr__", b"from_c", b"allocate"
     while not all(map(written().__contains__, names)):
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
 "#;
 
-/// Native frames between Python's are one `-`.
+/// Native frames between Python's are one `-`, but for those of libffi, by which C calls Python. `leaves` has left
+/// its frame when the finalizer runs, and its evaluation goes on.
 const EXPECTED: &str = "- allocate through - from_map <module> -
 - allocate Missing.__getattr__ - from_attribute <module> -
-- allocate - from_c <module> -
+- allocate Last.__del__ - libffi - from_end <module> -
+- allocate - libffi - from_c <module> -
 ";
 
 const SHOW: &str = r#"
-import glob, itertools, pickle
+import glob, itertools, os, pickle
+def shown(frame):
+    file = os.path.basename(frame["filename"])
+    return frame["name"] if file == "program.py" else "libffi" if file.startswith("libffi") else "-"
 [file] = glob.glob("*.pickle")
 with open(file, "rb") as file:
     entries = pickle.load(file)["device_traces"][0]
 for entry in entries:
     if entry["action"] == "alloc":
         frames = entry["frames"]
-        names = [f["name"] if f["filename"].endswith("program.py") else "-" for f in frames]
+        called = next(at for at, f in enumerate(frames) if f["filename"].endswith("program.py"))
+        names = ["-"] + [shown(f) for f in frames[called:]]
         print(*(name for name, _ in itertools.groupby(names)))
 "#;
 

@@ -21,7 +21,7 @@ pub(crate) struct Names {
     native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
     /// The module of each address.
     at: HashMap<EpochAddress, ModuleId>,
-    python: HashMap<u64, (Arc<Frame>, bool)>,
+    python: HashMap<u64, (Option<Arc<Frame>>, bool)>,
     program: String,
     evaluation: EvaluationCode,
     /// By path, of the modules that have an address without a line.
@@ -44,9 +44,12 @@ impl Names {
         };
         let program = setting(SETTING_PROGRAM);
         let evaluation = EvaluationCode::from_text(&setting(SETTING_EVALUATION));
-        let python = std::mem::take(&mut leftover.python)
-            .into_values()
-            .map(|PythonText { word, frame, boundary }| (word, (Arc::new(frame), boundary)));
+        let python = std::mem::take(&mut leftover.python).into_values().map(
+            |PythonText { word, frame, boundary }| {
+                let frame = Some(frame).filter(|frame| !frame.name.is_empty());
+                (word, (frame.map(Arc::new), boundary))
+            },
+        );
         let mut names = Names {
             program,
             evaluation,

@@ -101,9 +101,9 @@ impl Names {
             let named = self.native.get(&(address, words.epoch)).unwrap_or(&unknown);
             self.evaluation.judge(address, named)
         });
-        let python = words.python.iter().filter_map(|&word| {
-            let frame = self.python.entry(word).or_insert_with(|| python_frame(word)).clone()?;
-            Some(PythonFrame { frame, boundary: cachealloc_python::is_boundary(word) })
+        let python = words.python.iter().map(|&word| {
+            let frame = self.python.entry(word).or_insert_with(|| python_frame(word)).clone();
+            PythonFrame { frame, boundary: cachealloc_python::is_boundary(word) }
         });
         merge::merge(native, python)
     }

@@ -72,10 +72,17 @@ pub unsafe extern "C" fn probe_status(out: *mut u8, room: usize) -> usize {
 pub unsafe extern "C" fn probe_capture(frames_max: usize, out: *mut u8, room: usize) -> usize {
     let mut words = [0; FRAMES_MAX];
     let Captured { count, truncated } = capture(&mut words[..frames_max]);
-    let mut text = format!("{}{FIELD_END}{}", u8::from(truncated), evaluations_count());
-    for word in &words[..count] {
-        let boundary = u8::from(is_boundary(*word));
-        let frame = describe(*word).expect("a frame that was just captured");
+    let frames = words[..count].iter().map(|word| (describe(*word), is_boundary(*word)));
+    let frames: Vec<_> = frames.collect();
+    let gone = frames.iter().filter(|(frame, _)| frame.is_none()).count();
+    let evaluations = evaluations_count() - gone;
+    let mut text = format!("{}{FIELD_END}{evaluations}", u8::from(truncated));
+    for (frame, boundary) in frames {
+        let Some(frame) = frame else {
+            assert!(boundary, "a frame that was just captured");
+            continue;
+        };
+        let boundary = u8::from(boundary);
         text += &format!(
             "{FRAME_END}{}{FIELD_END}{}{FIELD_END}{}{FIELD_END}{boundary}",
             frame.name, frame.filename, frame.line
@@ -98,11 +105,14 @@ fn evaluations_count() -> usize {
             true
         });
     }
+    let named = frames.iter().filter(|frame| is_named_evaluation(frame.0)).count();
     if marks.is_empty() {
-        return frames.iter().filter(|frame| is_named_evaluation(frame.0)).count();
+        return named;
     }
     let memories = frames.windows(2).map(|pair| pair[0].1..pair[1].1);
-    memories.filter(|frame| marks.iter().any(|mark| frame.contains(mark))).count()
+    let marked = memories.filter(|frame| marks.iter().any(|mark| frame.contains(mark))).count();
+    assert!(named <= marked, "of {named} evaluations only {marked} have a mark");
+    marked
 }
 
 fn is_named_evaluation(address: u64) -> bool {

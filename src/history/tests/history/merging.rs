@@ -10,7 +10,7 @@ fn check(native: &str, python: &str, expected: &str) {
         .split_whitespace()
         .map(|frame| NativeFrame { frame, evaluation: frame.chars().all(char::is_uppercase) });
     let python = python.split_whitespace().map(|frame| PythonFrame {
-        frame: frame.trim_end_matches('|'),
+        frame: Some(frame.trim_end_matches('|')).filter(|frame| !frame.is_empty()),
         boundary: frame.ends_with('|'),
     });
     assert_eq!(merge(native, python).join(" "), expected);
@@ -46,6 +46,17 @@ fn a_native_stack_that_was_cut_ends_in_python() {
 fn a_python_stack_that_was_cut_leaves_evaluation_frames() {
     check("malloc EVAL call EVAL main", "a b", "malloc a b call EVAL main");
     check("malloc EVAL call EVAL main", "a b|", "malloc a b call EVAL main");
+}
+
+#[test]
+fn an_evaluation_without_a_frame_stays() {
+    check(
+        "malloc EVAL clear EVALUATES call EVAL main",
+        "del| | a b|",
+        "malloc del clear EVALUATES call a b main",
+    );
+    check("malloc EVAL call EVAL main", "| a|", "malloc EVAL call a main");
+    check("malloc EVAL main", "a| |", "malloc a main");
 }
 
 #[test]
@@ -93,7 +104,7 @@ proptest! {
     ) {
         let merged = merge(
             (0..).zip(&native).map(|(frame, &evaluation)| NativeFrame { frame, evaluation }),
-            (1000..).zip(&python).map(|(frame, &boundary)| PythonFrame { frame, boundary }),
+            (1000..).zip(&python).map(|(frame, &boundary)| PythonFrame { frame: Some(frame), boundary }),
         );
         let (from_native, from_python): (Vec<i32>, Vec<i32>) =
             merged.iter().partition(|&&frame| frame < 1000);

@@ -153,9 +153,12 @@ impl Keeper {
         if !self.python.get_or_insert_default().insert(word) {
             return;
         }
-        let Some(text) = cachealloc_python::describe(word) else { return };
-        let name = cut(&text.name).as_bytes();
-        let frame = Frame::from_bytes(name, cut(&text.filename).as_bytes(), text.line);
+        // Without a name: what stands for no frame.
+        let (name, file, line) = match cachealloc_python::describe(word) {
+            Some(text) => (text.name, text.filename, text.line),
+            None => Default::default(),
+        };
+        let frame = Frame::from_bytes(cut(&name).as_bytes(), cut(&file).as_bytes(), line);
         let boundary = cachealloc_python::is_boundary(word);
         self.put(log::PYTHON, 0, &PythonText { word, frame, boundary }.to_words());
     }
