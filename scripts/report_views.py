@@ -396,6 +396,7 @@ def test_told(page, told):
     wanted = [[each[key] for key in ('since_start_us', 'requested_bytes', 'device_free_bytes', 'reserved_bytes', 'live_bytes')]
               for each in device['failed_allocations']]
     page.check(failed == wanted, f'failed allocations are {failed}, not {wanted}')
+    test_told_of_failed(page, device)
     wanted = [[each['range'], one['since_start_us'], one['length_us'], one['grew_bytes']] for each in device['ranges'] for one in each['passes']]
     page.check(sorted(passes) == sorted(wanted), f'the passes are {passes}, not {wanted}')
     wanted = [[each[key] for key in ('free_bytes', 'free_pieces', 'blocks', 'block_bytes')] for each in device['beside_free']]
@@ -404,6 +405,33 @@ def test_told(page, told):
         times = ('first_us', 'last_us', 'freed_us')
         wanted = [[each['bytes'], each['blocks'], *(-1 if each[key] is None else each[key] for key in times)] for each in device[what]]
         page.check(sorted(rows) == sorted(wanted), f'{what} is {rows}, not {wanted}')
+
+
+def test_told_of_failed(page, device):
+    """The free pieces at each failed allocation, and what lies beside them, are those that the command prints."""
+    if not (known := [each['inside'] for each in device['failed_allocations'] if each['inside']]):
+        return
+    shown = page.run(f'''report.story.ooms.slice(0, {len(known)}).map(oom => {{
+        report.segments.choose_moment(oom.event + 1);
+        const sizes = new Map();
+        report.segments.shown.forEach(({{blocks, first, end}}) => {{
+            for (let block = first; block < end; block++) {{
+                if (blocks.state[block] === FREE) {{
+                    sizes.set(blocks.bytes[block], (sizes.get(blocks.bytes[block]) ?? 0) + 1);
+                }}
+            }}
+        }});
+        const beside = report.segments.between.table.rows.map(({{beside, pieces, blocks, bytes}}) => [beside, pieces, blocks, bytes]);
+        const waste = report.segments.shown.reduce((sum, segment) => sum + segment.waste, 0);
+        return [report.segments.shown.length, waste, [...sizes].sort((left, right) => right[0] - left[0]), beside, oom.why];
+    }})''')
+    page.run('report.segments.choose_moment(report.story.events)')
+    for inside, (segments, waste, sizes, beside, why) in zip(known, shown, strict=True):
+        wanted = [inside['segments'], inside['stuck_bytes'], [[each['bytes'], each['count']] for each in inside['free_sizes']],
+                  sorted([each[key] for key in ('free_bytes', 'free_pieces', 'blocks', 'block_bytes')] for each in inside['beside_free'])]
+        found = [segments, waste, sizes, sorted(beside)]
+        page.check(found == wanted, f'at a failed allocation there are {found}, not {wanted}')
+        page.check(why.startswith('An allocation of '), f'why the free memory did not help: {why!r}')
 
 
 def test_slider(page):

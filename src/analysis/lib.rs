@@ -18,6 +18,7 @@ pub use read::{ReadError, read};
 mod lifetimes;
 mod passes;
 mod replay;
+mod reserved;
 mod segments;
 mod series;
 mod when;
@@ -26,6 +27,7 @@ mod when;
 mod accounts;
 
 // By call site.
+mod beside;
 mod shortages;
 mod sites;
 mod temporary;
@@ -45,9 +47,11 @@ mod difference;
 
 pub use accounts::accounts;
 pub use aggregate::{Aggregate, DeviceSums, Group};
+pub use beside::{Beside, beside};
 pub use difference::{SiteChange, difference};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use passes::{PASS_DEPTH_MAX, Pass, Passes};
+pub use reserved::Reserved;
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};
 pub use shortages::{Shortage, shortages};

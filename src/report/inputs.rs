@@ -21,6 +21,8 @@ pub(crate) struct DeviceTrack {
     /// The page's number of the stack of each row.
     pub stacks: Vec<u32>,
     pub oom_stacks: Vec<u32>,
+    /// And that of the sentence that says why free memory did not help, for as many as there is time for.
+    pub oom_whys: Vec<u32>,
     /// And that of the text of each reserve's pool.
     pub pools: Vec<u32>,
     pub passes: Passes,

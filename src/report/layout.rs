@@ -5,12 +5,13 @@ use cachealloc_analysis::{Pass, Passes};
 use crate::columns::Columns;
 use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
+use crate::inside::{at_failed, why};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
 use crate::{account, findings, head};
 
-pub(crate) struct Layout {
+pub(crate) struct Layout<'a> {
     pub title: String,
     pub findings: Vec<String>,
     /// HTML.
@@ -21,12 +22,12 @@ pub(crate) struct Layout {
     pub head: String,
     pub columns: Columns,
     pub places: Vec<DeviceTrack>,
-    pub segments: Segments,
+    pub translations: Vec<Translation<'a>>,
     pub tables: Tables,
 }
 
-impl Layout {
-    pub(crate) fn of(inputs: &[Input], when: FitWhen) -> Layout {
+impl<'a> Layout<'a> {
+    pub(crate) fn of(inputs: &'a [Input], when: FitWhen) -> Layout<'a> {
         let mut tables = Tables::default();
         let mut columns = Columns::default();
         let mut segments = Segments::default();
@@ -49,6 +50,10 @@ impl Layout {
                 let oom_stack =
                     |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
+                let mut oom_whys = Vec::new();
+                at_failed(content, &track, |oom, segments| {
+                    oom_whys.push(tables.text(&why(oom, segments)));
+                });
                 let pools = track.reserves.iter();
                 let pools = pools
                     .map(|change| pool_text(&input.snapshot, change.pool, &mut tables))
@@ -62,6 +67,7 @@ impl Layout {
                     track,
                     stacks,
                     oom_stacks,
+                    oom_whys,
                     pools,
                     passes,
                     ranges,
@@ -79,7 +85,7 @@ impl Layout {
         let account = account::section(inputs);
         let fit = fits.section(inputs);
         let title = title(inputs);
-        Layout { title, findings, account, fit, head, columns, places, segments, tables }
+        Layout { title, findings, account, fit, head, columns, places, translations, tables }
     }
 }
 
@@ -110,6 +116,7 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("oom.requested"), track.ooms.iter().map(|oom| oom.requested_bytes));
     columns.unsigned(&name("oom.free"), track.ooms.iter().map(|oom| oom.free_bytes));
     columns.unsigned(&name("oom.stack"), place.oom_stacks.iter().map(|&stack| stack.into()));
+    columns.unsigned(&name("oom.why"), place.oom_whys.iter().map(|&text| text.into()));
     write_passes(columns, number, place);
 }
 

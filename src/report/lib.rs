@@ -18,6 +18,7 @@ mod fit;
 mod frameworks;
 mod head;
 mod inputs;
+mod inside;
 mod layout;
 mod segments;
 mod sites;
@@ -34,8 +35,8 @@ use std::io::{self, Write};
 
 pub use fit::FitWhen;
 pub use inputs::Input;
-pub use segments::Beside;
-pub use told::{BesideSite, Failed, Held, Range, RangePass, Told, ToldDevice, tell};
+pub use inside::{BesideSite, Inside};
+pub use told::{Failed, Held, Range, RangePass, Told, ToldDevice, tell};
 
 /// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
 pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {

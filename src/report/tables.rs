@@ -118,6 +118,17 @@ impl<'a> Translation<'a> {
             categories: known.map(|entry| (entry.stack, entry.category)).collect(),
         }
     }
+
+    fn category(&self, stack: StackId, category: TextId) -> TextId {
+        let learnt = || self.categories.get(&stack).copied().unwrap_or_default();
+        if category.is_empty() { learnt() } else { category }
+    }
+
+    /// The number of a stack that is in the tables.
+    pub(crate) fn known(&self, stack: StackId, category: TextId) -> u32 {
+        let key = (stack, self.category(stack, category));
+        self.stacks.get(&key).copied().unwrap_or_default()
+    }
 }
 
 impl Tables {
@@ -132,11 +143,7 @@ impl Tables {
         stack: StackId,
         category: TextId,
     ) -> u32 {
-        let category = if category.is_empty() {
-            file.categories.get(&stack).copied().unwrap_or_default()
-        } else {
-            category
-        };
+        let category = file.category(stack, category);
         if let Some(&number) = file.stacks.get(&(stack, category)) {
             return number;
         }

@@ -5,13 +5,14 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use cachealloc_analysis::Usage;
+use cachealloc_analysis::model::Segment;
 use cachealloc_analysis::waste::Pattern;
+use cachealloc_analysis::{Moment, Reserved, When};
 
 use crate::fit::FitWhen;
 use crate::inputs::{DeviceTrack, Input};
+use crate::inside::{Inside, at_failed, fitting_count, segments_at};
 use crate::layout::Layout;
-use crate::segments::Beside;
 use crate::track::{Row, Track};
 
 pub struct Told {
@@ -34,11 +35,9 @@ pub struct ToldDevice {
     pub early: Vec<Held>,
     /// [Late deallocation](Pattern::Late).
     pub late: Vec<Held>,
-    /// Of its segments at the end.
-    pub usage: Usage,
-    pub segments_count: usize,
-    /// The call sites beside free pieces of them, the most free bytes first.
-    pub beside: Vec<BesideSite>,
+    /// Its segments at the moment that was asked for, if it has that, which was so long after the start.
+    pub inside: Option<Inside>,
+    pub inside_us: u64,
 }
 
 /// An allocation that failed.
@@ -49,6 +48,10 @@ pub struct Failed {
     pub reserved_bytes: u64,
     pub live_bytes: u64,
     pub site: String,
+    /// The segments then, for as many failed allocations as there is time for.
+    pub inside: Option<Inside>,
+    /// How many of their free pieces are as large as the request, but of another stream or pool.
+    pub fitting_count: u64,
 }
 
 /// A range that the program named.
@@ -80,11 +83,6 @@ pub struct Held {
     pub site: String,
 }
 
-pub struct BesideSite {
-    pub site: String,
-    pub beside: Beside,
-}
-
 impl Range {
     /// The middle one of all, the most, and their sum.
     pub fn grew_bytes(&self) -> (i64, i64, i64) {
@@ -95,15 +93,15 @@ impl Range {
     }
 }
 
-/// `inputs` and `fit` as of a page.
-pub fn tell(inputs: &[Input], fit: FitWhen) -> Told {
+/// `inputs` and `fit` as of a page. `at`: the moment of the segments.
+pub fn tell(inputs: &[Input], fit: FitWhen, at: When) -> Told {
     let layout = Layout::of(inputs, fit);
     let devices = layout.places.iter().enumerate();
-    let devices = devices.map(|(number, place)| of_device(inputs, &layout, number, place));
+    let devices = devices.map(|(_, place)| of_device(inputs, &layout, place, at));
     Told { devices: devices.collect(), findings: layout.findings }
 }
 
-fn of_device(inputs: &[Input], layout: &Layout, number: usize, place: &DeviceTrack) -> ToldDevice {
+fn of_device(inputs: &[Input], layout: &Layout, place: &DeviceTrack, at: When) -> ToldDevice {
     let track = &place.track;
     let moments = Moments::of(track);
     let site = |site| layout.tables.site_text(site);
@@ -117,7 +115,28 @@ fn of_device(inputs: &[Input], layout: &Layout, number: usize, place: &DeviceTra
             reserved_bytes: moments.reserved_bytes[moment],
             live_bytes: moments.live_bytes[moment],
             site: site(layout.tables.site_of(stack)),
+            inside: None,
+            fitting_count: 0,
         }
+    });
+    let mut failed: Vec<Failed> = failed.collect();
+    let device = &inputs[place.file].snapshot.devices[place.device];
+    let translation = &layout.translations[place.file];
+    let inside = |segments: &[Segment]| Inside::of(segments, translation, &layout.tables);
+    let mut next = failed.iter_mut();
+    at_failed(device, track, |oom, segments| {
+        if let Some(failed) = next.next() {
+            let inside = inside(segments);
+            failed.fitting_count = fitting_count(&inside.sizes, oom.requested_bytes);
+            failed.inside = Some(inside);
+        }
+    });
+    // A failed allocation changes nothing: the page's moment is the one after it.
+    let after = Moment::from(at == When::Shortage);
+    let at = at.resolve(device, &track.lifetimes).map(|moment| moment + after);
+    let inside_at = at.map(|moment| {
+        let mut reserved = Reserved::of(device, &track.lifetimes);
+        inside(&segments_at(&mut reserved, track, moment))
     });
     let names = place.passes.ranges.iter();
     let mut ranges: Vec<Range> =
@@ -134,22 +153,16 @@ fn of_device(inputs: &[Input], layout: &Layout, number: usize, place: &DeviceTra
         });
     }
     let held = |counts: fn(&Row) -> bool| held(layout, place, &moments, counts);
-    let segments = &inputs[place.file].snapshot.devices[place.device].segments;
-    let beside = layout.segments.beside(number, |stack| layout.tables.site_of(stack));
     ToldDevice {
         file: place.file,
         device: place.device,
-        failed: failed.collect(),
+        failed,
         ranges,
         held_at_end: held(|row| row.until.is_none()),
         early: held(|row| row.shows(Pattern::Early)),
         late: held(|row| row.shows(Pattern::Late)),
-        usage: Usage::of_all(segments),
-        segments_count: segments.len(),
-        beside: beside
-            .into_iter()
-            .map(|(number, beside)| BesideSite { site: site(number), beside })
-            .collect(),
+        inside: inside_at,
+        inside_us: at.map_or(0, |moment| moments.time_us(track.page_moment(moment) as usize)),
     }
 }
 

@@ -87,6 +87,6 @@ fn all(snapshot: Snapshot) -> Result<(), String> {
         said = said.and(text(written));
     }
     let inputs = [cachealloc_report::Input { name: "x".into(), snapshot }];
-    drop(cachealloc_report::tell(&inputs, FitWhen::Short));
+    drop(cachealloc_report::tell(&inputs, FitWhen::Short, When::Peak));
     said.and(text(cachealloc_report::write(&inputs, FitWhen::Short, &mut Nowhere)))
 }

@@ -204,9 +204,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 
 fn nothing(at: When, device: Option<u32>) -> Failure {
     match (at, device) {
-        (When::Shortage, _) => {
-            Failure::new("no allocation failed in this history").next("--at peak shows the peak")
-        }
+        (When::Shortage, _) => no_such_time(),
         (_, Some(HOST_DEVICE)) => Failure::new("the snapshot has no memory of the host")
             .next("omit --device to see all devices"),
         (_, Some(device)) => Failure::new(format!("the snapshot has no device {device}"))
@@ -214,4 +212,9 @@ fn nothing(at: When, device: Option<u32>) -> Failure {
         (_, None) => Failure::new("the snapshot has neither segments nor entries")
             .next("start the program with: cachealloc run --record"),
     }
+}
+
+/// Only that of a failed allocation may be missing.
+pub(crate) fn no_such_time() -> Failure {
+    Failure::new("no allocation failed in this history").next("--at peak shows the peak")
 }

@@ -144,30 +144,7 @@ function segments_text({shown, story, moment, failed}) {
       `${bytes_text(split)} were free inside segments that are partly used (fragmentation: the driver cannot have them back), ` +
       `${bytes_text(bytes - used - split)} in ${plural(whole.length, 'segment')} that ${whole.length === 1 ? 'is' : 'are'} wholly free. `,
     outside > 0 ? `Of ${bytes_text(outside)} the file does not know the segment. ` : '',
-    failed ? element('strong', {class: 'alarm', id: 'segments-too-small'}, failed_text(shown, failed)) : '',
+    failed ? element('strong', {class: 'alarm', id: 'segments-too-small'}, failed.why) : '',
     at_end ? '' : element('span', {class: 'soft'}, ' Before the end a file tells what was asked for: blocks are shown as allocators of PyTorch\'s kind round it.'),
   ];
-}
-
-// Why the free memory did not help.
-function failed_text(shown, {requested, free, track}) {
-  const pieces = shown.filter(segment => segment.track === track).flatMap(free_pieces);
-  const [all, largest] = pieces.reduce(([sum, most], bytes) => [sum + bytes, Math.max(most, bytes)], [0, 0]);
-  const enough = pieces.filter(bytes => bytes >= requested).length;
-  const device = `the driver had ${bytes_text(free)}`;
-  if (pieces.length === 0) {
-    return `An allocation of ${bytes_text(requested)} failed: nothing was free inside the segments of device ${track.device}, ${device}.`;
-  }
-  return `An allocation of ${bytes_text(requested)} failed: ${bytes_text(all)} were free inside segments, in ${plural(pieces.length, 'piece')}, ` +
-    `${enough === 0 ? `all too small, the largest ${bytes_text(largest)}` : `${count_text(enough)} of them large enough, but of another stream or pool`}; ${device}.`;
-}
-
-function free_pieces(segment) {
-  const pieces = [];
-  for (let block = segment.first; block < segment.end; block++) {
-    if (segment.blocks.state[block] === FREE) {
-      pieces.push(segment.blocks.bytes[block]);
-    }
-  }
-  return pieces;
 }

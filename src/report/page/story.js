@@ -43,6 +43,7 @@ class Story {
       track.reserve.event.forEach((event, i) => this.reserve.push([after(event), track.reserve.bytes[i]]));
       track.oom.event.forEach((event, i) => this.ooms.push({
         event: after(event), track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
+        why: i < track.oom.why.length ? this.data.strings[track.oom.why[i]] : '',
       }));
     });
     this.ooms.sort((left, right) => left.event - right.event);

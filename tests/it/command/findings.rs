@@ -3,7 +3,7 @@
 use cachealloc_tests::Run;
 use serde_json::Value;
 
-use super::sites::{planted, said};
+use super::sites::{planted, run, said};
 use crate::snapshots::Place;
 
 fn json(place: &Place, file: &str) -> Value {
@@ -51,6 +51,10 @@ fn what_failed_and_what_lies_beside_free_memory() {
     assert!(failed[0]["where"].as_str().is_some_and(|it| it.ends_with("(refused)")), "{told}");
     let beside = told["devices"][0]["beside_free"][0]["where"].as_str();
     assert!(beside.is_some_and(|site| site.contains("(get < leak)")), "{told}");
+    let inside = &failed[0]["inside"];
+    assert!(inside["free_bytes"].as_u64() > Some(0) && failed[0]["fitting_pieces"] == 0, "{told}");
+    assert!(text.contains("  FREE INSIDE  PIECES   LARGEST  WHERE\n"), "{text}");
+    assert!(text.contains("reserved when an allocation of 1.00 PiB failed, "), "{text}");
     let held = &told["devices"][0]["held_at_end"];
     assert_eq!((&held[0]["bytes"], &held[0]["blocks"]), (&(15 << 20).into(), &5.into()), "{told}");
     assert!(held[0]["first_us"].as_u64() < held[0]["last_us"].as_u64(), "{told}");
@@ -58,4 +62,25 @@ fn what_failed_and_what_lies_beside_free_memory() {
     // Of several files each table has its file's name.
     let text = said(&place, "findings 2.pickle 5.pickle");
     assert!(text.contains("\n5.pickle, GPU 0: 1 failed allocation\n"), "{text}");
+}
+
+/// The segments of any moment: at a failed allocation, and in the middle of the run.
+#[test]
+fn the_segments_of_a_chosen_moment() {
+    let place = planted();
+    let at = |at: &str| -> Value {
+        serde_json::from_str(&said(&place, &format!("findings 5.pickle --json --at {at}")))
+            .expect("JSON")
+    };
+    let failed = &at("oom")["devices"][0];
+    let then = &failed["failed_allocations"][0];
+    for key in ["segments", "free_bytes", "stuck_bytes", "free_sizes", "beside_free"] {
+        assert_eq!(failed[key], then["inside"][key], "{key}");
+    }
+    assert_eq!(failed["since_start_us"], then["since_start_us"]);
+    let first = &at("#1")["devices"][0];
+    assert_eq!(first["free_bytes"], first["reserved_bytes"], "nothing is allocated yet: {first}");
+    assert!(said(&place, "findings 5.pickle --at peak").contains(" reserved at the peak, "));
+    let nothing = run(&place, "findings 2.pickle --at oom");
+    assert!(nothing.stderr.contains("no allocation failed in this history"), "{}", nothing.stderr);
 }

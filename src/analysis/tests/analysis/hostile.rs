@@ -8,8 +8,8 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Aggregate, By, Group, Lifetimes, ReadError, Usage, When, by_group, difference, formats, read,
-    reserved_over_time, shortages, sites, telling_moments,
+    Aggregate, By, Group, Lifetimes, ReadError, Reserved, Usage, When, beside, by_group,
+    difference, formats, read, reserved_over_time, shortages, sites, telling_moments,
 };
 
 use crate::made::{self, Directory};
@@ -57,6 +57,10 @@ fn analyse(snapshot: &Snapshot) {
         }
         let _ = by_group(&lifetimes, &vec![0; lifetimes.all.len()], 1, &telling_moments(&held, 10));
         let _ = shortages(device, &lifetimes);
+        let mut reserved = Reserved::of(device, &lifetimes);
+        for moment in 0..=lifetimes.last {
+            let _ = beside(&reserved.at(moment), |block| block.stack);
+        }
         for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
             let at = when.resolve(device, &lifetimes).expect("there is always one");
             let _ = sites(device, &lifetimes, at);

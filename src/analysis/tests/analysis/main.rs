@@ -11,3 +11,4 @@ mod passes;
 #[path = "../../../history/tests/history/python.rs"]
 mod python;
 mod reading;
+mod reserved;

@@ -1,15 +1,17 @@
 //! What the command prints of a report's numbers, counted by hand. That they are the page's: `scripts/report-test.py`.
 
-use cachealloc_report::{Beside, FitWhen, Held, tell};
+use cachealloc_analysis::model::Action;
+use cachealloc_analysis::{Beside, When};
+use cachealloc_report::{FitWhen, Held, Inside, tell};
 
 use crate::findings::sentences;
 use crate::made::{MIB, small};
-use crate::page::written;
+use crate::page::{columns, written};
 
 #[test]
 fn a_small_snapshot() {
     let inputs = [small().input("small.pickle")];
-    let told = tell(&inputs, FitWhen::Short);
+    let told = tell(&inputs, FitWhen::Short, When::End);
     assert_eq!(told.findings, sentences(&written(&inputs)));
     let [device] = &told.devices[..] else { panic!("it has one device") };
     assert_eq!((device.file, device.device), (0, 0));
@@ -55,10 +57,52 @@ fn a_small_snapshot() {
     };
     assert_eq!(device.late, [from_before]);
 
-    assert_eq!((device.segments_count, device.usage.stuck_bytes >> 20), (2, 17));
-    let [beside] = &device.beside[..] else { panic!("one call site keeps free memory") };
-    assert_eq!(beside.site, "user/app.cu:12 (keep)");
-    let wanted =
+    let inside = device.inside.as_ref().expect("there is always an end");
+    assert_eq!((inside.segments_count, inside.usage.stuck_bytes >> 20), (2, 17));
+    assert_eq!(inside.sizes, [(17 * MIB, 1), (2 * MIB, 1)]);
+    let kept =
         Beside { free_bytes: 17 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 3 * MIB };
-    assert_eq!(beside.beside, wanted);
+    assert_eq!(sites(inside), [("user/app.cu:12 (keep)", kept)]);
+}
+
+fn sites(inside: &Inside) -> Vec<(&str, Beside)> {
+    inside.beside.iter().map(|each| (each.site.as_str(), each.beside)).collect()
+}
+
+/// When the allocation failed, 3 and 8 MiB lay before 9 MiB that were free, and the 2 MiB from before were still held.
+#[test]
+fn what_was_free_when_an_allocation_failed() {
+    let inputs = [small().input("small.pickle")];
+    let told = tell(&inputs, FitWhen::Short, When::Shortage);
+    let [device] = &told.devices[..] else { panic!("it has one device") };
+    assert_eq!(device.inside_us, 30);
+    let failed = &device.failed[0];
+    for inside in [&device.inside, &failed.inside] {
+        let inside = inside.as_ref().expect("one allocation failed");
+        assert_eq!((inside.segments_count, inside.usage.reserved_bytes), (2, 22 * MIB));
+        assert_eq!((inside.usage.free_bytes, inside.usage.stuck_bytes), (9 * MIB, 9 * MIB));
+        assert_eq!(inside.sizes, [(9 * MIB, 1)]);
+        let passing =
+            Beside { free_bytes: 9 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 8 * MIB };
+        assert_eq!(sites(inside), [("user/app.py:7 (passing)", passing)]);
+    }
+    assert_eq!(failed.fitting_count, 0);
+    let why = "An allocation of 4.00 GiB failed: 9.00 MiB were free inside segments, in 1 piece, \
+               all too small, the largest 9.00 MiB; the driver had 5.00 MiB.";
+    assert!(
+        columns(&written(&inputs))["strings"].as_array().expect("a list").contains(&why.into())
+    );
+
+    let first = tell(&inputs, FitWhen::Short, When::Entry(1));
+    let inside = first.devices[0].inside.as_ref().expect("an entry");
+    assert_eq!((inside.usage.free_bytes, inside.usage.stuck_bytes), (20 * MIB, 0));
+    assert!(inside.beside.is_empty());
+}
+
+#[test]
+fn a_device_on_which_nothing_failed_has_no_such_moment() {
+    let mut made = small();
+    made.snapshot.devices[0].entries.retain(|it| it.action != Action::OutOfMemory);
+    let told = tell(&[made.input("small.pickle")], FitWhen::Short, When::Shortage);
+    assert!(told.devices[0].inside.is_none());
 }

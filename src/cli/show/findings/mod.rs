@@ -1,18 +1,18 @@
 //! What a report says first: in sentences and tables, and as JSON.
 
-use std::fmt::Write as _;
-use std::io;
+mod json;
 
-use cachealloc_report::{BesideSite, Failed, Held, Input, Range, RangePass, Told, ToldDevice};
-use cachealloc_statistics::SCHEMA_VERSION;
-use cachealloc_text::{Json, plain};
+use std::fmt::Write as _;
+
+use cachealloc_analysis::{Usage, When};
+use cachealloc_report::{BesideSite, Failed, Held, Input, Inside, Range, Told, ToldDevice};
+use cachealloc_text::plain;
 
 use super::{Column, Table, bytes, count, plural, signed_bytes, time};
-use crate::commands::Result;
-use crate::failure::Failure;
+pub(crate) use json::json;
 
-/// At most `number` rows of each table.
-pub(crate) fn text(inputs: &[Input], told: &Told, number: usize) -> String {
+/// At most `number` rows of each table. `at`: the moment that was asked for.
+pub(crate) fn text(inputs: &[Input], told: &Told, at: When, number: usize) -> String {
     let mut text = String::new();
     told.findings.iter().for_each(|finding| _ = writeln!(text, "{}", plain(finding)));
     for device in &told.devices {
@@ -32,9 +32,15 @@ pub(crate) fn text(inputs: &[Input], told: &Told, number: usize) -> String {
         for (what, held) in waste(device).into_iter().filter(|(_, held)| !held.is_empty()) {
             let _ = write!(text, "\n{whose}: {what}\n\n{}", held_table(held, number));
         }
-        if !device.beside.is_empty() {
-            let _ = write!(text, "\n{whose}: {}\n\n", fragmentation(device));
-            text += &beside_table(&device.beside, number);
+        // At the end a report speaks of the first failed allocation; `at` chooses any.
+        let first = device.failed.first().filter(|_| at == When::End);
+        let then = first.and_then(|failed| Some((failed.inside.as_ref()?, when_failed(failed))));
+        let now = device.inside.as_ref().map(|inside| (inside, when(at, device)));
+        for (inside, when) in then.into_iter().chain(now) {
+            if !inside.beside.is_empty() {
+                let _ = write!(text, "\n{whose}: {}\n\n", fragmentation(inside, &when));
+                text += &beside_table(&inside.beside, number);
+            }
         }
     }
     text
@@ -47,15 +53,24 @@ fn failed_table(failed: &[Failed], number: usize) -> String {
         Column::number("FREE ON DEVICE"),
         Column::number("RESERVED"),
         Column::number("LIVE"),
+        Column::number("FREE INSIDE"),
+        Column::number("PIECES"),
+        Column::number("LARGEST"),
         Column::text("WHERE"),
     ]);
     for failed in failed.iter().take(number) {
+        let usage = failed.inside.as_ref().map(|inside| inside.usage);
+        let [free, largest] = [|it: Usage| it.free_bytes, |it: Usage| it.free_bytes_max]
+            .map(|of| usage.map_or("-".to_string(), |usage| bytes(of(usage))));
         table.row([
             time(failed.since_start_us.saturating_mul(1000)),
             bytes(failed.requested_bytes),
             bytes(failed.device_free_bytes),
             bytes(failed.reserved_bytes),
             bytes(failed.live_bytes),
+            free,
+            usage.map_or("-".to_string(), |usage| count(usage.free_count)),
+            largest,
             failed.site.clone(),
         ]);
     }
@@ -115,11 +130,26 @@ fn held_table(held: &[Held], number: usize) -> String {
     table.text() + &left(held.len(), number)
 }
 
-fn fragmentation(device: &ToldDevice) -> String {
-    let segments = plural(device.segments_count as u64, "segment");
-    let usage = device.usage;
+fn when_failed(failed: &Failed) -> String {
+    let (asked, after) = (failed.requested_bytes, failed.since_start_us.saturating_mul(1000));
+    format!("when an allocation of {} failed, {} after start", bytes(asked), time(after))
+}
+
+fn when(at: When, device: &ToldDevice) -> String {
+    let after = format!("{} after start", time(device.inside_us.saturating_mul(1000)));
+    match at {
+        When::End => "at the end".to_string(),
+        When::Peak => format!("at the peak, {after}"),
+        When::Shortage => device.failed.last().map_or(after, when_failed),
+        When::Entry(_) | When::AfterUs(_) => after,
+    }
+}
+
+fn fragmentation(inside: &Inside, when: &str) -> String {
+    let segments = plural(inside.segments_count as u64, "segment");
+    let usage = inside.usage;
     format!(
-        "{segments}, {} reserved at the end, {} of it free; {} inside those that are partly used, beside",
+        "{segments}, {} reserved {when}, {} of it free; {} inside those that are partly used, beside",
         bytes(usage.reserved_bytes),
         bytes(usage.free_bytes),
         bytes(usage.stuck_bytes)
@@ -151,95 +181,4 @@ fn left(rows: usize, number: usize) -> String {
         0 => String::new(),
         left => format!("and {} more: -n 0 prints all\n", count(left as u64)),
     }
-}
-
-pub(crate) fn json(inputs: &[Input], told: &Told) -> Result<String> {
-    let mut text = Vec::new();
-    let mut json = Json::new(&mut text);
-    let written = json.object(|json| {
-        json.key("schema_version")?.number(SCHEMA_VERSION)?;
-        json.key("findings")?.list(&told.findings, |json, finding| {
-            json.line()?;
-            json.text(finding)
-        })?;
-        json.key("devices")?.list(&told.devices, |json, device| {
-            json.line()?;
-            json.object(|json| of_device(json, &inputs[device.file].name, device))
-        })
-    });
-    let why = |error| Failure::new(format!("cannot write JSON: {error}"));
-    written.and_then(|()| json.end()).map_err(why)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-fn of_device<W: io::Write>(json: &mut Json<W>, file: &str, device: &ToldDevice) -> io::Result<()> {
-    json.key("file")?.text(file)?;
-    json.key("device")?.number(device.device)?;
-    json.key("failed_allocations")?.list(&device.failed, |json, failed| {
-        json.line()?;
-        json.object(|json| {
-            json.key("since_start_us")?.number(failed.since_start_us)?;
-            json.key("requested_bytes")?.number(failed.requested_bytes)?;
-            json.key("device_free_bytes")?.number(failed.device_free_bytes)?;
-            json.key("reserved_bytes")?.number(failed.reserved_bytes)?;
-            json.key("live_bytes")?.number(failed.live_bytes)?;
-            json.key("where")?.text(&failed.site)
-        })
-    })?;
-    json.key("ranges")?.list(&device.ranges, |json, range| {
-        json.line()?;
-        json.object(|json| {
-            let (median, most, sum) = range.grew_bytes();
-            json.key("range")?.text(&range.name)?;
-            json.key("grew_bytes_median")?.number(median)?;
-            json.key("grew_bytes_max")?.number(most)?;
-            json.key("grew_bytes_sum")?.number(sum)?;
-            json.key("passes")?.list(&range.passes, |json, pass| pass_of(json, pass))
-        })
-    })?;
-    for (key, held) in
-        [("held_at_end", &device.held_at_end), ("early", &device.early), ("late", &device.late)]
-    {
-        json.key(key)?.list(held, |json, held| {
-            json.line()?;
-            json.object(|json| held_of(json, held))
-        })?;
-    }
-    json.key("segments")?.number(device.segments_count)?;
-    json.key("reserved_bytes")?.number(device.usage.reserved_bytes)?;
-    json.key("free_bytes")?.number(device.usage.free_bytes)?;
-    json.key("stuck_bytes")?.number(device.usage.stuck_bytes)?;
-    json.key("beside_free")?.list(&device.beside, |json, BesideSite { site, beside }| {
-        json.line()?;
-        json.object(|json| {
-            json.key("free_bytes")?.number(beside.free_bytes)?;
-            json.key("free_pieces")?.number(beside.free_count)?;
-            json.key("blocks")?.number(beside.blocks_count)?;
-            json.key("block_bytes")?.number(beside.blocks_bytes)?;
-            json.key("where")?.text(site)
-        })
-    })
-}
-
-fn held_of<W: io::Write>(json: &mut Json<W>, held: &Held) -> io::Result<()> {
-    json.key("bytes")?.number(held.bytes)?;
-    json.key("blocks")?.number(held.blocks_count)?;
-    let times =
-        [("first_us", held.first_us), ("last_us", held.last_us), ("freed_us", held.freed_us)];
-    for (key, time_us) in times {
-        let json = json.key(key)?;
-        match time_us {
-            Some(time_us) => json.number(time_us)?,
-            None => json.null()?,
-        }
-    }
-    json.key("where")?.text(&held.site)
-}
-
-fn pass_of<W: io::Write>(json: &mut Json<W>, pass: &RangePass) -> io::Result<()> {
-    json.object(|json| {
-        json.key("since_start_us")?.number(pass.since_start_us)?;
-        json.key("length_us")?.number(pass.length_us)?;
-        json.key("grew_bytes")?.number(pass.grew_bytes)
-    })
 }

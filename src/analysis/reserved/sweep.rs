@@ -1,0 +1,58 @@
+//! What is there at moments that do not fall, by address.
+
+use std::collections::BTreeMap;
+
+use crate::lifetimes::Moment;
+
+pub(super) struct Sweep {
+    /// (address, from, until), each there from one moment to before another.
+    all: Vec<(u64, Moment, Moment)>,
+    /// Indices, by the moment at which they come, and by that at which they go; and how many have.
+    coming: Vec<u32>,
+    came: usize,
+    going: Vec<u32>,
+    went: usize,
+    now: BTreeMap<u64, u32>,
+}
+
+impl Sweep {
+    pub(super) fn of(all: impl Iterator<Item = (u64, Moment, Moment)>) -> Sweep {
+        let all: Vec<_> = all.collect();
+        let mut coming: Vec<u32> = (0..all.len() as u32).collect();
+        let mut going = coming.clone();
+        coming.sort_by_key(|&index| all[index as usize].1);
+        going.sort_by_key(|&index| all[index as usize].2);
+        Sweep { all, coming, came: 0, going, went: 0, now: BTreeMap::new() }
+    }
+
+    /// How much is there.
+    pub(super) fn len(&self) -> usize {
+        self.now.len()
+    }
+
+    /// The indices of what is there.
+    pub(super) fn at(&mut self, moment: Moment) -> impl Iterator<Item = usize> {
+        while let Some(&index) = self.coming.get(self.came) {
+            let (address, from, until) = self.all[index as usize];
+            if from > moment {
+                break;
+            }
+            self.came += 1;
+            if until > moment {
+                self.now.insert(address, index);
+            }
+        }
+        while let Some(&index) = self.going.get(self.went) {
+            let (address, _, until) = self.all[index as usize];
+            if until > moment {
+                break;
+            }
+            self.went += 1;
+            // Another may have come there meanwhile.
+            if self.now.get(&address) == Some(&index) {
+                self.now.remove(&address);
+            }
+        }
+        self.now.values().map(|&index| index as usize)
+    }
+}

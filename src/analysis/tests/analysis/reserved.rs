@@ -1,0 +1,120 @@
+//! The segments of the past, and what lies beside their free pieces. The same run, broken off earlier, is the judge.
+//! Another allocator, at each moment, judges what the report's page makes of it and the command prints:
+//! `scripts/report-test.py`.
+
+use cachealloc_analysis::model::{BlockState, Device, Entry, Segment};
+use cachealloc_analysis::{Beside, Lifetimes, Moment, Reserved, beside};
+
+use crate::made;
+
+const MIB: u64 = 1 << 20;
+
+/// What a file tells of them at any moment: not which stack reserved them, and not of a small rest behind a block of a
+/// large segment, whether it is the block's.
+fn told(segments: &[Segment]) -> Vec<(u64, u64, u64, Vec<(u64, u64, BlockState)>)> {
+    let is_told = |segment: &Segment, bytes: u64| {
+        segment.expandable || segment.bytes <= 2 * MIB || bytes > MIB
+    };
+    let of_segment = |segment: &Segment| {
+        let blocks = segment
+            .blocks
+            .iter()
+            .filter(|block| block.state != BlockState::Free || is_told(segment, block.bytes));
+        let blocks = blocks.map(|block| match block.state {
+            BlockState::Free => (block.address, block.bytes, block.state),
+            state => (block.address, block.requested_bytes, state),
+        });
+        (segment.address, segment.bytes, segment.stream, blocks.collect())
+    };
+    segments.iter().map(of_segment).collect()
+}
+
+fn same(one: &Entry, other: &Entry) -> bool {
+    let of = |it: &Entry| (it.time_us, it.address, it.bytes, it.stream, it.action);
+    of(one) == of(other)
+}
+
+#[test]
+fn a_run_that_is_broken_off_is_the_judge() {
+    let (mut compared, mut went, mut pieces) = (0, 0, 0);
+    for seed in 0..80 {
+        let whole = made::read(&made::pickled(&made::history(seed, 240)));
+        let whole = &whole.devices[0];
+        let lifetimes = Lifetimes::of(whole);
+        // What was freed before the history began, and only waits for a stream, counts as free.
+        if lifetimes.all.iter().any(|life| life.begin == life.end) {
+            continue;
+        }
+        let mut reserved = Reserved::of(whole, &lifetimes);
+        for steps in (10..240).step_by(10) {
+            let part = made::read(&made::pickled(&made::history(seed, steps)));
+            let part = &part.devices[0];
+            let Some(moment) = common(whole, part) else { continue };
+            let there = reserved.at(moment);
+            assert_eq!(told(&there), told(&part.segments), "seed {seed}, {steps} steps");
+            compared += 1;
+            let is_gone = |part: &&Segment| {
+                whole.segments.iter().all(|it| (it.address, it.bytes) != (part.address, part.bytes))
+            };
+            went += part.segments.iter().filter(is_gone).count();
+            let blocks = there.iter().flat_map(|segment| &segment.blocks);
+            pieces += blocks.filter(|block| block.state == BlockState::Free).count();
+        }
+    }
+    assert!(compared > 300 && went > 300 && pieces > 300, "{compared}, {went}, {pieces}");
+}
+
+/// The moment at which the part ends, if the whole run begins with it. Its last entry says that a snapshot was taken.
+fn common(whole: &Device, part: &Device) -> Option<Moment> {
+    let (_, entries) = part.entries.split_last()?;
+    let begins_so = whole.entries.len() > entries.len()
+        && entries.iter().zip(&whole.entries).all(|(one, other)| same(one, other));
+    (begins_so && !entries.is_empty()).then_some(entries.len() as Moment)
+}
+
+#[test]
+fn beside_is_what_touches_a_free_piece() {
+    let mut sites_count = 0;
+    for seed in 0..60 {
+        let snapshot = made::read(&made::pickled(&made::history(seed, 200)));
+        for device in &snapshot.devices {
+            let found = beside(&device.segments, |block| block.stack.0 % 3);
+            for (site, beside) in &found {
+                assert_eq!(*beside, naive(&device.segments, *site), "seed {seed}, site {site}");
+            }
+            let left_out = (0..3).filter(|it| found.iter().all(|(site, _)| site != it));
+            left_out.for_each(|site| assert_eq!(naive(&device.segments, site), Beside::default()));
+            assert!(found.is_sorted_by(|one, other| one.1.free_bytes >= other.1.free_bytes));
+            sites_count += found.len();
+        }
+    }
+    assert!(sites_count > 60, "{sites_count}");
+}
+
+/// By addresses, each block against each.
+fn naive(segments: &[Segment], site: u32) -> Beside {
+    let mut beside = Beside::default();
+    for blocks in segments.iter().map(|segment| &segment.blocks) {
+        let is_free = |address: u64, end: u64| {
+            let touches = |(from, to)| from == end || to == address;
+            let free = blocks.iter().filter(|block| block.state == BlockState::Free);
+            free.map(|block| (block.address, block.address + block.bytes)).any(touches)
+        };
+        let of_site = || {
+            let used = blocks.iter().filter(|block| block.state != BlockState::Free);
+            used.filter(|block| block.stack.0 % 3 == site)
+        };
+        for block in of_site().filter(|it| is_free(it.address, it.address + it.bytes)) {
+            beside.blocks_count += 1;
+            beside.blocks_bytes += block.bytes;
+        }
+        for free in blocks.iter().filter(|block| block.state == BlockState::Free) {
+            let (from, to) = (free.address, free.address + free.bytes);
+            if of_site().any(|it| it.address == to || it.address + it.bytes == from) {
+                beside.free_count += 1;
+                beside.free_bytes += free.bytes;
+            }
+        }
+    }
+    beside
+}
