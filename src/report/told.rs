@@ -96,8 +96,8 @@ impl Range {
 /// `inputs` and `fit` as of a page. `at`: the moment of the segments.
 pub fn tell(inputs: &[Input], fit: FitWhen, at: When) -> Told {
     let layout = Layout::of(inputs, fit);
-    let devices = layout.places.iter().enumerate();
-    let devices = devices.map(|(_, place)| of_device(inputs, &layout, place, at));
+    let devices = layout.places.iter();
+    let devices = devices.map(|place| of_device(inputs, &layout, place, at));
     Told { devices: devices.collect(), findings: layout.findings }
 }
 

@@ -9,9 +9,12 @@ use crate::made;
 
 const MIB: u64 = 1 << 20;
 
+/// Address, bytes, stream, and of each block address, bytes, state.
+type Told = (u64, u64, u64, Vec<(u64, u64, BlockState)>);
+
 /// What a file tells of them at any moment: not which stack reserved them, and not of a small rest behind a block of a
 /// large segment, whether it is the block's.
-fn told(segments: &[Segment]) -> Vec<(u64, u64, u64, Vec<(u64, u64, BlockState)>)> {
+fn told(segments: &[Segment]) -> Vec<Told> {
     let is_told = |segment: &Segment, bytes: u64| {
         segment.expandable || segment.bytes <= 2 * MIB || bytes > MIB
     };
