@@ -52,8 +52,9 @@ pub(crate) struct Measured {
 /// A context was made that was not there before.
 pub(crate) fn context_made(id: u64, handle: ContextHandle) {
     let Ok((device, in_use_bytes)) = api::relaxed(|| within(id, handle, in_use)) else { return };
-    let alive = observers::contexts_seen();
     let mut first = lock(&FIRST);
+    // Under the lock: in what was seen before, a context of another device that was noted here meanwhile would be missing.
+    let alive = observers::contexts_seen();
     first.retain(|first| alive.iter().any(|seen| seen.id == first.context_id));
     if first.iter().all(|first| first.device != device) {
         first.push(First { device, context_id: id, in_use_bytes });

@@ -237,10 +237,12 @@ impl Account {
         };
         if let Some(at) = rows.iter().position(|row| row.part == Part::Context) {
             let before = rows.remove(at);
-            let left_bytes = sum.map_or(0, |sum| sum.bytes().saturating_sub(added(&rows)));
-            // What does not fit in is not what the context took: other processes have come or gone.
+            let left_bytes = sum.map_or(Some(0), |sum| sum.bytes().checked_sub(added(&rows)));
             let own = sum.and_then(|sum| self.context_bytes(before.bytes, sum));
-            if let Some(bytes) = own.filter(|bytes| (1..=left_bytes).contains(bytes)) {
+            // What does not fit in is not what the context took: other processes have gone. But where the other rows
+            // alone are more than the sum, they have grown since it was asked for, and nothing fits in.
+            let own = own.map(|own| left_bytes.map_or(own, |left| own.min(left)));
+            if let Some(bytes) = own.filter(|bytes| *bytes > 0) {
                 rows.insert(at, Row { bytes, ..before });
             }
         }
@@ -256,7 +258,8 @@ impl Account {
         match sum {
             Sum::Device(_) => Some(then_bytes),
             Sum::Process(own) | Sum::LessOthers(own) => {
-                let others_bytes = self.in_use_bytes?.checked_sub(own)?;
+                // A process that grew since the driver was asked may have more now than all had then.
+                let others_bytes = self.in_use_bytes?.saturating_sub(own);
                 then_bytes.checked_sub(others_bytes)
             }
         }

@@ -26,10 +26,13 @@ fn rows_add_up() {
     settled(&account, Some(Sum::Process(800)), Some(50), Some(450));
     settled(&account, Some(Sum::LessOthers(1000)), Some(250), Some(450));
     settled(&account, None, Some(250), Some(450));
-    // Others must have come or gone: it is not known.
-    settled(&account, Some(Sum::Process(1001)), None, Some(701));
-    settled(&account, Some(Sum::Device(500)), None, Some(200));
-    // The process has changed meanwhile.
+    // Others must have gone since: the context has no more than what is left.
+    settled(&account, Some(Sum::Device(500)), Some(200), Some(0));
+    settled(&account, Some(Sum::Device(300)), None, Some(0));
+    // The process has grown since all that is in use was asked for, or since the sum was: it still has its context.
+    settled(&account, Some(Sum::Process(1001)), Some(250), Some(451));
+    settled(&account, Some(Sum::Device(290)), Some(250), Some(-260));
+    // The process has changed meanwhile, and others have more than was in use then.
     settled(&account, Some(Sum::Process(200)), None, Some(-100));
     let unknown = Account { in_use_bytes: None, ..account };
     settled(&unknown, None, None, None);
