@@ -79,7 +79,9 @@ impl Limits {
     /// Whether a program that left these snapshots kept to them. Says on stderr what it did not.
     pub(crate) fn check(&self, files: &[PathBuf]) -> Result<bool, Failure> {
         if files.is_empty() {
-            say(format_args!("nothing to limit: the program left no snapshot, so it used no CUDA"));
+            say(format_args!(
+                "nothing to limit: the program left no snapshot: it used no CUDA, or was killed"
+            ));
             return Ok(true);
         }
         let (mut is_kept, mut is_there) = (true, false);
@@ -107,7 +109,7 @@ impl Limits {
             let mut hold = |flag: &str, most: u64, held: u64, when: &str, by: By| {
                 if held > most {
                     is_kept = false;
-                    let who = format!("{}, GPU {ordinal}", process(snapshot));
+                    let who = format!("{}, device {ordinal}", process(snapshot));
                     let [held, most] = apart(held, most);
                     say(format_args!(
                         "{who}: {held} {when}, and {flag} allows {most}; by call site:"

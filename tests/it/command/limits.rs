@@ -34,7 +34,7 @@ fn a_program_within_its_limits_is_left_alone() {
     }
     // Of nothing there is nothing to say but that.
     let ran = limited(&place, "--max-peak 0", "true").ok();
-    let why = "nothing to limit: the program left no snapshot, so it used no CUDA";
+    let why = "nothing to limit: the program left no snapshot: it used no CUDA, or was killed";
     assert_eq!(ran.stderr, format!("cachealloc: {why}\n"));
     assert_eq!(place.names(), [""; 0]);
 }
@@ -49,11 +49,11 @@ fn who_held_too_much_is_named() {
     assert_eq!(
         masked(&said(&ran)),
         "\
-cachealloc: process #, GPU #: # MiB at the peak, and --max-peak allows # MiB; by call site:
+cachealloc: process #, device #: # MiB at the peak, and --max-peak allows # MiB; by call site:
 cachealloc: # MiB in # blocks, app: get c/planted.c:# < load_weights c/planted.c:# < main c/planted.c:#
 cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < main c/planted.c:#
 cachealloc: # KiB in # block, app: get c/planted.c:# < burst c/planted.c:# < main c/planted.c:#
-cachealloc: process #, GPU #: # MiB never freed, and --max-leak allows # B; by call site:
+cachealloc: process #, device #: # MiB never freed, and --max-leak allows # B; by call site:
 cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < main c/planted.c:#
 "
     );
