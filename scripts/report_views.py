@@ -356,7 +356,7 @@ def test_fit(page, fits):
         wanted = [[tried['options'] or 'the default options', least(tried, 'least_limit'), least(tried, 'least_device')] for tried in fit['sets']]
         page.check([row[:3] for row in sets] == wanted, f'the sets are {sets}, not {wanted}')
         calls = [f"{tried['driver_calls']:,}" if tried['completes'] else '-' for tried in fit['sets']]
-        page.check([row[5] for row in sets] == calls, f'the calls are {sets}, not {calls}')
+        page.check([row[6] for row in sets] == calls, f'the calls are {sets}, not {calls}')
         said = page.text('#fit')
         page.check(all(f'not known: {unknown}' in said for unknown in fit['unknowns']), f'not all that is unknown is in {said}')
         verdict = {'fits': 'fits within', 'cannot_fit': 'cannot fit within', 'fits_with_none': 'does not fit within', None: ''}[fit['verdict']]

@@ -15,7 +15,7 @@ impl DeviceFit {
         let (all, held) = (count(requests.count() as u64), bytes(requests.peak_bytes()));
         let recorded = bytes(self.recorded_reserved_bytes);
         format!(
-            "GPU {device}: {all} allocations, {held} at the peak; the recorded run reserved {recorded}"
+            "device {device}: {all} allocations, {held} at the peak; the recorded run reserved {recorded}"
         )
     }
 
@@ -46,8 +46,8 @@ impl DeviceFit {
         self.verdict.map(|verdict| matches!(verdict, Verdict::Fits(_)))
     }
 
-    /// Least limit, least device, reserved, fragmented, driver calls, options: of each set, the best first.
-    pub fn rows(&self) -> impl Iterator<Item = [String; 6]> {
+    /// Least limit, least device, completes, reserved, fragmented, driver calls, options: of each set, the best first.
+    pub fn rows(&self) -> impl Iterator<Item = [String; 7]> {
         self.tries.iter().map(Try::row)
     }
 
@@ -63,21 +63,22 @@ impl Try {
         if self.set.text.is_empty() { "the default options" } else { &self.set.text }
     }
 
-    fn row(&self) -> [String; 6] {
+    fn row(&self) -> [String; 7] {
         let least = |size: &Option<Smallest>| {
             size.as_ref().map_or("-".to_string(), |size| mebibytes(size.bytes))
         };
         let Outcome { peak_reserved_bytes, driver_calls, .. } = self.outcome;
-        let [reserved, fragmented, calls] = match self.outcome.completes() {
+        let [completes, reserved, fragmented, calls] = match self.outcome.completes() {
             true => [
+                "yes".to_string(),
                 bytes(peak_reserved_bytes),
                 share(self.outcome.fragmentation()),
                 count(driver_calls),
             ],
-            false => ["fails".into(), "-".into(), "-".into()],
+            false => ["no", "-", "-", "-"].map(str::to_string),
         };
         let (limit, device) = (least(&self.limit), least(&self.device));
-        [limit, device, reserved, fragmented, calls, self.name().to_string()]
+        [limit, device, completes, reserved, fragmented, calls, self.name().to_string()]
     }
 
     fn also(&self) -> Option<String> {

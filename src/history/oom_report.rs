@@ -56,7 +56,7 @@ const FRAMES_COUNT_MAX: usize = 6;
 
 fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
     let asked = bytes(report.asked_bytes);
-    write!(text, "cachealloc: out of memory on GPU {}: asked for {asked}", report.device)?;
+    write!(text, "cachealloc: out of memory on device {}: asked for {asked}", report.device)?;
     match report.limit.as_ref().filter(|limit| limit.forbids(report.asked_bytes)) {
         Some(limit) => writeln!(text, ", more than {} allows", limit.option)?,
         None => writeln!(text)?,

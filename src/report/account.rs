@@ -7,8 +7,14 @@ use cachealloc_statistics::account::{Line, Settled};
 use crate::inputs::Input;
 use crate::text::escaped;
 
-const HEAD: &str = "<tr><th>Bytes</th><th>Share</th><th class=\"text\">Known by</th><th class=\"text\">Library</th>\
-                    <th class=\"text\">Memory</th></tr>";
+/// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
+const COLUMNS: [(&str, &str); 5] = [
+    ("Bytes", ""),
+    ("Share", ""),
+    ("Known by", "text narrow-hide"),
+    ("Library", "text narrow-hide"),
+    ("Memory", "text"),
+];
 
 /// The section with its heading; empty where no file says more than its segments do.
 pub(crate) fn section(inputs: &[Input]) -> String {
@@ -33,14 +39,23 @@ pub(crate) fn section(inputs: &[Input]) -> String {
 
 fn table(title: &str, settled: &Settled) -> String {
     let title = escaped(title);
-    let mut table = format!("<div class=\"table\"><table><caption>{title}</caption>{HEAD}");
-    for Line { bytes, share, known_by, library, memory } in settled.lines() {
-        table += &format!("<tr><td>{bytes}</td><td>{share}</td>");
-        for text in [known_by, &library, &memory] {
-            table += &format!("<td class=\"text\">{}</td>", escaped(text));
-        }
-        table += "</tr>";
-    }
+    let mut table = format!("<div class=\"table\"><table><caption>{title}</caption>");
+    let lines = settled.lines().into_iter().map(|line| {
+        let Line { bytes, share, known_by, library, memory } = line;
+        [bytes, share, known_by.to_string(), library, memory]
+    });
+    let lines: Vec<[String; 5]> = lines.collect();
+    // As the command: a column without any text is left out.
+    let shown = |column: usize| lines.iter().any(|line| !line[column].is_empty());
+    let columns: Vec<usize> = (0..COLUMNS.len()).filter(|&column| shown(column)).collect();
+    let mut row = |tag: &str, cells: [&str; 5]| {
+        let cell = |&column: &usize| {
+            format!("<{tag} class=\"{}\">{}</{tag}>", COLUMNS[column].1, escaped(cells[column]))
+        };
+        table += &format!("<tr>{}</tr>", columns.iter().map(cell).collect::<String>());
+    };
+    row("th", COLUMNS.map(|(title, _)| title));
+    lines.iter().for_each(|line| row("td", line.each_ref().map(String::as_str)));
     table += "</table></div>";
     for note in settled.notes() {
         table += &format!("<p class=\"soft\">{}</p>", escaped(&note));

@@ -27,11 +27,12 @@ const PLACE_CHARS_MAX: usize = 400;
 /// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
 type Column = (&'static str, &'static str);
 
-const SETS: [Column; 6] = [
+const SETS: [Column; 7] = [
     ("Options", "text"),
     ("Least limit", ""),
     ("Least device", ""),
-    ("Reserved", ""),
+    ("Completes", "narrow-hide"),
+    ("Reserved", "narrow-hide"),
     ("Fragmented", "narrow-hide"),
     ("Driver calls", "narrow-hide"),
 ];
@@ -118,9 +119,10 @@ fn of_device(title: &str, input: &Input, device: u32, fit: &DeviceFit) -> String
     if let Some(holders) = &holders {
         html += &table("Call sites that hold most", HOLDERS, holder_rows(holders));
     }
-    let sets = fit.rows().map(|[limit, device, reserved, fragmented, calls, options]| {
-        [options, limit, device, reserved, fragmented, calls]
-    });
+    let sets =
+        fit.rows().map(|[limit, device, completes, reserved, fragmented, calls, options]| {
+            [options, limit, device, completes, reserved, fragmented, calls]
+        });
     html += &table("Sets of options", SETS, sets);
     for note in fit.notes() {
         html += &format!("<p class=\"soft\">{}</p>", escaped(&note));

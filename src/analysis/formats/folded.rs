@@ -31,7 +31,7 @@ pub fn folded(snapshot: &Snapshot, by: By, when: When, out: impl Write) -> io::R
     }
     for ((device, stack), weight) in lines {
         if several {
-            write!(out, "GPU {device};")?;
+            write!(out, "device {device};")?;
         }
         let frames = snapshot.stacks.get(stack).iter().rev();
         for (index, frame) in frames.enumerate() {

@@ -60,7 +60,7 @@ fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
         ["device", "library", "range"].map(|key| texts.number(key));
     for (ordinal, device) in snapshot.devices.iter().enumerate() {
         let lifetimes = Lifetimes::of(device);
-        let device = texts.number(&format!("GPU {ordinal}"));
+        let device = texts.number(&format!("device {ordinal}"));
         for Site { stack, category, range, totals } in
             sites_of_ranges(&snapshot.devices[ordinal], &lifetimes, lifetimes.last)
         {

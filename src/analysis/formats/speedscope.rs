@@ -61,7 +61,7 @@ fn profiles<W: Write>(json: &mut Json<W>, snapshot: &Snapshot) -> io::Result<()>
             let of_device = &all[begin..end];
             // Where nothing is held, there is still a profile: speedscope wants one at least.
             json.line()?;
-            profile(json, snapshot, &format!("GPU {ordinal}: {name}"), of_device)?;
+            profile(json, snapshot, &format!("device {ordinal}: {name}"), of_device)?;
         }
     }
     Ok(())

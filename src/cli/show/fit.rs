@@ -37,6 +37,7 @@ pub(crate) fn text(shown: &Shown) -> String {
         let mut table = Table::new([
             Column::number("LEAST LIMIT"),
             Column::number("LEAST DEVICE"),
+            Column::number("COMPLETES"),
             Column::number("RESERVED"),
             Column::number("FRAGMENTED"),
             Column::number("DRIVER CALLS"),

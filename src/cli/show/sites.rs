@@ -41,11 +41,12 @@ impl Titles {
     }
 }
 
-/// `GPU 0: 1.50 GiB at the peak (...), 20.0 MiB at the end`
+/// `device 0: 1.50 GiB at the peak (...), 20.0 MiB at the end`
 pub(crate) fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
     let file = file.map(|file| format!("{}, ", plain(file))).unwrap_or_default();
     let DeviceSums { device, peak_bytes, end_bytes, entries_count, .. } = *sums;
-    let device = if device == HOST_DEVICE { "host".to_string() } else { format!("GPU {device}") };
+    let device =
+        if device == HOST_DEVICE { "host".to_string() } else { format!("device {device}") };
     let (peak, end) = (bytes(peak_bytes), bytes(end_bytes));
     if entries_count == 0 {
         return format!("{file}{device}: {end}, without history");

@@ -12,8 +12,10 @@ class Compare {
     this.text = element('p', {id: 'compare-text'});
     section.append(element('div', {class: 'controls'}, this.left.label, this.right.label, this.by.label), this.text);
     const grew = row => element('span', {class: row.growth > 0 ? 'grew' : ''}, growth_text(row.growth));
-    this.table = new Table(section, [
-      {key: 'name', title: 'Site', text: true, show: row => row.name,
+    this.changes = element('div');
+    section.append(this.changes);
+    this.table = new Table(this.changes, [
+      {key: 'name', title: 'Call site or library', text: true, show: row => row.name,
         cell: row => [element('span', {class: 'place'}, row.name), element('span', {class: 'function'}, row.more)]},
       bytes_column('before', 'Before', {hide: true}),
       bytes_column('after', 'After', {hide: true}),
@@ -105,6 +107,8 @@ class Compare {
     const change = sum_after - sum_before;
     this.text.textContent = `${bytes_text(sum_before)} before, ${bytes_text(sum_after)} after: ` +
       `${change === 0 ? 'the same' : `${bytes_text(Math.abs(change))} ${change > 0 ? 'more' : 'less'}`}.`;
-    this.table.set([...rows.values()].filter(row => row.growth !== 0 || row.blocks !== 0));
+    const changed = [...rows.values()].filter(row => row.growth !== 0 || row.blocks !== 0);
+    this.table.set(changed);
+    this.changes.hidden = changed.length === 0;
   }
 }

@@ -79,7 +79,7 @@ function tell_facts(data, story) {
   const facts = [
     ['Peak', bytes_text(story.total[story.peak])],
     ['Reserved at the peak', bytes_text(story.reserved[story.peak])],
-    ['Alive at the end', bytes_text(story.total[events])],
+    ['Live at the end', bytes_text(story.total[events])],
     ['Allocations', count_text(story.allocations[events])],
     ['Recorded', events > 1 ? time_text(story.time[events - 1]) : 'no history'],
     ...facts_of_files(data),

@@ -44,7 +44,7 @@ class Ooms {
       {sort: 'bytes', first: 5, name: 'Holders'});
     table.set([...holders.values()]);
     return [
-      element('h3', {class: 'alarm'}, `${time_text(story.time_of(moment), 1)}: ${bytes_text(oom.requested)} allocation failed`),
+      element('h3', {class: 'alarm'}, `${time_text(story.time_of(moment))} after start: ${bytes_text(oom.requested)} allocation failed`),
       element('p', {}, `Device ${oom.track.device} had ${bytes_text(oom.free)} free; ${bytes_text(story.reserved[moment])} were reserved, ` +
         `${bytes_text(story.total[moment])} of it live. `, element('button', {type: 'button', click: () => this.choose(moment)}, 'Show this time')),
       element('details', {}, element('summary', {}, 'Request'), frame_list(data, oom.stack)),

@@ -43,7 +43,7 @@ fn what_failed_and_what_lies_beside_free_memory() {
     let first = text.lines().next().expect("a line");
     assert!(first.starts_with("Peak: 47.1 MiB live, "), "{text}");
     assert!(text.contains("\nReplayed, the run cannot fit within 1020 MiB: "), "{text}");
-    assert!(text.contains("\nGPU 0: 1 failed allocation\n\n"), "{text}");
+    assert!(text.contains("\ndevice 0: 1 failed allocation\n\n"), "{text}");
     let told = json(&place, "5.pickle");
     let failed = &told["devices"][0]["failed_allocations"];
     assert_eq!(failed.as_array().map(Vec::len), Some(1), "{told}");
@@ -58,10 +58,10 @@ fn what_failed_and_what_lies_beside_free_memory() {
     let held = &told["devices"][0]["held_at_end"];
     assert_eq!((&held[0]["bytes"], &held[0]["blocks"]), (&(15 << 20).into(), &5.into()), "{told}");
     assert!(held[0]["first_us"].as_u64() < held[0]["last_us"].as_u64(), "{told}");
-    assert!(text.contains("\nGPU 0: late deallocation: "), "{text}");
+    assert!(text.contains("\ndevice 0: late deallocation: "), "{text}");
     // Of several files each table has its file's name.
     let text = said(&place, "findings 2.pickle 5.pickle");
-    assert!(text.contains("\n5.pickle, GPU 0: 1 failed allocation\n"), "{text}");
+    assert!(text.contains("\n5.pickle, device 0: 1 failed allocation\n"), "{text}");
 }
 
 /// The segments of any moment: at a failed allocation, and in the middle of the run.

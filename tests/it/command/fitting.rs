@@ -103,7 +103,10 @@ fn other_options_would_have_helped() {
         text.contains("\nfits within a limit of 9.39 GiB with expandable_segments:true\n"),
         "{text}"
     );
-    assert!(text.contains("fails           -             -  the default options\n"), "{text}");
+    assert!(
+        text.contains("no         -           -             -  the default options\n"),
+        "{text}"
+    );
     assert!(
         text.contains("not known: 1 request failed in the recorded run and must be served"),
         "{text}"
@@ -126,7 +129,7 @@ fn no_options_help() {
     let first = text.lines().next().expect("a line");
     assert_eq!(
         first,
-        "GPU 0: 110 allocations, 1.00 PiB at the peak; the recorded run reserved 62.0 MiB"
+        "device 0: 110 allocations, 1.00 PiB at the peak; the recorded run reserved 62.0 MiB"
     );
     assert!(
         text.contains(

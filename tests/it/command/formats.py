@@ -35,7 +35,7 @@ frames = scope["shared"]["frames"]
 assert all(isinstance(frame["name"], str) for frame in frames)
 assert all(set(frame) <= {"name", "file", "line", "col"} for frame in frames)
 names = [profile["name"] for profile in scope["profiles"]]
-assert names == ["GPU 0: held at the peak", "GPU 0: held at the end", "GPU 0: allocated"], names
+assert names == ["device 0: held at the peak", "device 0: held at the end", "device 0: allocated"], names
 for profile in scope["profiles"]:
     assert profile["type"] == "sampled" and profile["unit"] == "bytes" and profile["startValue"] == 0
     assert len(profile["samples"]) == len(profile["weights"])
@@ -52,9 +52,9 @@ assert scope["profiles"][2]["endValue"] == allocated
 perfetto.judge("p")
 tracks, events = perfetto.read("p")
 parents = {track.name: tracks[track.parent] for track in tracks.values() if track}
-assert [name for name, parent in parents.items() if not parent] == ["GPU 0"]
+assert [name for name, parent in parents.items() if not parent] == ["device 0"]
 last = {tracks[event.track].name: event.value for event in events if event.kind == perfetto.COUNTER}
-assert all(parents[name].name == "GPU 0" for name in last)
+assert all(parents[name].name == "device 0" for name in last)
 reserved = sum(segment["total_size"] for segment in snapshot["segments"])
 assert last == {"held by app": 15 << 20, "reserved": reserved}, last
 slices = perfetto.slices(tracks, events)
@@ -133,7 +133,7 @@ for sample in map(fields, profile[2]):
     stack = tuple(place(locations[location]) for location in packed(sample[1]))
     in_use[stack] += values[3]
     labels = {texts[label[1][0]]: texts[label[2][0]] for label in map(fields, sample[3])}
-    assert labels == {"device": "GPU 0", "library": "app"}, labels
+    assert labels == {"device": "device 0", "library": "app"}, labels
 wanted = collections.Counter()
 for block in blocks:
     if block["state"] == "active_allocated":

@@ -66,7 +66,7 @@ fn who_holds_most() {
     assert_eq!(
         text,
         "\
-GPU #: # MiB at the peak (after # ms, entry # of #), # MiB at the end
+device #: # MiB at the peak (after # ms, entry # of #), # MiB at the end
 
 held at the peak, by call site:
 
@@ -156,7 +156,10 @@ fn without_a_history() {
 fn several_files_are_added_up() {
     let place = planted();
     let text = said(&place, "top-sites 2.pickle 5.pickle --at end");
-    assert!(text.contains("2.pickle, GPU 0: ") && text.contains("5.pickle, GPU 0: "), "{text}");
+    assert!(
+        text.contains("2.pickle, device 0: ") && text.contains("5.pickle, device 0: "),
+        "{text}"
+    );
     assert!(text.contains("21.0 MiB  100.00 %       7"), "{text}");
     let nothing = "the snapshot has no device 7; omit --device to see all";
     failed(&run(&place, "top-sites 2.pickle --device 7"), nothing);
@@ -280,7 +283,7 @@ pickle.dump([segment], open('segments.pickle', 'wb'))
     let text = said(&place, "top-sites torch.pickle --by temporary");
     assert!(text.contains("\n       14  100.00 %           14"), "{text}");
     let text = said(&place, "top-sites segments.pickle");
-    assert!(text.starts_with("GPU 0: 4.00 MiB, without history\n"), "{text}");
+    assert!(text.starts_with("device 0: 4.00 MiB, without history\n"), "{text}");
     assert!(text.contains("forward me/model.py:52"), "{text}");
     let text = said(&place, "diff segments.pickle torch.pickle");
     assert!(text.ends_with("no call site holds more or less\n"), "{text}");

@@ -39,7 +39,7 @@ fn device_track<W: Write>(
     if let Some(track) = tracks.get(&ordinal) {
         return Ok(*track);
     }
-    let track = trace.track(ROOT, Kind::Device, &format!("GPU {ordinal}"))?;
+    let track = trace.track(ROOT, Kind::Device, &format!("device {ordinal}"))?;
     tracks.insert(ordinal, track);
     Ok(track)
 }

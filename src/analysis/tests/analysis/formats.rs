@@ -89,7 +89,7 @@ fn folded_lines() {
     let two: &[Alloc] = &[(&[("main", 2)], 1)];
     assert_eq!(
         folded(&snapshot(&[one, two])),
-        "GPU 0;main a/b.c:2;f:g  a/b.c:1 11\nGPU 0;[no stack] 7\nGPU 1;main a/b.c:2 1\n"
+        "device 0;main a/b.c:2;f:g  a/b.c:1 11\ndevice 0;[no stack] 7\ndevice 1;main a/b.c:2 1\n"
     );
     assert_eq!(folded(&Snapshot::default()), "");
 }
@@ -194,7 +194,7 @@ for begin, end in perfetto.slices(tracks, events):
     let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command");
     assert_eq!(
         python::expect(&["-c", JUDGE], &[&judge, &path]),
-        "GPU 0 step step 1000 3000\nGPU 0 load load 2000 4000\nGPU 7 step step 5000 6000\n"
+        "device 0 step step 1000 3000\ndevice 0 load load 2000 4000\ndevice 7 step step 5000 6000\n"
     );
 }
 

@@ -16,10 +16,10 @@ pub(crate) fn text(inputs: &[Input], told: &Told, at: When, number: usize) -> St
     let mut text = String::new();
     told.findings.iter().for_each(|finding| _ = writeln!(text, "{}", plain(finding)));
     for device in &told.devices {
-        let gpu = format!("GPU {}", device.device);
+        let ordinal = format!("device {}", device.device);
         let whose = match inputs.len() {
-            1 => gpu,
-            _ => format!("{}, {gpu}", plain(&inputs[device.file].name)),
+            1 => ordinal,
+            _ => format!("{}, {ordinal}", plain(&inputs[device.file].name)),
         };
         if !device.failed.is_empty() {
             let failed = plural(device.failed.len() as u64, "failed allocation");

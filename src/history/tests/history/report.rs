@@ -46,7 +46,7 @@ fn report_of_a_full_gpu() {
     assert_eq!(
         oom_report(&report, &mut Named),
         "\
-cachealloc: out of memory on GPU 1: asked for 2.00 GiB, more than the_option allows
+cachealloc: out of memory on device 1: asked for 2.00 GiB, more than the_option allows
   on the GPU    1.25 GiB free of 139 GiB
   limit         135 GiB (the_option), 134 GiB held by all libraries
   reserved      134 GiB of that
@@ -94,7 +94,7 @@ fn report_of_what_is_known() {
     assert_eq!(
         oom_report(&report, &mut Named),
         "\
-cachealloc: out of memory on GPU 0: asked for 1 B
+cachealloc: out of memory on device 0: asked for 1 B
   on the GPU    not known
   reserved      0 B by this process, no limit is set
   allocated     0 B of that
@@ -120,7 +120,10 @@ fn a_limit_that_allows_the_request_is_not_blamed() {
         sites: &[],
     };
     let text = oom_report(&report, &mut Named);
-    assert!(text.starts_with("cachealloc: out of memory on GPU 0: asked for 2.00 GiB\n"), "{text}");
+    assert!(
+        text.starts_with("cachealloc: out of memory on device 0: asked for 2.00 GiB\n"),
+        "{text}"
+    );
     assert!(
         text.contains("  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n"),
         "{text}"

@@ -128,16 +128,23 @@ fn empty_snapshot_makes_a_page() {
 fn account_of_the_device_is_a_table() {
     let mut made = small();
     assert!(!written(&[small().input("a")]).contains("id=\"account\""));
-    let texts = [("in_use", "5242880"), ("cache_held", "1048576"), ("arrays lib<b>.so", "2097152")];
-    let texts = texts.map(|(name, text)| (format!("memory 0 {name}"), text.to_string()));
+    let texts = [
+        ("0 in_use", "5242880"),
+        ("0 cache_held", "1048576"),
+        ("0 arrays lib<b>.so", "2097152"),
+        ("-1 pinned app", "1048576"),
+    ];
+    let texts = texts.map(|(name, text)| (format!("memory {name}"), text.to_string()));
     made.snapshot.settings.ours.extend(texts);
     let page = written(&[made.input("a")]);
     for wanted in [
         "<a href=\"#account\">",
-        "<td>1.00 MiB</td><td>20.00 %</td><td class=\"text\">counted</td>",
-        "<td class=\"text\">lib&lt;b&gt;.so</td><td class=\"text\">driver: arrays</td>",
-        "<td>2.00 MiB</td><td>40.00 %</td><td class=\"text\">difference</td>",
+        "<td class=\"\">1.00 MiB</td><td class=\"\">20.00 %</td><td class=\"text narrow-hide\">counted</td>",
+        "<td class=\"text narrow-hide\">lib&lt;b&gt;.so</td><td class=\"text\">driver: arrays</td>",
+        "<td class=\"\">2.00 MiB</td><td class=\"\">40.00 %</td><td class=\"text narrow-hide\">difference</td>",
         "<p class=\"soft\">60.00 % of it has a row</p>",
+        // Nothing of the host has a share: there is no such column.
+        "<caption>host</caption><tr><th class=\"\">Bytes</th><th class=\"text narrow-hide\">Known by</th>",
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }
