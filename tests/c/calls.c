@@ -30,6 +30,18 @@ int main(int argc, char **argv) {
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
     void (*pop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "cachealloc_range_pop");
     int mixed = !strcmp(argv[1], "mixed");
+    int copy = !strcmp(argv[1], "copy"), fill = !strcmp(argv[1], "fill"), graph = !strcmp(argv[1], "graph");
+    int event = !strcmp(argv[1], "event");
+    int (*copy_async)(uint64_t, uint64_t, uint64_t, void *) = find("cuMemcpyDtoDAsync_v2");
+    int (*fill_async)(uint64_t, unsigned, uint64_t, void *) = find("cuMemsetD32Async");
+    int (*graph_launch)(void *, void *) = find("cuGraphLaunch");
+    int (*record)(void *, void *) = find("cuEventRecord"), (*stream_wait)(void *, void *, unsigned);
+    stream_wait = (int (*)(void *, void *, unsigned))find("cuStreamWaitEvent");
+    int (*query)(void *) = find("cuEventQuery");
+    // As a program has it whose own allocator cuts it.
+    uint64_t kept;
+    if (alloc(&kept, 64 << 20))
+        return 1;
     for (long i = 0, count = atol(argv[2]); i < count; i++) {
         uint64_t address[8];
         if (range) {
@@ -40,6 +52,17 @@ int main(int argc, char **argv) {
                 return 1;
             pop();
             pop();
+            continue;
+        }
+        if (copy || fill || graph || event) {
+            if (copy && copy_async(kept, kept + (1 << 20), 4096, 0))
+                return 1;
+            if (fill && fill_async(kept, 7, 1024, 0))
+                return 1;
+            if (graph && graph_launch(&kept, 0))
+                return 1;
+            if (event && (record(&kept, 0) || stream_wait(0, &kept, 0) || query(&kept)))
+                return 1;
             continue;
         }
         if (mixed) {

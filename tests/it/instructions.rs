@@ -6,9 +6,15 @@ use std::process::Command;
 use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
 /// Calls, what is recorded, and at most so many instructions for one round of them under the library.
-const BOUNDS: [(&str, &str, u64); 6] = [
+const BOUNDS: [(&str, &str, u64); 10] = [
     ("pair", "off", 430),
     ("launch", "off", 122),
+    // Between addresses of one large block, as of a program with an allocator of its own.
+    ("copy", "off", 100),
+    ("fill", "off", 100),
+    ("graph", "off", 85),
+    // Recorded, waited for by a stream and asked.
+    ("event", "off", 190),
     // A barrier each time, and before each launch a look whether anything captures.
     ("pair-and-launch", "off", 925),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
