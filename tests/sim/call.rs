@@ -151,6 +151,9 @@ impl Call {
     pub fn wait(&mut self, op: &OpRef) {
         let waited = op.clone();
         self.wait_until(|_| waited.done());
+        // And what takes no time behind it: not only once the time of the thread that asks next is that of this one.
+        let now = self.world().engine.now;
+        self.world().run_until(now);
         let state = op.state();
         let (end, clock) = (state.end_ns, state.clock.clone());
         drop(state);

@@ -15,7 +15,7 @@ impl Work {
     pub fn accesses(&self, memory: &Memory) -> Vec<Access> {
         let flag = |start, bytes, kind| vec![Access { start, bytes, kind }];
         match self {
-            Work::Marker | Work::Record | Work::Host(_) => Vec::new(),
+            Work::Marker | Work::Record | Work::TimedRecord | Work::Host(_) => Vec::new(),
             Work::Kernel(launch) => launch.accesses(|address| memory.read_word(address, 8)),
             Work::Copy(copy) => copy.accesses(),
             Work::Fill(fill) => fill.accesses(),
@@ -47,7 +47,11 @@ impl Work {
                     &flag.value.to_le_bytes()[..flag.bytes as usize],
                 );
             }
-            Work::Marker | Work::Record | Work::Host(_) | Work::WaitValue(_) => {}
+            Work::Marker
+            | Work::Record
+            | Work::TimedRecord
+            | Work::Host(_)
+            | Work::WaitValue(_) => {}
             Work::Birth { .. } | Work::Release { .. } | Work::Give { .. } => {}
         }
     }

@@ -136,8 +136,16 @@ impl World {
             }
             _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
             work => {
-                // A barrier over a context is complete with what it waits for, and so is a record.
-                let takes_time = !matches!(work, Work::Record) || config().records_take_time;
+                // What only puts work in order is complete with what it waits for, and so is a record. What the
+                // driver does for itself is never slow: it would hide by its time what no wait is for.
+                let takes_time = match work {
+                    Work::Record => config().records_take_time,
+                    Work::Marker
+                    | Work::Birth { .. }
+                    | Work::Release { .. }
+                    | Work::Give { .. } => false,
+                    _ => true,
+                };
                 let of_stream = op.source.stream != 0 && takes_time;
                 let least = if of_stream { config().work_ns } else { 0 };
                 let end = self.engine.now + work.duration_ns().max(least);

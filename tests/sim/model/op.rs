@@ -27,6 +27,8 @@ pub enum Work {
     Marker,
     /// The record of an event that takes no time.
     Record,
+    /// The record of an event that takes the time: work of its stream.
+    TimedRecord,
     Kernel(Launch),
     Copy(CopyWork),
     Fill(FillWork),
@@ -186,7 +188,7 @@ impl Work {
     pub fn name(&self) -> &'static str {
         match self {
             Work::Marker => "marker",
-            Work::Record => "record",
+            Work::Record | Work::TimedRecord => "record",
             Work::Kernel(launch) => launch.builtin.name(),
             Work::Copy(_) => "memcpy",
             Work::Fill(_) => "memset",
@@ -202,6 +204,7 @@ impl Work {
         match self {
             Work::Marker
             | Work::Record
+            | Work::TimedRecord
             | Work::Birth { .. }
             | Work::Host(_)
             | Work::WaitValue(_) => 0,

@@ -184,7 +184,7 @@ impl World {
     /// the stream; any other is over with what it is behind, and a wait for the stream is none for that.
     pub fn record(&mut self, handle: Handle, timing: bool, at: u64) -> Outcome<OpRef> {
         if timing {
-            return self.submit(handle, Work::Marker, at);
+            return self.submit(handle, Work::TimedRecord, at);
         }
         let op = self.submit(handle, Work::Record, at)?;
         // Behind nothing, it is over now: not only once this thread's time is that of the last call.
