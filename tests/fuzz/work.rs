@@ -27,7 +27,8 @@ const TIME_LEAST: Duration = Duration::from_millis(1500);
 pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {
     let (said, cost) = cost(|| {
         let snapshot = read(file).map_err(|error| error.to_string())?;
-        all(snapshot)
+        // What the page tells, the command tells as well, and replays the history for it anew: of one file in four.
+        all(snapshot, file.len().is_multiple_of(4))
     });
     let memory = MEMORY_LEAST + MEMORY_PER_BYTE * file.len();
     let time = TIME_LEAST + TIME_PER_MIB.mul_f64(file.len() as f64 / (1 << 20) as f64);
@@ -53,7 +54,7 @@ impl Write for Nowhere {
     }
 }
 
-fn all(snapshot: Snapshot) -> Result<(), String> {
+fn all(snapshot: Snapshot, told: bool) -> Result<(), String> {
     for device in snapshot.devices.iter().chain([&snapshot.host]) {
         let lifetimes = Lifetimes::of(device);
         let _ = reserved_over_time(device);
@@ -87,6 +88,8 @@ fn all(snapshot: Snapshot) -> Result<(), String> {
         said = said.and(text(written));
     }
     let inputs = [cachealloc_report::Input { name: "x".into(), snapshot }];
-    drop(cachealloc_report::tell(&inputs, FitWhen::Short, When::Peak));
+    if told {
+        drop(cachealloc_report::tell(&inputs, FitWhen::Short, When::Peak));
+    }
     said.and(text(cachealloc_report::write(&inputs, FitWhen::Short, &mut Nowhere)))
 }
