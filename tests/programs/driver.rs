@@ -206,6 +206,12 @@ impl Driver {
         self.functions.sim_fail.is_some_and(|fail| unsafe { fail(list.as_ptr().cast()) } == 0)
     }
 
+    /// Whether the last answer was chance: that work is over, which no wait was for. None on a real GPU, which does not say.
+    pub fn answered_by_chance(&self) -> Option<bool> {
+        // SAFETY: it takes nothing.
+        self.functions.sim_was_news.map(|news| unsafe { news() } != 0)
+    }
+
     /// A kernel of kernels.ptx, which is loaded when first needed.
     pub fn kernel(&self, name: &str) -> Outcome<u64> {
         let mut modules = self.modules.lock().expect("no test panics here");

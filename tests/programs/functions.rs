@@ -314,5 +314,6 @@ functions! {
         sim_now_ns() -> Number;
         sim_call_count(*const u8) -> Number;
         sim_fail(*const u8) -> i32;
+        sim_was_news() -> i32;
     }
 }

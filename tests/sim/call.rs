@@ -11,6 +11,7 @@ use crate::exit;
 use crate::faults::{self, Fault};
 use crate::functions::FUNCTIONS;
 use crate::model::callbacks;
+use crate::model::clock::Clock;
 use crate::model::op::{Deps, OpRef};
 use crate::model::world::{self, Thread, World, config};
 
@@ -86,7 +87,9 @@ impl Call {
             world.engine.progress += 1;
         }
         let now = world.engine.now;
-        world.threads.entry(thread).or_insert_with(|| Thread { ns: now, ..Thread::default() });
+        let fresh = || Thread { ns: now, ..Thread::default() };
+        let own = world.threads.entry(thread).or_insert_with(fresh);
+        own.news = false;
         let doublings = call.polls().min(POLL_DOUBLINGS_MAX);
         call.spend(base_cost_ns(name) << doublings);
         Ok(call)
@@ -127,14 +130,15 @@ impl Call {
         self.world().threads[&thread].ns
     }
 
-    /// Host time that the call takes; work in flight goes on meanwhile.
+    /// Host time that the call takes; work in flight goes on meanwhile, also where the thread's own clock is behind: what
+    /// other threads have seen is past for this one, too.
     pub fn spend(&mut self, ns: u64) {
         let thread = self.thread;
         let world = self.world();
         let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
         state.ns += ns;
-        let now = state.ns;
-        world.run_until(now);
+        let until = state.ns.max(world.engine.now + ns);
+        world.run_until(until);
     }
 
     pub fn context(&mut self) -> Outcome<Handle> {
@@ -151,9 +155,6 @@ impl Call {
     pub fn wait(&mut self, op: &OpRef) {
         let waited = op.clone();
         self.wait_until(|_| waited.done());
-        // And what takes no time behind it: not only once the time of the thread that asks next is that of this one.
-        let now = self.world().engine.now;
-        self.world().run_until(now);
         let state = op.state();
         let (end, clock) = (state.end_ns, state.clock.clone());
         drop(state);
@@ -163,6 +164,13 @@ impl Call {
         let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
         state.ns = state.ns.max(end);
         self.let_text_out();
+    }
+
+    /// Answers with the end of work, whose clock is given.
+    pub fn learn(&mut self, clock: &Clock) {
+        let thread = self.thread;
+        let news = !self.world().host.clock.covers_all(clock);
+        self.world().threads.get_mut(&thread).expect("entered at the call's begin").news |= news;
     }
 
     pub fn wait_all(&mut self, deps: Deps) {

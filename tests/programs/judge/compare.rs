@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::grammar::{Op, Program};
-use crate::log::{Record, Seen};
+use crate::log::{BY_CHANCE, Record, Seen};
 use crate::run::Ran;
 
 /// What a program does natively, as far as it is the same however long its kernels take.
@@ -61,12 +61,14 @@ impl Native {
         }
         native.counted.retain(|line| {
             let (record, op) = (&native.seen[line], op_at(program, *line));
-            let not_ready = op.is_some_and(Op::asks) && record.code == NOT_READY;
+            // That work is over which no wait was for is chance, too.
+            let chance = record.code == NOT_READY || record.words == [BY_CHANCE];
+            let chance = op.is_some_and(Op::asks) && chance;
             // To be told of more room than natively does no harm, nor of more that a pool has reserved.
             let of_reserve = op == Some(Op::PoolHolds) && program.lines[*line].arg(1) == RESERVED;
             let no_room = (op == Some(Op::MemoryHas) || of_reserve) && record.words == [0];
             // That all native runs had the same winner is chance.
-            !not_ready && !no_room && !op.is_some_and(Op::competes)
+            !chance && !no_room && !op.is_some_and(Op::competes)
         });
         Ok(native)
     }
@@ -143,6 +145,12 @@ impl Native {
             match ran.seen.get(line) {
                 Some(ours) if refused_natively && [0, OUT_OF_MEMORY].contains(&ours.code) => None,
                 ours if ours == Some(native) => None,
+                // Under the library a question may be answered by chance as natively it must be.
+                Some(ours)
+                    if op_at(program, *line).is_some_and(Op::asks) && ours.code == native.code =>
+                {
+                    None
+                }
                 ours => Some((native, ours)),
             }
         });

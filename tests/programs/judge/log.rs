@@ -12,6 +12,9 @@ pub struct Record {
     pub words: Vec<u64>,
 }
 
+/// The word of a question whose answer was chance.
+pub const BY_CHANCE: u64 = 1;
+
 /// A file with a line for each line of the program, as it is played: what came before a crash or a hang is there.
 pub struct Log(Mutex<File>);
 

@@ -39,7 +39,11 @@ driver! {
         if !done {
             return Err(Code::NOT_READY);
         }
-        op.iter().for_each(|op| call.wait(op));
+        if let Some(op) = op {
+            let clock = op.state().clock.clone();
+            call.learn(&clock);
+            call.wait(&op);
+        }
         context_error(call, context)
     }
 
@@ -119,7 +123,12 @@ fn end_of(call: &mut Call, event: Handle) -> Outcome<u64> {
     refuse_captured(call, event)?;
     let event = call.world().events.get(event)?;
     let op = event.op.clone().filter(|_| event.timing).ok_or(Code::INVALID_HANDLE)?;
-    let (done, end) = (op.done(), op.state().end_ns);
+    let done = op.done();
+    let (end, clock) = {
+        let state = op.state();
+        (state.end_ns, state.clock.clone())
+    };
+    call.learn(&clock);
     if done { Ok(end) } else { Err(Code::NOT_READY) }
 }
 

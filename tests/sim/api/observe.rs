@@ -6,7 +6,6 @@ use std::ffi::{CStr, c_char};
 
 use crate::call::thread_number;
 use crate::model::callbacks;
-use crate::model::clock::{ChainSet, Clock, Epoch};
 use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use crate::model::world;
 use crate::{exit, faults};
@@ -57,6 +56,13 @@ pub extern "C" fn sim_now_ns() -> u64 {
     own.unwrap_or(world.engine.now)
 }
 
+/// 1 if the calling thread's last call answered with the end of work that no wait had been for: it answers so by
+/// chance, as far as anyone can know. Otherwise 0.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn sim_was_news() -> i32 {
+    i32::from(world::lock().threads.get(&thread_number()).is_some_and(|thread| thread.news))
+}
+
 /// Adds failures as `SIM_FAIL` does; null removes all. Returns 0, or 1 if it cannot be read.
 ///
 /// # Safety
@@ -102,18 +108,5 @@ fn host_access(at: u64, bytes: usize, kind: AccessKind, name: &'static str) {
     let access = Access { start: at, bytes: bytes as u64, kind };
     let source = Source { name, op: 0, stream: HOST_STREAM };
     let running = callbacks::running_op();
-    let mut guard = world::lock();
-    let world = &mut *guard;
-    let (chains, mut clock): (ChainSet, Clock) = match &running {
-        Some(op) => (op.chains.clone(), op.state().clock.clone()),
-        None => (world.host.chains.clone(), world.host.clock.clone()),
-    };
-    let epoch: Epoch = world.chains.advance(&chains, &mut clock);
-    for race in world.shadow.access(access, source, epoch, &clock) {
-        world.report.race(&race);
-    }
-    match &running {
-        Some(op) => op.state().clock = clock,
-        None => world.host.clock = clock,
-    }
+    world::lock().touch(access, source, running.as_ref());
 }

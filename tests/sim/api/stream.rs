@@ -30,6 +30,7 @@ driver! {
         if !deps.ends.is_empty() {
             return Err(Code::NOT_READY);
         }
+        call.learn(&deps.clock);
         call.wait_all(deps);
         call.check_error(stream)
     }

@@ -46,6 +46,12 @@ impl Clock {
         }
     }
 
+    /// Whether all that the other knows is known here.
+    pub fn covers_all(&self, other: &Clock) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || other.0.iter().enumerate().all(|(chain, count)| self.count(chain as Chain) >= *count)
+    }
+
     pub fn note(&mut self, epoch: Epoch) {
         let mine = Arc::make_mut(&mut self.0);
         let index = epoch.chain as usize;

@@ -136,17 +136,7 @@ impl World {
             }
             _ if !self.may_go_on(op) => self.engine.spinners.push(op.clone()),
             work => {
-                // What only puts work in order is complete with what it waits for, and so is a record. What the
-                // driver does for itself is never slow: it would hide by its time what no wait is for.
-                let takes_time = match work {
-                    Work::Record => config().records_take_time,
-                    Work::Marker
-                    | Work::Birth { .. }
-                    | Work::Release { .. }
-                    | Work::Give { .. } => false,
-                    _ => true,
-                };
-                let of_stream = op.source.stream != 0 && takes_time;
+                let of_stream = op.source.stream != 0 && work.takes_time();
                 let least = if of_stream { config().work_ns } else { 0 };
                 let end = self.engine.now + work.duration_ns().max(least);
                 self.engine.push(end, false, op.clone());
@@ -210,7 +200,8 @@ impl World {
             // The operation that set the flag comes before us; if none did, the host has.
             clock.join(self.flags.get(&address).unwrap_or(&self.host.clock));
         }
-        if !accesses.is_empty() {
+        // Also what touches no memory: an answer may say that it is over.
+        if !accesses.is_empty() || op.work.takes_time() {
             let epoch = self.chains.advance(&op.chains, &mut clock);
             let live = self.check_live(op, &accesses);
             for access in accesses.iter().filter(|_| live) {
@@ -224,6 +215,22 @@ impl World {
             }
         }
         self.after_effects(op);
+    }
+
+    /// The host touches memory: inside a host function, which is an operation, or outside.
+    pub fn touch(&mut self, access: Access, source: Source, inside: Option<&OpRef>) {
+        let (chains, mut clock) = match inside {
+            Some(op) => (op.chains.clone(), op.state().clock.clone()),
+            None => (self.host.chains.clone(), self.host.clock.clone()),
+        };
+        let epoch = self.chains.advance(&chains, &mut clock);
+        for race in self.shadow.access(access, source, epoch, &clock) {
+            self.report.race(&race);
+        }
+        match inside {
+            Some(op) => op.state().clock = clock,
+            None => self.host.clock = clock,
+        }
     }
 
     /// Whether the host knew that all accesses were over when it freed this pool memory by `cuMemFree`.

@@ -6,6 +6,7 @@ use super::clock::{ChainSet, Clock};
 use super::kernels::Launch;
 use super::shadow::Source;
 use super::user_object::UserObject;
+use super::world::config;
 use crate::abi::Handle;
 
 pub type OpRef = Arc<Op>;
@@ -197,6 +198,16 @@ impl Work {
             Work::WriteValue(_) => "write value",
             Work::Birth { .. } => BIRTH,
             Work::Release { .. } | Work::Give { .. } => FREE,
+        }
+    }
+
+    /// Whether it may be under way for a while. What only puts work in order is complete with what it waits for, and
+    /// so is a record. What the driver does for itself is never slow: it would hide by its time what no wait is for.
+    pub fn takes_time(&self) -> bool {
+        match self {
+            Work::Record => config().records_take_time,
+            Work::Marker | Work::Birth { .. } | Work::Release { .. } | Work::Give { .. } => false,
+            _ => true,
         }
     }
 

@@ -186,10 +186,7 @@ impl World {
         if timing {
             return self.submit(handle, Work::TimedRecord, at);
         }
-        let op = self.submit(handle, Work::Record, at)?;
-        // Behind nothing, it is over now: not only once this thread's time is that of the last call.
-        self.run_until(self.engine.now);
-        Ok(op)
+        self.submit(handle, Work::Record, at)
     }
 
     /// Work on a stream with dependencies that the caller has completed.

@@ -2,6 +2,7 @@
 
 use super::memory::Kind;
 use super::raw;
+use super::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use super::space::PAGE_BYTES;
 use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
@@ -65,13 +66,17 @@ impl World {
     }
 
     /// What a device may do with the mappings of the range. It does not wait for work; what still
-    /// needs the access faults.
+    /// needs the access faults, and what no wait was for may need it.
     pub fn set_access(&mut self, at: u64, bytes: u64, device: usize, flags: u32) -> Outcome {
         let mut next = at;
         while next < at + bytes {
             let mapping = self.memory.find(next).ok_or(Code::INVALID_VALUE)?;
-            let (base, bytes) = (mapping.base, mapping.bytes);
+            let (base, bytes, own) = (mapping.base, mapping.bytes, mapping.device);
             self.memory.set_access(base, device, flags);
+            if flags == 0 && device == own {
+                let source = Source { name: "cuMemSetAccess", op: 0, stream: HOST_STREAM };
+                self.touch(Access { start: base, bytes, kind: AccessKind::Write }, source, None);
+            }
             next = base + bytes;
         }
         Ok(())

@@ -80,12 +80,15 @@ pub struct Host {
 /// One host thread.
 #[derive(Default)]
 pub struct Thread {
-    /// Its own virtual clock: calls cost time in the thread that makes them.
+    /// Its own virtual clock: calls cost time in the thread that makes them, and so do waits. The GPU's may be ahead.
     pub ns: u64,
     pub contexts: Vec<Handle>,
     pub capture_mode: u32,
     /// How often in a row it was told "not ready".
     pub polls: u32,
+    /// Its last question was answered with the end of work that no wait had been for: with more of it, or a slower
+    /// GPU, the answer would have been another.
+    pub news: bool,
 }
 
 #[derive(Default)]

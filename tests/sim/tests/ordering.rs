@@ -198,6 +198,46 @@ fn events_measure_virtual_time() {
     outcome.clean();
 }
 
+/// Only what a wait was for is known to be over: that something else is, the next GPU may not say.
+#[test]
+fn an_answer_without_a_wait_is_chance() {
+    let outcome = child("an_answer_without_a_wait_is_chance", &[], |d| {
+        let (s, e) = (d.stream().unwrap(), d.event().unwrap());
+        d.launch("delay", s, &[MS]).unwrap();
+        d.record(e, s).unwrap();
+        while d.query_event(e).is_err() {
+            assert_eq!(d.answered_by_chance(), Some(false));
+        }
+        assert_eq!(d.answered_by_chance(), Some(true));
+        // By now the program knows.
+        d.query_stream(s).unwrap();
+        assert_eq!(d.answered_by_chance(), Some(false));
+        d.launch("delay", s, &[MS]).unwrap();
+        d.synchronize().unwrap();
+        d.query_stream(s).unwrap();
+        assert_eq!(d.answered_by_chance(), Some(false));
+    });
+    outcome.clean();
+}
+
+/// What one thread has waited for is past for all.
+#[test]
+fn a_record_behind_anothers_wait_is_over() {
+    let outcome = child("a_record_behind_anothers_wait_is_over", &[], |d| {
+        let (s, e) = (d.stream().unwrap(), d.event().unwrap());
+        let context = d.context();
+        let wait = || {
+            d.set_context(context).unwrap();
+            d.launch("delay", s, &[MS]).unwrap();
+            d.synchronize().unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join().unwrap());
+        d.record(e, s).unwrap();
+        d.query_event(e).unwrap();
+    });
+    outcome.clean();
+}
+
 #[test]
 fn handles_come_again_and_ids_do_not() {
     let outcome = child("handles_come_again_and_ids_do_not", &[], |d| {

@@ -93,6 +93,52 @@ fn memory_is_used_after_its_free() {
     outcome.reports("sim: use after free: fill");
 }
 
+const PAGE: usize = 2 << 20;
+
+/// Calls a function of the driver that has no wrapper.
+macro_rules! call {
+    ($driver:expr, $function:ident($($argument:expr),*)) => {
+        // SAFETY: each argument is a value, or a place of the test that outlives the call and is as large as this
+        // function's documentation wants.
+        check(unsafe { ($driver.functions.$function)($($argument),*) })
+    };
+}
+
+/// Memory of device 0, mapped to be read and written.
+fn mapped_page(d: &Driver) -> u64 {
+    // CUmemAllocationProp: pinned memory of device 0.
+    let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
+    let (mut address, mut memory) = (0, 0);
+    call!(d, cuMemAddressReserve(&mut address, PAGE, 0, 0, 0)).unwrap();
+    call!(d, cuMemCreate(&mut memory, PAGE, properties.as_ptr().cast(), 0)).unwrap();
+    call!(d, cuMemMap(address, PAGE, 0, memory, 0)).unwrap();
+    set_access(d, address, 3);
+    address
+}
+
+fn set_access(d: &Driver, address: u64, flags: u32) {
+    // CUmemAccessDesc: device 0.
+    let access = [1_u32, 0, flags];
+    call!(d, cuMemSetAccess(address, PAGE, access.as_ptr().cast(), 1)).unwrap();
+}
+
+#[test]
+fn access_is_taken_away_from_work_that_may_run() {
+    let outcome = child("access_is_taken_away_from_work_that_may_run", &[], |d| {
+        let (s, x) = (d.stream().unwrap(), mapped_page(d));
+        d.launch("fill", s, &[x, N, 1, 0]).unwrap();
+        while d.query_stream(s).is_err() {}
+        // It has been told that this is over.
+        set_access(d, x, 0);
+        set_access(d, x, 3);
+        d.launch("fill", s, &[x, N, 1, 0]).unwrap();
+        set_access(d, x, 0);
+        set_access(d, x, 3);
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: cuMemSetAccess");
+}
+
 #[test]
 fn nothing_was_ever_there() {
     let outcome = child("nothing_was_ever_there", &[], |d| {

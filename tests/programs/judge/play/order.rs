@@ -7,6 +7,7 @@ use cachealloc_tests::driver::Outcome;
 use super::slots::{Event, Stream, lock};
 use super::{Actor, Seen, code};
 use crate::grammar::{Line, Op};
+use crate::log::BY_CHANCE;
 
 impl Actor<'_> {
     pub fn order(&mut self, line: &Line) -> Seen {
@@ -23,7 +24,7 @@ impl Actor<'_> {
                 code(driver.destroy_stream(stream.handle))
             }
             Op::StreamSync => code(driver.synchronize_stream(self.stream(slot)?.handle)),
-            Op::StreamQuery => code(driver.query_stream(self.stream(slot)?.handle)),
+            Op::StreamQuery => self.answer(driver.query_stream(self.stream(slot)?.handle)),
             Op::EventCreate => self.create_event(line),
             Op::EventDestroy => {
                 let event = slots.events.get(slot)?;
@@ -33,10 +34,10 @@ impl Actor<'_> {
             Op::EventRecord | Op::EventRecordFlags => self.record(line),
             Op::EventWait => self.wait(slot, line.arg(1)),
             Op::EventSync => code(driver.synchronize_event(slots.events.get(slot)?.handle)),
-            Op::EventQuery => code(driver.query_event(slots.events.get(slot)?.handle)),
+            Op::EventQuery => self.answer(driver.query_event(slots.events.get(slot)?.handle)),
             Op::EventElapsed => {
                 let (start, end) = (slots.events.get(slot)?, slots.events.get(line.arg(1))?);
-                code(driver.elapsed_ms(start.handle, end.handle).map(drop))
+                self.answer(driver.elapsed_ms(start.handle, end.handle).map(drop))
             }
             Op::CtxRecord => {
                 let (event, ctx) = (slots.events.get(slot)?, self.current.clone()?);
@@ -47,6 +48,15 @@ impl Actor<'_> {
                 code(call!(driver, cuCtxWaitEvent(ctx.handle, event.handle)))
             }
         }
+    }
+
+    /// The answer of a question, and a word where it was chance.
+    fn answer(&self, outcome: Outcome) -> Seen {
+        let words = match self.driver().answered_by_chance() {
+            Some(true) => vec![BY_CHANCE],
+            _ => Vec::new(),
+        };
+        Some((outcome.err().unwrap_or(0), words))
     }
 
     fn create_stream(&mut self, line: &Line) -> Seen {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 pub use cachealloc_tests::driver::{
-    Driver, GLOBAL, LEGACY, Lookup, PER_THREAD, RELAXED, THREAD_LOCAL,
+    Driver, GLOBAL, LEGACY, Lookup, PER_THREAD, RELAXED, THREAD_LOCAL, check,
 };
 
 pub struct Outcome {
