@@ -99,6 +99,17 @@ fn adopt_only_idle() {
     caught(Rule::AdoptOnlyIdle);
 }
 
+/// No short program takes a part of a block.
+#[test]
+fn adopt_unnamed() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(set_broken(Rule::AdoptUnnamed.name()), Ok(()));
+    let random = by_random_program();
+    assert_eq!(set_broken(""), Ok(()));
+    let message = random.expect("no random program shows that the rule is needed");
+    assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
+}
+
 #[test]
 fn named_stays_with_graph() {
     caught(Rule::NamedStaysWithGraph);
@@ -125,8 +136,7 @@ fn caught(rule: Rule) {
         })?;
         Some(format!("{message}, after {trail:?}"))
     });
-    let random = (0..PROGRAMS_COUNT_MAX)
-        .find_map(|seed| Some(format!("{}, seed {seed}", fault(|| programs::run(seed, false))?)));
+    let random = by_random_program();
     assert_eq!(set_broken(""), Ok(()));
     println!("{}\n    short: {short:?}\n    random: {random:?}", rule.name());
     let random = random.expect("no random program shows that the rule is needed");
@@ -134,6 +144,11 @@ fn caught(rule: Rule) {
     for message in [short, random] {
         assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
     }
+}
+
+fn by_random_program() -> Option<String> {
+    let judged = |seed| Some(format!("{}, seed {seed}", fault(|| programs::run(seed, false))?));
+    (0..PROGRAMS_COUNT_MAX).find_map(judged)
 }
 
 /// What the oracle says, as opposed to a panic further on in what the broken rule left behind.

@@ -45,6 +45,35 @@ impl World {
         self.model.named(block, pool);
     }
 
+    /// Or one that it does not take part with.
+    pub fn name_elsewhere(&mut self, block: BlockId, pool: PrivatePool) {
+        self.model.named_elsewhere(block, pool);
+    }
+
+    /// A part of what is free, for a capture.
+    pub fn adopt_part(
+        &mut self,
+        bytes: u64,
+        requester: Requester,
+        private: PrivatePool,
+    ) -> Option<Allocation> {
+        let request = Request::in_pool(bytes, requester, private);
+        let model = &self.model;
+        let named_end = |bytes| model.last_named_end(private, bytes);
+        let is_idle = |bytes| model.is_idle_for(private, bytes);
+        let expected = naive::part(&self.allocator, bytes, is_idle, named_end);
+        let named = |from: Address, to: Address| named_end(from.0..to.0).map(Address);
+        let found = self.allocator.adopt_part(&request, named);
+        let expected = expected.filter(|_| self.allocator.serves_pool(private));
+        let address = found.map(|found| found.address);
+        assert!(address == expected || !self.judges_all, "{address:?}, not {expected:?}");
+        let found = found?;
+        self.check_sizes(&request, &found);
+        self.model.taken_part(&found, requester, private);
+        assert_eq!(self.allocator.private_pool_of(found.block), Some(private));
+        Some(found)
+    }
+
     /// Freed in its capture behind all work; what the caller does then.
     pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
         let view = self.view(block);

@@ -52,6 +52,9 @@ impl Driver {
             let below = self.mappings.range(..mapping.end().0).next_back();
             let free = below.is_none_or(|(base, bytes)| base + bytes <= mapping.base.0);
             assert!(free, "{mapping:x?} is mapped over {below:x?}");
+            let arena = (mapping.base.0.checked_sub(ARENAS_BASE)).map(|at| at / ARENA_BYTES);
+            let last = (mapping.end().0 - 1 - ARENAS_BASE) / ARENA_BYTES;
+            assert_eq!(arena, Some(last), "{mapping:x?} is not in one arena");
             self.mappings.insert(mapping.base.0, mapping.bytes);
         }
         true

@@ -29,6 +29,8 @@ struct Captured {
     uses: Vec<Range<u64>>,
     /// What nodes of the graph name.
     named: Vec<Range<u64>>,
+    /// And what they name of others' memory.
+    named_elsewhere: Vec<Range<u64>>,
     /// What was freed for it while work outside of it might still use that.
     used_outside: Vec<Range<u64>>,
     ended: bool,
@@ -51,6 +53,47 @@ impl Model {
     ) {
         let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
         self.taken_from_captures(&bytes, private);
+        self.take(allocation, requester, private);
+    }
+
+    /// A part of what is free for every request, for a capture.
+    pub fn taken_part(
+        &mut self,
+        allocation: &Allocation,
+        requester: Requester,
+        private: PrivatePool,
+    ) {
+        let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
+        let used = self.pools.iter().flat_map(|captured| &captured.uses);
+        let used = used.filter(|used| overlap(used, &bytes)).count();
+        assert_eq!(used, 0, "{bytes:x?} is handed out to {private:?} while a pool may use it");
+        let named = self.last_named_end(private, bytes.clone()).is_some();
+        let right = !named || self.is_idle_for(private, bytes.clone());
+        assert!(right, "{bytes:x?} is handed out to {private:?}, which has used and named it");
+        self.take(allocation, requester, Some(private));
+    }
+
+    /// Whether nothing has touched these bytes since the capture began.
+    pub fn is_idle_for(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
+        let captured = self.pools.iter().find(|captured| captured.pool == pool);
+        let later = &self.touches[captured.expect("it is open").begun..];
+        later.iter().all(|touched| !overlap(touched, &bytes))
+    }
+
+    /// Where the last of what nodes of the capture name in these bytes ends.
+    pub fn last_named_end(&self, pool: PrivatePool, bytes: Range<u64>) -> Option<u64> {
+        let captured = self.pools.iter().find(|captured| captured.pool == pool)?;
+        let all = captured.named.iter().chain(&captured.named_elsewhere);
+        all.filter(|named| overlap(named, &bytes)).map(|named| named.end).max()
+    }
+
+    fn take(
+        &mut self,
+        allocation: &Allocation,
+        requester: Requester,
+        private: Option<PrivatePool>,
+    ) {
+        let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
         for (_, other) in &self.live {
             assert!(!overlap(&bytes, other), "{bytes:x?} is handed out twice");
         }
@@ -149,6 +192,7 @@ impl Model {
             begun,
             uses: Vec::new(),
             named: Vec::new(),
+            named_elsewhere: Vec::new(),
             used_outside: Vec::new(),
             ended: false,
         });
@@ -164,6 +208,12 @@ impl Model {
     pub fn named(&mut self, block: BlockId, pool: PrivatePool) {
         let bytes = self.bytes_of(block);
         self.captured(pool).named.push(bytes);
+    }
+
+    /// A node names this block, which is not the capture's.
+    pub fn named_elsewhere(&mut self, block: BlockId, pool: PrivatePool) {
+        let bytes = self.bytes_of(block);
+        self.captured(pool).named_elsewhere.push(bytes);
     }
 
     pub fn names_any(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {

@@ -1,6 +1,8 @@
 //! Best fit by looking at every block: which one must a request get, if any?
 
-use cachealloc_core::policy::MIB;
+use std::ops::Range;
+
+use cachealloc_core::policy::{BLOCK_BYTES_MIN, MIB};
 use cachealloc_core::{
     Address, Allocator, BlockState, BlockView, Pool, PrivatePool, Ready, Requester, SegmentView,
     StreamId,
@@ -102,6 +104,41 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
         }
     }
     found
+}
+
+/// Where a capture gets a part of what is free, if anywhere: of the best block that has one, the lowest place that was idle
+/// since it began or that its nodes do not name. `named_end`: where what they name in a range ends.
+pub fn part(
+    allocator: &Allocator,
+    bytes: u64,
+    is_idle: impl Fn(Range<u64>) -> bool,
+    named_end: impl Fn(Range<u64>) -> Option<u64>,
+) -> Option<Address> {
+    let policy = allocator.policy();
+    let wanted = policy.block_bytes(bytes)?;
+    let pool = policy.pool_of(wanted);
+    let plain = |segment: &SegmentView| segment.pool == pool && !segment.expandable;
+    let mut ranked = Vec::new();
+    for segment in allocator.segments().filter(plain) {
+        for block in allocator.blocks(segment.id) {
+            let free = block.state == BlockState::Free(Ready::Everywhere);
+            let ordinary = free && block.private.is_none() && !block.exported;
+            if ordinary && policy.fits(block.bytes, wanted) {
+                ranked.push((block.bytes, segment.registration, block.address.0));
+            }
+        }
+    }
+    ranked.sort();
+    let first_place = |(bytes, _, address): (u64, u64, u64)| {
+        let end = address + bytes;
+        let idle = is_idle(address..end);
+        (address..=end - wanted).step_by(BLOCK_BYTES_MIN as usize).find(|begin| {
+            let cut = policy.splits(pool, end - begin, wanted);
+            let taken = *begin..if cut { begin + wanted } else { end };
+            idle || named_end(taken).is_none()
+        })
+    };
+    ranked.into_iter().find_map(first_place).map(Address)
 }
 
 /// Note [Room]: once a third of the room is reserved, the holes may take 1/512 of it.

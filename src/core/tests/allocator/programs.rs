@@ -2,7 +2,9 @@
 //! flight at the same time: what one of them does between two polls of another must not matter.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, StreamId};
+use cachealloc_core::{
+    BlockId, EventId, Mapping, Policy, PrivatePool, Ready, Request, Requester, StreamId,
+};
 use cachealloc_options::parse;
 
 use crate::random::Random;
@@ -30,7 +32,8 @@ struct Program {
     world: World,
     random: Random,
     live: Vec<BlockId>,
-    in_flight: Vec<Request>,
+    /// Requests, and the memory in arenas that is on its way for them.
+    in_flight: Vec<(Request, Option<Vec<Mapping>>)>,
     events: Vec<EventId>,
     mark: Option<Mark>,
     moment: Option<Moment>,
@@ -83,7 +86,7 @@ impl Program {
             0..5 => self.alloc(),
             5..7 if self.in_flight.len() < IN_FLIGHT_COUNT_MAX => {
                 let request = request(self.size(), self.requester(), self.pool());
-                self.in_flight.push(request);
+                self.in_flight.push((request, None));
             }
             5..11 if !self.in_flight.is_empty() => self.poll_one(),
             11..16 if !self.live.is_empty() => self.free(),
@@ -123,10 +126,17 @@ impl Program {
         let (bytes, requester, pool) = (self.size(), self.requester(), self.pool());
         let request = request(bytes, requester, pool);
         if self.random.below(4) == 0 {
+            if let Some(pool) = pool.filter(|_| self.random.below(2) == 0) {
+                let part = self.world.adopt_part(bytes, requester, pool);
+                return self.live.extend(part.map(|found| found.block));
+            }
             self.live.extend(self.world.hit(&request).map(|found| found.block));
             return;
         }
-        self.live.extend(self.world.alloc_in(bytes, requester, pool).0.map(|found| found.block));
+        let found = self.world.alloc_in(bytes, requester, pool).0;
+        // As the caller does where the driver has no memory.
+        let part = || self.world.adopt_part(bytes, requester, pool?);
+        self.live.extend(found.or_else(part).map(|found| found.block));
     }
 
     /// A capture for which something is allocated.
@@ -151,7 +161,7 @@ impl Program {
         }
         let pool = self.random.pick(&served);
         // A capture ends when its requests have.
-        let asks = self.in_flight.iter().any(|request| request.private() == Some(pool));
+        let asks = self.in_flight.iter().any(|(request, _)| request.private() == Some(pool));
         if self.random.below(8) == 0 && !asks {
             return self.world.open_rest(pool);
         }
@@ -161,6 +171,7 @@ impl Program {
         let place = self.random.below(self.live.len() as u64) as usize;
         let block = self.live[place];
         match self.world.pool_of(block) {
+            None if self.random.below(2) == 0 => self.world.name_elsewhere(block, pool),
             None if self.world.is_free_everywhere(block) => {
                 self.world.join(block, pool);
             }
@@ -198,7 +209,16 @@ impl Program {
 
     fn poll_one(&mut self) {
         let place = self.random.below(self.in_flight.len() as u64) as usize;
-        if let Ok(found) = self.world.poll(&mut self.in_flight[place]) {
+        let (request, late) = &mut self.in_flight[place];
+        if let Some(mappings) = late.take() {
+            self.world.answer(request, &mappings);
+            return;
+        }
+        self.world.maps_late = self.random.below(2) == 0;
+        let polled = self.world.poll(request);
+        self.world.maps_late = false;
+        *late = self.world.late.take();
+        if let Ok(found) = polled {
             self.in_flight.swap_remove(place);
             self.live.extend(found.map(|found| found.block));
         }

@@ -37,6 +37,9 @@ pub struct World {
     pub retired: Vec<Segment>,
     /// What a stream was put behind for the request in progress.
     pub behind: Option<Vec<EventId>>,
+    /// Whether memory in arenas comes only when the caller calls `answer`, with what is to come.
+    pub maps_late: bool,
+    pub late: Option<Vec<Mapping>>,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -87,6 +90,8 @@ impl World {
             captured: Vec::new(),
             retired: Vec::new(),
             behind: None,
+            maps_late: false,
+            late: None,
         }
     }
 
@@ -200,7 +205,10 @@ impl World {
                     base = self.driver.reserve(granted_bytes);
                 }
                 match base {
-                    Some(base) => self.allocator.reserved(request, base, granted_bytes),
+                    Some(base) => {
+                        self.allocator.reserved(request, base, granted_bytes);
+                        self.check_newest(base);
+                    }
                     None => self.allocator.reserve_failed(request),
                 }
                 Asked::Reserve { bytes: granted_bytes, granted: base.is_some() }
@@ -211,11 +219,8 @@ impl World {
             }
             Step::Map(mappings) => {
                 let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
-                let granted = self.driver.map(&mappings);
-                match granted {
-                    true => self.allocator.mapped(request),
-                    false => self.allocator.reserve_failed(request),
-                }
+                let granted = !self.maps_late && self.answer(request, &mappings);
+                self.late = self.maps_late.then_some(mappings);
                 Asked::Map { bytes, granted }
             }
             Step::Unmap(mappings) => {
@@ -227,6 +232,16 @@ impl World {
             }
         };
         Err(asked)
+    }
+
+    /// The memory that the request has asked for comes, or not.
+    pub fn answer(&mut self, request: &mut Request, mappings: &[Mapping]) -> bool {
+        let granted = self.driver.map(mappings);
+        match granted {
+            true => self.allocator.mapped(request),
+            false => self.allocator.reserve_failed(request),
+        }
+        granted
     }
 
     pub fn free(&mut self, block: BlockId, ready: Ready) {
@@ -317,6 +332,7 @@ impl World {
 
     pub fn trim(&mut self) -> (Vec<Segment>, Vec<Mapping>) {
         let reclaimable_bytes = self.allocator.reclaimable_bytes();
+        let free_bytes = self.allocator.free_bytes();
         let mut segments = self.allocator.release_free();
         let waits = segments.iter().find(|segment| !segment.events.is_empty());
         assert!(waits.is_none(), "{waits:x?} is released while it waits");
@@ -325,6 +341,8 @@ impl World {
         let unmapped_bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
         assert_eq!(released_bytes + unmapped_bytes, reclaimable_bytes);
         segments.extend(self.allocator.release_freed());
+        let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        assert_eq!(released_bytes + unmapped_bytes, free_bytes);
         self.unmapped(&mappings);
         self.released(&segments);
         (segments, mappings)
@@ -425,6 +443,13 @@ impl World {
             self.model.unmapped(mapping);
             self.driver.unmap(mapping);
         }
+    }
+
+    /// Segments are numbered as they come; `naive` chooses by these numbers.
+    fn check_newest(&self, base: Address) {
+        let plain = self.allocator.segments().filter(|segment| !segment.expandable);
+        let newest = plain.max_by_key(|segment| (segment.registration, segment.base != base));
+        assert_eq!(newest.map(|segment| segment.base), Some(base), "{newest:?}");
     }
 
     /// For requests that came after the export: one in flight may have its block already.
