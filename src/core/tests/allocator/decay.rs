@@ -166,6 +166,28 @@ fn a_round_beside_a_loop_pays_once_too() {
     assert_eq!(calls[2..], [0; 4], "{calls:?}");
 }
 
+/// What is asked for again so long after its last use is kept for half as long again from then on, up to a bound.
+#[test]
+fn memory_is_kept_for_half_as_long_again() {
+    for is_in_arenas in [false, true] {
+        for unused_count in [4, 5, 30, 101, 398, 399, 400, 700] {
+            let mut program = if is_in_arenas { Program::in_arenas() } else { Program::new() };
+            let kept_count = |program: &mut Program| {
+                program.step(&[300 * MIB]);
+                let goes = |program: &mut Program| {
+                    program.pass();
+                    program.held_bytes() == 0
+                };
+                (0..1_000).find(|_| goes(program)).expect("it goes some time")
+            };
+            assert_eq!(kept_count(&mut program), 3);
+            (3..unused_count).for_each(|_| program.pass());
+            let expected = (unused_count + unused_count / 2 + 1).min(600);
+            assert_eq!(kept_count(&mut program), expected, "after {unused_count}");
+        }
+    }
+}
+
 /// Longer than anything is remembered: each round pays for its memory, and no more.
 #[test]
 fn a_round_of_a_very_long_period_pays_for_itself_only() {

@@ -43,7 +43,9 @@ fn pools_have_memory_until_they_are_closed() {
     let mut allocator = Allocator::new(Policy::default());
     let pool = PrivatePool(1);
     let mark = allocator.idle_mark();
+    assert!(!allocator.has_pools());
     allocator.open_pool(pool, mark);
+    assert!(allocator.has_pools());
     let ordinary = served(&mut allocator, Request::new(BYTES, Requester::Context));
     assert!(!allocator.has_private_memory());
     let own = served(&mut allocator, Request::in_pool(BYTES, Requester::Context, pool));
@@ -51,7 +53,42 @@ fn pools_have_memory_until_they_are_closed() {
     allocator.free(own, Ready::Everywhere);
     allocator.end_pool(pool);
     assert!(allocator.has_private_memory());
+    assert!(allocator.has_pools());
     allocator.close_pool(pool);
-    assert!(!allocator.has_private_memory());
+    assert!(!allocator.has_private_memory() && !allocator.has_pools());
     allocator.free(ordinary, Ready::Everywhere);
+}
+
+#[test]
+fn a_segment_is_found_by_each_of_its_addresses_and_no_other() {
+    let mut allocator = Allocator::new(Policy::default());
+    served(&mut allocator, Request::new(BYTES, Requester::Context));
+    let base = allocator.segments().next().expect("one segment").base.0;
+    let found = |address| allocator.segment_around(Address(address)).map(|found| found.base.0);
+    for inside in [base, base + 1, base + BYTES - 1] {
+        assert_eq!(found(inside), Some(base));
+    }
+    for outside in [0, base - 1, base + BYTES, base + 2 * BYTES, u64::MAX] {
+        assert_eq!(found(outside), None);
+    }
+}
+
+/// The caller asks what leaves only after it has taken out what is free.
+#[test]
+fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
+    let mut allocator = Allocator::new(Policy::default());
+    let ask = |allocator: &mut Allocator| {
+        let block = served(allocator, Request::new(BYTES, Requester::Context));
+        allocator.export(block);
+        block
+    };
+    let [free, waits] = [(); 2].map(|()| ask(&mut allocator));
+    let event = EventId(1);
+    allocator.free(waits, Ready::OnStream { stream: StreamId(1), event });
+    allocator.free(free, Ready::Everywhere);
+    assert_eq!(allocator.release_free().len(), 1);
+    allocator.event_completed(event);
+    assert_eq!(allocator.take_retired().len(), 1);
+    assert_eq!(allocator.segments().count(), 0);
+    assert!(allocator.take_retired().is_empty());
 }

@@ -130,6 +130,36 @@ fn what_is_free_anywhere_serves_a_request_that_the_driver_cannot() {
 }
 
 #[test]
+fn all_that_is_free_is_enough_if_it_is_as_much_as_is_missing() {
+    check(
+        "
+            policy expandable_segments:true
+            capacity 40M
+            a = alloc 8M
+            b = alloc 8M
+            c = alloc 8M
+            d = alloc 8M
+            e = alloc 8M
+            free b
+            free d
+            f = alloc 16M
+        ",
+        "
+            a: map 8M
+            b: map 8M
+            c: map 8M
+            d: map 8M
+            e: map 8M
+            f: map 16M fails, unmap 16M, map 16M
+            8M large | a 8M
+            8M large | c 8M
+            24M large | e 8M | f 16M
+            reserved 40M  allocated 40M  active 40M
+        ",
+    );
+}
+
+#[test]
 fn small_and_large_lend_each_other_memory() {
     check(
         "
