@@ -71,3 +71,26 @@ impl<T> Table<T> {
             .filter_map(|(number, row)| Some((number as u32, row.as_ref()?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody can do without memory in the middle of an insertion or a removal.
+    #[test]
+    fn where_there_is_room_no_memory_is_needed() {
+        let mut table = Table::new();
+        let capacities = |table: &Table<u8>| (table.rows.capacity(), table.vacant.capacity());
+        let mut numbers = Vec::new();
+        for count in [1, 2, 3, 100, 5, 1_000] {
+            assert!(table.has_room(count));
+            let before = capacities(&table);
+            numbers.extend((0..count).map(|_| table.insert(0)));
+            for number in &numbers {
+                table.remove(*number);
+            }
+            numbers.iter_mut().for_each(|number| *number = table.insert(0));
+            assert_eq!(capacities(&table), before, "{count} more");
+        }
+    }
+}
