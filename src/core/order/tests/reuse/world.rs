@@ -333,7 +333,11 @@ impl World {
     fn mend(&mut self) {
         for stream in 0..STREAMS {
             let id = self.ids[stream];
-            match self.look(|look, _| look.mend(id)) {
+            let mend = self.look(|look, _| look.mend(id));
+            // The caller does not ask where nothing was handed out again.
+            assert!(self.reuse.has_reused() || mend == Mend::Nothing, "{mend:?} for nothing");
+            assert!(!self.reuse.has_reused() || !self.blocks.is_empty(), "there is no block");
+            match mend {
                 Mend::Nothing => {}
                 Mend::FullOrder => self.in_order[stream] = true,
                 Mend::Set(edges) => {
