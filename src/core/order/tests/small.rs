@@ -79,6 +79,36 @@ fn routes_respect_every_fact() {
     }
 }
 
+/// What costs more is done only where what costs less would not do.
+#[test]
+fn routes_wait_no_longer_than_they_have_to() {
+    let _whole = whole();
+    for facts in all_facts().into_iter().filter(|facts| !facts.in_driver_callback) {
+        let plainly = free_context_block(&facts);
+        let may_record = facts.barrier_calls && !facts.capturing;
+        let may_barrier = may_record && facts.exclusive;
+        if may_barrier || may_record && facts.mode == Mode::Relaxed {
+            assert_ne!(plainly, Route::WaitNatively, "{facts:?}");
+        }
+        let ordered = facts.mode == Mode::Ordered && may_barrier;
+        if ordered && facts.elision && facts.visible_quiet {
+            let quiet = facts.ordered_quiet || facts.waited_quiet;
+            let expected = if quiet { Route::Publish } else { Route::Barrier };
+            assert_eq!(plainly, expected, "{facts:?}");
+        }
+        let over = facts.elision && (facts.waited_quiet || ordered && facts.ordered_quiet);
+        let async_plainly = match may_record {
+            _ if over => Route::Publish,
+            true => Route::ParkOnEvent,
+            false => Route::ParkForBarrier,
+        };
+        assert_eq!(free_async_block_plainly(&facts), async_plainly, "{facts:?}");
+        let on_stream = if over { StreamRoute::Publish } else { StreamRoute::Tag };
+        assert_eq!(free_on_stream(&facts, false), on_stream, "{facts:?}");
+        assert_eq!(free_on_stream(&facts, true), StreamRoute::Tag, "{facts:?}");
+    }
+}
+
 #[test]
 fn captures_are_known_by_stream_id() {
     let _whole = whole();
