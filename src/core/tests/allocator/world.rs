@@ -3,6 +3,8 @@
 
 #[path = "captures.rs"]
 mod captures;
+#[path = "idle.rs"]
+mod idle;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +42,8 @@ pub struct World {
     /// Whether memory in arenas comes only when the caller calls `answer`, with what is to come.
     pub maps_late: bool,
     pub late: Option<Vec<Mapping>>,
+    /// When the caller last passed by.
+    passed: Option<IdleMark>,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -92,6 +96,7 @@ impl World {
             behind: None,
             maps_late: false,
             late: None,
+            passed: None,
         }
     }
 
@@ -343,53 +348,6 @@ impl World {
         segments.extend(self.allocator.release_freed());
         let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         assert_eq!(released_bytes + unmapped_bytes, free_bytes);
-        self.unmapped(&mappings);
-        self.released(&segments);
-        (segments, mappings)
-    }
-
-    pub fn moment(&mut self) -> Moment {
-        Moment { mark: self.allocator.idle_mark(), touches_count: self.model.touches_count() }
-    }
-
-    /// What was not used since then goes back.
-    pub fn release_idle(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
-        let (segments, mappings) = self.allocator.release_idle(since.mark);
-        self.idle_went(since, segments, mappings)
-    }
-
-    /// So many bytes of it, for another process.
-    pub fn give(&mut self, since: Moment, wanted_bytes: u64) -> (Vec<Segment>, Vec<Mapping>) {
-        let (segments, mappings) = self.allocator.release_unused(since.mark, wanted_bytes);
-        let given_bytes = segments.iter().map(|segment| segment.bytes).sum::<u64>();
-        // No more than is wanted: without the last one it was too little.
-        let last_bytes = segments.last().map_or(0, |segment| segment.bytes);
-        assert!(given_bytes - last_bytes < wanted_bytes.max(1), "{segments:x?} for {wanted_bytes}");
-        let left_bytes = wanted_bytes.saturating_sub(given_bytes);
-        let mapped_bytes = mappings.iter().map(|mapping| mapping.bytes).sum::<u64>();
-        let most_bytes = mappings.iter().map(|mapping| mapping.bytes).max().unwrap_or(0);
-        assert!(mapped_bytes < left_bytes + most_bytes.max(1), "{mappings:x?} for {left_bytes}");
-        self.idle_went(since, segments, mappings)
-    }
-
-    /// Or only what is too much of it.
-    pub fn release_excess(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
-        let (segments, mappings) = self.allocator.release_excess(since.mark);
-        self.idle_went(since, segments, mappings)
-    }
-
-    fn idle_went(
-        &mut self,
-        since: Moment,
-        segments: Vec<Segment>,
-        mappings: Vec<Mapping>,
-    ) -> (Vec<Segment>, Vec<Mapping>) {
-        let plain = segments.iter().map(|segment| (segment.base.0, segment.bytes));
-        let mapped = mappings.iter().map(|mapping| (mapping.base.0, mapping.bytes));
-        for (base, bytes) in plain.chain(mapped) {
-            self.model.idle(base..base + bytes, since.touches_count);
-        }
-        assert!(segments.iter().all(|segment| segment.events.is_empty() && !segment.exported));
         self.unmapped(&mappings);
         self.released(&segments);
         (segments, mappings)
